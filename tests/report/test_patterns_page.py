@@ -82,7 +82,7 @@ def test_hostile_programs_and_types_stay_text(tmp_path, text: str, lang: str):
     assert "Content-Security-Policy" in page.source
     assert page.elements.count("main") == page.source.count("</main>") == 1
     fences = re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", markdown)
-    assert "# heading" not in fences and "<b onclick" not in fences.replace("\\<", "")
+    assert not re.search(r"(?m)^# heading|(?<!\\)<[a-z/]", fences)
 
 
 def test_a_huge_program_is_cut_and_its_length_told(tmp_path):

@@ -1,13 +1,18 @@
 """How different programs of a group are, over valid programs alone, whatever their group's size."""
 
+from typing import Any
+
 import pytest
 
 from assay.data.episode import Reward
+from assay.experiment.stage_tables import RftStage
+from assay.lab.setup.stage_methods import with_step_metrics
 from assay.tasks.reward_metrics import own_names
 from assay.tasks.workflows.facts import difficulties, fact, valid_program
 from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
 from assay.tasks.workflows.task import TASK
 from tests.tasks.workflows.good_programs import text
+from tests.train.test_methods import grpo
 
 ONE = text('return (await self.custom(input=problem, instruction="Solve."))["response"]')
 REWORDED = ONE.replace("Solve.", "Think.")
@@ -71,5 +76,8 @@ def test_how_hard_a_problem_is_stands_in_the_facts(row, expected):
     assert difficulties(row) == expected
 
 
-def test_the_task_declares_them():
+def test_the_task_declares_them_and_stages_that_sample_compute_them():
     assert own_names(TASK) == GROUP_DIVERSITY.keys()
+    stage = RftStage(method="rft", data="d", prompts=1, steps=1, reward="solved")
+    method: Any = with_step_metrics(stage, TASK, 1, grpo())
+    assert method.of_groups == GROUP_DIVERSITY

@@ -87,7 +87,7 @@ class BestChoice:
     needed: int | None
     """Further prompts at which the differences would show; None for more than can be planned."""
     rare: int
-    """Combinations that too few prompts hold beside the chosen one."""
+    """Combinations that are not compared: too few prompts hold them beside the chosen one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,18 +275,24 @@ def best_choices(
     chosen = {kind: most_chosen([p for p in valid if p.problem_type == kind]) for kind in types}
     pairs = {}
     for kind, names in chosen.items():
-        for other in names[1:]:
+        for other in compared(names):
             two = [p for p in valid if is_of(p, other) or is_of(p, names[0])]
             own = members(two, kind, lambda p, other=other: is_of(p, other))
             pairs[kind, other] = contrast(own, bounds)
     effects = judged_effects(pairs)
     found = []
     for kind, names in chosen.items():
-        own = {other: effects[kind, other] for other in names[1:]}
+        own = {other: effects[kind, other] for other in compared(names)}
+        rarer = len(names) - 1 - len(own)
         of_type = [p for p in valid if p.problem_type == kind]
         share = sum(is_of(p, names[0]) for p in of_type) / len(of_type)
-        found.append(best_choice(kind, names[0], share, own))
+        found.append(best_choice(kind, names[0], share, own, rarer))
     return tuple(found)
+
+
+def compared(names: Sequence[str]) -> Sequence[str]:
+    """The combinations that the one chosen most is compared with: the commonest of the others."""
+    return names[1 : MOST_VALUES + 1]
 
 
 def most_chosen(programs: Sequence[RecordedProgram]) -> list[str]:
@@ -296,13 +302,13 @@ def most_chosen(programs: Sequence[RecordedProgram]) -> list[str]:
 
 
 def best_choice(
-    problem_type: str, chosen: str, share: float, others: Mapping[str, Effect]
+    problem_type: str, chosen: str, share: float, others: Mapping[str, Effect], rarer: int
 ) -> BestChoice:
-    """The verdict on one type."""
+    """The verdict on one type; `rarer` combinations are not compared."""
     if not others:
         return BestChoice(problem_type, chosen, share, None, None, "alone", 0, 0)
     tested = {n: e for n, e in others.items() if e.contrast.clusters >= FEWEST_CLUSTERS}
-    rare = len(others) - len(tested)
+    rare = rarer + len(others) - len(tested)
     candidates = tested or others
     other = max(candidates, key=lambda name: gain(candidates[name]))
     effect = candidates[other]
