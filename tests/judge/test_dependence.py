@@ -95,3 +95,8 @@ def test_the_needed_clusters_have_the_power_that_they_promise():
         counts = [[a, count // 2 - a], [b, count // 2 - b]]
         rejected += stats.chi2_contingency(counts, correction=False).pvalue < 0.05
     assert rejected / 400 == pytest.approx(0.8, abs=0.06)
+
+
+def test_a_p_value_is_never_0():
+    _, p = permutation_p(drawn(0, 40, {"a": (1.0, 0.0), "b": (0.0, 1.0)}), draws=99)
+    assert p == pytest.approx(1 / 100)

@@ -14,7 +14,14 @@ import numpy as np
 
 from assay.data.episode import Reward
 from assay.data.row import Message, Row
-from assay.runs.records import FACTS, OUTCOME, EvaluationRecord, RecordWriter, write_samples
+from assay.runs.records import (
+    CLUSTER,
+    FACTS,
+    OUTCOME,
+    EvaluationRecord,
+    RecordWriter,
+    write_samples,
+)
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
 from assay.tasks.workflows.execution import Execution, OperatorCall
@@ -194,8 +201,10 @@ def add_answers(
     checkpoint: str,
     answers: Sequence[tuple[str, str, Reward]],
     facts: bool = True,
+    sources: Mapping[str, str] | None = None,
 ) -> None:
-    """An evaluation of one checkpoint from (item, text, reward), repeats in their order."""
+    """An evaluation of one checkpoint from (item, text, reward), repeats in their order; `sources`
+    of some items are what they share."""
     repeats: dict[str, int] = {}
     lines = []
     for item, text_, reward in answers:
@@ -215,7 +224,9 @@ def add_answers(
             "ended": "stop",
             "seconds": 0.1,
         }
-        lines.append({**line, FACTS: json.dumps(reward.facts)} if facts else line)
+        line |= {FACTS: json.dumps(reward.facts)} if facts else {}
+        line |= {} if sources is None else {CLUSTER: sources.get(item)}
+        lines.append(line)
     record = replace(RECORD, items=tuple(repeats))
     with RecordWriter(run.evaluations, record, checkpoint) as writer:
         writer.write_chunk(0, lines)
