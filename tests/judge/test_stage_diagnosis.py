@@ -143,10 +143,11 @@ def test_every_rule_is_shown_to_fire():
 
 @pytest.mark.parametrize("fault", [{"repeated_share": 0.8}, {"different_trees_share": 0.02}])
 def test_alike_samples_name_a_low_temperature_as_the_cause_only_where_it_is_low(fault):
-    cold, warm = (
-        worded(*fired(with_fault(**fault, temperature=temperature)).values()).fix
-        for temperature in (0.3, 1.0)
-    )
+    said = []
+    for temperature in (0.3, 1.0):
+        (found,) = fired(with_fault(**fault, temperature=temperature)).values()
+        said.append(worded(found).fix)
+    cold, warm = said
     cause = "the temperature is below 0.7, which is the likely cause"
     assert cold.startswith(f"{cause}; raise the temperature")
     assert cause not in warm and "raise the temperature" in warm

@@ -78,6 +78,7 @@ def test_how_hard_a_problem_is_stands_in_the_facts(row, expected):
 
 def test_the_task_declares_them_and_stages_that_sample_compute_them():
     assert own_names(TASK) == GROUP_DIVERSITY.keys()
-    stage = RftStage(method="rft", data="d", prompts=1, steps=1, reward="solved")
+    table = {"method": "rft", "data": "d", "prompts": 1, "steps": 1, "reward": "solved"}
+    stage = RftStage.model_validate(table)
     method: Any = with_step_metrics(stage, TASK, 1, grpo())
     assert method.of_groups == GROUP_DIVERSITY
