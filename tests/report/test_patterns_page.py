@@ -11,7 +11,12 @@ from rich.console import Console
 
 from assay.lab.patterns.find_patterns import Patterns, find_patterns
 from assay.lab.patterns.recorded_programs import PatternRequest
-from assay.report.patterns_content import KINDS, MOST_CHARACTERS, patterns_section
+from assay.report.patterns_content import (
+    KINDS,
+    MOST_CHARACTERS,
+    patterns_section,
+    signed_number,
+)
 from assay.report.patterns_page import patterns_shown, write_patterns
 from assay.report.words import words
 from assay.runs.records import write_samples
@@ -136,6 +141,30 @@ def test_planted_verdicts_stand_at_the_head_with_their_sign(tmp_path):
     head = markdown.partition("## What is shown")[2].partition("##")[0]
     assert "math: Programmer: +0.3" in head and "qa: Programmer: −0.2" in head
     assert "adjusted p" in printed(found).partition("Patterns  ")[0]
+
+
+def test_the_head_tells_every_verdict_of_the_table_by_type_once(tmp_path):
+    found, page, markdown = page_of(program_run(tmp_path))
+    head = markdown.partition("## What is shown")[2].partition("##")[0].replace("\\", "")
+    for row in found.choice.by_type.rows:
+        for kind, cell in row.cells.items():
+            assert cell.effect is not None
+            told = head.count(f"- {kind}: {row.value}: ") + head.count(f"- {kind}: {row.value} (")
+            alone = not any(
+                other.kind == "operator"
+                and other.value == row.value
+                and other.cells[kind].used != cell.used
+                for other in found.choice.by_type.rows
+            )
+            if alone:
+                assert told == (cell.effect.verdict != "undecided"), (kind, row.value)
+    assert page.source.count("<li>") == head.count("\n- ") + 2
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign():
+    assert [signed_number(value) for value in (-0.0001, 0.0, 0.0004, -0.1, None)] == [
+        *("0", "0", "0", "−0.100", "–"),
+    ]
 
 
 def test_a_page_without_verdicts_says_undecided_and_what_it_takes(tmp_path):

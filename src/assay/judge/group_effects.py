@@ -11,14 +11,15 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from assay.judge.cluster_robust import FEW_CLUSTERS, difference_limits, item_mean, p_value
+from assay.judge.cluster_robust import difference_limits, item_mean, p_value
 from assay.judge.families import holm
 from assay.judge.intervals import Interval
 from assay.judge.sample_size import Design, Variances, items_for
 from assay.judge.verdict import ALPHA
 
-FEWEST_CLUSTERS = 5
-"""A mark with fewer clusters that hold both is not tested: no family grows by it."""
+FEWEST_CLUSTERS = 10
+"""A mark with fewer clusters that hold both is not tested: Student's t of so few differences, most
+of them equal, claims too much. No family grows by it."""
 WANTED = 0.1
 """The difference, as a share of the scale, for which the needed clusters are given."""
 ASSUMED = 0.25
@@ -82,7 +83,7 @@ def contrast(members: Sequence[Member], bounds: tuple[float, float]) -> Contrast
     low, high = (float(limit) for limit in difference_limits(means))
     count = len(set(clusters))
     variance = float(means.standard_error) ** 2 * count / width**2
-    if count < FEW_CLUSTERS or not variance:
+    if count < FEWEST_CLUSTERS or not variance:
         variance = max(variance, ASSUMED) if np.isfinite(variance) else ASSUMED
     interval = Interval(low, high, "cluster-robust t", share=False)
     return Contrast(float(means.mean), interval, float(p_value(means)), len(both), count, variance)
@@ -106,5 +107,5 @@ def _judged(found: Contrast, adjusted_p: float | None, family: int) -> Effect:
     if adjusted_p is not None and adjusted_p < ALPHA and found.difference:
         verdict = "better" if found.difference > 0 else "worse"
     total = items_for(Variances(found.variance), Design(0, arms=family + 1), WANTED)
-    needed = None if total is None else max(total - found.clusters, 0)
+    needed = None if total is None else max(max(total, FEWEST_CLUSTERS) - found.clusters, 0)
     return Effect(found, adjusted_p, verdict, needed)

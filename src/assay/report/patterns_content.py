@@ -104,12 +104,22 @@ def shown_line(pattern: Pattern, words: Words) -> str:
 
 
 def shown_cells(table: ChoiceTable, words: Words) -> Iterator[str]:
-    """The verdicts on operators by type; those on combinations are in the table."""
+    """The verdicts on choices by type; a combination that is all that its operator was used in is
+    told once."""
+    told: set[tuple[str, str, int]] = set()
     for row in table.rows:
         for column, cell in row.cells.items():
-            if row.kind == "operator" and cell.effect and cell.effect.verdict != "undecided":
-                name = f"{column_text(column, words)}{words('punctuation.colon')}{row.value}"
+            what = (column, row.value, cell.used)
+            if cell.effect and cell.effect.verdict != "undecided" and what not in told:
+                told.add(what)
+                kind = column_text(column, words)
+                name = f"{kind}{words('punctuation.colon')}{choice_text(row, words)}"
                 yield effect_line(name, cell.effect, words)
+
+
+def choice_text(row: ChoiceRow, words: Words) -> str:
+    """The name of a choice, for a combination with a word that says so."""
+    return row.value if row.kind == "operator" else f"{row.value} ({words('patterns.combination')})"
 
 
 def effect_line(name: str, effect: Effect, words: Words) -> str:
@@ -233,7 +243,10 @@ def limits_text(found: Contrast, words: Words) -> str:
 
 def signed_number(value: float | None) -> str:
     """A difference of rewards with its sign."""
-    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
+    if value is None:
+        return "–"
+    text = f"{value:+.3f}".replace("-", "−")
+    return text if text.strip("+−0.") else "0"
 
 
 def needed_text(needed: int | None, words: Words) -> str:
