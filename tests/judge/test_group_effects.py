@@ -99,13 +99,6 @@ def test_few_data_are_undecided_with_what_it_takes():
     assert effect.needed == pytest.approx(total - few.clusters, abs=3)
 
 
-def test_a_mark_that_is_not_tested_never_has_enough():
-    spread = [m for n in range(FEWEST_CLUSTERS - 1) for m in pair(str(n), float(n % 2), 0.5)]
-    effect = judged_effects({"mark": contrast(spread, (0.0, 1000.0))})["mark"]
-    assert effect.adjusted_p is None and effect.needed is not None
-    assert effect.needed + FEWEST_CLUSTERS - 1 >= FEWEST_CLUSTERS
-
-
 def test_enough_data_need_no_more():
     many = contrast(pairs(200, 0.0), BOUNDS)
     effect = judged_effects({"mark": many})["mark"]

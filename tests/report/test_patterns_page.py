@@ -184,6 +184,7 @@ def test_cells_without_data_are_absent_and_never_0(tmp_path):
     assert all(row["cells"][hard] is None for row in section["by_difficulty"]["rows"])
     (row, *_) = [row for row in page.rows if row[0].startswith("Programmer") and len(row) == 4]
     assert row[1].strip() == row[2].strip() == "–" and "%" in row[3]
+    assert "there are not two levels and two choices" in printed(found)
     difficulty = markdown.partition("## Operators by difficulty")[2]
     assert "(operator) | – | – |" in difficulty
 

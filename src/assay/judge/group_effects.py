@@ -107,5 +107,5 @@ def _judged(found: Contrast, adjusted_p: float | None, family: int) -> Effect:
     if adjusted_p is not None and adjusted_p < ALPHA and found.difference:
         verdict = "better" if found.difference > 0 else "worse"
     total = items_for(Variances(found.variance), Design(0, arms=family + 1), WANTED)
-    needed = None if total is None else max(max(total, FEWEST_CLUSTERS) - found.clusters, 0)
+    needed = None if total is None else max(total - found.clusters, 0)
     return Effect(found, adjusted_p, verdict, needed)

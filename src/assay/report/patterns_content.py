@@ -327,6 +327,8 @@ def dependence_text(on: str, found: Dependence, words: Words) -> str:
     given = {"p": number(found.p), "clusters": found.clusters}
     if found.depends:
         return words(f"patterns.depends_{on}", **given)
+    if min(found.labels, found.choices) < 2:
+        return words(f"patterns.one_{on}")
     return words(f"patterns.open_{on}", needed=found.needed, **given)
 
 
