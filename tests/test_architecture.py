@@ -29,6 +29,7 @@ ROOMS = {
         "select",
         "ceiling",
         "improve",
+        "patterns",
         "run",
         "check",
         "generate",

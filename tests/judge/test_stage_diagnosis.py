@@ -107,6 +107,8 @@ FAULTS = [
     ("stale_reference", {"clip_low_share": 0.9}, "error", "clipped_share"),
     ("repeated_samples", {"repeated_share": 0.8}, "warning", "80.0%"),
     ("repeated_samples", {"repeated_share": 1.0}, "error", "100.0%"),
+    ("alike_programs", {"different_trees_share": 0.05}, "warning", "5.0%"),
+    ("alike_programs", {"different_trees_share": 0.0}, "warning", "0.0%"),
     ("format_falling", {"format_share": lambda s: 0.95 - 0.003 * s}, "warning", "a step"),
     ("format_falling", {"format_share": lambda s: 0.95 - 0.03 * s}, "error", "limit 10.0%"),
     ("stagnant_reward", {"reward_mean": lambda s: 0.4 + 0.001 * (s % 3)}, "warning", "less than"),
@@ -137,6 +139,18 @@ def test_every_rule_is_shown_to_fire():
     apart = {"rising_fallbacks", "reward_without_gain", "over_budget"}
     assert shown | apart == set(RULES)
     assert {rule.kind for rule in RULES.values()} == set(CHECKS)
+
+
+@pytest.mark.parametrize("fault", [{"repeated_share": 0.8}, {"different_trees_share": 0.02}])
+def test_alike_samples_name_a_low_temperature_as_the_cause_only_where_it_is_low(fault):
+    said = []
+    for temperature in (0.3, 1.0):
+        (found,) = fired(with_fault(**fault, temperature=temperature)).values()
+        said.append(worded(found).fix)
+    cold, warm = said
+    cause = "the temperature is below 0.7, which is the likely cause"
+    assert cold.startswith(f"{cause}; raise the temperature")
+    assert cause not in warm and "raise the temperature" in warm
 
 
 def test_a_fault_that_has_passed_is_not_reported_as_present():

@@ -1,7 +1,7 @@
 """Metrics of a step's rewards: what counts, what a task declares, and the rules over them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,17 @@ from assay.experiment.experiment import Experiment
 from assay.judge.health_checks import derived, diagnose
 from assay.lab.setup.validate import unknown_names
 from assay.tasks.math.task import TASK
-from assay.tasks.reward_metrics import STANDARD, RewardMetric, marked, metrics_of, share_of
-from assay.train.loop import LoopSettings, StepMetrics, train
+from assay.tasks.reward_metrics import (
+    STANDARD,
+    GroupMetric,
+    RewardMetric,
+    marked,
+    metrics_of,
+    share_of,
+)
+from assay.train.loop import LoopSettings, StepMetrics, rewards_by_group, train
 from assay.train.metric_names import METHODS, REWARDS
-from assay.train.train_state import TrainingFailure, TrainState
+from assay.train.train_state import SampleRecord, TrainingFailure, TrainState
 from tests.train import toys
 from tests.train.test_methods import grpo
 
@@ -62,10 +69,12 @@ def best(rewards: Sequence[Reward]) -> float | None:
     return max((r.value for r in rewards if r.value is not None), default=None)
 
 
-def run(metrics: dict[str, RewardMetric]) -> dict[str, float]:
+def run(
+    metrics: dict[str, RewardMetric], of_groups: dict[str, GroupMetric] | None = None
+) -> dict[str, float]:
     recorder, policy = toys.MemoryRecorder(), toys.CandidatePolicy()
     optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)
-    method = StepMetrics(grpo(), {}, metrics)
+    method = StepMetrics(grpo(), {}, metrics, of_groups or {})
     train(policy, method, optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
     return recorder.lines[0]
 
@@ -83,18 +92,58 @@ def test_a_metric_that_fails_stops_the_run_by_its_name():
         run({"mine": broken})
 
 
+def test_a_metric_of_groups_sees_the_rewards_of_each_visit_to_a_prompt():
+    seen: list[Sequence[Sequence[Reward]]] = []
+    line = run(
+        {"all": lambda rewards: seen.append([rewards]) or len(rewards)},
+        {"largest": lambda groups: seen.append(groups) or max(map(len, groups)), "mute": silent},
+    )
+    flat, groups = seen
+    assert line["rows"] == len(groups) > 1
+    assert line["largest"] == line["all"] / line["rows"] and "mute" not in line
+    assert [reward for group in groups for reward in group] == [*flat[0]]
+
+
+def silent(groups: Sequence[Sequence[Reward]]) -> None:
+    return None
+
+
+def test_the_same_row_twice_in_a_step_is_two_groups():
+    rewards = [Reward(float(value)) for value in range(4)]
+    visits = (("a", 0), ("a", 1), ("b", 0), ("a", 0))
+    samples = [
+        SampleRecord(row, visit, n, "", (), (), reward, 0.0, "stop")
+        for n, ((row, visit), reward) in enumerate(zip(visits, rewards, strict=True))
+    ]
+    assert rewards_by_group(samples) == [[rewards[0], rewards[3]], [rewards[1]], [rewards[2]]]
+
+
+def test_a_metric_of_groups_that_fails_stops_the_run_by_its_name():
+    def broken(groups):
+        raise KeyError("speed")
+
+    with pytest.raises(TrainingFailure, match="step 1: the task's metric 'mine' failed: KeyError"):
+        run({}, {"mine": broken})
+
+
 @dataclass
 class WithMetrics:
     """The math task with metrics of its own."""
 
     metrics: dict[str, RewardMetric]
+    group_metrics: dict[str, GroupMetric] = field(default_factory=dict)
 
     def __getattr__(self, name: str):
         return getattr(TASK, name)
 
 
-def problems(monkeypatch, watched: str, metrics: dict[str, RewardMetric]) -> list[str]:
-    skill = WithMetrics(metrics)
+def problems(
+    monkeypatch,
+    watched: str,
+    metrics: dict[str, RewardMetric],
+    of_groups: dict[str, GroupMetric] | None = None,
+) -> list[str]:
+    skill = WithMetrics(metrics, of_groups or {})
     monkeypatch.setattr("assay.lab.setup.validate.task", lambda *_: skill)
     stage = {"method": "grpo", "data": "d", "steps": 1, "prompts": 1, "reward": "accuracy"}
     experiment = Experiment.model_validate(
@@ -112,6 +161,7 @@ def problems(monkeypatch, watched: str, metrics: dict[str, RewardMetric]) -> lis
 
 def test_guards_know_the_metrics_of_the_task(monkeypatch):
     assert problems(monkeypatch, "best", {"best": best}) == []
+    assert problems(monkeypatch, "spread", {}, {"spread": silent}) == []
     assert problems(monkeypatch, "fallback_share", {}) == []
     (unknown,) = problems(monkeypatch, "best", {})
     assert "unknown metric" in unknown
@@ -119,6 +169,8 @@ def test_guards_know_the_metrics_of_the_task(monkeypatch):
 
 def test_a_task_cannot_take_the_name_of_another_metric(monkeypatch):
     (problem,) = problems(monkeypatch, "loss", {"loss": best})
+    assert "'loss' has the name of one that stages write" in problem
+    (problem,) = problems(monkeypatch, "loss", {}, {"loss": silent})
     assert "'loss' has the name of one that stages write" in problem
     assert metrics_of(TASK).keys() == STANDARD.keys()
 

@@ -24,6 +24,7 @@ from assay.cli.improve import improve
 from assay.cli.log import log
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
+from assay.cli.patterns import patterns
 from assay.cli.plan import plan
 from assay.cli.protect import protect
 from assay.cli.replay import replay
@@ -53,6 +54,7 @@ VERBS = {
     "report": report,
     "watch": watch,
     "improve": improve,
+    "patterns": patterns,
     "log": log,
     "costs": costs,
     "replay": replay,

@@ -50,6 +50,9 @@ class Rule:
 
 SIGNAL_WARNING = 0.1
 """Below this share of groups with signal, a stage learns next to nothing."""
+LOW_TEMPERATURE = 0.7
+"""Below it, samples of one prompt are alike for this reason alone."""
+COLD = Advice("low_temperature", "temperature", below=LOW_TEMPERATURE)
 RAISE_TEMPERATURE = Advice("raise_temperature")
 CHANGE_PROMPT = Advice("change_prompt")
 REWEIGHT_REWARD = Advice("reweight_reward")
@@ -90,7 +93,14 @@ RULES: Mapping[str, Rule] = {
         ("repeated_share",),
         0.7,
         0.95,
-        (RAISE_TEMPERATURE, Advice("more_data", "reward_mean", above=0.8)),
+        (COLD, RAISE_TEMPERATURE, Advice("more_data", "reward_mean", above=0.8)),
+    ),
+    "alike_programs": Rule(
+        "low",
+        ("different_trees_share",),
+        0.1,
+        None,
+        (COLD, RAISE_TEMPERATURE, Advice("more_data", "reward_mean", above=0.8)),
     ),
     "reward_without_gain": Rule("dev", ("reward_mean",), None, None, (Advice("read_rewarded"),)),
     "format_falling": Rule(
@@ -136,6 +146,7 @@ WHAT: Mapping[str, str] = {
     "kl_blow_up": "the policy runs away from its reference",
     "stale_reference": "updates work against a stale policy",
     "repeated_samples": "the samples of a prompt repeat each other",
+    "alike_programs": "the programs of a prompt are nearly all alike",
     "reward_without_gain": "the reward rises while the dev score falls",
     "format_falling": "fewer answers have the right form",
     "stagnant_reward": "the reward does not rise",
@@ -179,6 +190,7 @@ ADVICE: Mapping[str, str] = {
     "too_hard": "the reward is nearly always low: change the prompt, take easier prompts, or train "
     "with SFT first",
     "more_data": "the reward is nearly always high: more data or harder data, or stop here",
+    "low_temperature": "the temperature is below 0.7, which is the likely cause",
     "raise_temperature": "raise the temperature",
     "change_prompt": "change the prompt: show the form that is wanted, or an example",
     "reweight_reward": "reweight the reward: give the parts that stand still, or fall, more weight",

@@ -1,7 +1,8 @@
 """Metrics of a step that follow from its rewards: those of every task, and a task's own.
 
-A task declares metrics as `metrics`, names with functions of the step's rewards. What a stage
-computes without its rewards is in `train.metric_names`.
+A task declares metrics as `metrics`, names with functions of the step's rewards, and as
+`group_metrics`, names with functions of the same rewards in their groups. What a stage computes
+without its rewards is in `train.metric_names`.
 """
 
 import math
@@ -12,6 +13,8 @@ from assay.tasks.task import Task
 
 RewardMetric = Callable[[Sequence[Reward]], float | None]
 """A number from all rewards of a step, abstentions among them; None where they do not decide."""
+GroupMetric = Callable[[Sequence[Sequence[Reward]]], float | None]
+"""The same from the rewards of a step in their groups: those of one visit to a prompt."""
 
 
 def marked(reward: Reward, name: str) -> bool | None:
@@ -60,6 +63,16 @@ def own_metrics(task: Task) -> Mapping[str, RewardMetric]:
     return getattr(task, "metrics", {})
 
 
+def own_group_metrics(task: Task) -> Mapping[str, GroupMetric]:
+    """What the task declares of groups; a task without `group_metrics` declares none."""
+    return getattr(task, "group_metrics", {})
+
+
+def own_names(task: Task) -> frozenset[str]:
+    """The names of everything that the task declares."""
+    return frozenset({*own_metrics(task), *own_group_metrics(task)})
+
+
 def metrics_of(task: Task) -> Mapping[str, RewardMetric]:
-    """All metrics of a task's rewards."""
+    """All metrics of a task's rewards without their groups."""
     return {**STANDARD, **own_metrics(task)}

@@ -8,9 +8,9 @@ done once, before the first update.
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -297,6 +297,10 @@ class StepMetrics:
     """By the metric's name."""
     of_rewards: Mapping[str, Callable[[Sequence[Reward]], float | None]]
     """By the metric's name; None where the rewards do not decide."""
+    of_groups: Mapping[str, Callable[[Sequence[Sequence[Reward]]], float | None]] = field(
+        default_factory=dict
+    )
+    """The same from the rewards of each visit to a row."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """See `train_state.Method`."""
@@ -304,18 +308,33 @@ class StepMetrics:
         found = {name: schedule.at(place.step) for name, schedule in self.schedules.items()}
         rewards = [sample.reward for sample in batch.samples]
         if rewards:
-            values = {name: self._value(name, rewards, place) for name in self.of_rewards}
+            values = {
+                name: value_at(place, name, of, rewards) for name, of in self.of_rewards.items()
+            }
+            groups = rewards_by_group(batch.samples)
+            values |= {n: value_at(place, n, of, groups) for n, of in self.of_groups.items()}
             found |= {name: value for name, value in values.items() if value is not None}
         return replace(batch, metrics={**batch.metrics, **found})
 
-    def _value(self, name: str, rewards: Sequence[Reward], place: Place) -> float | None:
-        """A metric of the rewards. Raises TrainingFailure where its function fails."""
-        try:
-            value = self.of_rewards[name](rewards)
-            return None if value is None else float(value)
-        except Exception as error:
-            problem = f"the task's metric {name!r} failed: {type(error).__name__}: {error}"
-            raise TrainingFailure(f"step {place.step + 1}: {problem}") from error
+
+def value_at(
+    place: Place, name: str, of: Callable[[Any], float | None], rewards: Sequence[Any]
+) -> float | None:
+    """A metric of the rewards, or of their groups. Raises TrainingFailure where it fails."""
+    try:
+        value = of(rewards)
+        return None if value is None else float(value)
+    except Exception as error:
+        problem = f"the task's metric {name!r} failed: {type(error).__name__}: {error}"
+        raise TrainingFailure(f"step {place.step + 1}: {problem}") from error
+
+
+def rewards_by_group(samples: Sequence[SampleRecord]) -> list[list[Reward]]:
+    """The rewards of each visit to a row, in the samples' order."""
+    groups: dict[tuple[str, int], list[Reward]] = {}
+    for sample in samples:
+        groups.setdefault((sample.row_id, sample.visit), []).append(sample.reward)
+    return list(groups.values())
 
 
 Check = Callable[[Policy, Packed, Objective], Mapping[str, float]]

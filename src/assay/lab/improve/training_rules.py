@@ -41,6 +41,7 @@ HEALTH: Mapping[str, Meaning] = {
     "kl_blow_up": Meaning("protect"),
     "stale_reference": Meaning("signal"),
     "repeated_samples": Meaning("signal", "answers", share=True),
+    "alike_programs": Meaning("signal"),
     "reward_without_gain": Meaning("protect"),
     "format_falling": Meaning("signal"),
     "stagnant_reward": Meaning("explore"),

@@ -11,7 +11,7 @@ from typing import Any
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import DpoStage, steps_of
+from assay.experiment.stage_tables import DpoStage, SamplingStage, StageSpec, steps_of
 from assay.judge.health_checks import Diagnosis, Spending, diagnose
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.selection import Promotion, promote
@@ -102,7 +102,18 @@ def stage_health(
     ]
     last = list(metrics)[-1] if metrics else None
     money = spending(run, experiment, {**metrics, stage: lines}) if stage == last else []
-    return diagnose(lines, dev, money)
+    return diagnose(at_temperature(lines, experiment.stage[stage]), dev, money)
+
+
+def at_temperature(lines: Lines, stage: StageSpec) -> Lines:
+    """The lines with the temperature that they were sampled at; where it has a schedule, the stage
+    recorded it."""
+    if not isinstance(stage, SamplingStage) or stage.stored:
+        return lines
+    temperature = stage.sampling.temperature
+    if not isinstance(temperature, float | int):
+        return lines
+    return [{"temperature": float(temperature), **line} for line in lines]
 
 
 def spending(

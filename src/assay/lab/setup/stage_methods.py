@@ -34,7 +34,7 @@ from assay.rl.policy import Sampling
 from assay.rl.presets import PRESETS, Preset
 from assay.rl.signal import may_drop
 from assay.tasks.rendered_dialogue import dialogue_of
-from assay.tasks.reward_metrics import metrics_of
+from assay.tasks.reward_metrics import metrics_of, own_group_metrics
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import Task
 from assay.train.dpo import Dpo
@@ -183,7 +183,7 @@ def with_step_metrics(stage: StageSpec, task: Task, steps: int, method: Method) 
         schedules = grpo_schedules(stage, steps)
     elif isinstance(stage, SamplingStage) and isinstance(stage.sampling.temperature, ScheduleTable):
         schedules = {"temperature": schedule_of(stage.sampling.temperature, steps)}
-    return StepMetrics(method, schedules, metrics_of(task))
+    return StepMetrics(method, schedules, metrics_of(task), own_group_metrics(task))
 
 
 def build_validation(

@@ -42,7 +42,7 @@ from assay.rl.signal import may_drop
 from assay.runs.run_names import find_named
 from assay.tasks.helper_model import Usage
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.reward_metrics import own_metrics
+from assay.tasks.reward_metrics import own_names
 from assay.tasks.reward_options import WrongOption
 from assay.tasks.stored_reward import not_in_facts
 from assay.tasks.task import RewardFunction, Task, task
@@ -127,8 +127,8 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
 
 def _metrics(experiment: Experiment, skill: Task) -> Iterator[Problem | None]:
     """Watched metrics that no watched stage writes, and a task's that take another's name."""
-    own = own_metrics(skill)
-    for name in own:
+    own = own_names(skill)
+    for name in sorted(own):
         if any(name in known for known in METHODS.values()):
             problem = f"its metric {name!r} has the name of one that stages write"
             yield Problem(("task",), problem, "give it another name")

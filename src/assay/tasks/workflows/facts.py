@@ -1,12 +1,22 @@
 """The facts that a reward of a workflow program keeps of its execution, for records and pages."""
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
+from assay.data.formats.problem_rows import PROBLEM_TYPE
 from assay.tasks.workflows.execution import Execution
+from assay.tasks.workflows.findings import CODES
+
+NO_PROGRAM = "no_program"
+"""The error of a completion without a program."""
+DIFFICULTIES = ("level", "operations")
+"""Fields of a row that say how hard its problem is: MATH's level, ASDiv's operations."""
 
 
-def facts_of(execution: Execution, problem_type: str) -> dict[str, str | float]:
-    """The facts by name; `cost` is missing where a price is not known.
+def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | float]:
+    """The facts by name, `row` being the fields of the problem's row; `cost` is missing where a
+    price is not known, and the fields of DIFFICULTIES where the row has no such number.
 
     `operators` lists the operators called with their counts ("AnswerGenerate:1 Programmer:2"), by
     name; `program` is the source.
@@ -15,7 +25,7 @@ def facts_of(execution: Execution, problem_type: str) -> dict[str, str | float]:
     counts = sorted(Counter(call.operator for call in calls).items())
     cost = execution.cost
     return {
-        "problem_type": problem_type,
+        "problem_type": row[PROBLEM_TYPE],
         "error": execution.error,
         "why": execution.why,
         "answer": execution.answer,
@@ -28,6 +38,28 @@ def facts_of(execution: Execution, problem_type: str) -> dict[str, str | float]:
         "prompt_tokens": float(sum(call.prompt_tokens for call in calls)),
         "completion_tokens": float(sum(call.completion_tokens for call in calls)),
         **({} if cost is None else {"cost": cost}),
+        **difficulties(row),
         "seconds": execution.seconds,
         "fallback": float(execution.fallback),
     }
+
+
+def difficulties(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that say how hard a problem is; MATH writes "Level 3"."""
+    texts = {name: str(row[name]).removeprefix("Level ") for name in DIFFICULTIES if name in row}
+    return {name: float(text) for name, text in texts.items() if text.isdecimal()}
+
+
+def fact(facts: Mapping[str, Any], name: str) -> Any:
+    """The fact of this name, or of a sum of rewards the first "REWARD/NAME"; None for none."""
+    if name in facts:
+        return facts[name]
+    return next((v for key, v in facts.items() if key.rpartition("/")[2] == name), None)
+
+
+def valid_program(facts: Mapping[str, Any]) -> str | None:
+    """The source of a program that the validator let through; None for any other completion."""
+    source, error = fact(facts, "program"), fact(facts, "error")
+    if not isinstance(source, str) or not source or error == NO_PROGRAM or error in CODES:
+        return None
+    return source

@@ -1,6 +1,6 @@
-"""The shape of a workflow program: the operators that it calls, and its syntax tree without names.
+"""The shape of a workflow program: its operators, its control structure, its tree without names.
 
-Read off the source alone: a call in a loop counts once, whatever the loop does.
+Read off the source alone, which is never run: a call in a loop counts once, whatever the loop does.
 """
 
 import ast
@@ -8,10 +8,16 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from assay.tasks.workflows.operators import OPERATORS, Operator
 from assay.tasks.workflows.program_tree import Function, Program, UnreadableProgram, read_program
 from assay.tasks.workflows.program_values import ATTRIBUTE, Values, read_values
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension)
+BRANCHES = (ast.If, ast.IfExp, ast.Match)
+ENSEMBLES, REVIEWS = {"ScEnsemble", "MdEnsemble"}, {"Review", "Test"}
+"""Operators that choose among several answers, and that judge one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,11 @@ class Shape:
     """How many calls of each operator stand in the source, by name in order."""
     fingerprint: str
     """16 hex digits; equal where two trees are, but for names, constants, imports and notes."""
+
+    structure: tuple[str, ...] = ()
+    """Which of "loop", "branch", "ensemble" and "review" the program has, in this order."""
+    lines: int = 0
+    """Lines of the source that are not blank."""
 
     @property
     def combination(self) -> str:
@@ -48,7 +59,27 @@ def shape_of(source: str, operators: Mapping[str, Operator] = OPERATORS) -> Shap
     values = read_values(program)
     calls = [values.operator(node) for node in program.nodes if isinstance(node, ast.Call)]
     counts = Counter(name for name in calls if name in operators)
-    return Shape(dict(sorted(counts.items())), fingerprint(program, values))
+    lines = sum(bool(line.strip()) for line in source.splitlines())
+    found = dict(sorted(counts.items()))
+    return Shape(found, fingerprint(program, values), structure_of(program, counts), lines)
+
+
+@lru_cache(maxsize=4096)
+def known_shape(source: str) -> Shape | None:
+    """`shape_of` with all operators, remembered: the programs of a run repeat each other."""
+    return shape_of(source)
+
+
+def structure_of(program: Program, operators: Mapping[str, int]) -> tuple[str, ...]:
+    """The control structure of a program that calls these operators; comprehensions are loops,
+    conditional expressions branches."""
+    marks = {
+        "loop": any(isinstance(node, LOOPS) for node in program.nodes),
+        "branch": any(isinstance(node, BRANCHES) for node in program.nodes),
+        "ensemble": not ENSEMBLES.isdisjoint(operators),
+        "review": not REVIEWS.isdisjoint(operators),
+    }
+    return tuple(name for name, found in marks.items() if found)
 
 
 def fingerprint(program: Program, values: Values) -> str:

@@ -22,7 +22,6 @@ from assay.data.row import Row
 from assay.errors import InputError
 from assay.tasks.workflows.execution import ABSTAINED, Execution
 from assay.tasks.workflows.facts import facts_of
-from assay.tasks.workflows.problems import PROBLEM_TYPE
 
 EXECUTOR = "executor"
 """The helper model that answers operator calls: `[model.executor]`."""
@@ -91,7 +90,7 @@ def accuracy(execution: Execution, score: float | None, row: Row) -> Reward:
 
 def without_score(execution: Execution, row: Row, failed: float) -> Reward:
     """The reward of a program that gave no answer: an abstention where that is not its doing."""
-    facts = facts_of(execution, row.extra[PROBLEM_TYPE])
+    facts = facts_of(execution, row.extra)
     if execution.outcome == ABSTAINED:
         return Reward(None, why=execution.why, facts=facts)
     return Reward(failed, {"correct": 0.0}, execution.why, execution.outcome, facts)
@@ -100,5 +99,5 @@ def without_score(execution: Execution, row: Row, failed: float) -> Reward:
 def scored(execution: Execution, row: Row, value: float, parts: dict[str, float]) -> Reward:
     """The reward of a program that gave an answer; records call a solved problem right."""
     outcome = "right" if execution.outcome == "solved" else execution.outcome
-    facts = facts_of(execution, row.extra[PROBLEM_TYPE])
+    facts = facts_of(execution, row.extra)
     return Reward(value, parts, execution.why, outcome, facts)

@@ -26,6 +26,7 @@ from assay.tasks.program_check import PROGRAM
 from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
 from assay.tasks.workflows.execution import ABSTAINED, Execution, Finding, Outcome
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
+from assay.tasks.workflows.facts import NO_PROGRAM
 from assay.tasks.workflows.fixed_workflows import FALLBACK
 from assay.tasks.workflows.inside import checked_result
 from assay.tasks.workflows.operators import OPERATORS, Operator, described
@@ -136,7 +137,7 @@ def run_text(text: str, setup: ExecutorSetup, settings: RunSettings) -> Executio
     source = program_of(text)
     if source is None:
         why = "the completion has no program with a class Workflow"
-        return Execution("invalid program", error="no_program", why=why)
+        return Execution("invalid program", error=NO_PROGRAM, why=why)
     is_code = setup.row.extra[PROBLEM_TYPE] == "code"
     findings = validate(source, operators=offered(setup.row), code_problem=is_code)
     if findings:

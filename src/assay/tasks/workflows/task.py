@@ -18,6 +18,7 @@ from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetErro
 from assay.tasks.workflows.executor_rows import read_executor_rows
 from assay.tasks.workflows.fixed_workflows import workflow
 from assay.tasks.workflows.generated_programs import warm_up_rows
+from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
 from assay.tasks.workflows.operators import OPERATORS
 from assay.tasks.workflows.policy_prompt import fenced, policy_prompt
 from assay.tasks.workflows.problems import (
@@ -160,6 +161,7 @@ class WorkflowsTask:
         "report_levels": report_reward(levels),
     }
     reward_maximum = {}  # noqa: RUF012
+    group_metrics = GROUP_DIVERSITY
     benchmarks = {"workflows/problems": problems_benchmark}  # noqa: RUF012
     sources = {  # noqa: RUF012
         **{name: partial(read_problems, reader) for name, reader in READERS.items()},
