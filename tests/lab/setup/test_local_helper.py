@@ -19,7 +19,7 @@ from assay.data.row import ImagePart, Message, TextPart
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup import local_helper
 from assay.lab.setup.helper_models import HelperModels
-from assay.lab.setup.local_helper import JointCalls, LocalHelper
+from assay.lab.setup.local_helper import JointCalls, LocalHelper, OneThread
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
@@ -261,11 +261,31 @@ def test_threads_get_their_own_answers_in_few_batches(root, monkeypatch):
     assert sum(batches) == 24 and len(batches) < 12
 
 
+def test_one_thread_computes_for_all_callers():
+    """Each further one would keep memory of its own."""
+    seen: set[int] = set()
+
+    def notes(items: list[int]) -> list[int]:
+        seen.add(threading.get_ident())
+        return items
+
+    at_work = OneThread()
+    asks, scores = JointCalls(notes, at_work), JointCalls(notes, at_work)
+    callers = [
+        threading.Thread(target=calls, args=([n],)) for n in range(4) for calls in (asks, scores)
+    ]
+    for caller in callers:
+        caller.start()
+        caller.join()
+    assert asks([1, 2]) == [1, 2]
+    assert len(seen) == 1 and threading.get_ident() not in seen
+
+
 def test_an_error_reaches_every_caller_of_the_batch():
     def fails(items: list[int]) -> list[int]:
         raise RuntimeError(f"no {len(items)}")
 
-    calls = JointCalls(fails, threading.Lock())
+    calls = JointCalls(fails, OneThread())
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no 3"):
             calls([1, 2, 3])

@@ -19,7 +19,7 @@ from assay.data.pictures import images_in, picture_of, unreadable
 from assay.data.renderings.template import RenderingError
 from assay.data.row import ImagePart, Message
 from assay.errors import InputError
-from assay.lab.setup.local_helper import JointCalls
+from assay.lab.setup.local_helper import JointCalls, OneThread
 from assay.models.numeric import widened
 from assay.models.prefix_tree import Tokens
 from assay.models.shared_prefill import Reached, Reading, Rows, prefill, reading
@@ -108,10 +108,10 @@ class VisionHelper:
 
     def __post_init__(self) -> None:
         """Answers and scores take turns."""
-        busy = threading.Lock()
+        at_work = OneThread()
         object.__setattr__(self, "images", KeptImages(self.loaded))
-        object.__setattr__(self, "_ask", JointCalls(self._answers, busy))
-        object.__setattr__(self, "_score", JointCalls(self._scores, busy))
+        object.__setattr__(self, "_ask", JointCalls(self._answers, at_work))
+        object.__setattr__(self, "_score", JointCalls(self._scores, at_work))
 
     @property
     def fingerprint(self) -> str:
