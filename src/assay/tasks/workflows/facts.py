@@ -3,13 +3,14 @@
 from collections import Counter
 
 from assay.tasks.workflows.execution import Execution
+from assay.tasks.workflows.program_records import READING, family_of
 
 
 def facts_of(execution: Execution, problem_type: str) -> dict[str, str | float]:
     """The facts by name; `cost` is missing where a price is not known.
 
     `operators` lists the operators called with their counts ("AnswerGenerate:1 Programmer:2"), by
-    name; `program` is the source.
+    name; `program` is the source; `format` is 0 where there is none of the right form.
     """
     calls = execution.calls
     counts = sorted(Counter(call.operator for call in calls).items())
@@ -17,6 +18,7 @@ def facts_of(execution: Execution, problem_type: str) -> dict[str, str | float]:
     return {
         "problem_type": problem_type,
         "error": execution.error,
+        "format": float(not execution.error or family_of(execution.error) not in READING.malformed),
         "why": execution.why,
         "answer": execution.answer,
         "program": execution.program,

@@ -1,0 +1,149 @@
+"""Tests whether a share changed between two sets of trials, and says how large a change would show.
+
+Counts are compared as two binomials (`binomial`), samples with their prompts as clusters. Running
+counts share their trials: what came later holds what came first, so that the trials before are
+compared with the new ones alone. Words are elsewhere.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from assay.judge.binomial import compare_counts
+from assay.judge.intervals import (
+    LEVEL,
+    Estimate,
+    Interval,
+    counted,
+    independent_difference,
+    mean_interval,
+)
+from assay.judge.power import detectable_from_interval
+from assay.judge.scores import Array
+from assay.judge.verdict import ALPHA
+
+Direction = Literal["rise", "fall", "none"]
+"""`none`: no change that these trials could detect."""
+Bounds = tuple[float, float]
+IntervalOf = Callable[[Array, tuple[str, ...] | None, Bounds, float], Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often something happened among trials."""
+
+    count: int
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """Values of trials that come in clusters, such as the completions of one prompt."""
+
+    values: Sequence[float]
+    clusters: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value at two times, and whether it changed."""
+
+    before: Estimate | None
+    """None where there was no trial."""
+    after: Estimate | None
+    interval: Interval | None = None
+    """Of after - before, at the level that is corrected for the family; None without trials."""
+    detectable: float | None = None
+    """The smallest change that these trials show with 80 % power; None where they show none."""
+    direction: Direction = "none"
+    inconsistent: bool = False
+    """Whether running counts, or what they leave of their trials, fell, so that they cannot be of
+    one thing; they were compared as they stand."""
+
+    @property
+    def tested(self) -> bool:
+        """Whether there were trials at both times."""
+        return self.interval is not None
+
+
+def new_counts(before: Counts, after: Counts) -> Counts | None:
+    """The trials that came after `before` in running counts; None where a running count fell, or
+    rose by more than its trials."""
+    count, trials = after.count - before.count, after.trials - before.trials
+    return Counts(count, trials) if 0 <= count <= trials else None
+
+
+def change_of_counts(
+    before: Counts, after: Counts, *, cumulative: bool = False, family: int = 1
+) -> Change:
+    """Whether the share of counts changed, one of `family` comparisons (Bonferroni).
+
+    `cumulative`: `after` holds the trials of `before`. Raises CountsError for impossible counts.
+    """
+    new = new_counts(before, after) if cumulative else after
+    now, inconsistent = new or after, new is None
+    if not before.trials or not now.trials:
+        return Change(_share(before), _share(now), inconsistent=inconsistent)
+    found = compare_counts(before.count, before.trials, now.count, now.trials)
+    alpha = ALPHA / family
+    interval = found.interval_at(1 - alpha)
+    detectable = _within(found.plan_at(alpha)[0], 1.0)
+    ends = _share(before), _share(now)
+    return Change(*ends, interval, detectable, direction_of(interval), inconsistent)
+
+
+def _share(found: Counts) -> Estimate | None:
+    return counted(found.count / found.trials, found.trials) if found.trials else None
+
+
+def change_of_trials(
+    before: Trials,
+    after: Trials,
+    bounds: Bounds = (0.0, 1.0),
+    family: int = 1,
+    around: IntervalOf = mean_interval,
+) -> Change:
+    """Whether the mean of values within `bounds` changed, one of `family` comparisons (Bonferroni).
+
+    The two times are taken as independent; each cluster's trials are not. `around` makes the
+    interval of a mean: `mean_interval` of shares, `difference_interval` (Student's t) of amounts.
+    """
+    ends = mean_of(before, bounds, around), mean_of(after, bounds, around)
+    if ends[0] is None or ends[1] is None:
+        return Change(*ends)
+    level = 1 - ALPHA / family
+    limits, limits_after = (_around(trials, bounds, level, around) for trials in (before, after))
+    interval = independent_difference(ends[0].value, limits, ends[1].value, limits_after)
+    reach = detectable_from_interval(interval.half_width, level)
+    detectable = _within(reach, bounds[1] - bounds[0])
+    return Change(*ends, interval, detectable, direction_of(interval))
+
+
+def _within(detectable: float | None, most: float) -> float | None:
+    """None where no possible change would be seen."""
+    return detectable if detectable is not None and detectable <= most else None
+
+
+def mean_of(
+    trials: Trials, bounds: Bounds = (0.0, 1.0), around: IntervalOf = mean_interval
+) -> Estimate | None:
+    """The mean with its 95 % interval; None without trials."""
+    if not trials.values:
+        return None
+    clusters = len(set(trials.clusters))
+    interval = _around(trials, bounds, LEVEL, around)
+    return Estimate(float(np.mean(trials.values)), interval, len(trials.values), clusters)
+
+
+def _around(trials: Trials, bounds: Bounds, level: float, around: IntervalOf) -> Interval:
+    values = np.asarray(trials.values, np.float64)
+    return around(values, tuple(trials.clusters), bounds, level)
+
+
+def direction_of(interval: Interval) -> Direction:
+    """The side of 0 on which an interval of a difference lies."""
+    if interval.low > 0:
+        return "rise"
+    return "fall" if interval.high < 0 else "none"
