@@ -108,7 +108,7 @@ def fact_changes(
     before, after = (facts_of_steps(run, stage, each) for each in split)
     if not any(has_facts(sample) for sample in (*before, *after)):
         return None
-    reading = fact_reading(run, experiment)
+    reading = fact_reading(experiment)
     table = _Table(before, after, _stretches(kept))
     operators = table.rows(lambda sample: sample.operators)
     combined = table.rows(combination_of)
@@ -132,7 +132,7 @@ def fact_changes(
     )
 
 
-def fact_reading(run: RunDirectory, experiment: Experiment) -> FactReading | None:
+def fact_reading(experiment: Experiment) -> FactReading | None:
     """How the task of the run reads its facts. A task of a user's file is not run for a report."""
     if ":" in experiment.task:
         return None
