@@ -17,7 +17,7 @@ from assay.judge.health_rules import ENGLISH, LONG, RULES, WINDOW, Advice, Rule
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
-from assay.judge.trends import Forecast, Trend, trend
+from assay.judge.trends import ROUNDING, Forecast, Trend, trend
 
 Line = Mapping[str, Any]
 Dev = Sequence[tuple[int, ItemScores]]
@@ -148,6 +148,7 @@ def _falling(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
 def _trends(rule: Rule, evidence: Evidence, template: str, sign: int) -> Iterator[Reading]:
     for metric, line, found in _lines(rule, evidence):
         moved = sign * (found.end - found.start)
+        moved = moved if abs(moved) > ROUNDING else 0.0
         severity = None
         if found.rises if sign > 0 else found.falls:
             severity = _severity(rule, lambda limit, moved=moved: moved >= limit)
@@ -177,11 +178,16 @@ def _lines(rule: Rule, evidence: Evidence) -> Iterator[tuple[str, dict[str, str]
                 "start": figure(metric, found.start),
                 "now": figure(metric, found.end),
                 "steps": str(found.steps),
-                "slope": f"{found.slope:+.3g}",
-                "low": f"{found.interval.low:+.3g}",
-                "high": f"{found.interval.high:+.3g}",
+                "slope": _signed(found.slope),
+                "low": _signed(found.interval.low),
+                "high": _signed(found.interval.high),
             }
             yield metric, figures, found
+
+
+def _signed(value: float) -> str:
+    """A slope in three digits; what rounding leaves of a flat one is 0."""
+    return f"{value if abs(value) > ROUNDING else 0.0:+.3g}"
 
 
 def _zero(rule: Rule, evidence: Evidence) -> Iterator[Reading]:

@@ -1,12 +1,14 @@
 """Tests whether a share changed between two sets of trials, and says how large a change would show.
 
-Counts are compared as two binomials (`binomial`), samples with their prompts as clusters. Running
+Counts are compared as two binomials (`binomial`), samples with their prompts as clusters, which are
+exchanged. Running
 counts share their trials: what came later holds what came first, so that the trials before are
 compared with the new ones alone. Words are elsewhere.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -21,12 +23,14 @@ from assay.judge.intervals import (
     mean_interval,
 )
 from assay.judge.power import detectable_from_interval
-from assay.judge.scores import Array
+from assay.judge.scores import Array, cluster_totals
+from assay.judge.significance import agreeing
 from assay.judge.verdict import ALPHA
 
 Direction = Literal["rise", "fall", "none"]
 """`none`: no change that these trials could detect."""
 Bounds = tuple[float, float]
+ROUNDING = 1e-12
 IntervalOf = Callable[[Array, tuple[str, ...] | None, Bounds, float], Interval]
 
 
@@ -109,16 +113,59 @@ def change_of_trials(
 
     The two times are taken as independent; each cluster's trials are not. `around` makes the
     interval of a mean: `mean_interval` of shares, `difference_interval` (Student's t) of amounts.
+    Up to MOST_EXCHANGED clusters the test is `exchange_test`, which sees rare things earlier than
+    intervals that allow for what few clusters hide, and the interval is made to agree with it.
     """
     ends = mean_of(before, bounds, around), mean_of(after, bounds, around)
     if ends[0] is None or ends[1] is None:
         return Change(*ends)
+
+    def interval_at(level: float) -> Interval:
+        one, two = (_around(trials, bounds, level, around) for trials in (before, after))
+        return independent_difference(ends[0].value, one, ends[1].value, two)
+
     level = 1 - ALPHA / family
-    limits, limits_after = (_around(trials, bounds, level, around) for trials in (before, after))
-    interval = independent_difference(ends[0].value, limits, ends[1].value, limits_after)
+    p = exchange_test(before, after)
+    interval = (interval_at if p is None else agreeing(interval_at, p))(level)
     reach = detectable_from_interval(interval.half_width, level)
     detectable = _within(reach, bounds[1] - bounds[0])
     return Change(*ends, interval, detectable, direction_of(interval))
+
+
+MOST_EXCHANGED = 200
+DRAWS = 9_999
+
+
+def exchange_test(before: Trials, after: Trials) -> float | None:
+    """Two-sided p-value of equal means where whole clusters are exchanged between the two times
+    (Ernst 2004, Statistical Science 19:676); None for more than MOST_EXCHANGED clusters."""
+    parts = [
+        cluster_totals(np.asarray(each.values, np.float64), tuple(each.clusters))
+        for each in (before, after)
+    ]
+    totals_C, sizes_C = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    first = len(parts[0][0])
+    if len(totals_C) > MOST_EXCHANGED:
+        return None
+    observed = np.zeros((1, len(totals_C)))
+    observed[0, :first] = 1
+    drawn = _differences(_exchanged(first, len(totals_C)), totals_C, sizes_C)
+    seen = abs(_differences(observed, totals_C, sizes_C)[0])
+    return float((1 + (np.abs(drawn) >= seen - ROUNDING).sum()) / (1 + DRAWS))
+
+
+def _differences(chosen_DC: Array, totals_C: Array, sizes_C: Array) -> Array:
+    """D differences: the mean of the clusters that are not chosen minus that of the chosen."""
+    totals_D, sizes_D = chosen_DC @ totals_C, chosen_DC @ sizes_C
+    rest_D, left_D = totals_C.sum() - totals_D, sizes_C.sum() - sizes_D
+    return rest_D / left_D - totals_D / sizes_D
+
+
+@lru_cache(maxsize=4)
+def _exchanged(first: int, clusters: int) -> Array:
+    """DRAWS choices of `first` of the clusters, the same for the same arguments."""
+    order = np.random.default_rng(0).random((DRAWS, clusters)).argsort(axis=1)
+    return (order < first).astype(np.float64)
 
 
 def _within(detectable: float | None, most: float) -> float | None:

@@ -16,6 +16,8 @@ from assay.report.words import Words, number, percent, points, visible
 
 Section = dict[str, Any]
 Write = Callable[[float], str]
+ROUNDED = 1e-12
+"""Differences below this come from rounding."""
 
 
 def fact_section(found: Progress, words: Words) -> Section | None:
@@ -183,8 +185,7 @@ def mean_text(found: Estimate | None, write: Write, words: Words) -> str:
 
 def signed_amount(value: float) -> str:
     """A difference of amounts in three digits with its sign."""
-    text = f"{value:+.3g}".replace("-", "−")
-    return "+0" if value == 0 else text
+    return "+0" if abs(value) < ROUNDED else f"{value:+.3g}".replace("-", "−")
 
 
 def alike_said(facts: FactChanges, words: Words) -> list[str]:
@@ -288,7 +289,9 @@ def effect_said(each: Effect, words: Words) -> str:
 
 def saving_said(each: Saving, words: Words) -> str:
     """What is left of a plan, or that nothing shows."""
-    ahead = each.forecast
+    ahead, sign = each.forecast, -1 if each.direction == "fall" else 1
+    write = signed_amount if each.direction == "none" else number
+    ends = sorted((sign * each.interval.low, sign * each.interval.high))
     figures = {
         "metric": visible(words.known("metric", each.metric)),
         "plan": number(each.plan),
@@ -296,12 +299,8 @@ def saving_said(each: Saving, words: Words) -> str:
         "ends": words(
             "table.interval_text", low=number(ahead.interval.low), high=number(ahead.interval.high)
         ),
-        "left": signed_amount(each.value),
-        "left_ends": words(
-            "table.interval_text",
-            low=signed_amount(each.interval.low),
-            high=signed_amount(each.interval.high),
-        ),
+        "left": write(sign * each.value),
+        "left_ends": words("table.interval_text", low=write(ends[0]), high=write(ends[1])),
         "at": ahead.at,
         "assumption": words(f"assumption.{ahead.assumption}", steps=ahead.steps),
     }

@@ -125,7 +125,9 @@ def _left(each: Watched, kind: str, words: Words) -> str:
         return words("watching.beyond")
     if each.distance is None:
         return "–"
-    if kind in COMPARED or kind == "budget":
+    if kind == "budget":
+        return f"{each.distance:+.0%}".replace("-", "−")
+    if kind in COMPARED:
         text = number(round(each.distance, 3))
         return text.replace("-", "−") if each.distance < 0 else f"+{text}"
     if is_share(each.metric) or each.metric.startswith(PART):
