@@ -1,4 +1,4 @@
-"""Every health rule has a state with the figure behind it, and findings are those that are not ok."""
+"""Every health rule has a state with the figure behind it; findings are the states not ok."""
 
 import numpy as np
 import pytest

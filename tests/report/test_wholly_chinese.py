@@ -29,10 +29,10 @@ from assay.report.foreign_tables import score_remarks, score_table
 from assay.report.matrix_page import write_matrix
 from assay.report.notebook import notebook
 from assay.report.page import write_progress, write_report
+from assay.report.progress_terminal import progress_view
 from assay.report.result_tables import StageRow
 from assay.report.sample_size_table import plan_shown
 from assay.report.story import about_stage, answer_view
-from assay.report.progress_terminal import progress_view
 from assay.report.terminal import Seen, final_table, summary_line, watch_view
 from assay.report.words import words
 from assay.runs.status import read_status

@@ -32,7 +32,7 @@ def fact_section(found: Progress, words: Words) -> Section | None:
         "tables": [table for table in tables if table["rows"]],
         "said": said,
         "methods": words("facts.methods"),
-        "short": [*short_lines(facts, calls, words), *said],
+        "short": [*mark_lines(facts, words), *said],
     }
 
 
@@ -307,8 +307,8 @@ def saving_said(each: Saving, words: Words) -> str:
     return words(f"saving.{each.direction}", **figures)
 
 
-def short_lines(facts: FactChanges | None, calls: CallReport | None, words: Words) -> list[str]:
-    """The short form: form, fallback, and what changed in the tables."""
+def mark_lines(facts: FactChanges | None, words: Words) -> list[str]:
+    """Form and fallback, before and after, for the short form."""
     if facts is None:
         return []
     said = []
@@ -317,7 +317,13 @@ def short_lines(facts: FactChanges | None, calls: CallReport | None, words: Word
             view = share_view(row, words.known("mark", row.name), words)
             ends = {name: view[name] for name in ("label", "before", "after", "change")}
             said.append(words("facts.line", **ends))
-    for table in (*fact_tables(facts, words)[1:], *call_tables(calls, words)):
+    return said
+
+
+def moved_lines(facts: FactChanges | None, calls: CallReport | None, words: Words) -> list[str]:
+    """What changed in each table."""
+    said = []
+    for table in (*(fact_tables(facts, words) if facts else ()), *call_tables(calls, words)):
         moved = [f"{row['label']} {row['change']}" for row in table["rows"] if row["moved"]]
         joined = words("punctuation.semicolon").join(moved)
         if moved:

@@ -14,7 +14,7 @@ from assay.judge.trends import Forecast
 from assay.lab.monitor.guards import condition
 from assay.lab.monitor.milestones import PART, MilestoneState, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
-from assay.report.fact_tables import fact_section
+from assay.report.fact_tables import fact_section, moved_lines
 from assay.report.result_tables import checkpoint_label
 from assay.report.state_tables import health_table, pair_section, watch_rows, watch_title
 from assay.report.words import (
@@ -181,6 +181,7 @@ def changes(found: Progress, words: Words) -> list[str]:
     moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
     if moved:
         said.append(words("progress.moved", metrics=", ".join(moved)))
+    said += moved_lines(found.facts, found.calls, words)
     if found.checkpoints:
         steps = ", ".join(map(str, found.checkpoints))
         said.append(words("progress.checkpoints", steps=steps))
