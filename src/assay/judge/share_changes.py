@@ -116,20 +116,20 @@ def change_of_trials(
     Up to MOST_EXCHANGED clusters the test is `exchange_test`, which sees rare things earlier than
     intervals that allow for what few clusters hide, and the interval is made to agree with it.
     """
-    ends = mean_of(before, bounds, around), mean_of(after, bounds, around)
-    if ends[0] is None or ends[1] is None:
-        return Change(*ends)
+    first, last = mean_of(before, bounds, around), mean_of(after, bounds, around)
+    if first is None or last is None:
+        return Change(first, last)
+    step, level = (first.value, last.value), 1 - ALPHA / family
 
     def interval_at(level: float) -> Interval:
         one, two = (_around(trials, bounds, level, around) for trials in (before, after))
-        return independent_difference(ends[0].value, one, ends[1].value, two)
+        return independent_difference(step[0], one, step[1], two)
 
-    level = 1 - ALPHA / family
     p = exchange_test(before, after)
     interval = (interval_at if p is None else agreeing(interval_at, p))(level)
     reach = detectable_from_interval(interval.half_width, level)
     detectable = _within(reach, bounds[1] - bounds[0])
-    return Change(*ends, interval, detectable, direction_of(interval))
+    return Change(first, last, interval, detectable, direction_of(interval))
 
 
 MOST_EXCHANGED = 200

@@ -77,7 +77,7 @@ def all_facts(section: Section, w: Words) -> list[RenderableType]:
         shown += [Text(table["note"], "dim") for table in facts["tables"] if table["note"]]
     if section["watched"]:
         shown.append(watch_table(section, w))
-    shown.append(rule_table(section, w))
+    shown += [rule_table(section, w), *idle_rules(section, w)]
     if programs:
         shown += [Text(programs["title"], "bold"), Text(programs["chosen"], "dim")]
         for side in programs["sides"]:
@@ -111,24 +111,26 @@ def watch_table(section: Section, w: Words) -> Table:
 
 
 def rule_table(section: Section, w: Words) -> Table:
-    """Every rule with its state and figure; those that read nothing share a line."""
-    table = Table(
-        title=w("health_state.title"), title_justify="left", box=None, header_style="bold"
-    )
+    """Every rule that read something, with its state and figure."""
+    title = w("health_state.title")
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
     for name in ("state", "rule", "figure"):
         table.add_column(w(f"health_state.{name}"))
     for row in section["health"]:
         if row["read"]:
             state = Text(row["state"], STATES[row["kind"]])
             table.add_row(state, Text(row["what"]), Text(row["figure"]))
+    return table
+
+
+def idle_rules(section: Section, w: Words) -> list[RenderableType]:
+    """The rules that read nothing, in a line for each reason."""
     idle: dict[str, list[str]] = {}
     for row in section["health"]:
         if not row["read"]:
             idle.setdefault(row["state"], []).append(row["what"])
-    for state, names in idle.items():
-        joined = w("punctuation.semicolon").join(names)
-        table.add_row(Text(state, "dim"), Text(joined, "dim"), "")
-    return table
+    joint, colon = w("punctuation.semicolon"), w("punctuation.colon")
+    return [Text(f"{state}{colon}{joint.join(names)}", "dim") for state, names in idle.items()]
 
 
 def metric_table(section: Section, lang: str) -> Table:

@@ -68,7 +68,9 @@ def watch_list(
 
 
 def next_report(experiment: Experiment, last: int, planned: int | None) -> int | None:
-    """The step of the next report, or the last of the stage; None where neither is known."""
+    """The step of the next report, or the last of the stage; None where neither is to come."""
+    if planned is not None and last >= planned:
+        return None
     every = experiment.report_every
     due = None if not every else (last // every + 1) * every
     ends = [step for step in (due, planned) if step is not None and step > last]
