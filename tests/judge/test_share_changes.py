@@ -1,5 +1,7 @@
 """Changes of shares: running counts are compared with what is new, clusters are exchanged."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -76,6 +78,22 @@ def trials(values: np.ndarray, name: str) -> Trials:
 def test_exchanging_three_clusters_with_three_has_the_p_value_that_counting_gives():
     found = exchange_test(trials(np.zeros((3, 2)), "a"), trials(np.ones((3, 2)), "b"))
     assert found == pytest.approx(2 / 20, abs=0.01)
+
+
+def test_the_exchange_test_is_that_of_all_choices_of_clusters():
+    draw = np.random.default_rng(11)
+    before, after = draw.random((3, 2)), draw.random((4, 2)) + 0.4
+    means = np.concatenate([before, after]).mean(1)
+    every = [set(each) for each in itertools.combinations(range(7), 3)]
+
+    def difference(first: set[int]) -> float:
+        rest = [m for i, m in enumerate(means) if i not in first]
+        return abs(float(np.mean(rest) - np.mean([means[i] for i in first])))
+
+    seen = difference({0, 1, 2})
+    exact = np.mean([difference(first) >= seen - 1e-12 for first in every])
+    assert 0.02 < exact < 0.3
+    assert exchange_test(trials(before, "a"), trials(after, "b")) == pytest.approx(exact, abs=0.02)
 
 
 def test_clusters_that_agree_are_one_trial_each():

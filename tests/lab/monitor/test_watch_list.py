@@ -30,6 +30,10 @@ METRICS = {
     "truncated_share": lambda step: 0.28,
     "repeated_share": lambda step: 0.8,
     "fallback_share": lambda step: 0.001,
+    "abstained_share": lambda step: 0.001,
+    "rollout_gap_mean": lambda step: 0.001,
+    "kl": lambda step: 0.001,
+    "signal_share": lambda step: 0.9,
 }
 
 
@@ -59,8 +63,7 @@ def test_rules_say_how_far_their_figure_is_from_the_threshold(found):
 def test_what_is_beyond_its_bound_comes_first_and_the_nearest_of_the_rest_follow(found):
     assert found.watched[0].name == "repeated_samples" and found.watched[0].beyond
     calm = [each.name for each in found.watched if each.kind == "rule" and not each.beyond]
-    assert calm[0] == "truncated"
-    assert "fallbacks" in calm
+    assert calm == ["truncated", "abstentions", "fallbacks", "rollout_gap", "kl_blow_up"]
 
 
 def test_milestones_ahead_come_with_their_forecast_and_those_scored_do_not(found):
