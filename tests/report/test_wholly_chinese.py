@@ -29,10 +29,11 @@ from assay.report.foreign_tables import score_remarks, score_table
 from assay.report.matrix_page import write_matrix
 from assay.report.notebook import notebook
 from assay.report.page import write_progress, write_report
+from assay.report.progress_terminal import progress_view
 from assay.report.result_tables import StageRow
 from assay.report.sample_size_table import plan_shown
 from assay.report.story import about_stage, answer_view
-from assay.report.terminal import Seen, final_table, progress_view, summary_line, watch_view
+from assay.report.terminal import Seen, final_table, summary_line, watch_view
 from assay.report.words import words
 from assay.runs.status import read_status
 from tests.judge.audit.faults import FAULTS, record
@@ -47,7 +48,7 @@ TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay show vary token r
 SETTINGS = """temperature parser lenient examples batch epochs algorithm prompts group reward
 sampling lr adamw full grpo egpo"""
 LABS = """rl sft train dev test run demo tools base best sampled format name arguments early late
-hopeful fine done trunkated"""
+hopeful fine done trunkated cut typo"""
 RECORDS = "score data calls average total part term old new beta clip table code fallback errors"
 """Names in the test labs, and in the records that are audited."""
 ALLOWED = set(" ".join((TERMS, SETTINGS, LABS, RECORDS)).split())

@@ -18,6 +18,7 @@ from assay.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from assay.compare.benchmarks_table import BenchmarksTable
     from assay.compare.foreign_arms import ReadOptions, Summary
+    from assay.judge.verdict import Comparison
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.report.page import Span
@@ -33,7 +34,8 @@ def run_results(
     """
     from assay.report.benchmarks_content import run_table
     from assay.report.page import Span
-    from assay.report.terminal import example_panels, final_table, progress_view
+    from assay.report.progress_terminal import progress_view
+    from assay.report.terminal import example_panels, final_table
 
     run, lang, steps = found.directory, found.lang, span or Span()
     benchmarks = run_table(found.facts)
@@ -106,7 +108,11 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
         "forecasts": found.forecasts,
         "spending": found.spending,
         "milestones": [
-            {**asdict(replace(m, spec=None)), "expected": m.spec.model_dump()}  # type: ignore[arg-type]
+            {
+                **asdict(replace(m, spec=None, comparison=None)),  # type: ignore[arg-type]
+                "expected": m.spec.model_dump(),
+                "comparison": m.comparison and comparison_figures(m.comparison),
+            }
             for m in found.milestones
         ],
         "guards": {
@@ -115,7 +121,24 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
         },
         "checkpoints": found.checkpoints,
         "selection": found.selection,
+        "health": [
+            {"rule": each.rule, "state": each.state, "metric": each.metric, "reading": each.reading}
+            for each in found.states
+        ],
+        "watch": found.watched,
+        "next_report": found.next_report,
+        "facts": found.facts,
+        "calls": found.calls,
+        "savings": [{**asdict(each), "shown": each.direction} for each in found.savings],
+        "programs": found.pair,
     }
+
+
+def comparison_figures(found: "Comparison") -> dict[str, Any]:
+    """The figures of a comparison, without what computes further ones."""
+    names = ("control_score", "score", "difference", "interval", "p_value", "verdict", "items")
+    names += ("gained", "lost", "minimum_detectable_difference", "method")
+    return {name: getattr(found, name) for name in names}
 
 
 def table_result(table: Table) -> dict[str, Any]:

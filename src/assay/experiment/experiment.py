@@ -23,6 +23,7 @@ from assay.experiment.tables import (
     LogSpec,
     MilestoneSpec,
     NoteSpec,
+    check_verdicts,
     check_watched,
 )
 from assay.experiment.training_settings import LoraAdapt
@@ -113,6 +114,7 @@ class Experiment(Table):
     @model_validator(mode="after")
     def _tables_fit_together(self) -> Self:
         stages = {name: stage.steps for name, stage in self.stage.items()}
+        made = {name: checkpoints_made(stage) for name, stage in self.stage.items()}
         raise_all(
             [
                 *check_endpoint(self),
@@ -122,9 +124,19 @@ class Experiment(Table):
                 *check_stages(self),
                 *check_evaluations(self),
                 *check_watched(self.guard, self.milestone, stages),
+                *check_verdicts(self.milestone, self.evaluate, made),
             ]
         )
         return self
+
+
+def checkpoints_made(stage: StageSpec) -> tuple[int | None, int | None]:
+    """The steps of a stage, and after how many it makes a checkpoint; None where that is counted in
+    epochs, or for no steps in between."""
+    every = stage.checkpoint_every
+    if every is not None and not isinstance(every, int):
+        return None, None
+    return stage.steps, every
 
 
 WITHOUT_WEIGHTS = {"openai": "a model behind an endpoint", "workflow": "a fixed workflow"}

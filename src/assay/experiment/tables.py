@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
 from assay.experiment.base_table import Count, Few, Many, Table, Tokens, raise_all, refused
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import Take
 from assay.experiment.reward_tables import Reward, RewardSettings
 
@@ -182,9 +183,19 @@ class MilestoneSpec(Table):
     """Values above this are expected; this or `below`, with `metric`."""
     below: float | None = None
     """Values below this are expected; this or `above`, with `metric`."""
+    evaluation: str | None = None
+    """The evaluation whose verdict is expected of the checkpoint at `step`."""
+    verdict: Literal["better", "worse", "equivalent"] | None = None
+    """The verdict that is expected, item by item against `against`; with `evaluation`."""
+    against: str = "base"
+    """The checkpoint that the one at `step` is compared with: `base`, `STAGE.best`, `STAGE.last` or
+    `STAGE.step-N`."""
 
     @model_validator(mode="after")
     def _expects_something(self) -> Self:
+        raise_all(self._of_verdict())
+        if self.evaluation is not None:
+            return self
         if self.metric is not None:
             check_bounds(self.above, self.below)
         elif self.above is not None or self.below is not None:
@@ -192,6 +203,23 @@ class MilestoneSpec(Table):
         elif self.step is None:
             raise refused("step", "a milestone needs a step, a metric, or both")
         return self
+
+    def _of_verdict(self) -> Iterator[PydanticCustomError]:
+        """What does not go together in a milestone on a verdict."""
+        if self.evaluation is None:
+            if self.verdict is not None:
+                yield refused("verdict", "a verdict needs the evaluation that gives it")
+            if self.against != "base":
+                yield refused("against", "nothing is compared without an evaluation", "remove it")
+            return
+        if self.verdict is None:
+            fix = "write better, worse or equivalent"
+            yield refused("verdict", "an evaluation needs the verdict that is expected", fix)
+        if self.step is None:
+            yield refused("step", "a verdict is of the checkpoint at a step", "write the step")
+        for name in ("metric", "above", "below"):
+            if getattr(self, name) is not None:
+                yield refused(name, "a milestone is on a metric or on a verdict", "write two")
 
 
 def check_bounds(above: float | None, below: float | None) -> None:
@@ -220,3 +248,53 @@ def check_watched(
         if steps is not None and milestone.step is not None and milestone.step > steps:
             problem = f"step {milestone.step} never comes: {milestone.stage!r} has {steps} steps"
             yield refused(f"{place}.step", problem, "write an earlier step")
+
+
+def check_verdicts(
+    milestones: Mapping[str, MilestoneSpec],
+    evaluations: Mapping[str, EvaluateSpec],
+    stages: Mapping[str, tuple[int | None, int | None]],
+) -> Iterator[PydanticCustomError]:
+    """Milestones on a verdict name evaluations that measure both checkpoints; `stages` has their
+    steps and after how many a checkpoint is made, where both are counted in steps."""
+    for name, milestone in milestones.items():
+        place, evaluation = f"milestone.{name}", milestone.evaluation
+        if evaluation is None or milestone.step is None or milestone.stage not in stages:
+            continue
+        if evaluation not in evaluations:
+            fix = nearest(evaluation, evaluations) if evaluations else "add it"
+            yield refused(f"{place}.evaluation", f"no evaluation {evaluation!r}", fix)
+            continue
+        steps, every = stages[milestone.stage]
+        is_last = milestone.step == steps
+        # A stage counted in epochs, or with checkpoints by epochs, has its steps counted at work.
+        if steps and not is_last and (every is None or milestone.step % every):
+            problem = f"no checkpoint is made at step {milestone.step}"
+            fix = f"write {steps}, the last" + (f", or a multiple of {every}" if every else "")
+            yield refused(f"{place}.step", problem, fix)
+        yield from _unmeasured(place, milestone, evaluations[evaluation], is_last)
+
+
+def _unmeasured(
+    place: str, milestone: MilestoneSpec, evaluation: EvaluateSpec, is_last: bool
+) -> Iterator[PydanticCustomError]:
+    """The checkpoints of a milestone that its evaluation does not measure."""
+    own = CheckpointReference(milestone.stage, "step", milestone.step)
+    measured = [parse_checkpoint(text) for text in evaluation.checkpoints]
+    same = {own, CheckpointReference(milestone.stage, "all")}
+    same |= {CheckpointReference(milestone.stage, "last")} if is_last else set()
+    if not same.intersection(filter(None, measured)):
+        text = f"{milestone.stage}.step-{milestone.step}"
+        problem = f"evaluation {milestone.evaluation!r} does not measure {text}"
+        yield refused(f"{place}.step", problem, f'add "{text}" to its checkpoints')
+    against = parse_checkpoint(milestone.against)
+    if against is None or against.which == "all":
+        fix = "write base, STAGE.best, STAGE.last or STAGE.step-N"
+        yield refused(f"{place}.against", f"{milestone.against!r} is not a checkpoint", fix)
+    elif against == own:
+        yield refused(f"{place}.against", "it is the checkpoint itself", "name another")
+    elif not {against, CheckpointReference(against.stage, "all")}.intersection(
+        filter(None, measured)
+    ):
+        problem = f"evaluation {milestone.evaluation!r} does not measure {milestone.against}"
+        yield refused(f"{place}.against", problem, f'add "{milestone.against}" to its checkpoints')

@@ -8,7 +8,7 @@ Stopping a run is not done here.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from assay.judge.health_rules import ENGLISH, LONG, RULES, WINDOW, Advice, Rule
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
-from assay.judge.trends import Forecast, Trend, trend
+from assay.judge.trends import ROUNDING, Forecast, Trend, trend
 
 Line = Mapping[str, Any]
 Dev = Sequence[tuple[int, ItemScores]]
@@ -50,8 +50,23 @@ class Evidence:
     spending: Sequence[Spending] = ()
 
 
-Found = tuple[Severity, str, dict[str, str]]
-"""Severity, template of the evidence, its figures."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a rule reads of one metric, whether it finds something or not."""
+
+    metric: str
+    severity: Severity | None
+    """None where all is well."""
+    evidence: str
+    """The template of the evidence."""
+    figures: Mapping[str, str]
+    value: float | None = None
+    """The number that is held against the thresholds; None where there is no single one."""
+
+    @property
+    def severity_or_ok(self) -> Literal["error", "warning", "ok"]:
+        """The severity, "ok" where there is none. Rules give no notes."""
+        return "ok" if self.severity is None or self.severity == "note" else self.severity
 
 
 def figure(metric: str, value: float) -> str:
@@ -61,11 +76,11 @@ def figure(metric: str, value: float) -> str:
     return f"{value:.4g}" if abs(value) >= 1 else f"{value:.3f}"
 
 
-def _high(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _high(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     yield from _levels(rule, evidence, "high", lambda value, limit: value >= limit)
 
 
-def _low(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _low(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     # A level of exactly the error's threshold counts, as 0 does.
     def under(value: float, limit: float) -> bool:
         return value < limit or value == limit == rule.error
@@ -75,36 +90,33 @@ def _low(rule: Rule, evidence: Evidence) -> Iterator[Found]:
 
 def _levels(
     rule: Rule, evidence: Evidence, template: str, beyond: Callable[[float, float], bool]
-) -> Iterator[Found]:
+) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
         value = float(np.mean(recent))
+        if math.isnan(value):
+            continue
         severity = _severity(rule, lambda limit, value=value: beyond(value, limit))
-        if severity is not None:
-            limit = figure(metric, _limit(rule, severity))
-            yield (
-                severity,
-                template,
-                {
-                    "metric": metric,
-                    "value": figure(metric, value),
-                    "steps": str(len(recent)),
-                    "limit": limit,
-                },
-            )
+        figures = {
+            "metric": metric,
+            "value": figure(metric, value),
+            "steps": str(len(recent)),
+            "limit": figure(metric, _limit(rule, severity)),
+        }
+        yield Reading(metric, severity, template, figures, value)
 
 
-def _grown(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _grown(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     yield from _multiples(rule, evidence, "grown", lambda ratio, limit: ratio >= limit)
 
 
-def _shrunk(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _shrunk(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     yield from _multiples(rule, evidence, "shrunk", lambda ratio, limit: ratio < limit)
 
 
 def _multiples(
     rule: Rule, evidence: Evidence, template: str, beyond: Callable[[float, float], bool]
-) -> Iterator[Found]:
+) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         size = min(WINDOW, len(values) // 2)
         if not size:
@@ -114,44 +126,45 @@ def _multiples(
             continue
         ratio = now / start
         severity = _severity(rule, lambda limit, ratio=ratio: beyond(ratio, limit))
-        if severity is not None:
-            yield (
-                severity,
-                template,
-                {
-                    "metric": metric,
-                    "start": figure(metric, start),
-                    "now": figure(metric, now),
-                    "ratio": f"{ratio:.2g}",
-                    "steps": str(size),
-                    "limit": f"{_limit(rule, severity):g}",
-                },
-            )
+        figures = {
+            "metric": metric,
+            "start": figure(metric, start),
+            "now": figure(metric, now),
+            "ratio": f"{ratio:.2g}",
+            "steps": str(size),
+            "limit": f"{_limit(rule, severity):g}",
+        }
+        yield Reading(metric, severity, template, figures, ratio)
 
 
-def _rising(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _rising(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     yield from _trends(rule, evidence, "rising", sign=1)
 
 
-def _falling(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _falling(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     yield from _trends(rule, evidence, "falling", sign=-1)
 
 
-def _trends(rule: Rule, evidence: Evidence, template: str, sign: int) -> Iterator[Found]:
+def _trends(rule: Rule, evidence: Evidence, template: str, sign: int) -> Iterator[Reading]:
     for metric, line, found in _lines(rule, evidence):
         moved = sign * (found.end - found.start)
-        if not (found.rises if sign > 0 else found.falls):
-            continue
-        severity = _severity(rule, lambda limit, moved=moved: moved >= limit)
-        if severity is not None:
-            yield severity, template, {**line, "limit": figure(metric, _limit(rule, severity))}
+        moved = moved if abs(moved) > ROUNDING else 0.0
+        severity = None
+        if found.rises if sign > 0 else found.falls:
+            severity = _severity(rule, lambda limit, moved=moved: moved >= limit)
+        limit = figure(metric, _limit(rule, severity))
+        yield Reading(metric, severity, template, {**line, "limit": limit}, moved)
 
 
-def _flat(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _flat(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, line, found in _lines(rule, evidence):
+        if found.steps < LONG or rule.warning is None:
+            continue
         most = found.interval.high * (found.last - found.first)
-        if found.steps >= LONG and rule.warning is not None and most < rule.warning:
-            yield "warning", "flat", {**line, "limit": figure(metric, rule.warning)}
+        severity = "warning" if most < rule.warning else None
+        figures = {**line, "limit": figure(metric, rule.warning)}
+        template = "flat" if severity else "rising"
+        yield Reading(metric, severity, template, figures, most)
 
 
 def _lines(rule: Rule, evidence: Evidence) -> Iterator[tuple[str, dict[str, str], Trend]]:
@@ -165,87 +178,92 @@ def _lines(rule: Rule, evidence: Evidence) -> Iterator[tuple[str, dict[str, str]
                 "start": figure(metric, found.start),
                 "now": figure(metric, found.end),
                 "steps": str(found.steps),
-                "slope": f"{found.slope:+.3g}",
-                "low": f"{found.interval.low:+.3g}",
-                "high": f"{found.interval.high:+.3g}",
+                "slope": _signed(found.slope),
+                "low": _signed(found.interval.low),
+                "high": _signed(found.interval.high),
             }
             yield metric, figures, found
 
 
-def _zero(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _signed(value: float) -> str:
+    """A slope in three digits; what rounding leaves of a flat one is 0."""
+    return f"{value if abs(value) > ROUNDING else 0.0:+.3g}"
+
+
+def _zero(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
+        figures = {"metric": metric, "steps": str(len(recent))}
         if all(value == 0 for value in recent):
-            yield "error", "zero", {"metric": metric, "steps": str(len(recent))}
+            yield Reading(metric, "error", "zero", figures)
+        elif finite := [value for value in recent if math.isfinite(value)]:
+            now = figure(metric, finite[-1])
+            yield Reading(metric, None, "not_zero", {**figures, "value": now})
 
 
-def _broken(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _broken(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         broken = sum(not math.isfinite(value) for value in values)
         skipped = max(values_of(evidence.lines, "skipped_steps"), default=0.0)
+        severity = None
         if broken or skipped:
             recent = any(not math.isfinite(value) for value in values[-WINDOW:])
-            yield (
-                "error" if recent else "warning",
-                "broken",
-                {
-                    "metric": metric,
-                    "broken": str(broken),
-                    "steps": str(len(values)),
-                    "skipped": f"{skipped:.0f}",
-                },
-            )
+            severity = "error" if recent else "warning"
+        figures = {
+            "metric": metric,
+            "broken": str(broken),
+            "steps": str(len(values)),
+            "skipped": f"{skipped:.0f}",
+        }
+        yield Reading(metric, severity, "broken", figures)
 
 
-def _budget(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _budget(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for each in evidence.spending:
         figures = {
             "metric": each.metric,
             "spent": figure(each.metric, each.spent),
             "budget": figure(each.metric, each.budget),
         }
-        if each.spent > each.budget:
-            yield "error", "spent", figures
-        elif each.forecast is not None and each.forecast.interval.low > each.budget:
-            yield (
-                "warning",
-                "will_spend",
-                {
-                    **figures,
-                    "forecast": figure(each.metric, each.forecast.value),
-                    "low": figure(each.metric, each.forecast.interval.low),
-                    "high": figure(each.metric, each.forecast.interval.high),
-                    "at": str(each.forecast.at),
-                    "steps": str(each.forecast.steps),
-                },
-            )
+        ahead = each.forecast
+        if each.spent > each.budget or ahead is None:
+            severity = "error" if each.spent > each.budget else None
+            yield Reading(each.metric, severity, "spent", figures, each.spent / each.budget)
+            continue
+        figures |= {
+            "forecast": figure(each.metric, ahead.value),
+            "low": figure(each.metric, ahead.interval.low),
+            "high": figure(each.metric, ahead.interval.high),
+            "at": str(ahead.at),
+            "steps": str(ahead.steps),
+        }
+        severity = "warning" if ahead.interval.low > each.budget else None
+        value = ahead.interval.low / each.budget
+        yield Reading(each.metric, severity, "will_spend", figures, value)
 
 
-def _dev(rule: Rule, evidence: Evidence) -> Iterator[Found]:
+def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     """The last dev scores are worse than the first, and the reward's slope is above 0."""
     (metric,) = rule.metrics
     lines = [line for line in evidence.lines if metric in line]
     found = trend([line["step"] for line in lines], [line[metric] for line in lines])
-    if len(evidence.dev) < 2 or found is None or not found.rises:
+    if len(evidence.dev) < 2 or found is None:
         return
     comparison = compare(evidence.dev[0][1], evidence.dev[-1][1])
-    if comparison.verdict == "worse":
-        yield (
-            "error",
-            "dev",
-            {
-                "start": figure(metric, found.start),
-                "now": figure(metric, found.end),
-                "before": f"{comparison.control_score:.3f}",
-                "after": f"{comparison.score:.3f}",
-                "first": str(evidence.dev[0][0]),
-                "last": str(evidence.dev[-1][0]),
-                "p": f"{comparison.p_value:.2g}",
-            },
-        )
+    severity = "error" if found.rises and comparison.verdict == "worse" else None
+    figures = {
+        "start": figure(metric, found.start),
+        "now": figure(metric, found.end),
+        "before": f"{comparison.control_score:.3f}",
+        "after": f"{comparison.score:.3f}",
+        "first": str(evidence.dev[0][0]),
+        "last": str(evidence.dev[-1][0]),
+        "p": f"{comparison.p_value:.2g}",
+    }
+    yield Reading(metric, severity, "dev", figures)
 
 
-CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Found]]] = {
+CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
     "high": _high,
     "low": _low,
     "grown": _grown,
@@ -268,8 +286,9 @@ def _severity(rule: Rule, beyond: Callable[[float], bool]) -> Severity | None:
     return "warning" if rule.warning is not None and beyond(rule.warning) else None
 
 
-def _limit(rule: Rule, severity: Severity) -> float:
-    limit = rule.error if severity == "error" else rule.warning
+def _limit(rule: Rule, severity: Severity | None) -> float:
+    """The threshold that was passed, or the first that could be."""
+    limit = rule.error if severity == "error" or rule.warning is None else rule.warning
     assert limit is not None
     return limit
 
@@ -311,9 +330,10 @@ def diagnose(
     """
     evidence = Evidence([derived(line) for line in lines], dev, spending)
     found = [
-        Diagnosis(name, severity, template, figures, _advice(rule, evidence.lines))
+        Diagnosis(name, each.severity, each.evidence, each.figures, _advice(rule, evidence.lines))
         for name, rule in RULES.items()
-        for severity, template, figures in CHECKS[rule.kind](rule, evidence)
+        for each in CHECKS[rule.kind](rule, evidence)
+        if each.severity is not None
     ]
     found += [
         Diagnosis(name, each.severity, "contradiction", {"evidence": each.evidence}, (name,))
@@ -322,6 +342,47 @@ def diagnose(
     ]
     order = {"error": 0, "warning": 1, "note": 2}
     return sorted(found, key=lambda each: order[each.severity])
+
+
+State = Literal["error", "warning", "ok", "too few steps", "not finite", "not recorded"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleState:
+    """The state of one rule of one metric."""
+
+    rule: str
+    state: State
+    metric: str
+    """"" where the rule's metric is not recorded, or nothing can be read yet."""
+    reading: Reading | None
+    """None where nothing was read."""
+
+
+def rule_states(
+    lines: Sequence[Line], dev: Dev = (), spending: Sequence[Spending] = ()
+) -> list[RuleState]:
+    """The state of every rule, in the order of the register, with the reading behind it.
+
+    Raises what `judge.paired.compare` raises for `dev`.
+    """
+    evidence = Evidence([derived(line) for line in lines], dev, spending)
+    found: list[RuleState] = []
+    for name, rule in RULES.items():
+        readings = list(CHECKS[rule.kind](rule, evidence))
+        for each in readings:
+            found.append(RuleState(name, each.severity_or_ok, each.metric, each))
+        if not readings:
+            found.append(RuleState(name, _unread(rule, evidence), "", None))
+    return found
+
+
+def _unread(rule: Rule, evidence: Evidence) -> State:
+    """Why a rule could read nothing."""
+    values = [value for _, each in _present(rule, evidence) for value in each[-WINDOW:]]
+    if not values or (rule.kind == "dev" and not evidence.dev):
+        return "not recorded"
+    return "too few steps" if all(map(math.isfinite, values)) else "not finite"
 
 
 def worded(found: Diagnosis, words: Mapping[str, Mapping[str, str]] = ENGLISH) -> Finding:

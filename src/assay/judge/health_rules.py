@@ -175,6 +175,7 @@ EVIDENCE: Mapping[str, str] = {
     "flat": "{metric}: from {start} to {now} in {steps:steps}, {slope} a step ({low} to {high}); "
     "even the upper limit makes less than {limit} in all",
     "zero": "{metric}: 0 in each of the last {steps:steps}",
+    "not_zero": "{metric}: not 0 in all of the last {steps:steps}, {value} at the end",
     "broken": "{metric}: not finite in {broken} of {steps:steps}, {skipped} updates skipped",
     "spent": "{metric}: {spent} spent of {budget}",
     "will_spend": "{metric}: {spent} spent of {budget}; {forecast} ({low} to {high}) by step {at}, "

@@ -14,8 +14,18 @@ from assay.judge.trends import Forecast
 from assay.lab.monitor.guards import condition
 from assay.lab.monitor.milestones import PART, MilestoneState, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
+from assay.report.fact_tables import fact_section, moved_lines
 from assay.report.result_tables import checkpoint_label
-from assay.report.words import Words, number, percent, points, translated, visible
+from assay.report.state_tables import health_table, pair_section, watch_rows, watch_title
+from assay.report.words import (
+    Words,
+    difference_text,
+    number,
+    percent,
+    points,
+    translated,
+    visible,
+)
 from assay.runs.checkpoints import Selection
 
 Section = dict[str, Any]
@@ -41,6 +51,11 @@ def progress_section(found: Progress, words: Words) -> Section:
         "milestones": [milestone_view(each, found, words) for each in found.milestones],
         "guards": guard_views(found, words),
         "promotion": promotion(found.stage, found.selection, found.looks, words),
+        "facts": fact_section(found, words),
+        "health": health_table(found, words),
+        "watch_title": watch_title(found, words),
+        "watched": watch_rows(found, words),
+        "programs": pair_section(found, words),
         "methods": words("progress.methods"),
     }
 
@@ -166,6 +181,7 @@ def changes(found: Progress, words: Words) -> list[str]:
     moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
     if moved:
         said.append(words("progress.moved", metrics=", ".join(moved)))
+    said += moved_lines(found.facts, found.calls, words)
     if found.checkpoints:
         steps = ", ".join(map(str, found.checkpoints))
         said.append(words("progress.checkpoints", steps=steps))
@@ -235,7 +251,9 @@ def milestone_view(each: MilestoneState, found: Progress, words: Words) -> dict[
         figures = {"metric": name, "bound": write(bound), "step": spec.step}
         expected = words(key, stage=spec.stage, **figures)
     value = ""
-    if each.value is not None:
+    if spec.evaluation is not None:
+        expected, value = verdict_texts(each, words)
+    elif each.value is not None:
         value = estimate_text(each.value, write, words)
     elif each.forecast is not None:
         value = forecast_text(each.forecast, write, words)
@@ -248,6 +266,36 @@ def milestone_view(each: MilestoneState, found: Progress, words: Words) -> dict[
         "value": value,
         "new": words("progress.new") if each.name in found.scored else "",
     }
+
+
+def verdict_texts(each: MilestoneState, words: Words) -> tuple[str, str]:
+    """What a milestone on a verdict expects, and the comparison that was made for it."""
+    spec, found = each.spec, each.comparison
+    names = {"stage": spec.stage, "step": spec.step, "against": spec.against}
+    key = "equivalent" if spec.verdict == "equivalent" else "expected"
+    verdict = "" if key == "equivalent" else words(f"verdict_milestone.{spec.verdict}")
+    expected = words(
+        f"verdict_milestone.{key}",
+        verdict=verdict,
+        evaluation=visible(spec.evaluation or ""),
+        **names,
+    )
+    if found is None:
+        lacks = each.state == "not recorded"
+        return expected, words("verdict_milestone.not_measured") if lacks else ""
+    shares = found.interval.share
+    value = words(
+        "verdict_milestone.value" if shares else "verdict_milestone.amount",
+        difference=difference_text(found.difference, found.interval),
+        ends=span(found.interval, points if shares else signed_number, words),
+        items=found.items,
+        p=f"{found.p_value:.2g}",
+    )
+    least = found.minimum_detectable_difference
+    if each.state == "undecided" and least is not None:
+        write = points if shares else signed_number
+        value += words("verdict_milestone.detectable", least=write(least).lstrip("+"))
+    return expected, value
 
 
 STATE_STYLES = {"met": "better", "missed": "worse", "undecided": "undecided"}

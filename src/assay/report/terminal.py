@@ -22,7 +22,7 @@ from assay.report.examples import examples
 from assay.report.facts import RunFacts, gather
 from assay.report.generation_content import generation_shown, outcome_table, run_generation
 from assay.report.lineage_view import lineage_rows, lineage_tree
-from assay.report.progress_content import Section, progress_section
+from assay.report.progress_terminal import progress_view
 from assay.report.provenance import marks
 from assay.report.result_tables import checkpoint_label
 from assay.report.words import Words, number, score_text, visible, words
@@ -173,55 +173,6 @@ def _example_lines(section: content.Section, w: Words) -> Iterator[RenderableTyp
             yield Padding(Text(BLANK_LINES.sub("\n\n", answer["text"])), (0, 0, 0, 4))
 
 
-STATE_STYLES = {"error": "bold red", "warning": "yellow", "note": "bold"}
-STATES = {"better": "green", "worse": "red", "undecided": "yellow", "": "dim"}
-
-
-def progress_view(found: Progress, lang: str = "en") -> RenderableType:
-    """Changes, findings, forecasts, milestones, guards and the gate; the table comes last, because
-    it is what a small terminal may cut.
-    """
-    w = words(lang)
-    section = progress_section(found, w)
-    parts: list[RenderableType] = [
-        Text(section["title"], "bold"),
-        Text(section["about"], "dim"),
-        *(Text(f"- {line}") for line in section["changes"]),
-    ]
-    for finding in section["findings"]:
-        new = f" ({w('progress.new')})" if finding["new"] else ""
-        style = STATE_STYLES[finding["kind"]]
-        parts.append(Text.assemble((finding["severity"], style), f"{new}: {finding['what']}"))
-        parts.append(Text(f"    {finding['evidence']}", "dim"))
-        parts.append(Text(f"    {w('progress.advice')}: {finding['fix']}"))
-    parts += [Text(line) for line in section["forecasts"]]
-    for each in section["milestones"]:
-        about = f" ({each['about']})" if each["about"] else ""
-        line = Text.assemble((each["state"], STATES[each["kind"]]), " ", (each["name"], "bold"))
-        parts.append(line.append(f"{about}: {each['expected']}. {each['value']}".rstrip(". ")))
-    for each in section["guards"]:
-        line = Text.assemble((each["state"], STATES[each["kind"]]), " ", (each["name"], "bold"))
-        parts.append(line.append(f": {each['condition']}"))
-    if section["promotion"]:
-        parts.append(Text(section["promotion"]))
-    if section["stopped"]:
-        parts.append(Text(section["stopped"], "bold red"))
-    return Group(*parts, metric_table(section, lang))
-
-
-def metric_table(section: Section, lang: str) -> Table:
-    """The metrics at both steps, with change and trend."""
-    w = words(lang)
-    titles = [w("progress.metric"), section["first"], section["last"]]
-    titles += [w("progress.change"), w("progress.trend")]
-    table = Table(*titles, box=None, header_style="bold")
-    for row in section["rows"]:
-        style = "bold" if row["moved"] else ""
-        cells = (row["before"], row["after"], row["change"], row["trend"])
-        table.add_row(Text(row["label"], style), *map(Text, cells))
-    return table
-
-
 @dataclass(frozen=True)
 class Seen:
     """A run at one moment."""
@@ -278,4 +229,4 @@ def headline(seen: Seen, lang: str = "en") -> str:
 def watch_view(seen: Seen, lang: str = "en") -> RenderableType:
     """The view of a run at one moment."""
     line = Text(headline(seen, lang), "bold")
-    return Group(line, progress_view(seen.progress, lang)) if seen.progress else line
+    return Group(line, progress_view(seen.progress, lang, short=True)) if seen.progress else line

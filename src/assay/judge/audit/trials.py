@@ -16,6 +16,7 @@ from assay.judge.audit.noise import DECIDED, figures
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import LEVEL, Interval, wilson
 from assay.judge.selection import expected_optimism
+from assay.judge.share_changes import Counts, new_counts
 
 MOST = 0.5
 """Share of groups, or of steps, without signal from which most of the work is lost."""
@@ -158,17 +159,16 @@ def cumulative_as_rate(report: Reported) -> Iterator[Flaw]:
     for metric in rates(report):
         if not metric.cumulative or len(metric.counts) < 2:
             continue
-        new = metric.counts[-1] - metric.counts[0]
-        trials = metric.totals[-1] - metric.totals[0]
         rates_differ = metric.counts[-1] * metric.totals[0] != metric.counts[0] * metric.totals[-1]
+        ends = (Counts(metric.counts[i], metric.totals[i]) for i in (0, -1))
         # A running count that fell is an error of its own.
-        if rates_differ and 0 <= new <= trials:
-            interval = wilson(new, trials)
+        if rates_differ and (new := new_counts(*ends)) is not None:
+            interval = wilson(new.count, new.trials)
             numbers = {
                 "first": f"{metric.counts[0]}/{metric.totals[0]}",
                 "last": f"{metric.counts[-1]}/{metric.totals[-1]}",
-                "new": new,
-                "trials": trials,
+                "new": new.count,
+                "trials": new.trials,
                 "low": interval.low * 100,
                 "high": interval.high * 100,
             }

@@ -1,7 +1,8 @@
-"""Milestones: expected values of metrics, compared with the recorded values of a stage.
+"""Milestones: expected values of metrics and expected verdicts, compared with what is recorded.
 
 A milestone is met if the value's interval lies on the expected side, missed if it lies on the
-other, undecided if it contains the bound, and pending, with a forecast, before its step. Shares and
+other, undecided if it contains the bound, and pending, with a forecast, before its step. One on a
+verdict is met if the judge gives that verdict from the records of both checkpoints. Shares and
 rewards are estimated from the step's samples, with all completions of a prompt as one cluster.
 """
 
@@ -12,13 +13,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from assay.experiment.checkpoint_reference import (
+    CheckpointReference,
+    checkpoint_name,
+    parse_checkpoint,
+)
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.experiment.tables import MilestoneSpec
 from assay.judge.intervals import Estimate, Interval, counted, grouped
+from assay.judge.paired import compare
+from assay.judge.scores import on_one_scale
 from assay.judge.trends import Forecast, forecast_value
-from assay.runs.records import whole_table
+from assay.judge.verdict import Comparison
+from assay.runs.checkpoints import read_selection
+from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.records import read_scores, whole_table
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_steps
 
 Line = Mapping[str, Any]
 SHARE, TRIALS, PART = "_share", "_trials", "part/"
@@ -108,6 +120,8 @@ class MilestoneState:
     value: Estimate | None = None
     forecast: Forecast | None = None
     """The forecast of the value at its step, while it is pending."""
+    comparison: Comparison | None = None
+    """Of a milestone on a verdict: its checkpoint against the other."""
 
 
 def milestone_states(
@@ -137,6 +151,10 @@ def _state(
     if not lines or (spec.step is not None and last < spec.step):
         return MilestoneState(name, spec, "pending", None, forecast=_forecast(spec, lines))
     step = last if spec.step is None else spec.step
+    if spec.evaluation is not None:
+        found = compared(run, spec)
+        state = "not recorded" if found is None else by_verdict(spec, found)
+        return MilestoneState(name, spec, state, step, comparison=found)
     if spec.metric is None:
         return MilestoneState(name, spec, "met", step)
     line = next((line for line in lines if line["step"] == step), {})
@@ -148,6 +166,41 @@ def _state(
     if spec.step is None and state == "missed":
         state = "open"
     return MilestoneState(name, spec, state, step, value)
+
+
+def compared(run: RunDirectory, spec: MilestoneSpec) -> Comparison | None:
+    """The checkpoint at the milestone's step against the other, item by item; None where one of
+    them is not measured. Raises what reading the records raises."""
+    own = checkpoint_name(CheckpointReference(spec.stage, "step", spec.step))
+    for record in evaluation_records(run):
+        if record.name != spec.evaluation:
+            continue
+        other, measured = _against(run, spec.against), measured_checkpoints(run, record)
+        if own in measured and other in measured:
+            control, scores = on_one_scale(*(read_scores(run, record, n) for n in (other, own)))
+            return compare(control, scores)
+    return None
+
+
+def _against(run: RunDirectory, text: str) -> str:
+    """The name in the records of what is compared with; "" where it is not known yet."""
+    reference = parse_checkpoint(text)
+    assert reference is not None, "the spec was checked"
+    if reference.stage is None or reference.which == "step":
+        return checkpoint_name(reference)
+    if reference.which == "last":
+        steps = checkpoint_steps(run, reference.stage)
+        step = max(steps, default=0)
+        return checkpoint_name(CheckpointReference(reference.stage, "step", step)) if step else ""
+    chosen = read_selection(run.path, reference.stage)
+    return chosen.checkpoint if chosen is not None else ""
+
+
+def by_verdict(spec: MilestoneSpec, found: Comparison) -> State:
+    """Met where the verdict is the wanted one; undecided where the items show none."""
+    if found.verdict == spec.verdict:
+        return "met"
+    return "missed" if found.verdict in ("better", "worse", "equivalent") else "undecided"
 
 
 def scored(spec: MilestoneSpec, value: Estimate) -> State:

@@ -11,14 +11,25 @@ from typing import Any
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.judge.health_checks import Diagnosis, Spending, derived
+from assay.judge.health_checks import Diagnosis, RuleState, Spending, derived
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
 from assay.judge.trends import Forecast, Trend, forecast_total, trend
+from assay.lab.monitor.call_errors import COST, CallReport, Saving, call_report, savings
+from assay.lab.monitor.fact_changes import FactChanges, fact_changes, fact_reading
 from assay.lab.monitor.guards import unseen
 from assay.lab.monitor.milestones import MilestoneState, estimate, metric_forecast, milestone_states
 from assay.lab.monitor.report_journal import ReportEntry, last_report
-from assay.lab.monitor.stage_health import explained, planned_steps, spending, stage_health
+from assay.lab.monitor.sample_facts import facts_of_steps
+from assay.lab.monitor.sample_pairs import SamplePair, sample_pair
+from assay.lab.monitor.stage_health import (
+    explained,
+    planned_steps,
+    spending,
+    stage_health,
+    stage_states,
+)
+from assay.lab.monitor.watch_list import Watched, next_report, watch_list
 from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
@@ -107,6 +118,17 @@ class Progress:
     """Guards whose metric was never recorded."""
     selection: Selection | None
     looks: Promotion | None
+    states: tuple[RuleState, ...]
+    """Of every health rule, as of `last`."""
+    watched: tuple[Watched, ...]
+    """What to watch after `last`."""
+    next_report: int | None
+    facts: FactChanges | None
+    """None where the samples note nothing, or none are kept."""
+    calls: CallReport | None
+    """None where no call and no cost is recorded."""
+    savings: tuple[Saving, ...]
+    pair: SamplePair | None
 
 
 def progress(
@@ -163,6 +185,8 @@ def _progress(
     planned = planned_steps(run, experiment, stage)
     costs = tuple(spending(run, experiment, seen))
     ahead = costs if stage == list(metrics)[-1] else ()
+    rules = stage_states(run, experiment, stage, metrics, until=last)
+    facts, calls = _facts(run, experiment, seen[stage], first)
     return Progress(
         run=run,
         experiment=experiment,
@@ -185,7 +209,27 @@ def _progress(
         idle_guards=tuple(unseen(experiment, read_metrics(run.metrics))),
         selection=read_selection(run.path, stage),
         looks=explained(run, stage),
+        states=tuple(rules),
+        watched=watch_list(experiment, stage, seen[stage], rules, states),
+        next_report=next_report(experiment, last, planned),
+        facts=facts,
+        calls=calls,
+        savings=savings(ahead),
+        pair=sample_pair(run, stage, first, last),
     )
+
+
+def _facts(
+    run: RunDirectory, experiment: Experiment, lines: Lines, first: int
+) -> tuple[FactChanges | None, CallReport | None]:
+    """What samples and calls up to the step `first` record, against those after it."""
+    steps = [line["step"] for line in lines]
+    split = [s for s in steps if s <= first], [s for s in steps if s > first]
+    stage = lines[0]["stage"]
+    before, after = (facts_of_steps(run, stage, part) for part in split)
+    reading = fact_reading(experiment)
+    calls = call_report(run, stage, (before, after), split, reading)
+    return fact_changes(run, experiment, lines, first), calls
 
 
 def _rows(
@@ -227,6 +271,11 @@ def _forecasts(lines: Lines, planned: int | None, costs: Sequence[Spending]) -> 
     found = {each.metric: each.forecast for each in costs}
     remaining = planned - lines[-1]["step"]
     found.setdefault("seconds", forecast_total([x["seconds"] for x in lines], remaining, planned))
+    for metric in (name for name in lines[-1] if name.rpartition("/")[2] == COST):
+        # Where a step's cost is not known, neither is the total.
+        if metric not in found and all(line.get(metric) is not None for line in lines):
+            total = [line[metric] for line in lines]
+            found[metric] = forecast_total(total, remaining, planned)
     for metric in ("reward_mean", "nll"):
         if any(metric in line for line in lines):
             found[metric] = metric_forecast(lines, metric, planned)

@@ -12,7 +12,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import DpoStage, SamplingStage, StageSpec, steps_of
-from assay.judge.health_checks import Diagnosis, Spending, diagnose
+from assay.judge.health_checks import Diagnosis, RuleState, Spending, diagnose, rule_states
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.selection import Promotion, promote
 from assay.judge.trends import forecast_total
@@ -94,6 +94,28 @@ def stage_health(
     `metrics` are the run's lines by stage. With `until`, only steps up to that one count. Spending
     is counted for the last stage that has started.
     """
+    return diagnose(*_evidence(run, experiment, stage, metrics, until))
+
+
+def stage_states(
+    run: RunDirectory,
+    experiment: Experiment,
+    stage: str,
+    metrics: Mapping[str, Lines],
+    until: int | None = None,
+) -> list[RuleState]:
+    """The state of every health rule in a stage; as `stage_health`."""
+    return rule_states(*_evidence(run, experiment, stage, metrics, until))
+
+
+def _evidence(
+    run: RunDirectory,
+    experiment: Experiment,
+    stage: str,
+    metrics: Mapping[str, Lines],
+    until: int | None,
+) -> tuple[Lines, list[tuple[int, ItemScores]], list[Spending]]:
+    """Metrics, dev scores and spending that the rules look at."""
     lines = [line for line in metrics.get(stage, []) if until is None or line["step"] <= until]
     dev = [
         (look.step, look.scores)
@@ -102,7 +124,7 @@ def stage_health(
     ]
     last = list(metrics)[-1] if metrics else None
     money = spending(run, experiment, {**metrics, stage: lines}) if stage == last else []
-    return diagnose(at_temperature(lines, experiment.stage[stage]), dev, money)
+    return at_temperature(lines, experiment.stage[stage]), dev, money
 
 
 def at_temperature(lines: Lines, stage: StageSpec) -> Lines:

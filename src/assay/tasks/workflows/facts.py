@@ -7,6 +7,7 @@ from typing import Any
 from assay.data.formats.problem_rows import PROBLEM_TYPE
 from assay.tasks.workflows.execution import Execution
 from assay.tasks.workflows.findings import CODES
+from assay.tasks.workflows.program_records import READING, family_of
 
 NO_PROGRAM = "no_program"
 """The error of a completion without a program."""
@@ -19,7 +20,7 @@ def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | fl
     price is not known, and the fields of DIFFICULTIES where the row has no such number.
 
     `operators` lists the operators called with their counts ("AnswerGenerate:1 Programmer:2"), by
-    name; `program` is the source.
+    name; `program` is the source; `format` is 0 where there is none of the right form.
     """
     calls = execution.calls
     counts = sorted(Counter(call.operator for call in calls).items())
@@ -27,6 +28,7 @@ def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | fl
     return {
         "problem_type": row[PROBLEM_TYPE],
         "error": execution.error,
+        "format": float(not execution.error or family_of(execution.error) not in READING.malformed),
         "why": execution.why,
         "answer": execution.answer,
         "program": execution.program,

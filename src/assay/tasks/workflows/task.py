@@ -28,6 +28,7 @@ from assay.tasks.workflows.problems import (
     READERS,
     SOLUTION,
 )
+from assay.tasks.workflows.program_records import READING
 from assay.tasks.workflows.program_text import program_of
 from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
 from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
@@ -153,6 +154,7 @@ class WorkflowsTask:
     """The task called "workflows"."""
 
     name = "workflows"
+    fact_reading = READING
     rewards = {  # noqa: RUF012
         "solved": solved_reward(),
         "accuracy": accuracy_reward(),

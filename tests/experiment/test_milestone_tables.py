@@ -1,0 +1,111 @@
+"""`[milestone.NAME]` on a verdict: what cannot be scored is refused in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.errors import InputError
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.experiment.toml_write import experiment_toml
+
+TEXT = """
+name = "e"
+task = "math"
+
+[data.train]
+source = "path:rows.jsonl"
+format = "messages"
+
+[stage.sft]
+method = "sft"
+data = "train"
+steps = 5
+
+[stage.rl]
+method = "grpo"
+data = "train"
+steps = 25
+checkpoint_every = 10
+prompts = 2
+reward = "accuracy"
+
+[evaluate.dev]
+data = "train"
+reward = "accuracy"
+role = "select"
+checkpoints = ["base", "rl.all"]
+
+[evaluate.test]
+benchmark = "math/gsm8k"
+role = "report"
+checkpoints = ["base", "sft.last", "rl.last", "rl.step-10"]
+"""
+MILESTONE = {
+    "stage": '"rl"',
+    "step": "20",
+    "evaluation": '"dev"',
+    "verdict": '"better"',
+    "against": '"base"',
+}
+
+
+def read(folder: Path, **changes: str | None) -> Experiment:
+    values = {key: value for key, value in (MILESTONE | changes).items() if value is not None}
+    table = "".join(f"{key} = {value}\n" for key, value in values.items())
+    file = folder / "e.toml"
+    file.write_text(f"{TEXT}\n[milestone.above]\n{table}")
+    return read_experiment(file)
+
+
+def test_a_verdict_is_read_and_written_again(tmp_path):
+    experiment = read(tmp_path)
+    spec = experiment.milestone["above"]
+    assert (spec.evaluation, spec.verdict, spec.against) == ("dev", "better", "base")
+    file = tmp_path / "again.toml"
+    file.write_text(experiment_toml(experiment))
+    assert read_experiment(file).milestone == experiment.milestone
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"against": None},
+        {"against": '"rl.step-10"'},
+        {"step": "25"},
+        {"evaluation": '"test"', "step": "25"},
+        {"evaluation": '"test"', "step": "10", "against": '"sft.last"'},
+    ],
+)
+def test_checkpoints_that_are_made_and_measured_can_be_compared(tmp_path, changes):
+    assert read(tmp_path, **changes).milestone["above"].evaluation
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"evaluation": '"devv"'}, "evaluation: no evaluation 'devv' (did you mean 'dev'?"),
+        ({"evaluation": None}, "verdict: a verdict needs the evaluation that gives it"),
+        (
+            {"evaluation": None, "verdict": None, "against": '"rl.step-10"'},
+            "against: nothing is compared without an evaluation (remove it)",
+        ),
+        ({"verdict": None}, "verdict: an evaluation needs the verdict that is expected"),
+        ({"verdict": '"superb"'}, "verdict: "),
+        ({"step": None}, "step: a verdict is of the checkpoint at a step (write the step)"),
+        ({"step": "30"}, "step: step 30 never comes: 'rl' has 25 steps"),
+        ({"step": "15"}, "no checkpoint is made at step 15 (write 25, the last, or a multiple"),
+        ({"metric": '"reward_mean"'}, "metric: a milestone is on a metric or on a verdict"),
+        ({"above": "0.5"}, "above: a milestone is on a metric or on a verdict (write two)"),
+        ({"against": '"bse"'}, "against: 'bse' is not a checkpoint"),
+        ({"against": '"rl.all"'}, "against: 'rl.all' is not a checkpoint"),
+        ({"against": '"rl.step-20"'}, "against: it is the checkpoint itself"),
+        ({"against": '"sft.last"'}, "evaluation 'dev' does not measure sft.last (add"),
+        ({"evaluation": '"test"'}, "evaluation 'test' does not measure rl.step-20 (add"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_by_field(tmp_path, changes, words):
+    with pytest.raises(InputError) as refused:
+        read(tmp_path, **changes)
+    text = str(refused.value)
+    assert words in text and "milestone.above" in text
