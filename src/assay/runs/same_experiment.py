@@ -66,8 +66,10 @@ def check_same(run: RunDirectory, experiment: Experiment) -> None:
 
 
 def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
-    """The settings of one side that are compared with the other's; `[log]` changes no result."""
-    table = experiment.model_dump(mode="json", exclude={"seeds", "log"})
+    """The settings of one side that are compared with the other's; `[log]` changes no result, and
+    neither does a helper model that was not taken."""
+    left_out = {"seeds": True, "log": True, "helpers": {"__all__": {"not_taken"}}}
+    table = experiment.model_dump(mode="json", exclude=left_out)
     table["evaluate"] = {
         name: table["evaluate"][name]
         for name, spec in experiment.evaluate.items()
