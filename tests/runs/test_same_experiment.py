@@ -1,0 +1,46 @@
+"""Which differences between a run and an experiment make another run of it."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.experiment.read_file import read_experiment
+from assay.experiment.toml_write import experiment_toml
+from assay.runs.run_directory import RunDirectory
+from assay.runs.same_experiment import OtherExperiment, check_same
+
+TEXT = """\
+name = "e"
+task = "workflows"
+[model]
+policy = "path:x"
+[model.executor]
+source = "path:y"
+"""
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A run whose executor was in this process."""
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    run = RunDirectory(tmp_path, "e", "1")
+    run.path.mkdir(parents=True)
+    run.spec.write_text(experiment_toml(read_experiment(written(tmp_path, TEXT))))
+    return run
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "e.toml"
+    file.write_text(text)
+    return file
+
+
+def test_an_endpoint_that_is_not_taken_makes_no_other_run(tmp_path, made, monkeypatch):
+    file = written(tmp_path, TEXT + 'with_endpoint = "openai:m"\nprice = "unknown"\n')
+    with pytest.raises(OtherExperiment, match=r"helpers\.executor\.price"):
+        check_same(made, read_experiment(file))
+    file = written(tmp_path, TEXT + 'with_endpoint = "openai:m"\n')
+    check_same(made, read_experiment(file))
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    with pytest.raises(OtherExperiment, match=r"helpers\.executor\.source"):
+        check_same(made, read_experiment(file))
