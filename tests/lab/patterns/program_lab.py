@@ -219,7 +219,7 @@ def add_answers(
             "prompt_tokens": 1,
             "score": reward.value,
             "parts": "{}",
-            "error": "",
+            "error": "" if reward.outcome == "right" else reward.outcome,
             "why": "",
             "ended": "stop",
             "seconds": 0.1,

@@ -51,6 +51,14 @@ def test_a_program_has_what_its_record_says(tmp_path):
     assert found.shape is not None and found.shape.combination == "Custom"
 
 
+def test_an_answer_that_costs_something_passed_all_the_same(tmp_path):
+    assert RIGHT.value is not None and RIGHT.value < 1
+    run = empty_run(tmp_path)
+    add_answers(run, "base", [("a", CUSTOM, RIGHT), ("a", PROGRAMMER, WRONG)])
+    found = recorded_programs(run, PatternRequest(evaluation="problems")).programs
+    assert [each.passed for each in found] == [True, False]
+
+
 def test_an_unknown_cost_is_absent_and_an_abstention_has_no_reward(tmp_path):
     run = empty_run(tmp_path)
     unknown = {name: value for name, value in RIGHT.facts.items() if name != "cost"}

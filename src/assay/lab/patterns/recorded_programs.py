@@ -147,7 +147,7 @@ def evaluated_programs(run: RunDirectory, request: PatternRequest) -> Recorded:
     if checkpoint not in measured:
         fix = nearest(checkpoint, measured) if measured else "it has none yet"
         raise NotMeasured(f"{record.name!r} of {run} did not measure {checkpoint!r}", fix=fix)
-    columns = ["sample_id", "item_id", "repeat", "output", "score"]
+    columns = ["sample_id", "item_id", "repeat", "output", "score", "error"]
     lines = lines_of(record.file(run.evaluations, checkpoint), columns, (FACTS, CLUSTER))
     refuse_without_programs(lines, f"the answers of {record.name!r} of {run}")
     lines.sort(key=lambda line: (line["item_id"], line["repeat"]))
@@ -178,9 +178,10 @@ def sampled_program(line: Mapping[str, Any]) -> RecordedProgram:
 
 
 def evaluated_program(line: Mapping[str, Any]) -> RecordedProgram:
-    """One answer."""
+    """One answer. A workflow's reward names everything but a right answer as an error, and its
+    value alone says little: cost takes something off a right answer too."""
     score, item = line["score"], line["item_id"]
-    right = score is not None and score >= FULL_SCORE
+    right = score is not None and not line["error"]
     return program_of_line(line, (line.get(CLUSTER) or item, item), line["output"], score, right)
 
 
