@@ -193,10 +193,11 @@ def side_text(side: Side, words: Words) -> str:
     """What the program of a side is."""
     if not side.completions:
         return words("patterns.nobody")
-    share = percent(side.share)
+    other = "–" if side.other_share is None else percent(side.other_share)
+    shares = {"share": percent(side.share), "other": other}
     if side.tree:
-        return words("patterns.commonest", share=share)
-    return words("patterns.commonest_invalid", error=flat(side.error) or "–", share=share)
+        return words("patterns.typical", **shares)
+    return words("patterns.typical_invalid", error=flat(side.error) or "–", **shares)
 
 
 def kind_views(patterns: tuple[Pattern, ...], words: Words) -> Iterator[Section]:

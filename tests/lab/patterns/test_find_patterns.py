@@ -210,7 +210,15 @@ def test_equal_rewards_have_no_side(tmp_path):
     assert found.high.program == "" and found.high.share is None
 
 
-def test_a_side_is_shown_by_the_shortest_program_of_its_commonest_shape(tmp_path):
+def test_what_is_common_on_both_sides_stands_for_neither(tmp_path):
+    both = [(CUSTOM, right) for right in (True, False) for _ in range(4)]
+    run = small_run(tmp_path, [*both, (PROGRAMMER, True), (ENSEMBLE, False)])
+    found = find_patterns(run, ALL).rewards
+    assert (found.high.program, found.low.program) == (PROGRAMMER, ENSEMBLE)
+    assert (found.high.share, found.high.other_share) == (pytest.approx(1 / 5), 0)
+
+
+def test_a_side_is_shown_by_the_shortest_program_of_the_shape_it_has_most_more_of(tmp_path):
     longer = CUSTOM.replace("Solve.", "Solve it, please.")
     right = [(longer, True), (CUSTOM, True), (PROGRAMMER, True)]
     run = small_run(tmp_path, [*right, (ENSEMBLE, False)], ["syntax", "not_awaited", "syntax"])

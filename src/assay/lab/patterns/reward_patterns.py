@@ -7,7 +7,7 @@ one family. A pattern that earns more is no proof that it is the cause.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,13 +58,15 @@ class Side:
     cost: float | None
     """Mean over those whose cost is known."""
     program: str
-    """The shortest one of the commonest shape; "" where there is none."""
+    """The shortest one of the shape that this side has most more of than the other; "" for none."""
     tree: str
-    """The fingerprint of that shape; "" where the commonest are no valid programs."""
+    """The fingerprint of that shape; "" where these are no valid programs."""
     error: str
-    """What the commonest invalid ones have wrong."""
+    """What these have wrong."""
     share: float | None
     """Of the side's completions, those of that shape."""
+    other_share: float | None
+    """Of the other side's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,10 @@ def reward_patterns(programs: Sequence[RecordedProgram]) -> RewardPatterns:
         pattern_of(key, programs, marks[key], sides, effect) for key, effect in effects.items()
     ]
     groups = grouped_rewards(programs)
+    high, low = ([p for p in programs if sides.get(p.id) == sign] for sign in (1, -1))
     return RewardPatterns(
-        side_of([p for p in programs if sides.get(p.id) == 1]),
-        side_of([p for p in programs if sides.get(p.id) == -1]),
+        side_of(high, low),
+        side_of(low, high),
         len(groups),
         sum(max(g) - min(g) > EQUAL for g in groups.values()),
         tuple(found),
@@ -212,10 +215,12 @@ def mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def side_of(programs: Sequence[RecordedProgram]) -> Side:
-    """One side, with the program that stands for it."""
+def side_of(programs: Sequence[RecordedProgram], others: Sequence[RecordedProgram]) -> Side:
+    """One side, with the program that stands for it beside the `others`."""
     shapes = [p.shape for p in programs if p.shape is not None]
-    shown, share = representative(programs)
+    kind = typical_kind(programs, others)
+    own = [p for p in programs if kind_of(p) == kind]
+    shown = min(own, key=lambda p: (len(p.text), p.text), default=None)
     return Side(
         completions=len(programs),
         valid=len(shapes),
@@ -226,27 +231,35 @@ def side_of(programs: Sequence[RecordedProgram]) -> Side:
         program=shown.text if shown else "",
         tree=shown.shape.fingerprint if shown and shown.shape else "",
         error=shown.error if shown and shown.shape is None else "",
-        share=share,
+        share=share_of(kind, programs),
+        other_share=share_of(kind, others),
     )
 
 
-def representative(
-    programs: Sequence[RecordedProgram],
-) -> tuple[RecordedProgram | None, float | None]:
-    """The shortest program of the commonest shape, and the share of that shape.
+ProgramKind = tuple[str, str]
 
-    Completions that are no valid programs have the shape of their error; ties go to the first in
-    the alphabet.
-    """
-    if not programs:
-        return None, None
-    kinds: dict[Hashable, list[RecordedProgram]] = {}
-    for program in programs:
-        shape = ("", program.shape.fingerprint) if program.shape else ("error", program.error)
-        kinds.setdefault(shape, []).append(program)
-    most = min(kinds, key=lambda kind: (-len(kinds[kind]), kind))
-    shown = min(kinds[most], key=lambda program: (len(program.text), program.text))
-    return shown, len(kinds[most]) / len(programs)
+
+def kind_of(program: RecordedProgram) -> ProgramKind:
+    """The shape of a program; of a completion that is no valid one, its error."""
+    return ("", program.shape.fingerprint) if program.shape else ("error", program.error)
+
+
+def share_of(kind: ProgramKind | None, programs: Sequence[RecordedProgram]) -> float | None:
+    """The share of programs of a kind; None of nothing."""
+    return mean([float(kind_of(program) == kind) for program in programs])
+
+
+def typical_kind(
+    programs: Sequence[RecordedProgram], others: Sequence[RecordedProgram]
+) -> ProgramKind | None:
+    """The kind whose share exceeds that among the others by most, so that what is common on both
+    sides stands for neither; of equal ones the first in the alphabet. None without programs."""
+    own, beside = (Counter(map(kind_of, side)) for side in (programs, others))
+
+    def excess(kind: ProgramKind) -> float:
+        return own[kind] / len(programs) - beside[kind] / max(len(others), 1)
+
+    return min(own, key=lambda kind: (-excess(kind), kind), default=None)
 
 
 def shown_first(patterns: Sequence[Pattern]) -> Iterator[Pattern]:
