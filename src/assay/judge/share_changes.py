@@ -1,7 +1,6 @@
 """Tests whether a share changed between two sets of trials, and says how large a change would show.
 
-Counts are compared as two binomials (`binomial`), samples with their prompts as clusters, which are
-exchanged. Running
+Counts are compared as two binomials (`binomial`), samples by exchanging their prompts. Running
 counts share their trials: what came later holds what came first, so that the trials before are
 compared with the new ones alone. Words are elsewhere.
 """

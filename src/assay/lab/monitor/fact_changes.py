@@ -15,7 +15,7 @@ import numpy as np
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.experiment.training_settings import Schedule
-from assay.judge.health_rules import RULES, WINDOW
+from assay.judge.health_rules import LOW_TEMPERATURE, RULES, WINDOW
 from assay.judge.share_changes import Change, Counts, Trials, change_of_trials
 from assay.lab.monitor.sample_facts import (
     SampleFacts,
@@ -31,8 +31,6 @@ MOST_BLOCKS = 6
 """Stretches of steps that a table of counts over time has."""
 MOST_ROWS = 12
 """Of combinations of operators; further ones are counted together."""
-LOW_TEMPERATURE = 0.5
-"""At and below this, samples of a group that are alike are put down to the temperature."""
 Samples = Sequence[SampleFacts]
 Steps = tuple[int, int]
 
@@ -307,7 +305,7 @@ def _alike(spec: StageSpec, line: Mapping[str, Any], variety: Sequence[Variety])
         return None
     written = spec.sampling.temperature
     temperature = line.get("temperature") if isinstance(written, Schedule) else written
-    low = temperature is not None and temperature <= LOW_TEMPERATURE
+    low = temperature is not None and temperature < LOW_TEMPERATURE
     return Alike(repeated.value, temperature, low)
 
 
