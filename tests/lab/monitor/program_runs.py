@@ -13,6 +13,7 @@ from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
 from assay.tasks.workflows.execution import Execution, OperatorCall
 from assay.tasks.workflows.facts import facts_of
+from assay.tasks.workflows.problems import PROBLEM_TYPE
 
 SPEC = """
 name = "flows"
@@ -121,7 +122,7 @@ def sample(step: int, row: str, number: int, made: Made, visit: int = 0) -> dict
         "why": made.why,
         "advantage": 0.0,
         "ended": "stop",
-        "facts": json.dumps(facts_of(execution, "math")),
+        "facts": json.dumps(facts_of(execution, {PROBLEM_TYPE: "math"})),
         "outcome": outcome_of(made),
     }
 
