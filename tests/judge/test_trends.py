@@ -174,3 +174,11 @@ def test_a_total_holds_the_sum_that_comes_as_often_as_it_says(resemblance):
 
 def test_one_step_forecasts_nothing():
     assert forecast_total([1.0], 9, 10) is None
+
+
+@pytest.mark.parametrize("value", [0.02, 0.1, 1 / 3, 0.0, -7.3])
+@pytest.mark.parametrize("steps", [5, 8, 20])
+def test_a_constant_has_no_slope_whatever_rounding_does(value, steps):
+    found = trend(range(4, 4 + steps), [value] * steps)
+    assert found is not None and found.slope == found.interval.low == found.interval.high == 0
+    assert not found.rises and not found.falls and found.start == found.end == value
