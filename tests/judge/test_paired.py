@@ -158,10 +158,12 @@ def test_no_verdict_reads_the_plan():
     """Which is what lets simulations leave plans out."""
     rng = np.random.default_rng(6)
     for gain in (0.0, 0.1, 0.3):
-        runs = [single_pass((rng.random(80) < 0.4 + g).astype(float)) for g in (0.0, gain, gain)]
-        planned = compare(*runs[:2]), judge_family(runs[0], {"a": runs[1], "b": runs[2]})
+        base, a, b = (
+            single_pass((rng.random(80) < 0.4 + g).astype(float)) for g in (0.0, gain, gain)
+        )
+        planned = compare(base, a), judge_family(base, {"a": a, "b": b})
         with without_plans():
-            bare = compare(*runs[:2]), judge_family(runs[0], {"a": runs[1], "b": runs[2]})
+            bare = compare(base, a), judge_family(base, {"a": a, "b": b})
         assert planned[0].minimum_detectable_difference and bare[0].items_needed is None
         for one, other in ((planned[0], bare[0]), *((planned[1][n], bare[1][n]) for n in "ab")):
             assert (one.verdict, one.adjusted_p, one.interval) == (
