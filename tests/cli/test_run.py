@@ -8,7 +8,7 @@ import pytest
 from typer.testing import Result
 
 from assay.lab.run.runner import proceed
-from tests.cli.conftest import TinyLab, answer, assert_one_line, call, spawn
+from tests.cli.conftest import TinyLab, answer, assert_one_line, call
 
 SHORT = ("--set", "stage.sft.steps=2", "--set", "stage.rl.steps=1")
 
@@ -31,8 +31,8 @@ def stop_in_the_second_stage(lab: TinyLab, monkeypatch: pytest.MonkeyPatch, *mor
 
 
 def test_a_run_shows_table_examples_and_page_and_keeps_progress_off_stdout(lab: TinyLab):
-    done = spawn("run", lab.file, "--lab", lab.root, *SHORT)
-    assert done.returncode == 0, done.stderr
+    done = call("run", lab.file, "--lab", lab.root, *SHORT)
+    assert done.exit_code == 0, done.stderr
     page = only_run(lab) / "report.html"
     assert page.exists() and f"report: {page}" in done.stdout
     assert "base" in done.stdout and "undecided" in done.stdout

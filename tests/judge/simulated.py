@@ -1,8 +1,10 @@
 """Simulated runs for the tests of the judge."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from assay.judge.scores import Array, ItemScores
 
@@ -38,3 +40,15 @@ def repeated_rates(
     """
     chance = rng.beta(2 * mean, 2 - 2 * mean, size=(clusters, PAIRS))
     return rng.binomial(answers, chance, size=(runs, clusters, PAIRS)) / answers
+
+
+@contextmanager
+def without_plans() -> Iterator[None]:
+    """Comparisons of single passes without the least detectable difference and the items needed.
+
+    No verdict reads them (a test holds that), and they are nine tenths of a comparison's time.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assay.judge.paired.minimum_detectable_difference", lambda *_, **__: None)
+        patch.setattr("assay.judge.paired.items_needed", lambda *_, **__: None)
+        yield

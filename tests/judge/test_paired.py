@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assay.judge.families import judge_family
 from assay.judge.intervals import tango
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, ItemsDifferError, ScoreError
 from assay.judge.significance import mid_p_mcnemar
 from assay.judge.verdict import explain
-from tests.judge.simulated import PAIRS, item_ids, single_pass
+from tests.judge.simulated import PAIRS, item_ids, single_pass, without_plans
 
 FIGURES = ("p_value", "minimum_detectable_difference", "items_needed", "unchanged", "items")
 
@@ -153,15 +154,35 @@ def test_swapping_runs_mirrors_and_shuffling_items_changes_nothing(seed, repeats
     assert compare(control, shuffled) == forth
 
 
+def test_no_verdict_reads_the_plan():
+    """Which is what lets simulations leave plans out."""
+    rng = np.random.default_rng(6)
+    for gain in (0.0, 0.1, 0.3):
+        base, a, b = (
+            single_pass((rng.random(80) < 0.4 + g).astype(float)) for g in (0.0, gain, gain)
+        )
+        planned = compare(base, a), judge_family(base, {"a": a, "b": b})
+        with without_plans():
+            bare = compare(base, a), judge_family(base, {"a": a, "b": b})
+        assert planned[0].minimum_detectable_difference and bare[0].items_needed is None
+        for one, other in ((planned[0], bare[0]), *((planned[1][n], bare[1][n]) for n in "ab")):
+            assert (one.verdict, one.adjusted_p, one.interval) == (
+                other.verdict,
+                other.adjusted_p,
+                other.interval,
+            )
+
+
 @pytest.mark.parametrize("chance", [0.1, 0.5])
 def test_at_most_7_percent_of_null_pairs_get_a_false_verdict(chance):
     rng = np.random.default_rng(11)
     tables = (rng.random((2, PAIRS, 100, 1)) < chance).astype(float)
     ids = item_ids(100)
-    verdicts = [
-        compare(ItemScores(ids, control), ItemScores(ids, other)).verdict
-        for control, other in zip(*tables, strict=True)
-    ]
+    with without_plans():
+        verdicts = [
+            compare(ItemScores(ids, control), ItemScores(ids, other)).verdict
+            for control, other in zip(*tables, strict=True)
+        ]
     assert sum(v in ("better", "worse") for v in verdicts) / PAIRS <= 0.07
 
 
@@ -220,5 +241,6 @@ def test_at_most_7_percent_of_null_pairs_get_a_false_verdict_on_a_part():
         kept = rng.permutation(120)[:40]
         ids = tuple(control.item_ids[place] for place in kept)
         part = ItemScores(ids, control.scores[kept], part=True)
-        wrong += compare(part, other).verdict in ("better", "worse")
+        with without_plans():
+            wrong += compare(part, other).verdict in ("better", "worse")
     assert wrong / (PAIRS // 4) <= 0.07

@@ -140,8 +140,19 @@ def assert_as_exact(cases: list[dict[str, float]]) -> None:
         assert max(found) <= TIMES_PLAIN_ONCE, f"{name}: {max(found):.2f}"
 
 
-@pytest.mark.parametrize("adapter", [False, True], ids=["full", "lora"])
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize(
+    ("family", "adapter"),
+    [
+        pytest.param(
+            family,
+            adapter,
+            marks=[pytest.mark.slow] if adapter and family != "qwen3" else [],
+            id=f"{family}-{'lora' if adapter else 'full'}",
+        )
+        for family in sorted(FAMILIES)
+        for adapter in (False, True)
+    ],
+)
 def test_presets_have_the_loss_and_gradients_of_the_plain_path(family, adapter):
     module = exact_model(family, adapter)
     frozen = tiny_model(family, seed=1).requires_grad_(False)

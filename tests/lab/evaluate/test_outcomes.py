@@ -57,18 +57,18 @@ def recorded(
         return run_evaluation(evaluation, script, "base", folder / "run", Silent(), runner)
 
 
-def test_ten_right_of_twenty_is_half_where_the_rest_makes_the_checker_give_up(
+def test_three_right_of_six_is_half_where_the_rest_makes_the_checker_give_up(
     tmp_path: Path,
 ) -> None:
-    """The attack: before, ten abstained, and the score was that of the ten that were known."""
-    texts = [r"\boxed{42}"] * 10 + [TOWER] * 10
+    """The attack: before, three abstained, and the score was that of the three that were known."""
+    texts = [r"\boxed{42}"] * 3 + [TOWER] * 3
     file = recorded(tmp_path, texts, "42", accuracy, 1.5)
     columns = read_columns(file, ["item_id", "repeat", "score"])
     scores = scores_of(columns["item_id"], columns["repeat"], columns["score"])
     assert (scores.mean, scores.missing) == (0.5, 0)
     found = recorded_outcomes(file)
-    assert found.answers == 20 and found.unscored == {} and not found.too_many_unscored
-    assert found.outcomes["right"] == 10
+    assert found.answers == 6 and found.unscored == {} and not found.too_many_unscored
+    assert found.outcomes["right"] == 3
     assert set(found.outcomes) <= {"right", "timed out", "out of memory"}
 
 

@@ -143,7 +143,7 @@ def test_an_answer_that_takes_for_ever_is_timed_out_and_the_next_is_unharmed(tex
     from assay.tasks.running import RewardRunner
 
     pairs = [(row(r"\frac{1}{2}"), Completion(each)) for each in (text, r"\boxed{0.5}")]
-    with RewardRunner(olympiad_accuracy, 5.0, workers=1) as runner:
+    with RewardRunner(olympiad_accuracy, 3.0, workers=1) as runner:
         hostile, right = runner.score(pairs)
     assert hostile.value == 0.0 and hostile.outcome in ("timed out", "out of memory")
     assert right.value == 1.0 and right.facts["answer"] == "0.5"

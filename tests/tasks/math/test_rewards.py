@@ -110,23 +110,34 @@ HOSTILE = {
     "a number of 50 MB": "7" * 50_000_000,
     "a power in a chain": r"x = 2^{3^{4^{5^6}}} = 42",
 }
+WAYS = (
+    "a tower of powers",
+    "deep nesting",
+    "a million characters",
+    "a catastrophe for the grammar",
+    "a number of 50 MB",
+)
+"""Never computed, never read, too long, no answer at all, too long to be sent; each of the others
+runs into its deadline as the first two do."""
 
 
-def test_a_model_gains_nothing_by_making_the_checker_give_up() -> None:
-    """10 of 20 right is 50 %, whatever the other 10 do to the checker."""
-    golds = ["42", r"\frac{1}{2}"] * 10
-    texts = golds[:10] + list(HOSTILE.values())
+@pytest.mark.parametrize("ways", [WAYS, pytest.param(tuple(HOSTILE), marks=pytest.mark.slow)])
+def test_a_model_gains_nothing_by_making_the_checker_give_up(ways: tuple[str, ...]) -> None:
+    """Half right is 50 %, whatever the other half does to the checker."""
+    half = len(ways)
+    golds = ["42", r"\frac{1}{2}"] * half
+    texts = golds[:half] + [HOSTILE[way] for way in ways]
     pairs = [
         (row(gold), Completion(f"\\boxed{{{text}}}"))
         for gold, text in zip(golds, texts, strict=True)
     ]
     with RewardRunner(accuracy, 1.0) as runner:
         rewards = runner.score(pairs)
-        assert [r.value for r in rewards] == [1.0] * 10 + [0.0] * 10, rewards
-        assert (runner.scored, runner.abstained_share) == (20, 0.0)
-        assert runner.outcomes["right"] == 10 and runner.outcomes.total() == 20
+        assert [r.value for r in rewards] == [1.0] * half + [0.0] * half, rewards
+        assert (runner.scored, runner.abstained_share) == (2 * half, 0.0)
+        assert runner.outcomes["right"] == half and runner.outcomes.total() == 2 * half
     assert all(len(str(r.facts.get("answer", ""))) <= LONGEST_FACT for r in rewards)
-    outcomes = dict(zip(HOSTILE, (r.outcome for r in rewards[10:]), strict=True))
+    outcomes = dict(zip(ways, (r.outcome for r in rewards[half:]), strict=True))
     assert outcomes["a tower of powers"] in ("timed out", "out of memory")
     assert outcomes["a million characters"] == outcomes["a number of 50 MB"] == "unparsable"
 

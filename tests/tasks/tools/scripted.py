@@ -9,12 +9,20 @@ from assay.data.row import Row, ToolCall
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import Worker
 from assay.tasks.task import Dialogue
+from assay.tasks.tools import single_turn
 from assay.tasks.tools.call_text import PythonCall, read_call
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.simulation import functions_of, judging, wheel_folders
 
 BATCHES = "tests.tasks.tools.worker_batches"
 SECONDS = 120.0
+
+
+@functools.cache
+def entries(category: str) -> tuple[Row, ...]:
+    """A category of BFCL, read once for all tests; its rows are nobody's to change."""
+    return single_turn.entries(category)
+
 
 Turns = list[list[list[str]]]
 """Calls as Python by turn and step."""

@@ -25,9 +25,8 @@ from assay.tasks.tools.multi_turn import (
 )
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.simulation import SimulatorFailure
-from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
-from tests.tasks.tools.scripted import in_hermes, in_python, play, truth_calls
+from tests.tasks.tools.scripted import entries, in_hermes, in_python, play, truth_calls
 
 
 def echo(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:

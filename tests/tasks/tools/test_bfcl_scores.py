@@ -25,9 +25,9 @@ from assay.tasks.tools.bfcl_scores import (
     write_bfcl,
 )
 from assay.tasks.tools.multi_turn import MULTI_TURN
-from assay.tasks.tools.single_turn import entries
 from tests.report.synthetic import RECORD, add_record, answer, empty_run
 from tests.tasks.tools import upstream_dialogue
+from tests.tasks.tools.scripted import entries
 
 STATE = "multi_turn:instance_state_mismatch"
 

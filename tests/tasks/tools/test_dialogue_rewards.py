@@ -17,9 +17,8 @@ from assay.tasks.tools.dialogue_rewards import (
     truth_completion,
 )
 from assay.tasks.tools.multi_turn import MULTI_TURN, STEP_LIMIT, MultiTurnDialogue
-from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
-from tests.tasks.tools.scripted import a_turn_at_once, in_hermes, in_python, play
+from tests.tasks.tools.scripted import a_turn_at_once, entries, in_hermes, in_python, play
 
 NAMES = ("dialogue_binary", "dialogue_per_turn", "dialogue_final_state")
 

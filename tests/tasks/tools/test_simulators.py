@@ -23,9 +23,9 @@ from assay.tasks.tools.simulation import (
     judging,
     run_calls,
 )
-from assay.tasks.tools.single_turn import entries
 from tests.tasks.tools.scripted import (
     doubled,
+    entries,
     in_batch,
     judged,
     nothing,
