@@ -41,7 +41,7 @@ def predicted_power(
     centre, spread = items * share, 8 * np.sqrt(items * share * (1 - share)) + 10
     low, high = max(0, int(centre - spread)), min(items, int(centre + spread))
     changed_M = np.arange(low, high + 1, dtype=np.float64)
-    critical_M = _critical(changed_M, alpha)
+    critical_M = _critical(low, high, alpha)
     gaining = (share + size) / (2 * share)
     # bdtr is the binomial distribution function; an empty region has critical count -1.
     reject_M = np.where(
@@ -53,8 +53,11 @@ def predicted_power(
     return float(np.sum(binomial_mass(changed_M, items, share) * reject_M))
 
 
-def _critical(changed_M: Array, alpha: float) -> Array:
-    """Largest count of the rarer direction at which the test still rejects; -1 for none."""
+@lru_cache(maxsize=256)
+def _critical(low: int, high: int, alpha: float) -> Array:
+    """Largest count of the rarer direction at which the test still rejects, for each number of
+    changed items from `low` to `high`; -1 for none. A search for a size asks for the same again."""
+    changed_M = np.arange(low, high + 1, dtype=np.float64)
     guess_M = np.floor(changed_M / 2 - quantile(1 - alpha) * np.sqrt(changed_M) / 2)
     candidates_KM = guess_M + np.arange(-3, 4)[:, None]
     usable_KM = (candidates_KM >= 0) & (candidates_KM < changed_M / 2)
