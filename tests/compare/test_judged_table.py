@@ -99,6 +99,16 @@ def test_abstentions_are_left_out_and_counted_never_zero(run):
     assert control_of(line).comparison.unscored == 1
 
 
+def test_a_right_answer_that_costs_something_off_its_score_is_counted_as_right(run):
+    def judged(line):
+        line |= {"error": "" if line["score"] else "wrong"}
+        return line | {"outcome": "right" if line["score"] else "wrong"}
+
+    record = add_scores(run, "rl.step-000050", [0.93] * 12 + [0.0] * 8, change=judged)
+    line = compare_checkpoints(run, record.key, others=["rl.step-000050"]).lines[1]
+    assert line.outcomes == {"right": 12, "wrong": 8}
+
+
 def test_a_record_in_the_making_is_refused(run):
     record = find_record(run, "held_out")
     file = record.file(run.evaluations, "rl.step-000030")

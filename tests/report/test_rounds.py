@@ -126,7 +126,7 @@ def test_lengths_of_a_step_leave_truncated_completions_out():
 def answers(lengths, scores, ended="stop", items=None):
     names = items or [f"i{n}" for n in range(len(lengths))]
     return [
-        {"item_id": i, "score": s, "completion_tokens": n, "ended": ended}
+        {"item_id": i, "score": s, "error": "", "completion_tokens": n, "ended": ended}
         for i, n, s in zip(names, lengths, scores, strict=True)
     ]
 
@@ -143,6 +143,13 @@ def test_answers_are_binned_by_length_with_wilson_intervals():
     assert [each.share for each in found.bins] == [1, 1, 1, 0, 0, 0]
     assert found.bins[0].interval == wilson(8, 8)
     assert (found.truncated.answers, found.truncated.share) == (5, 0.0)
+
+
+def test_a_right_answer_that_costs_something_off_its_score_is_right_in_its_bin():
+    lines = answers([*range(48)], [0.93] * 48)
+    judged = [{**each, "outcome": "right"} for each in lines[:24]]
+    found = lengths_of_record("base", [*judged, *lines[24:]])
+    assert found is not None and [each.share for each in found.bins] == [1, 1, 1, 0, 0, 0]
 
 
 def test_every_answer_is_in_one_bin():

@@ -21,6 +21,7 @@ from assay.runs.measurements import NotMeasured, measured_checkpoints
 from assay.runs.records import (
     CLUSTER,
     FACTS,
+    OUTCOME,
     EvaluationRecord,
     outcome,
     read_columns,
@@ -82,6 +83,8 @@ class Arm:
     """The text of every answer; empty where the file has none or they were not read."""
     judged: Sequence[tuple[float | None, str, str]] = ()
     """Score, error type and parts (JSON) of every answer; empty for a file of another tool."""
+    outcomes: Sequence[str] = ()
+    """What became of every answer; empty for a file of another tool."""
     finals: Mapping[Key, str] = field(default_factory=dict)
     """The final answer of every completion, "" where it has none; empty where the record does not
     name any."""
@@ -140,11 +143,6 @@ class Arm:
         return sum(each == CUT for each in self.ended) if self.ended else None
 
     @property
-    def outcomes(self) -> list[str]:
-        """What became of every answer; empty for a file of another tool."""
-        return [outcome(score, error) for score, error, _ in self.judged]
-
-    @property
     def fallbacks(self) -> int:
         """Answers that were scored by a fallback metric."""
         texts = [text for _, _, text in self.judged]
@@ -176,10 +174,11 @@ def load_arm(
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
         raise NotMeasured(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
-    found = read_columns(origin.file, columns, [CLUSTER, FACTS, ENDED])
+    found = read_columns(origin.file, columns, [CLUSTER, FACTS, OUTCOME, ENDED])
     if first is not None:
         found = _lines_of(found, frozenset(record.items[:first]))
     keys = list(zip(found["item_id"], found["repeat"], strict=True))
+    given = found.get(OUTCOME) or [""] * len(keys)
     return Arm(
         name=name or str(origin),
         scores=scores_of(
@@ -192,6 +191,7 @@ def load_arm(
         origin=origin,
         outputs=dict(zip(keys, found[OUTPUT], strict=True)) if outputs else {},
         judged=list(zip(found["score"], found["error"], found["parts"], strict=True)),
+        outcomes=[*map(outcome, found["score"], found["error"], given)],
         finals=_final_answers(keys, found.get(FACTS, ())),
         ended=found.get(ENDED, ()),
     )

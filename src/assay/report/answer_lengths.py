@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.judge.intervals import Interval, counted, grouped
+from assay.runs.records import OUTCOME, RIGHT, outcome
 
-RIGHT, FULL_SCORE = "right", 1.0
 CUT = "length"
 """How a completion ended that was cut at the limit of tokens."""
 MOST_BINS, FEWEST_IN_BIN = 6, 8
@@ -99,7 +99,7 @@ def _parted(answers: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]
 
 def _bin(answers: Sequence[Mapping[str, Any]]) -> LengthBin:
     """Wilson's interval; robust to clusters where an item was answered several times."""
-    right = [float(a["score"] >= FULL_SCORE) for a in answers]
+    right = [float(outcome(a["score"], a["error"], a.get(OUTCOME)) == RIGHT) for a in answers]
     items = [a["item_id"] for a in answers]
     share = sum(right) / len(right)
     single = len(set(items)) == len(items)

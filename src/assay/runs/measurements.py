@@ -13,7 +13,7 @@ from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import read_experiment
 from assay.runs.checkpoints import step_name
-from assay.runs.records import FACTS, DamagedRecord, EvaluationRecord, read_columns
+from assay.runs.records import FACTS, OUTCOME, DamagedRecord, EvaluationRecord, read_columns
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import FIX, read_json
 from assay.runs.run_names import checkpoint_steps
@@ -73,7 +73,9 @@ def read_answers(
     """
     columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
     columns += ["score", "parts", "error", "why", "ended"]
-    found = read_columns(record.file(run.evaluations, checkpoint), columns, ["messages", FACTS])
+    found = read_columns(
+        record.file(run.evaluations, checkpoint), columns, ["messages", FACTS, OUTCOME]
+    )
     return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
 
 

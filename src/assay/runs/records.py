@@ -150,7 +150,7 @@ CLUSTER = "cluster"
 FACTS = "facts"
 """Column of the reward's facts, JSON; files of older versions lack it."""
 OUTCOME = "outcome"
-"""Column of samples: the result of judging where the reward gives one; older files lack it."""
+"""Column of `Reward.outcome`, "" where the reward gives none; older files lack it."""
 PROMPT = "prompt_sha256"
 """Column of `prompt_sha256` of a single answer; null in conversations; older files lack it."""
 OPTIONAL = (FACTS, OUTCOME, CLUSTER, PROMPT)
@@ -165,11 +165,15 @@ Line = Mapping[str, Any]
 RIGHT, WRONG, ABSTAINED = "right", "wrong", "abstained"
 
 
-def outcome(score: float | None, error: str) -> str:
-    """What became of an answer: `ABSTAINED`, its type of error, `RIGHT` or `WRONG`."""
+def outcome(score: float | None, error: str, judged: str | None = "") -> str:
+    """What became of an answer: `ABSTAINED`, its type of error, `RIGHT` or `WRONG`.
+
+    `judged` is the reward's outcome, if it gives one: of a right answer that costs something off
+    the score, only this says that it is right.
+    """
     if score is None:
         return ABSTAINED
-    return error or (RIGHT if score >= FULL_SCORE else WRONG)
+    return error or judged or (RIGHT if score >= FULL_SCORE else WRONG)
 
 
 class DamagedRecord(InputError):

@@ -34,6 +34,7 @@ from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.records import (
     CLUSTER,
     FACTS,
+    OUTCOME,
     PROMPT,
     RecordWriter,
     conversation_columns,
@@ -111,12 +112,15 @@ class FallbackMetric(RunFailure):
 
 def recorded_outcomes(file: Path) -> RecordedOutcomes:
     """Reads a record's columns. Raises DamagedRecord."""
-    columns = read_columns(file, ["score", "error", "why", "parts"])
-    lines = list(zip(columns["score"], columns["error"], columns["why"], strict=True))
-    scored = Counter(outcome(score, error) for score, error, _ in lines if score is not None)
-    unscored = Counter(": ".join(why.split(": ")[:2]) for score, _, why in lines if score is None)
+    columns = read_columns(file, ["score", "error", "why", "parts"], [OUTCOME])
+    scores = columns["score"]
+    judged = columns.get(OUTCOME) or [""] * len(scores)
+    lines = zip(scores, columns["error"], judged, strict=True)
+    scored = Counter(outcome(*line) for line in lines if line[0] is not None)
+    reasons = [why for why, score in zip(columns["why"], scores, strict=True) if score is None]
+    unscored = Counter(": ".join(why.split(": ")[:2]) for why in reasons)
     return RecordedOutcomes(
-        len(lines),
+        len(scores),
         dict(scored.most_common()),
         dict(unscored.most_common()),
         marked(DIFFERS, columns["parts"]),
@@ -303,6 +307,7 @@ def record_line(
         "why": reward.why,
         "ended": completion.ended,
         FACTS: json.dumps(dict(reward.facts), sort_keys=True),
+        OUTCOME: reward.outcome,
         PROMPT: None if each.several or not each.turns else prompt_sha256(each.turns[0].context),
         "seconds": seconds,
     }

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.episode import FULL_SCORE
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
 from assay.runs.measurements import NotMeasured, find_record, measured_checkpoints
 from assay.runs.recorded_answers import NothingRecorded, sample_files
-from assay.runs.records import CLUSTER, FACTS, OUTCOME, RIGHT, VISIT, read_columns
+from assay.runs.records import CLUSTER, FACTS, OUTCOME, RIGHT, VISIT, outcome, read_columns
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.facts import DIFFICULTIES, fact, valid_program
 from assay.tasks.workflows.program_shapes import Shape, known_shape
@@ -171,8 +170,8 @@ def refuse_without_programs(lines: Sequence[Mapping[str, Any]], what: str) -> No
 
 def sampled_program(line: Mapping[str, Any]) -> RecordedProgram:
     """One sample."""
-    outcome, reward = line.get(OUTCOME), line["reward"]
-    right = outcome == RIGHT if outcome else reward is not None and reward >= FULL_SCORE
+    reward = line["reward"]
+    right = outcome(reward, "", line.get(OUTCOME)) == RIGHT
     group = f"{line['row_id']}\n{line.get(VISIT) or 0}"
     return program_of_line(line, (line["row_id"], group), line["text"], reward, right)
 
