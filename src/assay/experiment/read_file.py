@@ -6,7 +6,8 @@ Every problem becomes one line with file, line and dotted field. Names of regist
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,33 @@ def first_error(
     error.each = tuple(each) if others else ()
     error.problems = tuple(problem for problem, _ in placed)
     return error
+
+
+@contextmanager
+def lines_named(source: ExperimentSource, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Inside, an InputError of a field of the experiment also names its file and line, or the
+    override that wrote the field."""
+    try:
+        yield
+    except InputError as error:
+        name_line(error, source, overrides)
+        raise
+
+
+def name_line(error: InputError, source: ExperimentSource, overrides: Sequence[str] = ()) -> None:
+    """Make an error of a field of the experiment name the file and line, or the override."""
+    path = tuple((error.field or "").split("."))
+    if error.file is not None or path[0] not in Experiment.model_fields:
+        return
+    setting = _setting(path, [parse_override(each) for each in overrides])
+    InputError.__init__(
+        error,
+        error.problem,
+        file=place(setting.text) if setting else file_of(source),
+        line=None if setting else line_of(path, key_lines(text_of(source))),
+        field=error.field,
+        fix=error.fix,
+    )
 
 
 def _error(

@@ -16,7 +16,7 @@ import numpy as np
 from assay.data.episode import Completion
 from assay.data.row import Row
 from assay.data.splits import conversation_of
-from assay.experiment.read_file import ExperimentSource
+from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.judge.intervals import Estimate, score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
@@ -100,7 +100,8 @@ def ceiling_of(
     measuring it raises."""
     workflows = read_whole(source, overrides, root).task == "workflows"
     measure = measure_workflows if workflows else measure_ceiling
-    return measure(source, overrides, root, request, observer)
+    with lines_named(source, overrides):
+        return measure(source, overrides, root, request, observer)
 
 
 def measure_workflows(

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from assay.errors import InputError
-from assay.experiment.read_file import ExperimentSource
+from assay.experiment.read_file import ExperimentSource, name_line
 from assay.judge.findings import Finding, worst_first
 from assay.lab.check.candidate_pools import candidate_pools
 from assay.lab.check.capability import probe as sample_groups
@@ -45,6 +45,8 @@ from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
 
 Check = Callable[[Subject], Seen]
+Place = Callable[[InputError], None]
+"""Makes an error of a field of the experiment name the line of its file."""
 
 CHECKS: Mapping[str, Check] = {
     "rows": rows,
@@ -126,9 +128,10 @@ def check_experiment(
     nowhere = RunDirectory(root, experiment.name, "check")
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
     answerer = answerer_of(session)
-    if lacking := selections_to_make(session):
+    place = partial(name_line, source=source, overrides=overrides)
+    if lacking := selections_to_make(session, place):
         return lacking
-    unopened = opening_error(session, answerer)
+    unopened = opening_error(session, answerer, place)
     chosen = [*answering(experiment)]
     if unopened is not None:
         return gather([unopened, *chosen])
@@ -142,13 +145,13 @@ def check_experiment(
     return replace(found, findings=tuple(worst_first([*found.findings, *chosen])))
 
 
-def selections_to_make(session: Session) -> CheckResult | None:
+def selections_to_make(session: Session, place: Place) -> CheckResult | None:
     """The stored selections that data sets lack; None where they are there. An experiment whose
     queries cannot be read gets that error alone."""
     try:
         found = gather([*not_made(session)])
     except InputError as error:
-        return CheckResult((error_finding(error),), {})
+        return CheckResult((error_finding(error, place),), {})
     return found if found.findings else None
 
 
@@ -167,22 +170,23 @@ def asked(session: Session, checks: Mapping[str, Check]) -> CheckResult:
     return gather(seen)
 
 
-def opening_error(session: Session, answerer: Answerer) -> Finding | None:
+def opening_error(session: Session, answerer: Answerer, place: Place) -> Finding | None:
     """The first error that keeps the experiment from being opened; None if it opens."""
     try:
         answerer.check()
         session.helpers.check()
         answerer.evaluations()
     except InputError as error:
-        return error_finding(error)
+        return error_finding(error, place)
     return None
 
 
-def error_finding(error: InputError) -> Finding:
+def error_finding(error: InputError, place: Place) -> Finding:
     """What is wrong with the input, as a finding."""
-    place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
+    place(error)
+    where = ":".join(str(part) for part in (error.file, error.line) if part is not None)
     what = f"{error.field}: {error.problem}" if error.field else error.problem
-    return Finding("error", what, place, error.fix or "correct it and check again")
+    return Finding("error", what, where, error.fix or "correct it and check again")
 
 
 def gather(seen: Sequence[Finding | Number | Histogram | Shared]) -> CheckResult:

@@ -16,7 +16,7 @@ from assay.data.files import append_line, atomic_write_text, locked
 from assay.data.hashing import hash_contents
 from assay.data.row import Row
 from assay.errors import InputError, look_up
-from assay.experiment.read_file import ExperimentSource
+from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.experiment.selection_tables import RUN, SELECTIONS, SelectionsSpec
 from assay.judge.findings import Finding
 from assay.judge.group_health import GroupHealth
@@ -148,11 +148,12 @@ def generate_tables(
     experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "generate")
     session = Session(experiment, nowhere, experiment.seeds[0], observer)
-    session.helpers.check()
     if name is not None:
         look_up(experiment.selections, name, "selections")
     every = [each for each, spec in experiment.selections.items() if spec.kind is not None]
-    return [generate(session, each, shard) for each in ([name] if name else every)]
+    with lines_named(source, overrides):
+        session.helpers.check()
+        return [generate(session, each, shard) for each in ([name] if name else every)]
 
 
 def queries(session: Session, spec: SelectionsSpec) -> tuple[Row, ...]:

@@ -18,7 +18,7 @@ from assay.data.files import remove_leftovers
 from assay.data.row_order import Mixture
 from assay.errors import AssayError, InputError, within
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import ExperimentSource, read_experiment
+from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.stage_tables import SftStage, StageSpec, due_steps, steps_of
 from assay.experiment.tables import LogSpec
 from assay.experiment.toml_write import experiment_toml
@@ -103,10 +103,11 @@ def start(
     experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     session = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
-    answerer_of(session).check()
-    refuse_existing(root, experiment, new)
-    generate_missing(session)
-    session = looked_at(session, despite)
+    with lines_named(source, overrides):
+        answerer_of(session).check()
+        refuse_existing(root, experiment, new)
+        generate_missing(session)
+        session = looked_at(session, despite)
     runs = []
     for index, seed in enumerate(experiment.seeds):
         with fresh_run(root, experiment, seed, new=new or index > 0) as run:

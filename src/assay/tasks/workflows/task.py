@@ -12,6 +12,7 @@ from assay.data.episode import Reward
 from assay.data.formats.formats import iter_rows
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
+from assay.errors import within
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
 from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetError, lookup
@@ -44,8 +45,9 @@ def read_problems(reader: Callable[[str], Loaded], side: str, options: Benchmark
     """The problems of a source with the options of its table."""
     chosen = options.over(SOURCE_OPTIONS)
     offered = tuple(chosen["operators"])
-    for name in offered:
-        lookup(OPERATORS, name, "operator")
+    with within("options.operators"):
+        for name in offered:
+            lookup(OPERATORS, name, "operator")
     loaded = reader(side)
     rows = [row_with(row, offered) for row in loaded.rows]
     if chosen["programs"]:
