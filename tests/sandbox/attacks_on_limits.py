@@ -31,6 +31,8 @@ RESOURCES = {
                 pass
         """,
         "processes",
+        # The stacks of its threads use up its address space.
+        "memory",
     ),
     "interpreters in sessions of their own": attack(
         """

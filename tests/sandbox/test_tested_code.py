@@ -221,7 +221,7 @@ _right = {name}
 def {name}(*args):
     value = _right(*args)
     if isinstance(value, bool): return not value
-    if isinstance(value, (int, float)): return value + 1
+    if isinstance(value, (int, float)): return value + abs(value) + 1
     if isinstance(value, (str, list, tuple)): return value + type(value)(['x'])
     return 'nothing'
 """.replace("type(value)(['x'])", "('x' if isinstance(value, str) else type(value)(['x']))")
