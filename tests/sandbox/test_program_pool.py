@@ -4,6 +4,7 @@ apart from what programs do; nothing of one program reaches the next, and nothin
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -385,7 +386,7 @@ def resources() -> dict[str, Any]:
         "descriptors": psutil.Process().num_fds(),
         "descriptors below": sum(each.num_fds() for each in below),
         "threads": threading.active_count(),
-        "files": len(list(Path("/tmp").iterdir())),
+        "files": len(list(Path(tempfile.gettempdir()).iterdir())),
     }
 
 
@@ -419,10 +420,19 @@ def held_more(before: Mapping[str, Any]) -> dict[str, Any]:
         time.sleep(0.05)
 
 
+@pytest.fixture
+def own_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder for temporary files in which no other process writes."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+@pytest.mark.usefixtures("own_temporary")
 def test_programs_in_a_row_leak_no_process_file_or_descriptor() -> None:
     assert leaks(60) == {}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_temporary")
 def test_a_thousand_programs_in_a_row_leak_nothing() -> None:
     assert leaks(1000) == {}
