@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(if $(QUICK),experiments/tools/demo-quick.toml,experiments/tools/demo.toml)
-# One thread for each of the two test processes: more would fight for two cores.
-TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 --dist worksteal
+# Three processes on two cores, because tests wait for processes that they start; one thread each, because more would
+# fight for the cores.
+TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo test test-all lint types setup setup-dev docs bench bench-full clean
 
