@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
-from assay.tasks.workflows.validate import validate
+from assay.tasks.workflows.programs.validate import validate
 from benchmarks.results import machine, save_result
 from benchmarks.worker import Record
 

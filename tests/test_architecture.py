@@ -38,7 +38,18 @@ ROOMS = {
         "monitor.sinks",
         "monitor",
     ),
-    "tasks": ("adapters", "workflows", "chat", "tools", "math", "demos", ""),
+    "tasks": ("adapters", "workflows", "workflows.programs", "chat", "tools", "math", "demos", ""),
+    "report": (
+        "run_page",
+        "comparison",
+        "progress",
+        "patterns",
+        "rounds",
+        "lineage",
+        "matrix",
+        "command_tables",
+        "",
+    ),
     "rollout": ("policies", "engines", "engines.plain", "engines.cpu", "engines.endpoint", ""),
     "judge": ("audit", ""),
     "data": ("formats", "renderings", "results", "reported", ""),
@@ -314,7 +325,7 @@ for name in {light!r}:
         "import assay.train.loop as loop",
         "def f():\n    from assay.cli.main import app",
         "from ..lab import session",
-        "import_module('assay.report.page')",
+        "import_module('assay.report.run_page.page')",
     ],
 )
 def test_an_import_from_above_is_seen_wherever_it_hides(text: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.report.terminal import Seen, follow
+from assay.report.run_page.terminal import Seen, follow
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import hold_run, stored_status, write_status
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call

@@ -17,8 +17,8 @@ from assay.data.results.foreign_result import Result
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
-from assay.report.comparison_content import write_comparison
-from assay.report.comparison_terminal import comparison_shown
+from assay.report.comparison.comparison_content import write_comparison
+from assay.report.comparison.comparison_terminal import comparison_shown
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import answers, results_table, runs_table
 from tests.report.synthetic import add_scores, empty_run

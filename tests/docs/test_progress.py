@@ -4,7 +4,7 @@ import tomllib
 
 from assay.experiment.experiment import Experiment
 from assay.judge.selection import promote
-from assay.report.progress_content import promotion
+from assay.report.progress.progress_content import promotion
 from assay.report.words import words
 from assay.runs.checkpoints import Selection
 from tests.docs.health_table import table

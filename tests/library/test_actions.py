@@ -12,7 +12,7 @@ import assay
 from assay.cli.output import plain
 from assay.cli.results import table_result
 from assay.lab.monitor.observer import CallbackFailed
-from assay.report.inline_html import run_html
+from assay.report.run_page.inline_html import run_html
 from assay.runs.run_directory import RunDirectory, RunExists, runs_of
 from assay.runs.status import read_status
 from tests.labs import make_lab

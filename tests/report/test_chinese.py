@@ -25,10 +25,10 @@ OF_TABLES = (
 only, and the audit and the health rules have sections of the catalogue."""
 ENGLISH_ONLY = (
     *("lab/check/all_checks.py", "lab/check/capability.py", "lab/check/", "lab/replay/"),
-    "tasks/workflows/findings.py",  # what the validator has against a program
+    "tasks/workflows/programs/findings.py",  # what the validator has against a program
     "judge/group_health.py",  # what `assay check` and `assay generate` say of selections
 )
-WORDED = ("judge/health_checks.py", "report/audit_findings.py")
+WORDED = ("judge/health_checks.py", "report/command_tables/audit_findings.py")
 SECTION = {"what": "finding", "evidence": "evidence", "fix": "advice"}
 
 

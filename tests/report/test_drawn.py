@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.judge.intervals import Interval
-from assay.report.comparison_content import write_comparison
+from assay.report.comparison.comparison_content import write_comparison
 from assay.report.drawn import (
     BROKEN,
     CURVE_WIDTH,
@@ -20,10 +20,10 @@ from assay.report.drawn import (
     interval_line,
     score_plot,
 )
-from assay.report.page import write_report
+from assay.report.run_page.page import write_report
 from assay.report.words import percent
+from tests.report.comparison.test_comparison_page import three_runs
 from tests.report.synthetic import demo_run
-from tests.report.test_comparison_page import three_runs
 
 DRAWN = rf"^[.:|=\[\]o]{{{WIDTH}}} "
 

@@ -11,12 +11,12 @@ from assay.compare.judged_table import compare_checkpoints
 from assay.judge.sampled_scores import pass_at_k
 from assay.lab.run.evaluate_again import Evaluated
 from assay.library.typed_results import evaluation_result
-from assay.report.page import write_report
-from assay.report.terminal import final_table
+from assay.report.run_page.page import write_report
+from assay.report.run_page.terminal import final_table
 from assay.runs.records import FACTS
 from tests.report.pages import Page
+from tests.report.run_page.test_terminal import shown as printed
 from tests.report.synthetic import RECORD, add_record, answer, empty_run, item_ids, write_questions
-from tests.report.test_terminal import shown as printed
 
 SAMPLED = replace(
     RECORD,

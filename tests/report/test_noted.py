@@ -7,7 +7,7 @@ import pytest
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.experiment.tables import ReportedRun
 from assay.judge.intervals import wilson
-from assay.report.notebook import UnknownReportedRun, file_entry, notebook, reported_scores
+from assay.report.run_page.notebook import UnknownReportedRun, file_entry, notebook, reported_scores
 from assay.report.words import words
 from tests.report.synthetic import SPEC, empty_run
 

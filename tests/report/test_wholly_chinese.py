@@ -21,26 +21,26 @@ from assay.judge.audit.rules import audit
 from assay.judge.findings import Finding
 from assay.lab.monitor.progress import progress
 from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.report.audit_findings import audit_findings, summary
-from assay.report.comparison_content import write_comparison
-from assay.report.comparison_terminal import comparison_shown
+from assay.report.command_tables.audit_findings import audit_findings, summary
+from assay.report.command_tables.sample_size_table import plan_shown
+from assay.report.comparison.comparison_content import write_comparison
+from assay.report.comparison.comparison_terminal import comparison_shown
+from assay.report.comparison.foreign_tables import score_remarks, score_table
 from assay.report.examples import Answer
-from assay.report.foreign_tables import score_remarks, score_table
-from assay.report.matrix_page import write_matrix
-from assay.report.notebook import notebook
-from assay.report.page import write_progress, write_report
-from assay.report.progress_terminal import progress_view
+from assay.report.matrix.matrix_page import write_matrix
+from assay.report.progress.progress_terminal import progress_view
 from assay.report.result_tables import StageRow
-from assay.report.sample_size_table import plan_shown
-from assay.report.story import about_stage, answer_view
-from assay.report.terminal import Seen, final_table, summary_line, watch_view
+from assay.report.run_page.notebook import notebook
+from assay.report.run_page.page import write_progress, write_report
+from assay.report.run_page.story import about_stage, answer_view
+from assay.report.run_page.terminal import Seen, final_table, summary_line, watch_view
 from assay.report.words import words
 from assay.runs.status import read_status
 from tests.judge.audit.faults import FAULTS, record
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.lab.watched import change_metrics, watched_run
+from tests.report.comparison.test_comparison_page import three_runs
 from tests.report.synthetic import Shape, demo_run, write_questions
-from tests.report.test_comparison_page import three_runs
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
 TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay show vary token reward baseline"

@@ -36,8 +36,11 @@ def ceiling(
     from assay.lab.ceiling.fixed_workflows_measured import WorkflowCeiling, ceiling_of
     from assay.lab.ceiling.measure import CeilingRequest
     from assay.library.actions import shown as progress
-    from assay.report.ceiling_tables import ceiling_markdown, ceiling_shown
-    from assay.report.workflow_ceiling_tables import workflows_markdown, workflows_shown
+    from assay.report.command_tables.ceiling_tables import ceiling_markdown, ceiling_shown
+    from assay.report.command_tables.workflow_ceiling_tables import (
+        workflows_markdown,
+        workflows_shown,
+    )
 
     request = CeilingRequest(on, items, draws, None if exhaustive else breadth)
     with progress(True) as observer:

@@ -20,7 +20,7 @@ def check(
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.judge.findings import filled
     from assay.library.actions import check as check_spec
-    from assay.report.check_tables import check_tables
+    from assay.report.command_tables.check_tables import check_tables
 
     found = check_spec(file, overrides=overrides or (), root=root, probe=probe)
     counted = {"file": file, "errors": found.counts["error"], "warnings": found.counts["warning"]}

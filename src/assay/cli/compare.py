@@ -127,7 +127,7 @@ def compare(
         return _several(found)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
-    from assay.report.comparison_terminal import comparison_shown
+    from assay.report.comparison.comparison_terminal import comparison_shown
     from assay.report.words import translated, words
 
     found = compare_runs(
@@ -154,7 +154,7 @@ def compare(
 def _several(found: "BenchmarksComparison") -> Outcome:
     """Several benchmarks for programs and for people."""
     from assay.cli.results import benchmarks_result
-    from assay.report.benchmarks_content import benchmarks_shown, findings_of
+    from assay.report.comparison.benchmarks_content import benchmarks_shown, findings_of
     from assay.report.words import translated, words
 
     w = words(found.lang)

@@ -41,7 +41,7 @@ def export(
     from assay.lab.run.merged_export import export as make
     from assay.models.hub import check_push
     from assay.models.hub import push as upload
-    from assay.report.card import model_card
+    from assay.report.run_page.card import model_card
     from assay.report.words import words
 
     words(lang)

@@ -44,7 +44,7 @@ def report(
         return file_results(run, ReadOptions(format, metric, cluster), lang)
     from assay.lab.monitor.report_journal import note_asked
     from assay.library.actions import open_run
-    from assay.report.page import Span, write_report
+    from assay.report.run_page.page import Span, write_report
 
     found = open_run(run, root=root, lang=lang)
     if bfcl is not None:

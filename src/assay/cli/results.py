@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from assay.judge.verdict import Comparison
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
-    from assay.report.page import Span
+    from assay.report.run_page.page import Span
     from assay.report.words import Words
 
 
@@ -32,10 +32,10 @@ def run_results(
 
     `span` selects the steps whose progress is shown; without it, only the page shows progress.
     """
-    from assay.report.benchmarks_content import run_table
-    from assay.report.page import Span
-    from assay.report.progress_terminal import progress_view
-    from assay.report.terminal import example_panels, final_table
+    from assay.report.comparison.benchmarks_content import run_table
+    from assay.report.progress.progress_terminal import progress_view
+    from assay.report.run_page.page import Span
+    from assay.report.run_page.terminal import example_panels, final_table
 
     run, lang, steps = found.directory, found.lang, span or Span()
     benchmarks = run_table(found.facts)
@@ -236,7 +236,7 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
     """The scores of every run in a file that another tool wrote."""
     from assay.compare.foreign_arms import read_all_metrics, summaries
     from assay.data.results.bfcl_leaderboard import is_leaderboard
-    from assay.report.foreign_tables import score_remarks, score_table
+    from assay.report.comparison.foreign_tables import score_remarks, score_table
     from assay.report.words import words
 
     w = words(lang)
@@ -250,7 +250,7 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
 def _leaderboard(path: Path, w: "Words") -> Outcome:
     """The scores of every model in a table of BFCL, which has no items."""
     from assay.compare.foreign_arms import read_leaderboard_scores
-    from assay.report.foreign_tables import leaderboard_remarks, leaderboard_table
+    from assay.report.comparison.foreign_tables import leaderboard_remarks, leaderboard_table
 
     found = read_leaderboard_scores(path)
     result = {"file": str(path), "scores": [asdict(each) for each in found]}

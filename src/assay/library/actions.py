@@ -21,7 +21,7 @@ from assay.library.typed_results import (
     Run,
 )
 from assay.report.live_display import progress as live_progress
-from assay.report.page import Reporting, lacks_page, write_report
+from assay.report.run_page.page import Reporting, lacks_page, write_report
 from assay.runs.run_directory import lab_root
 from assay.runs.run_names import find_run, parse_run_name
 from assay.runs.status import hold_run
@@ -229,7 +229,7 @@ def compare(
     """
     from assay.compare.compare_names import CompareOptions, compare_names
     from assay.compare.foreign_arms import ReadOptions
-    from assay.report.comparison_content import write_comparison
+    from assay.report.comparison.comparison_content import write_comparison
 
     options = CompareOptions(
         str(control) if control else None,
@@ -261,7 +261,7 @@ def compare_benchmarks(
     `ratios_to`, by evaluation. Every benchmark has its page as well. Raises what `compare` raises.
     """
     from assay.compare.compare_names import CompareOptions, compare_on_several
-    from assay.report.benchmarks_content import write_benchmarks
+    from assay.report.comparison.benchmarks_content import write_benchmarks
 
     lab = root_of(root)
     options = CompareOptions(str(control) if control else None, None, tuple(allow), margin=margin)

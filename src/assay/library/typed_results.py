@@ -18,9 +18,9 @@ from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
 from assay.report.facts import DevScore, RunFacts, gather
-from assay.report.inline_html import benchmarks_html, comparison_html, run_html
-from assay.report.page import HTML
-from assay.report.terminal import summary_line
+from assay.report.run_page.inline_html import benchmarks_html, comparison_html, run_html
+from assay.report.run_page.page import HTML
+from assay.report.run_page.terminal import summary_line
 from assay.runs.checkpoints import read_selection
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory

@@ -26,7 +26,7 @@ from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
 from assay.tasks.workflows.execution import Execution, OperatorCall
 from assay.tasks.workflows.rewards import Terms, solved
-from tests.tasks.workflows.good_programs import text
+from tests.tasks.workflows.programs.good_programs import text
 
 SPEC = """
 name = "{name}"

@@ -17,7 +17,7 @@ from assay.lab.setup.checkpoint_models import run_folder
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
-from assay.report.page import write_report
+from assay.report.run_page.page import write_report
 from assay.runs.checkpoints import CheckpointDamaged
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory, runs_of

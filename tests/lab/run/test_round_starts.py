@@ -23,10 +23,10 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
 from assay.report.facts import gather
-from assay.report.lineage import lineage
-from assay.report.page import write_report
-from assay.report.story import selection_section
-from assay.report.terminal import final_table
+from assay.report.lineage.lineage import lineage
+from assay.report.run_page.page import write_report
+from assay.report.run_page.story import selection_section
+from assay.report.run_page.terminal import final_table
 from assay.report.words import words
 from assay.runs.checkpoints import (
     DevLook,

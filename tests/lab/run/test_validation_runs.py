@@ -10,7 +10,7 @@ from assay.judge.confounds import differences
 from assay.lab.monitor.progress import progress
 from assay.lab.run.runner import resume, start
 from assay.report.facts import gather
-from assay.report.page import write_report
+from assay.report.run_page.page import write_report
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.lab.run.test_kill import everything

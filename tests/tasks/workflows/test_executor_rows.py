@@ -15,7 +15,7 @@ from assay.tasks.workflows.executor_rows import (
     taught,
 )
 from assay.tasks.workflows.operator_answers import chosen, read_answer
-from assay.tasks.workflows.operators import OPERATORS
+from assay.tasks.workflows.programs.operators import OPERATORS
 
 TAUGHT = taught()
 ASKED = [(each, asked) for each in TAUGHT for asked in questions(each)]

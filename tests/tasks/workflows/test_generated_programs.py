@@ -14,11 +14,11 @@ from assay.tasks.workflows.generated_programs import (
     draw_programs,
     warm_up_rows,
 )
-from assay.tasks.workflows.operators import OPERATORS
 from assay.tasks.workflows.policy_prompt import PROBLEM_TYPES, policy_prompt
-from assay.tasks.workflows.program_shapes import shape_of
-from assay.tasks.workflows.program_text import program_of
-from assay.tasks.workflows.validate import validate
+from assay.tasks.workflows.programs.operators import OPERATORS
+from assay.tasks.workflows.programs.program_shapes import shape_of
+from assay.tasks.workflows.programs.program_text import program_of
+from assay.tasks.workflows.programs.validate import validate
 
 WORD = re.compile(r"\w+|[^\w\s]")
 

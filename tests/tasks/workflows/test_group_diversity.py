@@ -11,7 +11,7 @@ from assay.tasks.reward_metrics import own_names
 from assay.tasks.workflows.facts import difficulties, fact, valid_program
 from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
 from assay.tasks.workflows.task import TASK
-from tests.tasks.workflows.good_programs import text
+from tests.tasks.workflows.programs.good_programs import text
 from tests.train.test_methods import grpo
 
 ONE = text('return (await self.custom(input=problem, instruction="Solve."))["response"]')

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.tasks.workflows.operator_answers import READERS, chosen, read_answer
-from assay.tasks.workflows.operators import OPERATORS, OperatorFailed
+from assay.tasks.workflows.programs.operators import OPERATORS, OperatorFailed
 
 
 def read(name: str, text: str) -> dict:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.tasks.workflows.operator_prompts import FIELD, question
-from assay.tasks.workflows.operators import OPERATORS, checked_arguments
+from assay.tasks.workflows.programs.operators import OPERATORS, checked_arguments
 
 BESIDES = {"Programmer": {"feedback"}, "Test": {"failure"}}
 UNUSED = {"Test": {"test_loop"}}

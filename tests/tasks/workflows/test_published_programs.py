@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from assay.tasks.workflows.operators import OPERATORS
-from assay.tasks.workflows.program_names import AFLOW, ALLOWED
-from assay.tasks.workflows.program_shapes import shape_of
-from assay.tasks.workflows.validate import validate
+from assay.tasks.workflows.programs.operators import OPERATORS
+from assay.tasks.workflows.programs.program_names import AFLOW, ALLOWED
+from assay.tasks.workflows.programs.program_shapes import shape_of
+from assay.tasks.workflows.programs.validate import validate
 
 INDEX = "data/workflow/workflow_index.jsonl"
 COUNT = 37

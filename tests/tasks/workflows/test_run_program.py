@@ -12,9 +12,9 @@ from assay.tasks.task import BenchmarkOptions
 from assay.tasks.workflows.fixed_workflows import FIXED, FIXED_CODE
 from assay.tasks.workflows.policy_prompt import fenced
 from assay.tasks.workflows.problems import asdiv_problems, humaneval_problems
+from assay.tasks.workflows.programs.validate import validate
 from assay.tasks.workflows.run_program import RunSettings, run_all, visit_of
 from assay.tasks.workflows.task import TASK
-from assay.tasks.workflows.validate import validate
 
 ROW = asdiv_problems("rl").rows[0]
 """Two balloons and four balloons: 6."""

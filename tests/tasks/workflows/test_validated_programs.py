@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from assay.tasks.workflows.aflow_modules import stand_ins
 from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
-from assay.tasks.workflows.program_names import GIVEN
-from tests.tasks.workflows.bad_programs import BAD, BAD_CODE, expected
-from tests.tasks.workflows.good_programs import CODE, TEXT
+from assay.tasks.workflows.programs.program_names import GIVEN
+from tests.tasks.workflows.programs.bad_programs import BAD, BAD_CODE, expected
+from tests.tasks.workflows.programs.good_programs import CODE, TEXT
 
 FATAL = frozenset(
     {"unknown_operator", "operator_setup", "not_instantiated", "unset_attribute", "unknown_key"}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.tasks.workflows.inside import run_workflow
-from assay.tasks.workflows.operators import OPERATORS, checked_arguments, described
+from assay.tasks.workflows.programs.operators import OPERATORS, checked_arguments, described
 
 
 async def ask(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

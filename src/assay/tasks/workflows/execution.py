@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from assay.tasks.workflows.programs.findings import Finding
+
 Outcome = Literal[
     "solved",
     "wrong",
@@ -21,19 +23,6 @@ broke a limit; an operator's error that the program did not catch; out of time; 
 problem; the executor model or the lab failed, which says nothing of the program."""
 ABSTAINED: Outcome = "executor failure"
 """The only outcome that is not the policy's doing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that the validator has against a program."""
-
-    code: str
-    """A name of `validate.CODES`, such as "unknown_operator"."""
-    line: int
-    """From 1; 0 where the program as a whole is meant."""
-    problem: str
-    hint: str
-    """How to write it right."""
 
 
 @dataclass(frozen=True, slots=True)

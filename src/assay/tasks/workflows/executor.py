@@ -22,14 +22,14 @@ from assay.tasks.workflows.answers import TestRunner
 from assay.tasks.workflows.execution import OperatorCall
 from assay.tasks.workflows.operator_answers import chosen, read_answer
 from assay.tasks.workflows.operator_prompts import question
-from assay.tasks.workflows.operators import (
+from assay.tasks.workflows.problems import ENTRY_POINT, PUBLIC_TESTS
+from assay.tasks.workflows.programs.operators import (
     MD_VOTES,
     OPERATORS,
     Operator,
     OperatorFailed,
     checked_arguments,
 )
-from assay.tasks.workflows.problems import ENTRY_POINT, PUBLIC_TESTS
 
 ATTEMPTS = 3
 """Programs that Programmer writes at most (AFlow)."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from assay.data.formats.problem_rows import PROBLEM_TYPE
 from assay.tasks.workflows.execution import Execution
-from assay.tasks.workflows.findings import CODES
 from assay.tasks.workflows.program_records import READING, family_of
+from assay.tasks.workflows.programs.findings import CODES
 
 NO_PROGRAM = "no_program"
 """The error of a completion without a program."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.tasks.workflows.operators import OPERATORS, Operator
 from assay.tasks.workflows.policy_prompt import PARAMETERS, PROBLEM_TYPES, fenced, policy_prompt
+from assay.tasks.workflows.programs.operators import OPERATORS, Operator
 
 INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
     "math": (

@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-from assay.tasks.workflows.operators import LETTERS, Operator, OperatorFailed
+from assay.tasks.workflows.programs.operators import LETTERS, Operator, OperatorFailed
 
 MOST_CHARACTERS = 100_000
 FENCE = "```"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from assay.tasks.workflows.operators import LETTERS, Operator
+from assay.tasks.workflows.programs.operators import LETTERS, Operator
 
 FIELD = re.compile(r"\{([a-z_]+)\}")
 EMPTY = frozenset({"", "None"})

@@ -6,7 +6,7 @@ The problem comes last, so that all problems of a type share the rest. Nothing i
 from collections.abc import Mapping, Sequence
 
 from assay.errors import InputError, nearest
-from assay.tasks.workflows.operators import OPERATORS, Operator
+from assay.tasks.workflows.programs.operators import OPERATORS, Operator
 
 PROBLEM_TYPES = ("math", "code", "qa")
 INSTRUCTION = (

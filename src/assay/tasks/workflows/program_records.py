@@ -4,7 +4,7 @@ The facts are made in `facts`; reports count them (`lab.monitor`) and word the f
 """
 
 from assay.tasks.fact_reading import FactReading
-from assay.tasks.workflows.program_shapes import shape_of
+from assay.tasks.workflows.programs.program_shapes import shape_of
 
 FORMAT, SYNTAX, INTERFACE = "format", "syntax", "llm attribute"
 MISUSE, FORBIDDEN, NAMES = "operator misuse", "forbidden", "undefined name"

@@ -24,15 +24,16 @@ from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudg
 from assay.tasks.judge_reward import Pair
 from assay.tasks.program_check import PROGRAM
 from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
-from assay.tasks.workflows.execution import ABSTAINED, Execution, Finding, Outcome
+from assay.tasks.workflows.execution import ABSTAINED, Execution, Outcome
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
 from assay.tasks.workflows.facts import NO_PROGRAM
 from assay.tasks.workflows.fixed_workflows import FALLBACK
 from assay.tasks.workflows.inside import checked_result
-from assay.tasks.workflows.operators import OPERATORS, Operator, described
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE
-from assay.tasks.workflows.program_text import program_of
-from assay.tasks.workflows.validate import validate
+from assay.tasks.workflows.programs.findings import Finding
+from assay.tasks.workflows.programs.operators import OPERATORS, Operator, described
+from assay.tasks.workflows.programs.program_text import program_of
+from assay.tasks.workflows.programs.validate import validate
 
 OFFERED = "operators"
 """The field of a row that names the operators its program may use; all where it has none."""

@@ -20,7 +20,6 @@ from assay.tasks.workflows.executor_rows import read_executor_rows
 from assay.tasks.workflows.fixed_workflows import workflow
 from assay.tasks.workflows.generated_programs import warm_up_rows
 from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
-from assay.tasks.workflows.operators import OPERATORS
 from assay.tasks.workflows.policy_prompt import fenced, policy_prompt
 from assay.tasks.workflows.problems import (
     ENTRY_POINT,
@@ -30,7 +29,8 @@ from assay.tasks.workflows.problems import (
     SOLUTION,
 )
 from assay.tasks.workflows.program_records import READING
-from assay.tasks.workflows.program_text import program_of
+from assay.tasks.workflows.programs.operators import OPERATORS
+from assay.tasks.workflows.programs.program_text import program_of
 from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
 from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
 from assay.tasks.workflows.run_program import OFFERED, RunSettings, run_all

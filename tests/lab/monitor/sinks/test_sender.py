@@ -14,7 +14,7 @@ from assay.lab.monitor.sinks import sender as sender_module
 from assay.lab.monitor.sinks.sender import add_sinks
 from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind, SinkRefused, check_log
 from assay.report.facts import gather
-from assay.report.story import warnings
+from assay.report.run_page.story import warnings
 from assay.report.words import words
 from assay.runs.notes import read_notes
 from assay.runs.run_directory import RunDirectory
