@@ -71,11 +71,15 @@ class HelperAnswer:
     """None where a server did not count them."""
     failure: str = ""
     """Why there is no answer; "" if there is one."""
+    too_long: bool = False
+    """Whether it failed because the model cannot read so much: whoever asked could have known."""
     cost: float | None = 0.0
     """In the price's currency, failed attempts that were charged included; None where no price is
     known."""
     remembered: bool = False
     """Whether it was known from before, and so cost nothing."""
+    saved: float | None = 0.0
+    """What a remembered answer would have cost; None where no price is known."""
 
 
 @dataclass

@@ -39,6 +39,8 @@ class JudgeReward:
     """The helper models that it asks, by the names of their tables; it is given no others."""
     batch: int | None = 1
     """Completions of one call; None is all of a step, or of a chunk of an evaluation."""
+    least_seconds: float = 0.0
+    """That a batch is given, also where the deadline of its completions is less."""
     longest: int | None = None
     """Characters; a longer completion is not judged: it earns what `failed` says."""
     failed: Failed = nothing_earned
@@ -86,7 +88,7 @@ def run_judge(
     done: Done,
 ) -> None:
     """Judge all pairs, at most `concurrency` batches at a time, each within `deadline` seconds for
-    each of its completions.
+    each of its completions, and at least the reward's own.
 
     Raises what `done` raises, UnknownHelper, and OverBudget where a budget stops the run; what is
     under way then is judged to its end, since it may have been paid for.
@@ -100,7 +102,7 @@ def run_judge(
         else:
             short.append(n)
     size = reward.batch or max(len(short), 1)
-    work = _Work(reward.judge, pairs, given, deadline)
+    work = _Work(reward.judge, pairs, given, deadline, reward.least_seconds)
     batches = [short[i : i + size] for i in range(0, len(short), size)]
     for places, rewards in work.run(batches, concurrency):
         for n, each in zip(places, rewards, strict=True):
@@ -121,6 +123,8 @@ class _Work:
     helpers: Mapping[str, HelperModel]
     deadline: float
     """Seconds for one completion."""
+    least: float
+    """Seconds for a batch, at least."""
     finished: "queue.SimpleQueue[tuple[int, list[Reward] | OverBudget]]" = field(
         default_factory=queue.SimpleQueue
     )
@@ -145,9 +149,9 @@ class _Work:
             raise stopped
 
     def _start(self, number: int, places: Sequence[int]) -> None:
-        self.running[number] = time.monotonic() + self.deadline * len(places)
+        self.running[number] = time.monotonic() + self._seconds(len(places))
         batch = [self.pairs[n] for n in places]
-        helpers = self.helpers if len(batch) > 1 else asked_for(*batch[0], self.helpers)
+        helpers = asked_for(batch, self.helpers)
 
         def judge() -> None:
             try:
@@ -168,15 +172,20 @@ class _Work:
             return [(number, []) for number, end in self.running.items() if end <= now]
         return [each for each in found if each[0] in self.running]
 
+    def _seconds(self, size: int) -> float:
+        return max(self.deadline * size, self.least)
+
     def _late(self, size: int) -> Reward:
-        return Reward(None, why=f"the judge took more than {self.deadline * size:g} seconds")
+        return Reward(None, why=f"the judge took more than {self._seconds(size):g} seconds")
 
 
-def asked_for(
-    row: Row, completion: Completion, helpers: Mapping[str, HelperModel]
-) -> dict[str, HelperModel]:
-    """The helper models with their calls recorded for one completion."""
-    caller = Caller(problem=row.id, completion=completion.id)
+def asked_for(batch: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> dict[str, HelperModel]:
+    """The helper models with their calls recorded for the step under way, and for the completion
+    where there is one alone."""
+    caller = Caller()
+    if len(batch) == 1:
+        row, completion = batch[0]
+        caller = Caller(problem=row.id, completion=completion.id)
     return {name: bound(helper, caller) for name, helper in helpers.items()}
 
 

@@ -167,6 +167,7 @@ def test_a_greedy_answer_of_an_endpoint_is_paid_for_once_and_a_hit_is_labelled(t
         (first.text, first.cost) == (again.text, ANSWERED / 1e9) == (other_session.text, first.cost)
     )
     assert again.remembered and again.cost == 0 and other_session.remembered
+    assert (first.saved, again.saved) == (0, ANSWERED / 1e9), "what it would have cost"
     assert rows(tmp_path, "status", "cost") == [
         ("answered", ANSWERED),
         ("remembered", 0),

@@ -1,5 +1,7 @@
 """What becomes of a program: each outcome, by real programs over a scripted model."""
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,13 @@ from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
 from assay.tasks.task import BenchmarkOptions
+from assay.tasks.workflows import run_program
+from assay.tasks.workflows.facts import facts_of
 from assay.tasks.workflows.fixed_workflows import FIXED, FIXED_CODE
 from assay.tasks.workflows.policy_prompt import fenced
 from assay.tasks.workflows.problems import asdiv_problems, humaneval_problems
 from assay.tasks.workflows.programs.validate import validate
+from assay.tasks.workflows.rewards import Terms, solved
 from assay.tasks.workflows.run_program import RunSettings, run_all, visit_of
 from assay.tasks.workflows.task import TASK
 
@@ -130,6 +135,8 @@ def test_a_fallback_answers_only_where_asked_for_and_never_earns() -> None:
     found = attempt("no code", RunSettings(fallback=True), asked=model(text))
     assert (found.execution.answer, found.execution.fallback) == ("6", True)
     assert (found.execution.outcome, found.score) == ("invalid program", None)
+    assert not found.execution.calls and len(found.execution.fallback_calls) == 1
+    assert facts_of(found.execution, ROW.extra)["operators"] == "", "of the program alone"
     wrong = attempt(program('return "7"'), RunSettings(fallback=True), asked=model(text))
     assert not wrong.execution.fallback
 
@@ -157,7 +164,119 @@ def test_programs_of_a_group_get_the_same_draws_and_those_of_other_steps_do_not(
         drawn[id_] = list(Noted.keys)
     assert drawn["3/a#0"] == drawn["3/a#7"] != drawn["4/a#0"]
     assert len(set(drawn["3/a#0"])) == 4, "three answers are three draws"
-    assert visit_of(Completion("", id="item/x#2")) == "2", "an evaluation's repeat"
+    numbers = [(key.row, key.sample) for key in Noted.keys]
+    assert len(set(numbers)) == len(numbers), "two calls of a program have draws of their own"
+
+
+@pytest.mark.parametrize(
+    ("row", "completion", "visit"),
+    [
+        ("a", "3/a#0", "3"),
+        ("item/x", "item/x#2", "2"),
+        ("7/x", "7/x#2", "2"),
+        ("7/x", "3/7/x#2", "3"),
+    ],
+)
+def test_a_step_and_a_repeat_are_visits_whatever_a_row_is_called(row, completion, visit) -> None:
+    assert visit_of(replace(ROW, id=row), Completion("", id=completion)) == visit
+
+
+def test_the_same_question_of_two_calls_is_drawn_twice() -> None:
+    asked, body = Noted("executor", Path("none"), Sampling(1.0), RULES), ""
+    for name in "ab":
+        body += f"{name} = await self.answer_generate(input=problem)\n"
+    Noted.keys.clear()
+    attempt(program(body + 'return a["answer"]'), asked=asked)
+    assert len(Noted.keys) == len(set(Noted.keys)) == 2
+
+
+FORGED = {
+    "null": "import os\ndef solve():\n    os.write(3, b'{\"value\": null}\\n')",
+    "no keys": "import os\ndef solve():\n    os.write(3, b'{\"value\": {}}\\n')",
+    "half a pair in an error": 'def solve():\n    raise ValueError("\\ud800")',
+    "half a pair in output": 'def solve():\n    return "\\ud800"',
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_code_that_writes_its_own_reply_spoils_its_own_program_alone(case: str) -> None:
+    asked = model(ScriptRule(prompt="", answer=f"```python\n{FORGED[case]}\n```"))
+    text, honest = fenced(FIXED["programmer"]), program('return "6"')
+    pairs = [(ROW, Completion(each, id="3/a#0")) for each in (text, fenced(honest))]
+    spoilt, other = run_all(pairs, asked, RunSettings())
+    assert spoilt.execution.outcome in ("operator error", "wrong"), spoilt.execution
+    assert other.execution.outcome == "solved"
+
+
+def test_an_error_of_the_labs_own_leaves_one_completion_without_a_verdict(monkeypatch) -> None:
+    def failing(source: str, **given: object):
+        if "break the lab" in source:
+            raise RecursionError("too deep")
+        return validate(source, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run_program, "validate", failing)
+    texts = (program('# break the lab\nreturn "6"'), program('return "6"'))
+    pairs = [(ROW, Completion(fenced(text), id="3/a#0")) for text in texts]
+    broken, other = run_all(pairs, model(), RunSettings())
+    assert (broken.execution.outcome, broken.score) == ("executor failure", None)
+    assert broken.execution.why == "the lab failed: RecursionError: too deep"
+    assert other.execution.outcome == "solved"
+
+
+class Full(ScriptedHelper):
+    """A model that cannot read long questions."""
+
+    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+        return [HelperAnswer("", failure="more than 2048 tokens", too_long=True)]
+
+
+def test_a_question_that_the_model_cannot_read_is_the_programs_doing() -> None:
+    full = Full("executor", Path("none"), Sampling(0.0), RULES)
+    found = attempt(FIXED["direct"], asked=full)
+    assert (found.execution.outcome, found.execution.error) == (
+        "operator error",
+        "operator arguments",
+    )
+
+
+class Slow(ScriptedHelper):
+    """A model that takes its time."""
+
+    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+        time.sleep(0.4)
+        return super().answer(conversations, sampling, keys)
+
+
+def test_an_executor_that_takes_too_long_in_all_is_nobodys_doing() -> None:
+    body = "for _ in range(6):\n    r = await self.answer_generate(input=problem)\nreturn problem"
+    slow = Slow("executor", Path("none"), Sampling(0.0), RULES)
+    found = attempt(program(body), RunSettings(longest=1.0), asked=slow)
+    assert (found.execution.outcome, found.execution.error) == ("executor failure", "model")
+    own = attempt(program("while True:\n    pass\nreturn problem"), RunSettings(seconds=1.0))
+    assert own.execution.outcome == "timeout"
+
+
+class Remembering(ScriptedHelper):
+    """A priced model that was asked the same before."""
+
+    remembered = False
+
+    def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
+        cost, saved = (0.0, 0.004) if self.remembered else (0.004, 0.0)
+        found = super().answer(conversations, sampling, keys)
+        return [replace(a, cost=cost, saved=saved, remembered=self.remembered) for a in found]
+
+
+def test_a_program_earns_the_same_whether_its_answers_were_remembered_or_paid_for() -> None:
+    earned, paid = [], []
+    for known in (False, True):
+        asked = Remembering("executor", Path("none"), Sampling(0.0), RULES)
+        asked.remembered = known
+        found = attempt(FIXED["direct"], asked=asked)
+        earned.append(solved(found.execution, found.score, ROW, Terms()).value)
+        paid.append(found.execution.cost)
+    assert earned[0] == earned[1] < 1 - 0.03
+    assert paid == [0.004, 0.0]
 
 
 def test_the_right_answer_of_a_row_earns_everything_and_anothers_nothing() -> None:

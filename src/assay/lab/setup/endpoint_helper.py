@@ -105,7 +105,7 @@ class EndpointHelper:
         try:
             said = await self.endpoint.asked(messages, (), sampling, self.rendering, seed, charge)
         except Unanswered as error:
-            return HelperAnswer("", failure=f"endpoint: {error}")
+            return HelperAnswer("", failure=f"endpoint: {error}", too_long=error.too_long)
         return HelperAnswer(said.text, said.ended, said.prompt_tokens, said.completion_tokens)
 
     def score(

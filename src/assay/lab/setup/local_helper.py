@@ -91,6 +91,10 @@ class JointCalls(Generic[Item, Found]):
             call.found, found = found[: len(call.items)], found[len(call.items) :]
 
 
+class TooLong(HelperFailed):
+    """More tokens than the model has positions."""
+
+
 @dataclass(frozen=True)
 class Weights:
     """A model's weights and tokenizer, ready to answer and to score."""
@@ -166,6 +170,8 @@ class LocalHelper:
         for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
             try:
                 asked[n] = sampling, self._prompt(messages, sampling.max_tokens), key
+            except TooLong as failed:
+                answers[n] = HelperAnswer("", failure=str(failed), too_long=True)
             except HelperFailed as failed:
                 answers[n] = HelperAnswer("", failure=str(failed))
         answers |= zip(asked, self._ask([*asked.values()]) if asked else [], strict=True)
@@ -201,7 +207,7 @@ class LocalHelper:
         most = self.weights.positions
         if most is not None and len(prompt) + more > most:
             problem = f"{len(prompt)} tokens and an answer of {more} are more than its {most}"
-            raise HelperFailed(f"{self.name}: {problem}")
+            raise TooLong(f"{self.name}: {problem}")
         return prompt
 
     def _answers(self, asked: list[Ask]) -> list[HelperAnswer]:

@@ -76,6 +76,13 @@ class Meter:
             return self.cache
         return sampling.temperature == 0 and self.source.startswith("openai:")
 
+    def cost_of(self, prompt: int | None, completion: int | None) -> float | None:
+        """What so many tokens cost today; None where that is not known."""
+        price = self.price(datetime.now(UTC).date())
+        if price is None or prompt is None or completion is None:
+            return None
+        return units(price.of(prompt, completion))
+
     def whole(self, caller: Caller) -> Caller:
         """The caller with the stage and the step under way, where it does not say them."""
         if caller.stage:

@@ -57,8 +57,12 @@ class MeteredHelper:
         return self.inner.usage
 
     def called_by(self, caller: Caller) -> "MeteredHelper":
-        """See `Metered`."""
-        return replace(self, caller=caller)
+        """See `Metered`. A caller that names no stage asks in this one's, else in the one under way
+        now: who is left behind and asks later is not billed to a later step."""
+        if not caller.stage:
+            step = caller.step or self.caller.step
+            caller = replace(caller, stage=self.caller.stage, step=step)
+        return replace(self, caller=self.meter.whole(caller))
 
     def answer(
         self,
@@ -75,8 +79,16 @@ class MeteredHelper:
         given = [conversations[n] for n in fresh], sampling, [keys[n] for n in fresh]
         asked = dict(zip(fresh, self._asked(*given, calls) if fresh else [], strict=True))
         return [
-            asked[n] if answer is None else _remembered(answer) for n, answer in enumerate(known)
+            asked[n] if answer is None else self._remembered(answer)
+            for n, answer in enumerate(known)
         ]
+
+    def _remembered(self, answer: KnownAnswer) -> HelperAnswer:
+        counts = answer.prompt_tokens, answer.completion_tokens
+        saved = self.meter.cost_of(*counts)
+        return HelperAnswer(
+            answer.text, answer.ended, *counts, cost=0.0, remembered=True, saved=saved
+        )
 
     def _asked(
         self,
@@ -212,8 +224,3 @@ def contents(messages: Sequence[Message]) -> list[Any]:
         ]
         for message in messages
     ]
-
-
-def _remembered(answer: KnownAnswer) -> HelperAnswer:
-    counts = answer.prompt_tokens, answer.completion_tokens
-    return HelperAnswer(answer.text, answer.ended, *counts, cost=0.0, remembered=True)

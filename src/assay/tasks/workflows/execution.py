@@ -3,7 +3,7 @@
 Frozen data alone; `run_program` makes it, rewards and pages read it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,6 +44,8 @@ class OperatorCall:
     completion_tokens: int = 0
     cost: float | None = 0.0
     """In the price table's currency; None where a price is not known."""
+    saved: float | None = 0.0
+    """What the remembered answers would have cost."""
     seconds: float = 0.0
 
 
@@ -67,9 +69,22 @@ class Execution:
     """Wall time of the program, its waiting for operators included."""
     fallback: bool = False
     """Whether a fallback workflow gave the answer in the end; the policy failed all the same."""
+    fallback_calls: tuple[OperatorCall, ...] = ()
+    """The fallback workflow's, which are no doing of the program."""
 
     @property
     def cost(self) -> float | None:
-        """The cost of all calls; None where one of them is not known."""
-        costs = [call.cost for call in self.calls]
-        return None if None in costs else sum(cost for cost in costs if cost is not None)
+        """What was paid for all calls, the fallback's included; None where one is not known."""
+        return total(call.cost for call in (*self.calls, *self.fallback_calls))
+
+    @property
+    def uncached_cost(self) -> float | None:
+        """What the program's calls cost whoever asks first. Rewards look at this: equal programs
+        earn the same, whichever of them found its answers remembered."""
+        return total(cost for call in self.calls for cost in (call.cost, call.saved))
+
+
+def total(costs: Iterable[float | None]) -> float | None:
+    """The sum; None where one of them is not known."""
+    known = [*costs]
+    return None if None in known else sum(cost for cost in known if cost is not None)

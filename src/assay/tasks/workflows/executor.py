@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from assay.data.files import whole_text
 from assay.data.hashing import sha256_text
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel, bound
 from assay.tasks.workflows.answers import TestRunner
-from assay.tasks.workflows.execution import OperatorCall
+from assay.tasks.workflows.execution import OperatorCall, total
 from assay.tasks.workflows.operator_answers import chosen, read_answer
 from assay.tasks.workflows.operator_prompts import question
 from assay.tasks.workflows.problems import ENTRY_POINT, PUBLIC_TESTS
@@ -96,13 +97,12 @@ class OperatorHost:
         with self._lock:
             calls = list(self.calls)
         read, written = sum(c.prompt_tokens for c in calls), sum(c.completion_tokens for c in calls)
-        costs = [call.cost for call in calls]
         return {
             "total_input_tokens": read,
             "total_output_tokens": written,
             "total_tokens": read + written,
             "call_count": sum(call.questions for call in calls),
-            "total_cost": None if None in costs else sum(cost or 0.0 for cost in costs),
+            "total_cost": total(call.cost for call in calls),
         }
 
 
@@ -128,13 +128,17 @@ class Asker:
         self.model = bound(setup.model, replace(setup.caller, operator=operator.name))
 
     def ask(self, operator: Operator, arguments: Mapping[str, Any]) -> str:
-        """One answer. Raises HelperFailed and OverBudget."""
-        text = question(operator, arguments)
+        """One answer. Raises OperatorFailed where the question is longer than the model reads,
+        HelperFailed and OverBudget."""
+        # What a program asks may hold half of a surrogate pair.
+        text = whole_text(question(operator, arguments))
         # By the call's number and not by its arrival: calls that are open at once arrive anyhow.
         draw = self.number * MOST_QUESTIONS + len(self.answers)
         key = SampleKey(0, f"{self.host.setup.draws}|{sha256_text(text)[:16]}", draw)
         (said,) = self.model.answer([[Message("user", text)]], self.model.sampling, [key])
         self.answers.append(said)
+        if said.too_long:
+            raise OperatorFailed("arguments", f"the question is too long: {said.failure}")
         if said.failure:
             raise HelperFailed(f"{self.model.name} gave no answer: {said.failure}")
         return said.text
@@ -144,16 +148,15 @@ class Asker:
         done = self.host.setup.code(program, text, CODE_SECONDS)
         if done.failure is not None:
             raise OperatorFailed("code", f"{done.failure}: {done.why}")
-        value = done.value
-        if value["error"]:
-            raise OperatorFailed("code", value["error"])
-        return str(value["output"]).strip()
+        error, output = printed(done.value)
+        if error:
+            raise OperatorFailed("code", whole_text(error))
+        return whole_text(output).strip()
 
     def noted(
         self, name: str, arguments: Mapping[str, Any], result: Any, error: str, seconds: float
     ) -> OperatorCall:
         """The call as it is recorded."""
-        costs = [each.cost for each in self.answers]
         return OperatorCall(
             name,
             dict(arguments),
@@ -163,9 +166,19 @@ class Asker:
             remembered=sum(each.remembered for each in self.answers),
             prompt_tokens=sum(each.prompt_tokens or 0 for each in self.answers),
             completion_tokens=sum(each.completion_tokens or 0 for each in self.answers),
-            cost=None if None in costs else sum(cost or 0.0 for cost in costs),
+            cost=total(each.cost for each in self.answers),
+            saved=total(each.saved for each in self.answers),
             seconds=seconds,
         )
+
+
+def printed(value: Any) -> tuple[str, str]:
+    """Error and output of code that ran. Its process may have written the reply itself."""
+    known = value if isinstance(value, dict) else {}
+    error, output = known.get("error"), known.get("output")
+    if not isinstance(error, str) or not isinstance(output, str):
+        return "it gave no known reply", ""
+    return error, output
 
 
 Procedure = Callable[[Asker, Operator, Mapping[str, Any]], Mapping[str, Any]]

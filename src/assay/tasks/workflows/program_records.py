@@ -27,7 +27,7 @@ CODES = {
     NAMES: "undefined_name unset_attribute",
     TIMEOUT: "deadline cpu",
     BUDGET: "budget",
-    EXECUTOR: "model judge",
+    EXECUTOR: "model judge lab",
 }
 FAMILY_OF = {code: family for family, codes in CODES.items() for code in codes.split()}
 KINDS = {"raised": RAISED, "operator": OPERATOR, "limit": LIMIT}

@@ -160,7 +160,7 @@ def weighted(execution: Execution, score: float | None, row: Row, weights: Weigh
     answer = execution.answer
     parts = {
         "correct": weights.correct * correct(row, answer),
-        "efficiency": weights.efficiency * efficiency(execution.cost),
+        "efficiency": weights.efficiency * efficiency(execution.uncached_cost),
         "simplicity": weights.simplicity * simplicity(execution.seconds),
         "format": weights.format * form(row, answer),
         "repetition": weights.repetition * repetition(answer),

@@ -76,7 +76,7 @@ def solved(execution: Execution, score: float | None, row: Row, terms: Terms) ->
         return without_score(execution, row, FAILED)
     correct = 1.0 if score >= 1 else MOST_TERMS * score
     tokens = sum(call.prompt_tokens + call.completion_tokens for call in execution.calls)
-    cost, length = terms.taken(execution.cost, tokens)
+    cost, length = terms.taken(execution.uncached_cost, tokens)
     parts = {"correct": correct, "cost_term": -cost * correct, "length_term": -length * correct}
     return scored(execution, row, correct * (1 - cost - length), parts)
 

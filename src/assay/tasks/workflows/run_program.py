@@ -7,14 +7,16 @@ Rewards are made of executions elsewhere.
 
 import atexit
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from assay.data.episode import Completion
+from assay.data.files import whole_text
 from assay.data.row import Row
+from assay.errors import AssayError
 from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import CallLimits, Limits
 from assay.sandbox.limits import Outcome as Returned
@@ -58,6 +60,8 @@ class RunSettings:
     """Operator calls of a program."""
     fallback: bool = False
     """Whether a fallback workflow answers where the program does not; a failure all the same."""
+    longest: float = 600.0
+    """In all. A program that waited for so long met an executor that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +120,35 @@ def run_all(
 def run_one(
     row: Row, completion: Completion, model: HelperModel, settings: RunSettings, caller: Caller
 ) -> Attempt:
-    """What became of one completion. Raises as `run_all`."""
-    draws = f"{row.id}#{visit_of(completion)}"
+    """What became of one completion. Raises as `run_all`; any other error is the lab's own, and
+    leaves this completion alone without a verdict."""
+    draws = f"{row.id}#{visit_of(row, completion)}"
     named = replace(caller, problem=row.id, completion=completion.id)
     setup = ExecutorSetup(model, run_code, run_tests, row, draws, named)
+    try:
+        return attempted(row, completion, setup, settings)
+    except AssayError:
+        raise
+    except Exception as error:
+        why = whole_text(f"the lab failed: {type(error).__name__}: {error}")
+        return Attempt(Execution(ABSTAINED, error="lab", why=why), None)
+
+
+def attempted(
+    row: Row, completion: Completion, setup: ExecutorSetup, settings: RunSettings
+) -> Attempt:
+    """The completion's program, run and judged."""
     found = judged(row, run_text(completion.text, setup, settings))
     if settings.fallback and found.execution.outcome not in ("solved", "wrong", ABSTAINED):
         return with_fallback(found, setup, settings)
     return found
 
 
-def visit_of(completion: Completion) -> str:
+def visit_of(row: Row, completion: Completion) -> str:
     """What the completions of a group share: `STEP` of a stage's `STEP/ROW#SAMPLE`, else the repeat
-    of an evaluation's `ITEM#REPEAT`."""
-    step, slash, _ = completion.id.partition("/")
-    return step if slash and step.isdigit() else completion.id.rpartition("#")[2]
+    of an evaluation's `ROW#REPEAT`."""
+    evaluated = completion.id.startswith(f"{row.id}#")
+    return completion.id.rpartition("#")[2] if evaluated else completion.id.partition("/")[0]
 
 
 def run_text(text: str, setup: ExecutorSetup, settings: RunSettings) -> Execution:
@@ -176,21 +194,28 @@ def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Exec
     except OverBudget as over:
         if over.scope not in ("call", "problem"):
             raise
-        ended: dict[str, Any] = {"outcome": "over budget", "error": "budget", "why": str(over)}
+        ended: Mapping[str, Any] = {"outcome": "over budget", "error": "budget", "why": str(over)}
     except HelperFailed as failed:
         ended = {"outcome": ABSTAINED, "error": "model", "why": str(failed)}
     else:
-        ended = ending(done.outcome)
+        waited = done.outcome.failure == "deadline" and done.seconds >= settings.longest
+        ended = NO_EXECUTOR if waited else ending(done.outcome)
     calls = tuple(host.calls)
     return Execution(program=source, calls=calls, seconds=time.monotonic() - began, **ended)
 
 
 def run_in_sandbox(arguments: dict[str, Any], host: Host, settings: RunSettings) -> ProgramRun:
     """Run a program in the sandbox that the experiment chose."""
-    return _programs(chosen_isolation(), settings.calls).run(arguments, host, settings.seconds)
+    pool = _programs(chosen_isolation(), settings.calls)
+    return pool.run(arguments, host, settings.seconds, settings.longest)
 
 
 TIMED_OUT = ("deadline", "cpu")
+NO_EXECUTOR: Mapping[str, Any] = {
+    "outcome": ABSTAINED,
+    "error": "model",
+    "why": "the executor model did not answer in time",
+}
 
 
 def ending(returned: Returned) -> dict[str, Any]:
@@ -227,8 +252,5 @@ def with_fallback(failed: Attempt, setup: ExecutorSetup, settings: RunSettings) 
     policy's failure, and so does its score."""
     is_code = setup.row.extra[PROBLEM_TYPE] == "code"
     answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
-    calls = (*failed.execution.calls, *answer.calls)
-    return replace(
-        failed,
-        execution=replace(failed.execution, fallback=True, answer=answer.answer, calls=calls),
-    )
+    given = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
+    return replace(failed, execution=replace(failed.execution, **given))

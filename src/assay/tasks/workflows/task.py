@@ -33,7 +33,7 @@ from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.program_text import program_of
 from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
 from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
-from assay.tasks.workflows.run_program import OFFERED, RunSettings, run_all
+from assay.tasks.workflows.run_program import OFFERED, TEST_SECONDS, RunSettings, run_all
 
 EXAMPLES = "examples"
 """The field of a row that holds completions of other problems which earned a high reward."""
@@ -115,7 +115,15 @@ def judged_by(
 ) -> JudgeReward:
     """A reward that runs all programs of a step, or of a chunk of an evaluation, side by side."""
     judge = partial(judge_with, rewarding, settings)
-    return JudgeReward(judge, helpers=(EXECUTOR,), batch=None, maker=maker, maximum=maximum)
+    return JudgeReward(
+        judge,
+        helpers=(EXECUTOR,),
+        batch=None,
+        # Else the last program of a step could abstain by running on.
+        least_seconds=settings.seconds + TEST_SECONDS,
+        maker=maker,
+        maximum=maximum,
+    )
 
 
 def problems_benchmark(options: BenchmarkOptions) -> Benchmark:

@@ -105,6 +105,8 @@ OVERLOADS = frozenset(("deadline", *(f"HTTP {status}" for status in OVERLOADED))
 """Reasons of `Unanswered` after which fewer requests are sent at once."""
 GATEWAY = (502, 504)
 """Refusals by what stands before a model, which may have answered, and charged, all the same."""
+TOO_LONG = ("context_length_exceeded", "maximum context length", "exceed_context_size")
+"""By what OpenAI, vLLM and llama.cpp refuse a request that the model cannot read whole."""
 BYTES_PER_TOKEN = 4
 """Of text, about, for rates of tokens."""
 
@@ -124,12 +126,15 @@ class Unanswered(Exception):
         passing: bool = False,
         charged: bool = False,
         retry_after: str | None = None,
+        too_long: bool = False,
     ):
         """`passing` says whether asking again may help, `charged` whether the server may have
-        charged for it all the same; `retry_after` is the server's."""
+        charged for it all the same; `retry_after` is the server's. `too_long`: the model cannot
+        read so much."""
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason, self.detail = reason, detail
         self.passing, self.charged, self.retry_after = passing, charged, retry_after
+        self.too_long = too_long
 
 
 class Charge(Protocol):
@@ -324,7 +329,8 @@ class Endpoint:
 
     def _not_answered(self, reply: Reply) -> Unanswered:
         """The failure that a status stands for. Raises EndpointError."""
-        said = self._shown(reply.body.decode("utf-8", "replace"))
+        text = reply.body.decode("utf-8", "replace")
+        said = self._shown(text)
         if reply.status in WRONG_ASKER:
             raise self._refused(reply.status, said)
         return Unanswered(
@@ -333,6 +339,8 @@ class Endpoint:
             passing=reply.status >= 500 or reply.status in PASSING,
             charged=reply.status in GATEWAY,
             retry_after=reply.headers.get("retry-after"),
+            too_long=reply.status == 413
+            or (reply.status in (400, 422) and any(mark in text for mark in TOO_LONG)),
         )
 
     async def _send(self, method: str, path: str, body: Any, seconds: float) -> Reply:
