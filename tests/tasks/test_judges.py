@@ -15,6 +15,8 @@ from assay.tasks.helper_model import HelperAnswer, HelperModel, UnknownHelper, U
 from assay.tasks.judge_reward import JudgeReward, Pair, answers
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
+from assay.tasks.workflows.run_program import RunSettings
+from assay.tasks.workflows.task import TASK
 
 ROW = Row("r", (Message("user", "?"),), gold="4")
 Batch = Sequence[tuple[Row, Completion]]
@@ -131,6 +133,9 @@ def test_a_batch_has_the_time_of_all_its_completions() -> None:
     assert [r.value for r in score(whole, *"abcdef", deadline=0.5)] == [1.0] * 6
     (late,) = score(whole, "a", deadline=0.5)
     assert late.why == "the judge took more than 0.5 seconds"
+    patient = JudgeReward(slow, batch=None, least_seconds=5.0)
+    assert [r.value for r in score(patient, "a", deadline=0.5)] == [1.0]
+    assert TASK.rewards["solved"].least_seconds > RunSettings().seconds, "a program's own time"
 
 
 def test_one_bad_reward_of_a_batch_is_the_only_abstention() -> None:

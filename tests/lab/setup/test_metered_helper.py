@@ -253,6 +253,28 @@ def test_the_ledgers_row_of_a_call_is_there_before_the_server_is_asked(tmp_path)
     assert (call.status, call.cost, call.uncertain) == ("sent", None, reserved())
 
 
+@pytest.mark.parametrize(
+    ("fault", "too_long"), [("too long", True), ("too large", True), ("bad", False)]
+)
+def test_a_request_that_the_model_cannot_read_is_told_from_one_that_is_refused(
+    tmp_path, fault, too_long
+):
+    with fault_server(FaultServer(lambda n: fault)) as server:
+        answer = ask(helpers_at(server, tmp_path)["executor"])
+    assert answer.failure and answer.too_long == too_long
+
+
+def test_who_is_left_behind_and_asks_later_is_billed_to_its_own_step(tmp_path):
+    with fault_server(FaultServer(lambda n: "answer")) as server:
+        helpers = helpers_at(server, tmp_path)
+        helpers.stage("rl", 1)
+        left_behind = bound(helpers["executor"], Caller())
+        helpers.stage("rl", 2)
+        ask(bound(left_behind, Caller(problem="p", operator="Custom")))
+        ask(bound(helpers["executor"], Caller(problem="p")))
+    assert rows(tmp_path, "stage", "step", "problem") == [("rl", 1, "p"), ("rl", 2, "p")]
+
+
 def test_calls_that_begin_together_are_all_written_before_any_is_sent_and_in_few_transactions(
     tmp_path, monkeypatch
 ):

@@ -23,6 +23,10 @@ REFUSED = {
     "500": (500, ""),
     "denied": (401, ""),
 }
+FINAL = {"too long": (400, ""), "bad": (400, ""), "too large": (413, "")}
+"""Refusals that are not asked again."""
+SAID = {"too long": b'{"error": {"code": "context_length_exceeded"}}'}
+"""What stands in a refusal; `{}` in the others."""
 
 
 @dataclass
@@ -90,9 +94,9 @@ class FaultServer:
         return await self._send(writer, fault, text)
 
     async def _send(self, writer: StreamWriter, fault: str, text: str) -> bool:
-        if fault in REFUSED:
-            status, headers = REFUSED[fault]
-            writer.write(whole(status, b"{}", headers))
+        if fault in REFUSED or fault in FINAL:
+            status, headers = {**REFUSED, **FINAL}[fault]
+            writer.write(whole(status, SAID.get(fault, b"{}"), headers))
             return True
         usage = {"prompt_tokens": len(text.split()), "completion_tokens": self.completion_tokens}
         said = chat(self.says(text), None if fault == "uncounted" else usage)
