@@ -40,9 +40,9 @@ URL = "OPENAI_BASE_URL"
 class Price(Table):
     """What a model costs, per million tokens."""
 
-    prompt: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    prompt: Annotated[float, Field(ge=0, le=1e6)]
     """Of a million tokens that it reads."""
-    completion: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    completion: Annotated[float, Field(ge=0, le=1e6)]
     """Of a million tokens that it writes."""
 
 

@@ -361,6 +361,17 @@ class RecordWriter:
         """The file of one chunk."""
         return self.parts / f"{index:05d}.parquet"
 
+    @property
+    def chunks(self) -> list[Path]:
+        """The files of the chunks that are there, in order."""
+        return sorted(self.parts.glob("*.parquet"))
+
+    def set_aside(self) -> Path:
+        """Keep the chunks in a folder of their own, from which no record is made."""
+        aside = self.file.with_suffix(".unscored")
+        shutil.rmtree(aside, ignore_errors=True)
+        return self.parts.rename(aside)
+
     def has_chunk(self, index: int) -> bool:
         """Whether a chunk is there, alone or within the finished record."""
         return self.file.exists() or self.chunk(index).exists()
@@ -372,7 +383,7 @@ class RecordWriter:
     def finish(self) -> Path:
         """Merge the chunks into the record."""
         if not self.file.exists():
-            tables = [whole_table(part) for part in sorted(self.parts.glob("*.parquet"))]
+            tables = [whole_table(part) for part in self.chunks]
             with listed_path(self.run, self.file) as temporary:
                 # A chunk that an earlier version left may lack a column.
                 whole = pa.concat_tables(tables, promote_options="default")

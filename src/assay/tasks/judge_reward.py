@@ -13,6 +13,7 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.errors import RunFailure
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import (
@@ -90,8 +91,8 @@ def run_judge(
     """Judge all pairs, at most `concurrency` batches at a time, each within `deadline` seconds for
     each of its completions, and at least the reward's own.
 
-    Raises what `done` raises, UnknownHelper, and OverBudget where a budget stops the run; what is
-    under way then is judged to its end, since it may have been paid for.
+    Raises what `done` raises, UnknownHelper, and what stops the run: OverBudget and RunFailure.
+    What is under way then is judged to its end, since it may have been paid for.
     """
     given = {name: find_helper(helpers, name) for name in reward.helpers}
     short = []
@@ -109,6 +110,7 @@ def run_judge(
             done(n, each)
 
 
+Stop = OverBudget | RunFailure
 Judged = tuple[Sequence[int], list[Reward]]
 """The places of a batch's completions, and their rewards."""
 
@@ -125,7 +127,7 @@ class _Work:
     """Seconds for one completion."""
     least: float
     """Seconds for a batch, at least."""
-    finished: "queue.SimpleQueue[tuple[int, list[Reward] | OverBudget]]" = field(
+    finished: "queue.SimpleQueue[tuple[int, list[Reward] | Stop]]" = field(
         default_factory=queue.SimpleQueue
     )
     running: dict[int, float] = field(default_factory=dict)
@@ -134,14 +136,14 @@ class _Work:
     def run(self, batches: Sequence[Sequence[int]], concurrency: int) -> Iterator[Judged]:
         """Batches with their rewards, as they finish."""
         waiting = list(enumerate(batches))[::-1]
-        stopped: OverBudget | None = None
+        stopped: Stop | None = None
         while (waiting and stopped is None) or self.running:
             while waiting and stopped is None and len(self.running) < concurrency:
                 self._start(*waiting.pop())
             for number, rewards in self._next():
                 del self.running[number]
                 size = len(batches[number])
-                if isinstance(rewards, OverBudget):
+                if isinstance(rewards, Stop):
                     stopped = rewards
                 else:
                     yield batches[number], rewards or [self._late(size)] * size
@@ -156,13 +158,13 @@ class _Work:
         def judge() -> None:
             try:
                 self.finished.put((number, judged_batch(self.judge, batch, helpers)))
-            except OverBudget as error:
+            except Stop as error:
                 self.finished.put((number, error))
 
         # A daemon: a judge that hangs must not keep the process from ending.
         threading.Thread(target=judge, name="assay-judge", daemon=True).start()
 
-    def _next(self) -> list[tuple[int, list[Reward] | OverBudget]]:
+    def _next(self) -> list[tuple[int, list[Reward] | Stop]]:
         """The next batch that finished, or those whose time is up, without rewards."""
         left = min(self.running.values()) - time.monotonic()
         try:
@@ -192,8 +194,7 @@ def asked_for(batch: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> dict
 def judged_batch(
     judge: Judge, batch: Sequence[Pair], helpers: Mapping[str, HelperModel]
 ) -> list[Reward]:
-    """The rewards of a batch; abstentions where the judge fails. Raises OverBudget where a budget
-    stops the run."""
+    """The rewards of a batch; abstentions where the judge fails. Raises what stops the run."""
     found = attempt(lambda: list(judge(batch, helpers)))
     if isinstance(found, Outcome):
         return [Reward(None, why=f"the judge failed: {found.why}")] * len(batch)

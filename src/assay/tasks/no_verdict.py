@@ -12,6 +12,7 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
+from assay.errors import RunFailure
 from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import OverBudget
 
@@ -70,8 +71,8 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     """The function's result; a failed `Outcome` where it raises, or is a reward that no record can
     hold.
 
-    One bad completion is data, not the end of a run; a budget of the run that has no room is.
-    Raises OverBudget where that stops the run.
+    One bad completion is data, not the end of a run; a budget of the run that has no room is, and
+    so is what cannot be recorded. Raises OverBudget where that stops the run, and RunFailure.
     """
     try:
         result = function(*arguments)
@@ -80,6 +81,8 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
         if error.stops_run:
             raise
         return Outcome(failure="exception", why=f"over budget: {error}")
+    except RunFailure:
+        raise
     except Exception as error:
         return Outcome(failure="exception", why=f"{type(error).__name__}: {error}")
     return Outcome(failure="exception", why=problem) if problem else result

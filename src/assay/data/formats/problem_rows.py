@@ -34,6 +34,8 @@ TYPES = ("math", "code", "qa")
 MARKS = ("\\boxed", "####")
 LONGEST_ANSWER = 200
 """Characters of a mathematical answer that nothing marks as final."""
+UNREADABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
+"""By which Python's parser refuses a text; the last two where it nests too deep."""
 CONTRADICTED = frozenset(
     {
         "assert median([-10, 4, 6, 1000, 10, 20]) == 15.0",
@@ -61,8 +63,13 @@ def problem_row(record: Record, fields: Mapping[str, Any], truth: str) -> Row:
     entry_point = fields.get(ENTRY_POINT) or ""
     if kind == "code" and not entry_point.isidentifier():
         raise record.error(ENTRY_POINT, "a code problem has no entry point", "name its function")
+    if kind != "code" and entry_point:
+        raise record.error(ENTRY_POINT, f"a {kind} problem has one", "only code does: remove it")
     if kind == "code":
-        check_tests(record, fields.get(TESTS) or ())
+        if not fields.get(TESTS):
+            raise record.error(TESTS, "a code problem has no tests", "add assertions, one a text")
+        check_tests(record, TESTS, fields[TESTS])
+        check_tests(record, PUBLIC_TESTS, fields.get(PUBLIC_TESTS) or ())
     elif not truth.strip():
         fix = "add its right answer, or leave the row out"
         raise record.error("ground_truth", "the problem has no checkable answer", fix)
@@ -79,22 +86,21 @@ def problem_row(record: Record, fields: Mapping[str, Any], truth: str) -> Row:
     )
 
 
-def check_tests(record: Record, tests: Sequence[str]) -> None:
-    """Raise DataError where a code problem has no test, or one that is no Python or can only pass.
+def check_tests(record: Record, field: str, tests: Sequence[str]) -> None:
+    """Raise DataError for a test of a code problem that is no Python or can only pass.
 
     A test raises by itself or asserts something else than a constant.
     """
-    if not tests:
-        raise record.error(TESTS, "a code problem has no tests", "add assertions, one a text")
     for n, test in enumerate(tests):
         try:
-            nodes = list(ast.walk(ast.parse(record.typed(f"{TESTS}[{n}]", test, str))))
-        except (SyntaxError, ValueError) as error:
-            raise record.error(f"{TESTS}[{n}]", f"is no Python: {error}") from error
+            nodes = list(ast.walk(ast.parse(record.typed(f"{field}[{n}]", test, str))))
+        except UNREADABLE as error:
+            why = str(error) or "it nests too deep"
+            raise record.error(f"{field}[{n}]", f"is no Python: {why}") from error
         said = [node for node in nodes if isinstance(node, ast.Assert | ast.Raise)]
         if not any(isinstance(x, ast.Raise) or not isinstance(x.test, ast.Constant) for x in said):
             raise record.error(
-                f"{TESTS}[{n}]", "asserts nothing", "add an assertion, or take it out"
+                f"{field}[{n}]", "asserts nothing", "add an assertion, or take it out"
             )
 
 
@@ -102,7 +108,7 @@ def is_test(text: str) -> bool:
     """Whether a text is Python that asserts something."""
     try:
         return any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError):
+    except UNREADABLE:
         return False
 
 

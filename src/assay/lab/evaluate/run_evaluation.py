@@ -110,6 +110,10 @@ class FallbackMetric(RunFailure):
     """A fallback metric scored most answers of a record."""
 
 
+class NothingScored(RunFailure):
+    """No answer of an evaluation has a score."""
+
+
 def recorded_outcomes(file: Path) -> RecordedOutcomes:
     """Reads a record's columns. Raises DamagedRecord."""
     columns = read_columns(file, ["score", "error", "why", "parts"], [OUTCOME])
@@ -118,7 +122,7 @@ def recorded_outcomes(file: Path) -> RecordedOutcomes:
     lines = zip(scores, columns["error"], judged, strict=True)
     scored = Counter(outcome(*line) for line in lines if line[0] is not None)
     reasons = [why for why, score in zip(columns["why"], scores, strict=True) if score is None]
-    unscored = Counter(": ".join(why.split(": ")[:2]) for why in reasons)
+    unscored = Counter(map(kind_of_reason, reasons))
     return RecordedOutcomes(
         len(scores),
         dict(scored.most_common()),
@@ -127,6 +131,13 @@ def recorded_outcomes(file: Path) -> RecordedOutcomes:
         marked(SWAPPED, columns["parts"]),
         fallbacks(columns["parts"]),
     )
+
+
+def kind_of_reason(why: str) -> str:
+    """What answers without a score have in common, such as "endpoint: HTTP 400"; of a helper model
+    also which one it was."""
+    parts = why.split(": ")
+    return ": ".join(parts[: 3 if parts[0].endswith("gave no answer") else 2])
 
 
 def marked(part: str, texts: Sequence[str]) -> int | None:
@@ -179,7 +190,7 @@ def measure_stored(
     session: Session, evaluation: Evaluation, reference: CheckpointReference
 ) -> None:
     """Measure a checkpoint that is resolved to its step, unless it was measured or another process
-    is measuring it. Raises FallbackMetric, also where it was measured."""
+    is measuring it. Raises NothingScored; FallbackMetric, also where it was measured."""
     name = checkpoint_name(reference)
     if not evaluation.record.finished(session.run, name):
         parts = RecordWriter(session.run.evaluations, evaluation.record, name).parts
@@ -207,7 +218,8 @@ def claimed(parts: Path) -> Iterator[bool]:
 
 
 def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkpoint: str) -> None:
-    """Make or complete one record, and warn where its score is doubtful. Raises FallbackMetric."""
+    """Make or complete one record, and warn where its score is doubtful. Raises FallbackMetric and
+    NothingScored."""
     folder = session.run.evaluations
     judge = judge_sha256(session, evaluation.spec.reward, evaluation.score)
     parts = RecordWriter(folder, evaluation.record, checkpoint).parts
@@ -246,8 +258,8 @@ def run_evaluation(
     observer: Observer,
     runner: RewardRunner,
 ) -> Path:
-    """Sample and judge the missing answers of a record; returns its file. Raises what
-    `Answerer.answers` does."""
+    """Sample and judge the missing answers of a record; returns its file. Raises NothingScored, and
+    what `Answerer.answers` does."""
     requests, size = evaluation.record.jobs(checkpoint), answerer.chunk
     with RecordWriter(folder, evaluation.record, checkpoint) as writer:
         starts = [n for n in range(0, len(requests), size) if not writer.has_chunk(n // size)]
@@ -258,9 +270,27 @@ def run_evaluation(
                 started = time.perf_counter()
                 lines = judged_lines(evaluation, checkpoint, next(coming), runner, started)
                 writer.write_chunk(start // size, lines)
+        refuse_unscored(evaluation.name, checkpoint, writer)
         file = writer.finish()
     observer.evaluation(evaluation.name, checkpoint, len(requests), len(requests))
     return file
+
+
+def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:
+    """Raise NothingScored where no answer has a score. They are kept beside the record, and asked
+    for anew when the run goes on."""
+    if writer.file.exists():
+        return
+    columns = [read_columns(part, ["score", "why"]) for part in writer.chunks]
+    if not columns or any(score is not None for each in columns for score in each["score"]):
+        return
+    reasons = Counter(kind_of_reason(why) for each in columns for why in each["why"])
+    kept = writer.set_aside()
+    (why, _) = reasons.most_common(1)[0]
+    raise NothingScored(
+        f"{checkpoint} on {name}: none of {reasons.total()} answers has a score, most often: {why} "
+        f"(the answers are kept in {kept}; mend what failed, then resume the run)"
+    )
 
 
 def judged_lines(

@@ -166,13 +166,14 @@ class HelperModels(Mapping[str, HelperModel]):
     @contextmanager
     def evaluation(self, name: str, checkpoint: str) -> Iterator[None]:
         """What is asked inside is for an evaluation of a checkpoint; its step is the checkpoint's,
-        0 for a model that no stage trained."""
+        0 for a model that no stage trained. It is no cost of the step that comes after it."""
         before = self._now
         step = checkpoint.rpartition(".step-")[2]
         self._turn_to(Caller(name, int(step) if step.isascii() and step.isdigit() else 0))
         try:
             yield
         finally:
+            self._told = {each: counted(usage) for each, usage in self._usage.items()}
             self._turn_to(before)
 
     def _turn_to(self, now: Caller) -> None:

@@ -29,10 +29,13 @@ def costs_shown(found: RunCosts, words: Words) -> list[RenderableType]:
         ("steps", found.steps[-MOST_ROWS:]),
         ("problems", found.problems[:MOST_ROWS]),
     )
+    whole = {"steps": len(found.steps), "problems": len(found.problems)}
     for name, lines in parts:
         if lines:
             total = found.total if name == "models" else None
             shown += [_table(words(f"costs.{name}"), lines, total, words), ""]
+        if whole.get(name, 0) > len(lines):
+            shown[-1] = words("costs.shown", shown=len(lines), whole=whole[name]) + "\n"
     return [*shown, *sentences(found, words)]
 
 

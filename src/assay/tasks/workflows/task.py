@@ -12,7 +12,7 @@ from assay.data.episode import Reward
 from assay.data.formats.formats import iter_rows
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
-from assay.errors import within
+from assay.errors import InputError, within
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
 from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetError, lookup
@@ -44,16 +44,28 @@ SOURCE_OPTIONS: Mapping[str, Any] = {"operators": list(OPERATORS), "programs": 0
 def read_problems(reader: Callable[[str], Loaded], side: str, options: BenchmarkOptions) -> Loaded:
     """The problems of a source with the options of its table."""
     chosen = options.over(SOURCE_OPTIONS)
-    offered = tuple(chosen["operators"])
-    with within("options.operators"):
-        for name in offered:
-            lookup(OPERATORS, name, "operator")
+    offered = operators_of(chosen)
     loaded = reader(side)
     rows = [row_with(row, offered) for row in loaded.rows]
     if chosen["programs"]:
         allowed = {name: OPERATORS[name] for name in offered}
         rows = [with_policy(r) for r in warm_up_rows(rows, 0, chosen["programs"], allowed)]
     return Loaded(tuple(rows), loaded.dropped, loaded.remarks)
+
+
+def operators_of(chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """The operators that options name. Raises InputError and UnknownName with their field."""
+    with within("options.operators"):
+        for name in texts_of(chosen["operators"]):
+            lookup(OPERATORS, name, "operator")
+    return tuple(chosen["operators"])
+
+
+def texts_of(value: Any) -> list[str]:
+    """A list of texts that is not empty. Raises InputError for anything else."""
+    if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
+        raise InputError(f"{value!r} is no list of names", fix="name one at least")
+    return value
 
 
 def with_policy(row: Row) -> Row:
@@ -128,7 +140,7 @@ def judged_by(
 
 def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
     """Problems of a file, or of several sources with `rows` of each in their order, judged by
-    accuracy. Raises DataError for a bad file, UnknownNameError for another source."""
+    accuracy. Raises DataError for a bad file, InputError for other options."""
     defaults: Mapping[str, Any] = {
         "path": "",
         "format": "workflow_problems",
@@ -138,12 +150,18 @@ def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
         "fallback": False,
     }
     chosen = options.over(defaults)
-    offered = tuple(chosen["operators"])
+    offered = operators_of(chosen)
+    most = chosen["rows"] or None
+    if most is not None and (not isinstance(most, int) or most < 0):
+        raise InputError(f"{most!r} is no number of rows", field="options.rows", fix="0 takes all")
     if chosen["path"]:
+        if chosen["sources"] != defaults["sources"]:
+            fix = "leave one of them out"
+            raise InputError("stands beside path", field="options.sources", fix=fix)
         found = [[*iter_rows(options.root / chosen["path"], chosen["format"])]]
     else:
-        found = [read_source(source) for source in chosen["sources"]]
-    most = chosen["rows"] or None
+        with within("options.sources"):
+            found = [read_source(source) for source in texts_of(chosen["sources"])]
     items = [row_with(row, offered) for rows in found for row in rows[:most]]
     return Benchmark(
         "workflows/problems",
