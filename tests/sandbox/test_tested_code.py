@@ -1,6 +1,5 @@
 """Tests of code that a model wrote: what is right passes, and no verdict can be forged."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -253,10 +252,22 @@ def test_a_function_named_check_is_called_by_its_tests_alone(pool: WorkerPool) -
     assert passed(pool, RIGHT.replace("double", "check"), ["assert check(2) == 4"], "check") == 1
 
 
-def test_no_other_process_reads_the_tests_memory(pool: WorkerPool) -> None:
-    """In namespaces as well: the code's process is of the same user."""
-    dumpable = "import ctypes\nassert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0"
-    assert passed(pool, RIGHT, [dumpable]) == 1
+def without_pool(code: str, test: str, first: str = "") -> int:
+    """How many tests pass in a Python of its own, which begins with these statements."""
+    given = f"{code!r}, [{test!r}], 'double'"
+    run = f"from assay.sandbox.tested_code import run_tests\n{first}\n"
+    run += f"print(run_tests({given})['passed'])"
+    found = subprocess.run([sys.executable, "-c", run], capture_output=True, check=True)
+    return int(found.stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a call of Linux")
+def test_no_process_of_the_same_user_reads_the_tests_memory() -> None:
+    """Without the pool, whose processes are all so."""
+    test = (
+        "import ctypes\nassert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0\nassert double(2) == 4"
+    )
+    assert without_pool(RIGHT, test) == 1
 
 
 def test_tests_import_nothing_from_a_folder_that_the_code_made(tmp_path: Path) -> None:
@@ -270,14 +281,8 @@ def double(x):
     return x
 """
     test = "double(1)\nimport colorsys\nassert colorsys.rgb_to_hsv == 'forged'"
-    run = f"""
-import json, sys
-from assay.sandbox.tested_code import run_tests
-sys.path.insert(0, {str(made)!r})
-print(json.dumps(run_tests({code!r}, [{test!r}], "double")))
-"""
-    found = subprocess.run([sys.executable, "-c", run], capture_output=True, check=True)
-    assert made.exists() and json.loads(found.stdout)["passed"] == 0
+    first = f"import sys\nsys.path.insert(0, {str(made)!r})"
+    assert without_pool(code, test, first) == 0 and made.exists()
 
 
 def test_a_call_that_hangs_fails_what_comes_after_it_and_keeps_what_came_before(

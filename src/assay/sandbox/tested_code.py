@@ -87,7 +87,8 @@ def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, 
     A test is a statement, such as an assertion, that calls `entry_point`; or defines
     `check(candidate)` or `check()`, which is then called.
     """
-    # Otherwise the tested process could read this one's memory.
+    # Otherwise the tested process could read this one's memory. A pool's supervisor is so already,
+    # and its calls are born of it; what runs this without a pool is not.
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     # A folder that is missing here could be made by the tested code, with modules for the tests.
