@@ -169,6 +169,15 @@ def test_micro_batches_of_whole_pairs_add_up_to_the_batch(seed: int, sizes: list
     assert sums == pytest.approx({name: float(value) for name, value in whole.items()})
 
 
+def test_the_kl_of_a_pair_is_the_mean_over_its_chosen_tokens() -> None:
+    logps_S, packed = batch([pair(0), pair(1, masked=True)])
+    d_S = (packed.reference_S - logps_S.detach()).double()  # type: ignore[operator]
+    k3_S = d_S.exp() - d_S - 1
+    # Two chosen tokens and three rejected ones; then the second chosen one is not trained.
+    expected = k3_S[:2].mean() + k3_S[5]
+    assert Preference()(Scores(logps_S), packed).sums["kl"] == pytest.approx(float(expected))
+
+
 def test_a_margin_beyond_exp_has_a_loss_and_a_gradient() -> None:
     logps_S, packed = batch([pair(0)])
     far_S = packed.reference_S + 1e4  # type: ignore[operator]

@@ -116,6 +116,14 @@ def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wa
     )
 
 
+def test_a_program_that_opens_more_calls_at_once_than_it_may_is_ended(pool: ProgramPool) -> None:
+    names = ["a"] * (CALLS.together + 1)
+    over = threading.Event()
+    found = run(pool, "gather_unbounded", lambda *_: {"on": over.wait(1.0)}, names=names)
+    assert found.outcome == Outcome(failure="calls", why="more than 4 calls open at once")
+    assert works(pool)
+
+
 def test_the_clock_stands_still_while_a_program_waits_for_the_lab(pool: ProgramPool) -> None:
     def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         time.sleep(0.7)

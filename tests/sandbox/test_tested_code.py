@@ -1,5 +1,7 @@
 """Tests of code that a model wrote: what is right passes, and no verdict can be forged."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,108 @@ def test_every_assertion_that_is_reached_counts(
     pool: WorkerPool, test: str, found: tuple[int, int, int]
 ) -> None:
     assert counts(pool, RIGHT, test) == found
+
+
+EXPECTING = """def check(candidate):
+    try:
+        candidate(-1)
+        raised = False
+    except {}:
+        raised = True
+    assert raised
+"""
+"""A test that wants an exception."""
+CAUGHT = ("ValueError", "Exception")
+EVERYTHING = ("BaseException", "(SystemExit, KeyboardInterrupt)")
+RAISING = "class Negative(ValueError): pass\ndef double(x): raise {}"
+
+
+@pytest.mark.parametrize("caught", CAUGHT)
+@pytest.mark.parametrize("raised", ["ValueError('below 0')", "Negative", "UnicodeError"])
+def test_code_that_raises_what_is_expected_passes(
+    pool: WorkerPool, caught: str, raised: str
+) -> None:
+    assert passed(pool, RAISING.format(raised), [EXPECTING.format(caught)]) == 1
+
+
+@pytest.mark.parametrize("code", [RIGHT, RAISING.format("KeyError"), RAISING.format("Other")])
+def test_code_that_raises_nothing_or_something_else_fails(pool: WorkerPool, code: str) -> None:
+    assert passed(pool, code, [EXPECTING.format("ValueError")]) == 0
+
+
+NOTHING = {
+    "ends": "import os\ndef double(x): os._exit(0)",
+    "exits": RAISING.format("SystemExit(0)"),
+    "interrupts": RAISING.format("KeyboardInterrupt"),
+    "does not parse": "def double(x:",
+    "is not there": "def other(x): raise ValueError",
+    "raises while it is read": "raise ValueError",
+    "returns no plain value": "def double(x): return object()",
+    "returns too much": "def double(x): return 'x' * (1 << 21)",
+    "hangs": FORGERIES["hangs"],
+    "replies nonsense": """
+import os
+def double(x):
+    for n in range(3, 20):
+        try: os.write(n, b'{"raised": 7}\\n')
+        except OSError: pass
+""",
+}
+"""Code that neither returns nor raises."""
+
+
+@pytest.mark.parametrize("code", NOTHING)
+def test_no_test_that_wants_an_exception_is_content_with_less(pool: WorkerPool, code: str) -> None:
+    tests = [EXPECTING.format(caught) for caught in (*CAUGHT, *EVERYTHING)]
+    tests.append("try:\n    double(-1)\nexcept:\n    pass")
+    assert passed(pool, NOTHING[code], tests) == 0
+
+
+def test_an_exception_keeps_its_arguments_and_ends_no_loop_of_a_test(pool: WorkerPool) -> None:
+    told = "try:\n    double(1)\nexcept KeyError as error:\n    told = error.args"
+    told += "\nassert told == ('a', 2)"
+    assert passed(pool, RAISING.format("KeyError('a', 2)"), [told]) == 1
+    over = "assert all(map(lambda x: double(x) == 2 * x, [1, 2]))"
+    assert passed(pool, RAISING.format("StopIteration"), [over]) == 0
+    unfit = "x = UnicodeDecodeError('utf8', b'', 0, 1, 'y')\nx.args = ()\ndef double(_): raise x"
+    assert passed(pool, unfit, [EXPECTING.format("Exception")]) == 1
+
+
+def test_a_function_named_check_is_called_by_its_tests_alone(pool: WorkerPool) -> None:
+    assert passed(pool, RIGHT.replace("double", "check"), ["assert check(2) == 4"], "check") == 1
+
+
+def without_pool(code: str, test: str, first: str = "") -> int:
+    """How many tests pass in a Python of its own, which begins with these statements."""
+    given = f"{code!r}, [{test!r}], 'double'"
+    run = f"from assay.sandbox.tested_code import run_tests\n{first}\n"
+    run += f"print(run_tests({given})['passed'])"
+    found = subprocess.run([sys.executable, "-c", run], capture_output=True, check=True)
+    return int(found.stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a call of Linux")
+def test_no_process_of_the_same_user_reads_the_tests_memory() -> None:
+    """Without the pool, whose processes are all so."""
+    test = (
+        "import ctypes\nassert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0\nassert double(2) == 4"
+    )
+    assert without_pool(RIGHT, test) == 1
+
+
+def test_tests_import_nothing_from_a_folder_that_the_code_made(tmp_path: Path) -> None:
+    """Without the pool, whose folders no code can make."""
+    made = tmp_path / "made"
+    code = f"""
+import os
+def double(x):
+    os.makedirs({str(made)!r}, exist_ok=True)
+    with open({str(made / "colorsys.py")!r}, "w") as file: file.write("rgb_to_hsv = 'forged'")
+    return x
+"""
+    test = "double(1)\nimport colorsys\nassert colorsys.rgb_to_hsv == 'forged'"
+    first = f"import sys\nsys.path.insert(0, {str(made)!r})"
+    assert without_pool(code, test, first) == 0 and made.exists()
 
 
 def test_a_call_that_hangs_fails_what_comes_after_it_and_keeps_what_came_before(

@@ -54,9 +54,17 @@ def test_a_mark_is_a_part_or_a_fact_of_the_name(reward, expected):
 
 
 def test_costs_add_up_and_are_silent_where_there_are_none():
-    paid = [Reward(1.0, facts={"cost": 0.25}), Reward(None, facts={"judge/cost": 0.5}), Reward(0.0)]
+    free = Reward(0.0, facts={"cost": 0.0})
+    paid = [Reward(1.0, facts={"cost": 0.25}), Reward(None, facts={"judge/cost": 0.5}), free]
     assert STANDARD["cost"](paid) == 0.75
-    assert STANDARD["cost"]([Reward(1.0)]) is None
+    assert STANDARD["cost"]([free]) == 0.0
+    assert STANDARD["cost"]([Reward(1.0)]) is None and STANDARD["cost"]([]) is None
+
+
+def test_one_unknown_cost_leaves_the_total_unknown():
+    known = Reward(1.0, facts={"cost": 0.02})
+    for unknown in (Reward(1.0), Reward(1.0, facts={"cost": "N/A"})):
+        assert STANDARD["cost"]([known, unknown]) is None
 
 
 def test_every_stage_that_samples_may_write_them():

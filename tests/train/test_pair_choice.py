@@ -32,6 +32,8 @@ def test_every_two_scores_that_differ_are_a_pair_once_with_the_better_one_first(
 def test_a_gap_below_the_least_one_is_no_pair_and_one_of_its_size_is() -> None:
     assert chosen_places(GROUPS, NAMES, PairRule(least_gap=0.6), 0) == [(0, 0, 2), (2, 2, 1)]
     assert len(chosen_places(GROUPS, NAMES, PairRule(least_gap=0.5), 0)) == 4
+    assert 1.0 - 0.9 < 0.1, "by a rounding"
+    assert chosen_places([[1.0, 0.9]], ["a"], PairRule(least_gap=0.1), 0) == [(0, 0, 1)]
 
 
 def test_draws_follow_the_cube_of_the_gap() -> None:

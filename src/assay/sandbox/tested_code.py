@@ -2,10 +2,11 @@
 another, so that the code never meets an expected value and cannot write its own verdict.
 
 `run_tests` is a worker's function. It starts a Python that holds the code alone; the tests call the
-function through a pipe with plain values both ways. What the other process prints, raises, returns
-or overrides is at most a wrong value of its own function. Functions that a test defines are the
-test's own: code cannot replace them. Every assertion counts, also those after one that failed. The
-standard library alone is imported.
+function through a pipe with plain values both ways. What the other process prints, returns or
+overrides is at most a wrong value of its own function; what it raises is raised in the test by the
+name of a builtin exception. Where it says nothing, the test fails, whatever the test catches.
+Functions that a test defines are the test's own: code cannot replace them. Every assertion counts,
+also those after one that failed. The standard library alone is imported.
 """
 
 import ast
@@ -31,8 +32,25 @@ WHY = 300
 """Characters of a reason."""
 
 
+EXCEPTIONS: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in vars(builtins).values()
+    if isinstance(kind, type)
+    and issubclass(kind, Exception)
+    # One of these, raised inside `all(map(...))`, would end the test's loop as if all had held.
+    and not issubclass(kind, StopIteration | StopAsyncIteration)
+}
+"""What the code may raise in a test, by name."""
+
+
 class CodeRaised(Exception):
-    """The tested function raised, or its value is no plain one."""
+    """The tested function raised what cannot be made here."""
+
+
+class NoAnswer(BaseException):
+    """The tested function neither returned a plain value nor raised an exception: its process
+    ended, its code does not run, it raised SystemExit. No `except Exception` of a test catches it.
+    """
 
 
 @dataclass
@@ -53,7 +71,7 @@ class Count:
         """Look at one assertion; what the tested function raises in it is its failure."""
         try:
             holds = bool(asserted())
-        except Exception as error:
+        except (Exception, NoAnswer) as error:
             self.failed(f"{type(error).__name__}: {error}")
             return
         if holds:
@@ -69,7 +87,8 @@ def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, 
     A test is a statement, such as an assertion, that calls `entry_point`; or defines
     `check(candidate)` or `check()`, which is then called.
     """
-    # Otherwise the tested process could read this one's memory.
+    # Otherwise the tested process could read this one's memory. A pool's supervisor is so already,
+    # and its calls are born of it; what runs this without a pool is not.
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     # A folder that is missing here could be made by the tested code, with modules for the tests.
@@ -94,9 +113,17 @@ def counted(test: str, entry_point: str, call: Callable[..., Any]) -> Count:
     """The assertions of a test, each looked at. An exception outside of them ends the test."""
     count = Count()
     waits = False
+    unanswered: list[str] = []
 
     def of(name: str) -> Callable[..., Any]:
-        return lambda *args, **kwargs: call(name, args, kwargs)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(name, args, kwargs)
+            except NoAnswer as error:
+                unanswered.append(f"NoAnswer: {error}")
+                raise
+
+        return called
 
     candidate = of(entry_point)
     names: dict[str, Any] = {"__name__": "tests", "candidate": candidate, LOOK: count.check}
@@ -109,8 +136,11 @@ def counted(test: str, entry_point: str, call: Callable[..., Any]) -> Count:
             check = names.get("check")
             if isinstance(check, FunctionType) and check.__code__.co_filename == "tests.py":
                 check(*(candidate,) * check.__code__.co_argcount)
-    except Exception as error:
+    except (Exception, NoAnswer) as error:
         count.failed(f"{type(error).__name__}: {error}".strip())
+    # A bare `except:` of the test may have caught it.
+    if unanswered and not count.failure:
+        count.failed(unanswered[0])
     if count.asserted == 0 and waits:
         count.check(lambda: True, "")
     if count.asserted == 0:
@@ -166,22 +196,29 @@ class TestedProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._send({"answer": answer})
+        self.lost = False
+        with contextlib.suppress(OSError):
+            self._send({"answer": answer})
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value of a call. Raises CodeRaised."""
-        given = encode(list(args)), encode(kwargs)
+        """The value of a call. Raises what the code raised, by EXCEPTIONS; CodeRaised; NoAnswer."""
+        asked = {"name": name, "args": encode(list(args)), "kwargs": encode(kwargs)}
         try:
-            self._send({"name": name, "args": given[0], "kwargs": given[1]})
-        except BrokenPipeError:
-            raise CodeRaised("its process ended") from None
-        line = self._reply()
-        if not line.endswith(b"\n"):
-            raise CodeRaised("its process ended, took too long, or its value is too long")
-        reply = json.loads(line)
-        if "raised" in reply:
-            raise CodeRaised(str(reply["raised"])[:WHY])
-        return decode(reply["value"])
+            # What comes after a line that is no reply would be taken for that of another call.
+            if self.lost:
+                raise EOFError
+            self._send(asked)
+            kind, value = read_reply(self._reply())
+        except Exception:
+            self.lost = True
+            self.process.kill()
+            why = "its process ended, took too long, or its value is too long or no reply"
+            raise NoAnswer(why) from None
+        if kind == "raised":
+            raise value
+        if kind == "none":
+            raise NoAnswer(value)
+        return value
 
     def _reply(self) -> bytes:
         assert self.process.stdout
@@ -218,21 +255,57 @@ def serve() -> None:
     for line in requests:
         asked = json.loads(line)
         try:
-            if problem:
-                raise CodeRaised(problem)
+            if problem or asked["name"] not in names:
+                raise NoAnswer(problem or f"the code has no {asked['name']}")
             value = names[asked["name"]](*decode(asked["args"]), **decode(asked["kwargs"]))
             reply = {"value": encode(value)}
+        except Exception as error:
+            reply = raised(error)
         except BaseException as error:
-            reply = {"raised": f"{type(error).__name__}: {error}"}
+            reply = {"none": described(error)}
         replies.write(json.dumps(reply).encode() + b"\n")
         replies.flush()
+
+
+def described(error: BaseException) -> str:
+    """Its class and its text; what NoAnswer says is its text alone."""
+    return str(error) if isinstance(error, NoAnswer) else f"{type(error).__name__}: {error}"
+
+
+def raised(error: Exception) -> dict[str, Any]:
+    """The reply for an exception: the builtin one that it is or derives from, and its arguments."""
+    kinds = [kind.__name__ for kind in type(error).__mro__ if kind in EXCEPTIONS.values()]
+    try:
+        args = encode(list(error.args))
+    except NoAnswer:
+        args = encode([str(error)])
+    return {"raised": {"kind": kinds[0], "args": args, "text": described(error)}}
+
+
+def read_reply(line: bytes) -> tuple[str, Any]:
+    """ "value" and the value; "raised" and the exception; "none" and why there is neither.
+
+    Raises any Exception for a line that is no whole reply; its writer may be hostile.
+    """
+    if not line.endswith(b"\n"):
+        raise EOFError
+    ((kind, found),) = json.loads(line).items()
+    if kind == "value":
+        return kind, decode(found)
+    if kind == "none":
+        return kind, str(found)[:WHY]
+    args = decode(found["args"])
+    try:
+        return "raised", EXCEPTIONS[found["kind"]](*args)
+    except Exception:
+        return "raised", CodeRaised(str(found["text"])[:WHY])
 
 
 SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def encode(value: Any) -> Any:
-    """A plain value with its types, as JSON. Raises CodeRaised for another one."""
+    """A plain value with its types, as JSON. Raises NoAnswer for another one."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -248,7 +321,7 @@ def encode(value: Any) -> Any:
     for name, kind in SEQUENCES.items():
         if isinstance(value, kind):
             return {name: [encode(each) for each in value]}
-    raise CodeRaised(f"a value of {type(value).__name__} is no plain one")
+    raise NoAnswer(f"a value of {type(value).__name__} is no plain one")
 
 
 def decode(value: Any) -> Any:

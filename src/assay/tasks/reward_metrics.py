@@ -7,6 +7,7 @@ without its rewards is in `train.metric_names`.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from assay.data.episode import Reward
 from assay.tasks.task import Task
@@ -38,15 +39,20 @@ def share_of(name: str) -> RewardMetric:
 
 
 def total_of(name: str) -> RewardMetric:
-    """The sum of the facts of this name."""
+    """The sum of the facts of this name; None where a reward has none, since what is not known,
+    such as a cost without a price, is not 0."""
 
     def total(rewards: Sequence[Reward]) -> float | None:
-        facts = [fact for reward in rewards for fact in reward.facts.items()]
-        found = [value for key, value in facts if key.rpartition("/")[2] == name]
-        numbers = [value for value in found if not isinstance(value, str)]
-        return math.fsum(numbers) if numbers else None
+        amounts = [numbers_of(reward, name) for reward in rewards]
+        return math.fsum(chain.from_iterable(amounts)) if amounts and all(amounts) else None
 
     return total
+
+
+def numbers_of(reward: Reward, name: str) -> list[float]:
+    """Its facts of this name that are numbers; of a sum of rewards, "REWARD/NAME" is of it."""
+    found = [value for key, value in reward.facts.items() if key.rpartition("/")[2] == name]
+    return [value for value in found if not isinstance(value, str)]
 
 
 STANDARD: Mapping[str, RewardMetric] = {

@@ -45,6 +45,9 @@ def test_an_empty_answer_is_malformed(name: str, text: str) -> None:
         ("2 + 2 = 4\n#### 4", "2 + 2 = 4", "4"),
         (r"so \boxed{\frac{1}{2}}.", r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
         ("Answer:\nParis", "", "Paris"),
+        ("<answer>5</answer> wait <answer>6</answer>", "<answer>5</answer> wait", "6"),
+        ("2+2 <answer>4</answer> or <answer>5", "2+2", "4"),
+        ("<thought>a</thought><answer>5</answer><thought>b</thought><answer>6</answer>", "b", "6"),
     ],
 )
 def test_thought_and_answer_are_told_apart(text: str, thought: str, answer: str) -> None:
@@ -70,6 +73,11 @@ def test_a_text_without_a_marked_answer_is_malformed(text: str) -> None:
         ("Yes", True, ""),
         ("<review_result>False</review_result><feedback>no</feedback>", False, "no"),
         ("<review_result>\n True \n</review_result> because", True, "because"),
+        (
+            "<review_result>True</review_result> no <review_result>False</review_result> wrong",
+            False,
+            "wrong",
+        ),
     ],
 )
 def test_a_verdict_is_a_real_bool(text: str, result: bool, feedback: str) -> None:

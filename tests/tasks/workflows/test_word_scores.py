@@ -87,4 +87,5 @@ def test_agreement_is_a_share_that_is_full_for_equal_texts_alone(
 
 def test_the_best_of_several_right_answers_counts_and_several_given_ones_do_not() -> None:
     assert agreement("33", ["88", "33"], "drop").exact
+    assert agreement("Paris France", ["France Paris", "Paris France"]).exact
     assert agreement("88|33", ["88", "33"], "drop").f1 == 0

@@ -1,9 +1,9 @@
 """Reads what the executor model answered for an operator; nothing of it is run or trusted.
 
 An answer that has not what the operator needs is `OperatorFailed("malformed")`, never a text that
-happens to count as true. Every field may be written in AFlow's tags, `<answer>7</answer>`; besides
-that each is read as the prompts ask for it. Linear in the text, of which `MOST_CHARACTERS` are
-read.
+happens to count as true. Every field may be written in AFlow's tags, `<answer>7</answer>`, of which
+the last ones count (AFlow 364399e, `XmlFormatter.validate_response`); besides that each is read as
+the prompts ask for it. Linear in the text, of which `MOST_CHARACTERS` are read.
 """
 
 import ast
@@ -64,7 +64,9 @@ def _thought_and_answer(operator: Operator, text: str) -> dict[str, str | bool]:
     """The answer after the last mark; the thought is what stands before it."""
     if (answer := tagged(text, "answer")) is not None:
         thought = tagged(text, "thought")
-        thought = text[: text.find("<answer>")].strip() if thought is None else thought
+        if thought is None:
+            before, _, _ = text.rpartition("</answer>")
+            thought = before.rpartition("<answer>")[0].strip()
     else:
         thought, answer = _marked(text)
     if not answer:
@@ -103,7 +105,7 @@ def _verdict(operator: Operator, text: str) -> dict[str, str | bool]:
         raise malformed(operator, "it starts with neither True nor False")
     feedback = tagged(text, "feedback")
     if feedback is None:
-        feedback = text[word.end() :] if said is None else text.partition("</review_result>")[2]
+        feedback = text[word.end() :] if said is None else text.rpartition("</review_result>")[2]
     return {"review_result": result, "feedback": feedback.strip(" \t\n.,:;*_-")}
 
 
@@ -129,10 +131,10 @@ def _code(operator: Operator, text: str) -> dict[str, str | bool]:
 
 
 def tagged(text: str, name: str) -> str | None:
-    """What stands in `<name>...</name>`, stripped; None where it is not there."""
-    _, opened, rest = text.partition(f"<{name}>")
-    body, closed, _ = rest.partition(f"</{name}>")
-    return body.strip() if opened and closed else None
+    """What stands in the last `<name>...</name>`, stripped; None where there is none."""
+    before, _, _ = text.rpartition(f"</{name}>")
+    _, opened, body = before.rpartition(f"<{name}>")
+    return body.strip() if opened else None
 
 
 def fenced(text: str) -> str:

@@ -29,8 +29,10 @@ class Agreement:
 
 
 def agreement(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Agreement:
-    """The best agreement with one of several right answers. Raises KeyError for unknown rules."""
-    return max((RULES[rules](answer, each) for each in truths), key=lambda found: found.f1)
+    """The best agreement with one of several right answers, by F1 and, of those with the same, an
+    exact match. Raises KeyError for unknown rules."""
+    found = [RULES[rules](answer, each) for each in truths]
+    return max(found, key=lambda each: (each.f1, each.exact))
 
 
 def normalised(text: str) -> str:

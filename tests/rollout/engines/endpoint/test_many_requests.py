@@ -175,6 +175,19 @@ def test_an_environment_that_names_a_proxy_is_asked_through_it(monkeypatch):
     assert request.startswith(b"POST http://model.invalid/v1/chat/completions HTTP/1.1")
 
 
+@pytest.mark.parametrize(("seconds", "connections"), [(0.0, 2), (60.0, 1)])
+def test_a_connection_that_was_idle_for_too_long_is_not_used_again(
+    monkeypatch, seconds, connections
+):
+    """The server would close it while the next request is under way."""
+    monkeypatch.setattr(kept_connections, "KEPT_SECONDS", seconds)
+    with fault_server(FaultServer(lambda n: "answer")) as server:
+        endpoint = Endpoint(server.url, "m")
+        for _ in range(2):
+            endpoint.say(asked(), (), SAMPLING)
+    assert server.connections == connections
+
+
 def test_what_a_server_sends_behind_an_answer_is_no_answer_to_the_next_question():
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
     pieces = [whole % (len(body), body) for body in (chat_body("own"), chat_body("planted"))]

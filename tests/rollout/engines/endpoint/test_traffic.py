@@ -57,6 +57,40 @@ def test_a_request_larger_than_a_full_bucket_passes_and_the_next_pays_for_it():
     assert first == 0 and second == pytest.approx(401 / 901 * MINUTE)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(10, 300),
+    st.lists(st.tuples(st.floats(0, 20), st.integers(1, 400)), max_size=40),
+)
+def test_no_minute_holds_more_units_than_its_rate_or_than_one_request_has(rate, asks):
+    found = passed(rate, asks)
+    for start, _ in found:
+        inside = [units for at, units in found if start <= at < start + MINUTE - 1e-5]
+        assert sum(inside) <= rate or len(inside) == 1
+
+
+def test_a_large_request_waits_for_the_minute_that_ends_with_it():
+    clock, sent = Clock(), []
+    bucket = Bucket(10_000, clock)
+    for units in [100] * 90 + [4000, 100]:
+        while wait := bucket.take(units):
+            clock.now += wait
+        sent.append(clock.now)
+    # 9,000 units passed before it: the first 3,000 of them must be a minute old.
+    assert sent[-2] == pytest.approx(sent[29] + MINUTE)
+    assert sent[-1] - sent[-2] == pytest.approx(3100 / 9001 * MINUTE), "and its debt is paid"
+
+
+def test_what_an_estimate_took_too_little_is_taken_as_well():
+    clock = Clock()
+    bucket = Bucket(1000, clock)
+    assert bucket.take(100) == 0
+    bucket.give_back(-800)
+    clock.now = 59.0
+    bucket._level = bucket.full
+    assert bucket.take(101) == pytest.approx(1.0)
+
+
 def test_what_an_estimate_took_too_much_is_given_back():
     clock = Clock()
     bucket = Bucket(1000, clock)

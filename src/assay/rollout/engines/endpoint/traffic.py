@@ -22,7 +22,10 @@ BURST = 0.1
 class Bucket:
     """A token bucket that lets at most `rate` units pass in any minute, counted without its end.
 
-    A request of more than a full bucket waits for a full one and leaves a debt.
+    A request of more than a full bucket waits for a full one and leaves a debt, which later ones
+    wait for; it waits as well until the minute that ends with it has room for it. One of more than
+    `rate` passes alone in its minute. Units count as they are taken; what an estimate took too much
+    is forgiven to later requests.
     """
 
     rate: float
@@ -30,6 +33,10 @@ class Bucket:
     clock: Callable[[], float] = time.monotonic
     _level: float = field(init=False)
     _seen: float = field(init=False)
+    _passed: deque[tuple[float, float]] = field(default_factory=deque, init=False)
+    """When units passed in the last minute, and how many."""
+    _recent: float = field(default=0.0, init=False)
+    """Their sum."""
 
     def __post_init__(self) -> None:
         """It begins full."""
@@ -54,12 +61,35 @@ class Bucket:
         missing = min(units, self.full) - self._level
         if missing > 1e-9 * self.full:
             return missing / self.per_second
+        # For smaller ones the bucket alone keeps the rate.
+        if units > self.full and (wait := self._until_room(units, now)):
+            return wait
         self._level -= units
+        self._note(units, now)
         return 0.0
 
     def give_back(self, units: float) -> None:
         """Correct what was taken by an estimate; negative units are taken as well."""
         self._level = min(self.full, self._level + units)
+        if units < 0:
+            self._note(-units, self.clock())
+
+    def _note(self, units: float, now: float) -> None:
+        self._passed.append((now, units))
+        self._recent += units
+        self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        # A clock of floats may come to rest a rounding short of the minute's end.
+        while self._passed and now - self._passed[0][0] > MINUTE - 1e-6:
+            self._recent -= self._passed.popleft()[1]
+
+    def _until_room(self, units: float, now: float) -> float:
+        """Seconds until the oldest of what leaves no room is a minute old; 0 for room enough."""
+        self._forget(now)
+        if not self._passed or self._recent + units <= self.rate:
+            return 0.0
+        return self._passed[0][0] + MINUTE - now
 
 
 @dataclass
