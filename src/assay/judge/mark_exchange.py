@@ -58,6 +58,7 @@ def mark_exchange_test(groups: Sequence[Group], clusters: Sequence[str]) -> floa
         return 1.0
     draw = np.random.default_rng(SEED)
     above = below = made = 0
+    p = 1.0
     while made < DRAWS:
         count = FIRST_DRAWS if not made else min(BATCH, DRAWS - made)
         drawn_D = _statistics(_drawn(tables, len(groups), count, draw), starts, sizes_C)
