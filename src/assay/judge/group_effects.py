@@ -1,8 +1,9 @@
 """Whether members of a group that have a mark are worth more than those of it that have none.
 
 The unit is the group: the mean of its marked members minus that of the others, so that easy groups
-do not pass for good marks. Groups of one cluster are not independent; p-values of a family are
-Holm's, and a difference that is not shown comes with the clusters that would show one.
+do not pass for good marks. Groups of one cluster are not independent. The test exchanges marks
+within groups (`mark_exchange`), and Student's interval is made to agree with it; p-values of a
+family are Holm's, and a difference that is not shown comes with the clusters that would show one.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,10 +12,12 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from assay.judge.cluster_robust import difference_limits, item_mean, p_value
+from assay.judge.cluster_robust import LEVEL, ClusterMeans, difference_limits, item_mean
 from assay.judge.families import holm
 from assay.judge.intervals import Interval
+from assay.judge.mark_exchange import mark_exchange_test
 from assay.judge.sample_size import Design, Variances, items_for
+from assay.judge.significance import agreeing
 from assay.judge.verdict import ALPHA
 
 FEWEST_CLUSTERS = 10
@@ -47,7 +50,7 @@ class Contrast:
     difference: float | None
     """None where no group holds both."""
     interval: Interval | None
-    """At 95 %, for this contrast alone."""
+    """At 95 %, for this contrast alone; it leaves out 0 where p is below 0.05."""
     p: float
     groups: int
     clusters: int
@@ -80,13 +83,19 @@ def contrast(members: Sequence[Member], bounds: tuple[float, float]) -> Contrast
     differences_G = np.array([mean_of(g, True) - mean_of(g, False) for g in both])
     clusters = tuple(group[0].cluster for group in both)
     means = item_mean(differences_G, clusters, (-width, width))
-    low, high = (float(limit) for limit in difference_limits(means))
     count = len(set(clusters))
     variance = float(means.standard_error) ** 2 * count / width**2
     if count < FEWEST_CLUSTERS or not variance:
         variance = max(variance, ASSUMED) if np.isfinite(variance) else ASSUMED
-    interval = Interval(low, high, "cluster-robust t", share=False)
-    return Contrast(float(means.mean), interval, float(p_value(means)), len(both), count, variance)
+    marks = [([m.value / width for m in g], [m.marked for m in g]) for g in both]
+    p = mark_exchange_test(marks, clusters)
+    interval = agreeing(lambda level: _student(means, level), p)(LEVEL)
+    return Contrast(float(means.mean), interval, p, len(both), count, variance)
+
+
+def _student(means: ClusterMeans, level: float) -> Interval:
+    low, high = (float(limit) for limit in difference_limits(means, level))
+    return Interval(low, high, "cluster-robust t", level, share=False)
 
 
 def mean_of(group: Sequence[Member], marked: bool) -> float:

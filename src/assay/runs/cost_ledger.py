@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -64,6 +64,9 @@ class LedgerCall:
     """From its first attempt to its end, pauses included."""
     why: str = ""
     """Why it has no answer."""
+    opening: int = 0
+    """How often the ledger was opened for calls before this one's process did: a step that a kill
+    ended and a resumed run repeats has calls of several. The ledger sets it."""
 
     @property
     def priced(self) -> bool:
@@ -112,7 +115,7 @@ _answer_values: Callable[[KnownAnswer], tuple[object, ...]] = attrgetter(
 )
 INTEGERS = {
     *("step", "attempts", "prompt_tokens", "completion_tokens"),
-    *("prompt_price", "completion_price", "cost", "uncertain"),
+    *("prompt_price", "completion_price", "cost", "uncertain", "opening"),
 }
 
 
@@ -139,6 +142,7 @@ class CostLedger:
         """An empty ledger in memory."""
         self._lock = threading.Lock()
         self._store = _opened(":memory:")
+        self._opening = 0
         self.file: Path | None = None
 
     def move_to(self, folder: Path) -> None:
@@ -149,8 +153,9 @@ class CostLedger:
         with self._lock, _usable(file):
             calls = self._all() if self.file is None else []
             store = _opened(str(file))
+            self._opening = _openings(store)
             with store:
-                store.executemany(INSERT, map(_values, calls))
+                store.executemany(INSERT, map(self._row, calls))
             self._store.close()
             self._store, self.file = store, file
 
@@ -158,7 +163,7 @@ class CostLedger:
         """Close the run's file; what is written from now on stays in memory."""
         with self._lock, _usable(self.file):
             self._store.close()
-            self._store, self.file = _opened(":memory:"), None
+            self._store, self.file, self._opening = _opened(":memory:"), None, 0
 
     def write(self, entries: Sequence[Entry]) -> list[Place]:
         """Write all entries or, where one cannot be written, none; returns where they stand.
@@ -173,17 +178,20 @@ class CostLedger:
         if entry.answer is not None:
             self._store.execute(REMEMBER, (entry.key, *_answer_values(entry.answer)))
         if entry.place is None:
-            number = self._store.execute(INSERT, _values(entry.call)).lastrowid
+            number = self._store.execute(INSERT, self._row(entry.call)).lastrowid
             assert number is not None
             return Place(self.file, number)
         if entry.place.file == self.file:
-            self._store.execute(UPDATE, (*_values(entry.call), entry.place.number))
+            self._store.execute(UPDATE, (*self._row(entry.call), entry.place.number))
         return entry.place
 
     def add(self, calls: Sequence[LedgerCall]) -> None:
         """Write calls that have ended."""
         with self._lock, _usable(self.file), self._store:
-            self._store.executemany(INSERT, map(_values, calls))
+            self._store.executemany(INSERT, map(self._row, calls))
+
+    def _row(self, call: LedgerCall) -> tuple[object, ...]:
+        return _values(replace(call, opening=self._opening))
 
     def calls(self) -> list[LedgerCall]:
         """All calls, oldest first."""
@@ -211,8 +219,20 @@ def read_calls(folder: Path) -> list[LedgerCall]:
 
 
 def _calls(store: sqlite3.Connection) -> list[LedgerCall]:
-    rows = store.execute(f"SELECT {', '.join(COLUMNS)} FROM calls ORDER BY id")
+    # A ledger that is older than a column and only read has it not; the column is the last.
+    known = [name for name in COLUMNS if name in _columns(store)]
+    rows = store.execute(f"SELECT {', '.join(known)} FROM calls ORDER BY id")
     return [LedgerCall(*row) for row in rows]
+
+
+def _columns(store: sqlite3.Connection) -> set[str]:
+    return {row[1] for row in store.execute("PRAGMA table_info(calls)")}
+
+
+def _openings(store: sqlite3.Connection) -> int:
+    """How often the ledger was opened for calls that it holds."""
+    (last,) = store.execute("SELECT MAX(opening) FROM calls").fetchone()
+    return 0 if last is None else last + 1
 
 
 def _opened(file: str, changes: bool = True) -> sqlite3.Connection:
@@ -224,6 +244,8 @@ def _opened(file: str, changes: bool = True) -> sqlite3.Connection:
     store.execute("PRAGMA journal_mode = WAL")
     store.execute("PRAGMA synchronous = NORMAL")
     store.executescript(SCHEMA)
+    if "opening" not in _columns(store):
+        store.execute("ALTER TABLE calls ADD COLUMN opening INTEGER NOT NULL DEFAULT 0")
     return store
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import MilestoneSpec
-from assay.judge.intervals import Estimate, counted, mean_interval, wilson
+from assay.judge.intervals import Estimate, counted, grouped, mean_interval, wilson
 from assay.lab.monitor.milestones import milestone_states, scored
 from assay.lab.monitor.progress import MetricRow, NoSuchStep, Progress, progress
 from assay.lab.monitor.report_journal import (
@@ -18,7 +18,7 @@ from assay.lab.monitor.report_journal import (
     read_reports,
     why_due,
 )
-from assay.runs.records import read_samples
+from assay.runs.records import read_samples, write_samples
 from assay.runs.run_directory import RunDirectory
 from tests.lab.watched import change_metrics, watched_run
 from tests.report.synthetic import empty_run
@@ -65,6 +65,45 @@ def test_a_share_of_another_task_takes_its_own_trials_else_the_completions(run):
     assert fallback is not None and fallback.interval == wilson(8, 32)
     assert errors is not None and errors.interval == wilson(20, 200)
     assert "api_error_share_trials" not in [each.metric for each in found.rows]
+
+
+def with_marks(run: RunDirectory) -> None:
+    """The last step notes a format, a fallback and an API error that follow the prompt."""
+    file = run.samples("rl", 24)
+    samples = read_samples(file)
+    first = samples[0]["row_id"]
+    for each in samples:
+        off = each["row_id"] == first
+        each["parts"] = json.dumps({"format": float(not off)})
+        each["facts"] = json.dumps({"solved/fallback": float(off), "api_error": "x" * off})
+    write_samples(file, samples)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [("format_share", 0.75), ("fallback_share", 0.25), ("api_error_share", 0.25)],
+)
+def test_marks_of_rewards_are_counted_with_prompts_as_clusters(run, metric, value):
+    """One of four prompts fails with all its completions: four trials, not 32."""
+    with_marks(run)
+    change_metrics(run, completions=32, **{metric: value}, **{f"{metric}_trials": 32})
+    found = row(told(run), metric).after
+    assert found is not None and found.interval is not None
+    assert (found.value, found.trials, found.clusters) == (value, 32, 4)
+    rows = [str(n // 8) for n in range(32)]
+    marks = [float(n < 32 * value) for n in range(32)]
+    assert found.interval == grouped(marks, rows, (0.0, 1.0)).interval
+    alone = wilson(32 * value, 32)
+    assert found.interval.low < alone.low and found.interval.high > alone.high
+    above = MilestoneSpec(stage="rl", step=24, metric=metric, above=alone.low - 0.01)
+    assert scored(above, counted(value, 32)) == "met" and scored(above, found) == "undecided"
+
+
+@pytest.mark.parametrize("metric", ["different_trees_share", "different_combinations_share"])
+def test_a_mean_over_groups_has_no_interval_of_completions(run, metric):
+    change_metrics(run, completions=32, **{metric: 0.5})
+    found = row(told(run), metric).after
+    assert found is not None and (found.value, found.interval) == (0.5, None)
 
 
 def test_every_rate_of_the_table_has_an_interval(run):

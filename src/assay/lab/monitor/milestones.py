@@ -7,12 +7,13 @@ rewards are estimated from the step's samples, with all completions of a prompt 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from assay.data.episode import Reward
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,
@@ -28,9 +29,11 @@ from assay.judge.trends import Forecast, forecast_value
 from assay.judge.verdict import Comparison
 from assay.runs.checkpoints import read_selection
 from assay.runs.measurements import evaluation_records, measured_checkpoints
-from assay.runs.records import read_scores, whole_table
+from assay.runs.records import FACTS, read_columns, read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps
+from assay.tasks.reward_metrics import STANDARD, marked
+from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
 
 Line = Mapping[str, Any]
 SHARE, TRIALS, PART = "_share", "_trials", "part/"
@@ -60,22 +63,11 @@ def estimate(run: RunDirectory, stage: StageSpec, line: Line, metric: str) -> Es
 
 def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
     """From the samples of the step, where they hold what the metric counts."""
-    file = run.samples(line["stage"], line["step"])
-    if not file.exists():
+    file, value_of = run.samples(line["stage"], line["step"]), _counted_in(metric)
+    if value_of is None or not file.exists():
         return None
     samples = _samples(file, file.stat().st_mtime_ns)
-    if metric == "truncated_share":
-        pairs = [(float(s["ended"] == "length"), s["row_id"]) for s in samples]
-    elif metric == "abstained_share":
-        pairs = [(float(s["reward"] is None), s["row_id"]) for s in samples]
-    elif metric == "reward_mean":
-        pairs = [(s["reward"], s["row_id"]) for s in samples if s["reward"] is not None]
-    elif metric.startswith(PART):
-        name = metric.removeprefix(PART)
-        parts = [(json.loads(s["parts"]).get(name), s["row_id"]) for s in samples]
-        pairs = [(value, row) for value, row in parts if value is not None]
-    else:
-        return None
+    pairs = [(v, s["row_id"]) for s in samples if (v := value_of(s)) is not None]
     if not pairs:
         return None
     values, rows = zip(*pairs, strict=True)
@@ -83,14 +75,39 @@ def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
     return grouped(values, rows, (min(0.0, *values), max(1.0, *values)))
 
 
+def _counted_in(metric: str) -> Callable[[Line], float | None] | None:
+    """What a sample adds to a metric; None for metrics that are no means over samples."""
+    if metric == "truncated_share":
+        return lambda sample: float(sample["ended"] == "length")
+    if metric == "abstained_share":
+        return lambda sample: float(sample["reward"] is None)
+    if metric == "reward_mean":
+        return lambda sample: sample["reward"]
+    if metric.startswith(PART):
+        return lambda sample: json.loads(sample["parts"]).get(metric.removeprefix(PART))
+    if metric in STANDARD and is_share(metric):
+        return lambda sample: _mark(sample, metric.removesuffix(SHARE))
+    return None
+
+
+def _mark(sample: Line, name: str) -> float | None:
+    """Whether a reward's part or fact is set, as the step's own metric counts it."""
+    parts, facts = (json.loads(sample.get(key) or "{}") for key in ("parts", FACTS))
+    found = marked(Reward(None, parts, facts=facts), name)
+    return None if found is None else float(found)
+
+
 @lru_cache(maxsize=64)
 def _samples(file: Path, written: int) -> Sequence[Line]:
     """The samples of a step, which change only where it is trained again."""
-    return whole_table(file, columns=COLUMNS).to_pylist()
+    columns = read_columns(file, COLUMNS, (FACTS,))
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:
-    """The number of trials of a share, as the step recorded it."""
+    """The number of trials of a share, as the step recorded it; None of a mean over groups."""
+    if metric in GROUP_DIVERSITY:
+        return None
     if metric + TRIALS in line:
         return int(line[metric + TRIALS])
     if metric in GROUP_SHARES:

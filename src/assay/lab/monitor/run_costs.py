@@ -5,7 +5,7 @@ A cost that is not known is None, never 0; so is each sum that it is part of. Sh
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.experiment.price_table import units
 from assay.experiment.read_file import read_experiment
@@ -113,7 +113,8 @@ def completion_of(call: LedgerCall) -> str:
 
 
 def _ahead(run: RunDirectory, calls: Sequence[LedgerCall]) -> CostsAhead | None:
-    if read_status(run.path).status == "finished":
+    status = read_status(run.path).status
+    if status == "finished":
         return None
     experiment, lines = read_experiment(run.spec), read_metrics(run.metrics)
     begun = {call.stage for call in calls} | {line["stage"] for line in lines}
@@ -123,23 +124,62 @@ def _ahead(run: RunDirectory, calls: Sequence[LedgerCall]) -> CostsAhead | None:
     stage = lines[-1]["stage"]
     steps = [line["step"] for line in lines if line["stage"] == stage]
     planned = planned_steps(run, experiment, stage)
-    forecast = _forecast(calls, stage, steps, planned)
+    forecast = _forecast(calls, stage, steps, planned, live=status == "running")
     return CostsAhead(stage, len(steps), planned, forecast, missing)
 
 
 def _forecast(
-    calls: Sequence[LedgerCall], stage: str, steps: Sequence[int], planned: int | None
+    calls: Sequence[LedgerCall],
+    stage: str,
+    steps: Sequence[int],
+    planned: int | None,
+    live: bool = True,
 ) -> Forecast | None:
-    """None for fewer than FEWEST steps, without a plan, and where a cost is not known."""
+    """None for fewer than FEWEST steps, without a plan, and where a cost is not known.
+
+    What a step cost is what its last try did; a try that a kill ended is spent, and not to come
+    again. Of a `live` run's step under way, only what it has cost beyond its forecast comes on top,
+    because the steps to come hold it. Nothing is forecast below what is spent.
+    """
     if planned is None or len(steps) < FEWEST or not all(map(known, calls)):
         return None
+    tried = _last_tries(calls, stage)
+    costs = [units(tried[step]) for step in steps]
+    spent = units(sum(call.most for call in calls))
+    begun = [units(tried[n]) for n in _under_way(calls, stage, steps[-1])] if live else []
+    following = forecast_total(costs, 1, planned)
+    expected = following.value - sum(costs) if following else 0.0
+    beyond = sum(max(cost - expected, 0.0) for cost in begun)
+    before = spent - sum(costs) - sum(begun) + beyond
+    found = forecast_total(costs, max(planned - steps[-1], 0), planned, before)
+    return found and _at_least(found, spent)
+
+
+def _last_tries(calls: Sequence[LedgerCall], stage: str) -> Counter[int]:
+    """What the last try of each step of a stage cost at most."""
+    last = {c.step: c.opening for c in sorted(calls, key=_opening) if c.stage == stage}
     each: Counter[int] = Counter()
     for call in calls:
-        if call.stage == stage and call.step in set(steps):
+        if call.stage == stage and call.opening == last[call.step]:
             each[call.step] += call.most
-    before = sum(call.most for call in calls) - each.total()
-    costs = [units(each[step]) for step in steps]
-    return forecast_total(costs, max(planned - steps[-1], 0), planned, units(before))
+    return each
+
+
+def _under_way(calls: Sequence[LedgerCall], stage: str, recorded: int) -> set[int]:
+    """The steps after the last recorded one that the last process has begun."""
+    own = [call for call in calls if call.stage == stage]
+    last = max(map(_opening, own), default=0)
+    return {call.step for call in own if call.step > recorded and call.opening == last}
+
+
+def _opening(call: LedgerCall) -> int:
+    return call.opening
+
+
+def _at_least(found: Forecast, spent: float) -> Forecast:
+    low, high = max(found.interval.low, spent), max(found.interval.high, spent)
+    interval = replace(found.interval, low=low, high=high)
+    return replace(found, value=max(found.value, spent), interval=interval)
 
 
 def known(call: LedgerCall) -> bool:

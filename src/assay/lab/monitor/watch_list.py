@@ -14,7 +14,7 @@ from assay.experiment.experiment import Experiment
 from assay.judge.health_checks import RuleState
 from assay.judge.health_rules import RULES, Rule
 from assay.judge.trends import Forecast
-from assay.lab.monitor.guards import condition
+from assay.lab.monitor.guards import condition, met
 from assay.lab.monitor.milestones import MilestoneState
 
 NEAREST = 5
@@ -130,12 +130,15 @@ def _guard(name: str, experiment: Experiment, lines: Sequence[Mapping[str, Any]]
     side: Side = "below" if spec.above is None else "above"
     _, bound = condition(spec)
     now = last_value(lines, spec.metric)
-    beyond = now is not None and (now > bound if side == "above" else now < bound)
+    recorded = any(spec.metric in line for line in lines)
     distance = None if now is None else bound - now
-    return Watched("guard", name, spec.metric, side, bound, now, distance, beyond)
+    return Watched(
+        *("guard", name, spec.metric, side, bound, now, distance),
+        beyond=recorded and met(spec, now),
+    )
 
 
 def last_value(lines: Sequence[Mapping[str, Any]], metric: str) -> float | None:
-    """The last recorded value of a metric that is finite."""
-    values = [line[metric] for line in lines if line.get(metric) is not None]
-    return float(values[-1]) if values else None
+    """The last recorded value of a metric; None where it is not finite or never recorded."""
+    values = [line[metric] for line in lines if metric in line]
+    return None if not values or values[-1] is None else float(values[-1])
