@@ -6,7 +6,7 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
-from assay.lab.evaluate.run_evaluation import run_evaluation
+from assay.lab.evaluate.run_evaluation import NothingScored, run_evaluation
 from assay.lab.monitor.observer import Silent
 from assay.runs.records import RecordWriter, read_columns
 from assay.tasks.running import RewardRunner
@@ -63,3 +63,16 @@ def test_an_answer_that_did_not_come_is_an_abstention_that_says_why(tmp_path: Pa
     columns = read_columns(file, ["item_id", "repeat", "score", "why"])
     unscored = [line for line in zip(*columns.values(), strict=True) if line[2] is None]
     assert unscored == [("i3", 1, None, "script: lost")]
+
+
+def test_an_evaluation_without_one_score_fails_keeps_the_answers_and_asks_anew(tmp_path: Path):
+    def lost(item: Row, repeat: int) -> str:
+        raise RuntimeError("lost")
+
+    with pytest.raises(NothingScored, match=r"none of 10 answers has a score.*script: lost"):
+        evaluate(tmp_path, ScriptedAnswerer(lost))
+    (kept,) = tmp_path.glob("*/base.unscored/*.parquet")
+    assert read_columns(kept, ["score"])["score"] == [None] * 10
+    assert not [*tmp_path.glob("*/base.parquet"), *tmp_path.glob("*/base.parts")]
+    again = ScriptedAnswerer(script)
+    assert evaluate(tmp_path, again).exists() and len(again.asked) == 10

@@ -264,6 +264,16 @@ def test_a_request_that_the_model_cannot_read_is_told_from_one_that_is_refused(
     assert answer.failure and answer.too_long == too_long
 
 
+def test_what_an_evaluation_asks_is_no_cost_of_the_step_after_it(tmp_path):
+    with fault_server(FaultServer(lambda n: "answer")) as server:
+        helpers = helpers_at(server, tmp_path)
+        helpers.stage("rl", 1)
+        with helpers.evaluation("dev", "rl.step-000000"):
+            ask(helpers["executor"])
+        ask(helpers["executor"])
+        assert helpers.step_costs()["helper/executor/requests"] == 1
+
+
 def test_who_is_left_behind_and_asks_later_is_billed_to_its_own_step(tmp_path):
     with fault_server(FaultServer(lambda n: "answer")) as server:
         helpers = helpers_at(server, tmp_path)
@@ -293,7 +303,7 @@ def test_calls_that_begin_together_are_all_written_before_any_is_sent_and_in_few
         return "answer"
 
     with fault_server(FaultServer(look, seconds=0.2)) as server:
-        helper = helpers_at(server, tmp_path, concurrency=30)["executor"]
+        helper = helpers_at(server, tmp_path, concurrency=30, timeout=4.0)["executor"]
         helper.answer([said(f"q{n}") for n in range(30)], DRAWN, [key(n) for n in range(30)])
     assert seen == [30] * 30 and written[0] == 30 and sum(written) == 60
     assert {call.status for call in read_calls(tmp_path)} == {"answered"}
