@@ -9,6 +9,7 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.helper_model import HelperAnswer, HelperModel, UnknownHelper, Usage
@@ -241,3 +242,12 @@ def test_a_recorded_step_leaves_the_journal_and_a_later_one_stays(tmp_path: Path
     journal.drop("1/")
     journal.drop("12/")
     assert not file.exists() and journal.known("", *later[0]) is None
+
+
+def test_what_cannot_be_recorded_stops_the_run_and_is_no_abstention() -> None:
+    def unrecorded(batch: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> list[Reward]:
+        raise RunFailure("the ledger cannot be written")
+
+    for size in (1, None):
+        with pytest.raises(RunFailure, match="cannot be written"):
+            score(JudgeReward(unrecorded, batch=size), "a", "b")

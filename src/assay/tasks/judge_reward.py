@@ -158,7 +158,7 @@ class _Work:
         def judge() -> None:
             try:
                 self.finished.put((number, judged_batch(self.judge, batch, helpers)))
-            except Stop as error:
+            except (OverBudget, RunFailure) as error:
                 self.finished.put((number, error))
 
         # A daemon: a judge that hangs must not keep the process from ending.
