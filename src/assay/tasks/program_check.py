@@ -47,8 +47,7 @@ def program_check(
         return {"program": source, "text": read(row)}
 
     def judge(row: Row, completion: Completion, value: Any) -> Reward:
-        if not _is_reply(value):
-            # The program can answer in place of its caller; only texts are taken from it.
+        if not is_reply(value):
             why = "its process answered in another form"
             return failed(row, completion, Outcome(failure="crash", why=why))
         if value["error"]:
@@ -60,7 +59,9 @@ def program_check(
     )
 
 
-def _is_reply(value: Any) -> bool:
+def is_reply(value: Any) -> bool:
+    """Whether a value is a reply of `sandbox.program`; a program can answer in place of its caller,
+    and only texts are taken from it."""
     return (
         isinstance(value, dict)
         and value.keys() == {"output", "error"}

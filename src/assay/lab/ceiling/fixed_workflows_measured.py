@@ -36,6 +36,7 @@ from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.helper_model import Caller, find_helper
 from assay.tasks.judge_reward import Pair
+from assay.tasks.workflows.execution import total
 from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES
 from assay.tasks.workflows.policy_prompt import fenced
 from assay.tasks.workflows.problems import PROBLEM_TYPE
@@ -262,8 +263,7 @@ def _line(
 ) -> WorkflowLine:
     own = _items(rows, scores(attempts[name]), places)
     executions = [repeat[n].execution for repeat in attempts[name] for n in places]
-    costs = [each.cost for each in executions]
-    known = None if None in costs else float(np.mean([cost or 0.0 for cost in costs]))
+    cost = total(each.cost for each in executions)
     calls = [each.calls for each in executions]
     tokens = [sum(c.prompt_tokens + c.completion_tokens for c in each) for each in calls]
     asked = [sum(c.questions for c in each) for each in calls]
@@ -274,7 +274,7 @@ def _line(
         name,
         kind,
         _estimate(own),
-        known,
+        None if cost is None else cost / len(executions),
         float(np.mean(tokens)),
         float(np.mean(asked)),
         dict(Counter(each.outcome for each in executions).most_common()),

@@ -19,6 +19,7 @@ from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel, bound
+from assay.tasks.program_check import is_reply
 from assay.tasks.workflows.answers import TestRunner
 from assay.tasks.workflows.execution import OperatorCall, total
 from assay.tasks.workflows.operator_answers import chosen, read_answer
@@ -148,10 +149,11 @@ class Asker:
         done = self.host.setup.code(program, text, CODE_SECONDS)
         if done.failure is not None:
             raise OperatorFailed("code", f"{done.failure}: {done.why}")
-        error, output = printed(done.value)
-        if error:
-            raise OperatorFailed("code", whole_text(error))
-        return whole_text(output).strip()
+        if not is_reply(done.value):
+            raise OperatorFailed("code", "its process answered in another form")
+        if done.value["error"]:
+            raise OperatorFailed("code", whole_text(done.value["error"]))
+        return whole_text(done.value["output"]).strip()
 
     def noted(
         self, name: str, arguments: Mapping[str, Any], result: Any, error: str, seconds: float
@@ -170,15 +172,6 @@ class Asker:
             saved=total(each.saved for each in self.answers),
             seconds=seconds,
         )
-
-
-def printed(value: Any) -> tuple[str, str]:
-    """Error and output of code that ran. Its process may have written the reply itself."""
-    known = value if isinstance(value, dict) else {}
-    error, output = known.get("error"), known.get("output")
-    if not isinstance(error, str) or not isinstance(output, str):
-        return "it gave no known reply", ""
-    return error, output
 
 
 Procedure = Callable[[Asker, Operator, Mapping[str, Any]], Mapping[str, Any]]
