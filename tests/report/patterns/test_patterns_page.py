@@ -146,18 +146,16 @@ def test_planted_verdicts_stand_at_the_head_with_their_sign(tmp_path):
 def test_the_head_tells_every_verdict_of_the_table_by_type_once(tmp_path):
     found, page, markdown = page_of(program_run(tmp_path))
     head = markdown.partition("## What is shown")[2].partition("##")[0].replace("\\", "")
+    operators = {row.value: row for row in found.choice.by_type.rows if row.kind == "operator"}
     for row in found.choice.by_type.rows:
         for kind, cell in row.cells.items():
             assert cell.effect is not None
-            told = head.count(f"- {kind}: {row.value}: ") + head.count(f"- {kind}: {row.value} (")
-            alone = not any(
-                other.kind == "operator"
-                and other.value == row.value
-                and other.cells[kind].used != cell.used
-                for other in found.choice.by_type.rows
-            )
-            if alone:
-                assert told == (cell.effect.verdict != "undecided"), (kind, row.value)
+            told = f"- {kind}: {row.value}" + (": " if row.kind == "operator" else " (")
+            whole = operators.get(row.value)
+            other = whole is not None and whole is not row
+            repeated = other and whole.cells[kind].used == cell.used
+            verdict = cell.effect.verdict != "undecided" and not repeated
+            assert head.count(told) == verdict, (row.kind, kind, row.value)
     assert page.source.count("<li>") == head.count("\n- ") + 2
 
 
