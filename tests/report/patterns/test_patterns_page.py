@@ -152,8 +152,8 @@ def test_the_head_tells_every_verdict_of_the_table_by_type_once(tmp_path):
             assert cell.effect is not None
             told = f"- {kind}: {row.value}" + (": " if row.kind == "operator" else " (")
             whole = operators.get(row.value)
-            other = whole is not None and whole is not row
-            repeated = other and whole.cells[kind].used == cell.used
+            other = None if whole is row else whole
+            repeated = other is not None and other.cells[kind].used == cell.used
             verdict = cell.effect.verdict != "undecided" and not repeated
             assert head.count(told) == verdict, (row.kind, kind, row.value)
     assert page.source.count("<li>") == head.count("\n- ") + 2
