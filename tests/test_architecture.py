@@ -17,7 +17,18 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "assay"
 FLOORS = (
-    *("cli", "library", "serve", "report", "lab", "train", "compare", "runs", "experiment"),
+    *(
+        "cli",
+        "library",
+        "serve",
+        "report",
+        "lab",
+        "engines",
+        "train",
+        "compare",
+        "runs",
+        "experiment",
+    ),
     *("tasks", "rollout", "sandbox", "judge", "rl", "models", "data", "errors"),
 )
 """Top to bottom. A package imports itself and what stands below it."""
@@ -86,7 +97,7 @@ SETTINGS = [ROOT / "Makefile", ROOT / ".ci" / "run", *ROOT.glob("*.toml"), *ROOT
 EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.toml"))
 DRESS = [*SOURCE.rglob("*.j2"), *SOURCE.rglob("*.toml")]
 TEXTS = sorted({*PYTHON, *PAGES, *SETTINGS, *EXPERIMENTS, *DRESS} - {Path(__file__).resolve()})
-MOST_LINES = 500
+MOST_LINES = 600
 
 LANGUAGE_MODELS = re.compile(r"\b(PreTrainedModel|PeftModel|Language(Policy|Learner|Encoder))\b")
 THEIR_OWN = ("models/", "rollout/policies/", "lab/setup/language_learner", "lab/setup/checkpoint_m")

@@ -1,0 +1,107 @@
+"""Environments of other tools: pinned packages in a virtual environment of their own, in the cache.
+
+Their pins exclude each other's and Assay's (verl wants another Transformers, bfcl-eval another
+numpy), so that nothing of theirs is ever installed beside Assay.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.data.files import cache_root, locked
+from assay.data.hashing import sha256_text
+from assay.errors import RunFailure, look_up
+
+TORCH = "torch==2.13.0"
+"""An open range pulls several GB of CUDA packages on a CPU machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What `pip install` is given, in order; `removed` are packages that fail to load there."""
+
+    requirements: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+
+
+ENVIRONMENTS = {
+    # cachetools, TransferQueue, pyzmq, msgspec, fastapi and uvicorn: verl imports them undeclared.
+    "verl": Environment(
+        (
+            *(TORCH, "verl==0.9.1", "cachetools", "TransferQueue==0.1.11"),
+            *("pyzmq", "msgspec", "fastapi", "uvicorn"),
+        )
+    ),
+    "swift": Environment((TORCH, "ms-swift==4.6.0", "msgspec")),
+    "trl": Environment((TORCH, "trl==1.16.0", "transformers>=5.20,<5.24", "jinja2>=3.1,<4")),
+    "transformers4": Environment((TORCH, "transformers==4.57.6", "jinja2>=3.1,<4")),
+}
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of environment `name`, which is installed first where it is not there yet.
+
+    Installing takes a minute and about 1.5 GB; a line on standard error says so. Raises
+    UnknownName, and RunFailure with pip's last line where pip fails.
+    """
+    environment = look_up(ENVIRONMENTS, name, "environment")
+    folder = folder_of(name)
+    python, done = folder / "bin" / "python", folder / "installed.json"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    guard = folder.with_name(folder.name + ".lock")
+    guard.touch()
+    with locked(guard):
+        if not done.is_file():
+            shutil.rmtree(folder, ignore_errors=True)  # what a killed installation left
+            print(f"installing {environment.requirements[1]} in {folder} ...", file=sys.stderr)
+            _command([sys.executable, "-m", "venv", str(folder)], name)
+            pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+            _command([*pip, "install", "--quiet", *environment.requirements], name)
+            if environment.removed:
+                _command([*pip, "uninstall", "--quiet", "--yes", *environment.removed], name)
+            done.write_text(json.dumps(environment.requirements), encoding="utf-8")
+    return python
+
+
+def folder_of(name: str) -> Path:
+    """Where environment `name` lies; other pins lie elsewhere. It need not exist yet."""
+    pins = sha256_text(repr(ENVIRONMENTS[name]))[:8]
+    return cache_root() / "environments" / f"{name}-{pins}"
+
+
+def ask(name: str, script: Path, request: Mapping[str, Any], timeout: float = 600) -> Any:
+    """What `script` answers in environment `name`: JSON on its standard input and output.
+
+    Only the last line of its output is read, since libraries print. No hub is asked for anything.
+    Raises RunFailure with the script's last words where it fails.
+    """
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    answer = subprocess.run(
+        [str(python_of(name)), "-I", str(script)],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=clean | offline,
+        check=False,
+    )
+    if answer.returncode:
+        raise RunFailure(f"{script.name} failed in environment {name}: {_last(answer.stderr)}")
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def _command(command: Sequence[str], name: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunFailure(f"environment {name} cannot be installed: {_last(done.stderr)}")
+
+
+def _last(text: str) -> str:
+    return (text.strip().splitlines() or ["it says nothing"])[-1]
