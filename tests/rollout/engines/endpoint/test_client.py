@@ -45,7 +45,9 @@ def reply(status: int, body: Any, **headers: str) -> Answer:
     return answer
 
 
-def said(content: str | None, calls: Sequence[Any] = (), finish: str = "stop") -> Answer:
+def said(
+    content: str | list[Any] | None, calls: Sequence[Any] = (), finish: str = "stop"
+) -> Answer:
     """A chat answer."""
     message = {"role": "assistant", "content": content, "tool_calls": list(calls)}
     choice = {"index": 0, "message": message, "finish_reason": finish}
@@ -202,6 +204,12 @@ FAULTS = {
     "no choices": (reply(200, {"choices": []}), "garbled answer"),
     "choices of numbers": (reply(200, {"choices": [1]}), "garbled answer"),
     "a list": (reply(200, []), "garbled answer"),
+    "an error within": (reply(200, {"error": {"message": "boom", "code": 502}}), "HTTP 502"),
+    "an error of a choice": (
+        reply(200, {"choices": [{"error": {"message": "boom", "code": "429"}}]}),
+        "HTTP 429",
+    ),
+    "an error without a code": (reply(200, {"error": "loading"}), "HTTP 200"),
 }
 
 
@@ -232,6 +240,47 @@ def test_a_request_that_is_wrong_is_not_repeated() -> None:
     with fake(reply(400, error)) as server, pytest.raises(Unanswered, match="too long") as raised:
         server.endpoint().say(ASKED, [], SAMPLING)
     assert len(server.asked) == 1 and KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "the prompt is too long", "code": 400}},
+        {"object": "error", "message": "the prompt is too long", "code": 400},
+        {"id": "x", "choices": None, "error": {"message": "the prompt is too long", "code": 400}},
+    ],
+)
+def test_an_error_in_an_answer_is_the_providers_own_words(body: dict) -> None:
+    with fake(reply(200, body)) as server, pytest.raises(Unanswered) as raised:
+        server.endpoint().say(ASKED, [], SAMPLING)
+    assert str(raised.value) == "HTTP 400: the prompt is too long" and len(server.asked) == 1
+
+
+TEXT = {"type": "text", "text": "1"}
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ([TEXT, {"type": "text", "text": "2"}], "12"),
+        ([THOUGHT, TEXT], "<think>\nhm\n</think>\n\n1"),
+        ([{"type": "output_text", "text": "1"}], "1"),
+        ([{"type": "refusal", "refusal": "no"}], "no"),
+        ([], ""),
+    ],
+)
+def test_content_in_parts_is_their_text(content: list, text: str) -> None:
+    with fake(said(content)) as server:
+        assert server.endpoint().say(ASKED, [], SAMPLING).text == text
+
+
+@pytest.mark.parametrize(
+    "part", [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text"}, 7]
+)
+def test_a_part_that_is_no_text_is_no_answer(part: object) -> None:
+    with fake(said([TEXT, part])) as server, pytest.raises(Unanswered, match="is no text"):
+        server.endpoint().say(ASKED, [], SAMPLING)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

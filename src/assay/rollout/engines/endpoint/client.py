@@ -45,6 +45,7 @@ from assay.rollout.engines.endpoint.openai_text import (
     chat_text,
     completion_text,
     portable,
+    provider_error,
     read_answer,
     token_counts,
 )
@@ -300,7 +301,11 @@ class Endpoint:
         try:
             reply = await self._send("POST", question.path, question.body(), seconds)
             if reply.status == 200:
-                return question.read(read_answer(reply.body))
+                answer = read_answer(reply.body)
+                error = provider_error(answer)
+                if error is None:
+                    return question.read(answer)
+                reply = Reply(error[0] or 200, error[1].encode("utf-8", "replace"), reply.headers)
         except Late:
             return Unanswered("deadline", passing=True, charged=True)
         except httpx.HTTPError as error:
@@ -336,8 +341,9 @@ class Endpoint:
         return Unanswered(
             f"HTTP {reply.status}",
             said,
-            passing=reply.status >= 500 or reply.status in PASSING,
-            charged=reply.status in GATEWAY,
+            # HTTP 200: an error without a code.
+            passing=reply.status >= 500 or reply.status in (200, *PASSING),
+            charged=reply.status in (200, *GATEWAY),
             retry_after=reply.headers.get("retry-after"),
             too_long=reply.status == 413
             or (reply.status in (400, 422) and any(mark in text for mark in TOO_LONG)),

@@ -138,19 +138,61 @@ def chat_text(answer: Any, names: Portable) -> tuple[str, str]:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise Unusable("the choice has no message")
-    content = message.get("content")
-    if content is not None and not isinstance(content, str):
-        raise Unusable("the content is no text")
-    reasoning = next((message[key] for key in REASONING if message.get(key)), "")
-    if not isinstance(reasoning, str):
-        raise Unusable("the reasoning is no text")
+    thought, content = _read_content(message.get("content"))
+    content = content or _text_of(message.get("refusal") or "", "refusal")
+    reasoning = next((message[key] for key in REASONING if message.get(key)), thought)
+    reasoning = _text_of(reasoning, "reasoning")
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
         raise Unusable("the tool calls are no list")
     written = "\n".join(_call_text(call, names) for call in calls)
-    text = think_text(reasoning) + (content or "")
+    text = think_text(reasoning) + content
     whole = f"{text}\n{written}" if text and written else text + written
     return _keepable(whole), str(choice.get("finish_reason"))
+
+
+def _read_content(content: Any) -> tuple[str, str]:
+    """The reasoning and the text of a message's content: a text, or a list of parts, of which each
+    holds its own under the name of its type, as Mistral's `thinking` and OpenAI's `text` do."""
+    if content is None or isinstance(content, str):
+        return "", content or ""
+    if not isinstance(content, list):
+        raise Unusable("the content is no text")
+    pieces = {"thinking": "", "text": ""}
+    for part in content:
+        part = {"type": "text", "text": part} if isinstance(part, str) else part
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in (*pieces, "output_text", "refusal"):
+            raise Unusable(f"the content has a part that is no text: {kind!r}")
+        if kind == "thinking":
+            pieces["thinking"] += "".join(_read_content(part.get("thinking")))
+        else:
+            pieces["text"] += _text_of(part.get("refusal" if kind == "refusal" else "text"), "text")
+    return pieces["thinking"], pieces["text"]
+
+
+def _text_of(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise Unusable(f"the {what} is no text")
+    return value
+
+
+def provider_error(answer: Any) -> tuple[int | None, str] | None:
+    """The status and the text of an error that came with HTTP 200: providers that pass requests on
+    send so what the model's server said. None for an answer without one."""
+    if not isinstance(answer, dict):
+        return None
+    choices = answer.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    error = answer.get("error") or (isinstance(first, dict) and first.get("error"))
+    if not error and answer.get("object") == "error":
+        error = answer
+    if not error:
+        return None
+    code = error.get("code") if isinstance(error, dict) else None
+    known = str(code).isdecimal() and 400 <= int(str(code)[:4]) < 600
+    text = error.get("message") if isinstance(error, dict) else error
+    return int(code) if known else None, text if isinstance(text, str) else json.dumps(error)
 
 
 def completion_text(answer: Any) -> tuple[str, str]:
