@@ -189,10 +189,10 @@ def provider_error(answer: Any) -> tuple[int | None, str] | None:
         error = answer
     if not error:
         return None
-    code = error.get("code") if isinstance(error, dict) else None
-    known = str(code).isdecimal() and 400 <= int(str(code)[:4]) < 600
+    code = str(error.get("code")) if isinstance(error, dict) else ""
     text = error.get("message") if isinstance(error, dict) else error
-    return int(code) if known else None, text if isinstance(text, str) else json.dumps(error)
+    status = int(code) if len(code) == 3 and code.isdecimal() and code[0] in "45" else None
+    return status, text if isinstance(text, str) else json.dumps(error)
 
 
 def completion_text(answer: Any) -> tuple[str, str]:
