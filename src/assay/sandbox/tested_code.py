@@ -1,12 +1,11 @@
 """Runs tests on code that a model wrote: the tests in one process of the sandbox, the code in
 another, so that the code never meets an expected value and cannot write its own verdict.
 
-`run_tests` is a worker's function. It starts a Python that holds the code alone; the tests call the
-function through a pipe with plain values both ways. What the other process prints, returns or
-overrides is at most a wrong value of its own function; what it raises is raised in the test by the
-name of a builtin exception. Where it says nothing, the test fails, whatever the test catches.
-Functions that a test defines are the test's own: code cannot replace them. Every assertion counts,
-also those after one that failed. The standard library alone is imported.
+`run_tests` is a worker's function. It starts a Python that holds the code alone; the tests reach
+its functions through a pipe (`shared_values`). What the other process prints, returns or overrides
+is at most a wrong value of its own function. Where it says nothing, the test fails, whatever the
+test catches. Functions that a test defines are the test's own: code cannot replace them. Every
+assertion counts, also those after one that failed. The standard library alone is imported.
 """
 
 import ast
@@ -14,7 +13,6 @@ import builtins
 import contextlib
 import ctypes
 import io
-import json
 import os
 import subprocess
 import sys
@@ -24,33 +22,11 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from assay.sandbox.shared_values import WHY, NoAnswer, Peer
+
 PR_SET_DUMPABLE = 4
 CALL_SECONDS = 10.0
 """For one call of the tested function; the code that takes longer is ended, and fails the rest."""
-LONGEST_VALUE = 1 << 20
-WHY = 300
-"""Characters of a reason."""
-
-
-EXCEPTIONS: dict[str, type[Exception]] = {
-    kind.__name__: kind
-    for kind in vars(builtins).values()
-    if isinstance(kind, type)
-    and issubclass(kind, Exception)
-    # One of these, raised inside `all(map(...))`, would end the test's loop as if all had held.
-    and not issubclass(kind, StopIteration | StopAsyncIteration)
-}
-"""What the code may raise in a test, by name."""
-
-
-class CodeRaised(Exception):
-    """The tested function raised what cannot be made here."""
-
-
-class NoAnswer(BaseException):
-    """The tested function neither returned a plain value nor raised an exception: its process
-    ended, its code does not run, it raised SystemExit. No `except Exception` of a test catches it.
-    """
 
 
 @dataclass
@@ -94,7 +70,7 @@ def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, 
     # A folder that is missing here could be made by the tested code, with modules for the tests.
     sys.path[:] = filter(os.path.exists, sys.path)
     tested = TestedProcess(answer)
-    counts = [counted(test, entry_point, tested.call) for test in tests]
+    counts = [counted(test, entry_point, tested) for test in tests]
     tested.close()
     failures = (
         f"{' '.join(test.split())[:WHY]}: {count.failure}"
@@ -109,27 +85,17 @@ def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, 
     }
 
 
-def counted(test: str, entry_point: str, call: Callable[..., Any]) -> Count:
+def counted(test: str, entry_point: str, tested: "TestedProcess") -> Count:
     """The assertions of a test, each looked at. An exception outside of them ends the test."""
     count = Count()
     waits = False
-    unanswered: list[str] = []
-
-    def of(name: str) -> Callable[..., Any]:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return call(name, args, kwargs)
-            except NoAnswer as error:
-                unanswered.append(f"NoAnswer: {error}")
-                raise
-
-        return called
-
-    candidate = of(entry_point)
-    names: dict[str, Any] = {"__name__": "tests", "candidate": candidate, LOOK: count.check}
+    before = len(tested.unanswered)
     try:
-        names |= {name: of(name) for name in (entry_point, *free_names(test))}
-        tree = ast.fix_missing_locations(EachAssertion().visit(ast.parse(test)))
+        tree = ast.parse(test)
+        candidate = tested.fetch(entry_point)
+        names: dict[str, Any] = {"__name__": "tests", "candidate": candidate, LOOK: count.check}
+        names |= {name: tested.fetch(name) for name in (entry_point, *sorted(free_names(tree)))}
+        tree = ast.fix_missing_locations(EachAssertion().visit(tree))
         waits = any(isinstance(node, ast.Try) for node in ast.walk(tree))
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(tree, "tests.py", "exec"), names)
@@ -139,8 +105,8 @@ def counted(test: str, entry_point: str, call: Callable[..., Any]) -> Count:
     except (Exception, NoAnswer) as error:
         count.failed(f"{type(error).__name__}: {error}".strip())
     # A bare `except:` of the test may have caught it.
-    if unanswered and not count.failure:
-        count.failed(unanswered[0])
+    if len(tested.unanswered) > before and not count.failure:
+        count.failed(tested.unanswered[before])
     if count.asserted == 0 and waits:
         count.check(lambda: True, "")
     if count.asserted == 0:
@@ -170,12 +136,13 @@ class EachAssertion(ast.NodeTransformer):
         return node
 
 
-def free_names(test: str) -> set[str]:
+def free_names(tree: ast.Module) -> set[str]:
     """Names that a test reads and neither binds nor finds in Python: other functions of the code,
     such as the encoder whose inverse is tested."""
-    names = [node for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)]
+    nodes = list(ast.walk(tree))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
     bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-    for node in ast.walk(ast.parse(test)):
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
                 bound.add(name)
@@ -185,154 +152,48 @@ def free_names(test: str) -> set[str]:
     return read - bound - {"candidate", *dir(builtins)}
 
 
-class TestedProcess:
+class TestedProcess(Peer):
     """A Python process that holds the tested code."""
 
     def __init__(self, answer: str):
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        served = f"from {Peer.__module__} import serve_code; serve_code()"
+        code = f"import sys; sys.path[:] = {sys.path!r}; {served}"
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self.lost = False
+        assert self.process.stdin and self.process.stdout
+        super().__init__(self.process.stdout, self.process.stdin, guarded=True)
         with contextlib.suppress(OSError):
-            self._send({"answer": answer})
+            self.send({"answer": answer})
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value of a call. Raises what the code raised, by EXCEPTIONS; CodeRaised; NoAnswer."""
-        asked = {"name": name, "args": encode(list(args)), "kwargs": encode(kwargs)}
+    def fetch(self, name: str) -> Any:
+        """A global of the code. What it has not says so where it is called, not where it is read:
+        a test may bind or not need it."""
         try:
-            # What comes after a line that is no reply would be taken for that of another call.
-            if self.lost:
-                raise EOFError
-            self._send(asked)
-            kind, value = read_reply(self._reply())
-        except Exception:
-            self.lost = True
-            self.process.kill()
-            why = "its process ended, took too long, or its value is too long or no reply"
-            raise NoAnswer(why) from None
-        if kind == "raised":
-            raise value
-        if kind == "none":
-            raise NoAnswer(value)
-        return value
+            return self.ask("name", name)
+        except NoAnswer as error:
+            self.unanswered.pop()
+            why = str(error)
 
-    def _reply(self) -> bytes:
-        assert self.process.stdout
+        def missing(*_: Any, **__: Any) -> Any:
+            self.unanswered.append(f"NoAnswer: {why}")
+            raise NoAnswer(why)
+
+        return missing
+
+    def receive(self) -> dict[str, Any]:
+        """As of a peer, within CALL_SECONDS."""
         ends = threading.Timer(CALL_SECONDS, self.process.kill)
         ends.start()
         try:
-            return self.process.stdout.readline(LONGEST_VALUE)
+            return super().receive()
         finally:
             ends.cancel()
-
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
 
     def close(self) -> None:
         """End the process."""
         self.process.kill()
         self.process.wait()
-
-
-def serve() -> None:
-    """The tested process: runs the code, then calls its functions as asked."""
-    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):
-        os.dup2(nothing, stream)
-    names: dict[str, Any] = {"__name__": "answer"}
-    problem = ""
-    try:
-        exec(compile(json.loads(requests.readline())["answer"], "answer.py", "exec"), names)
-    except BaseException as error:
-        problem = f"{type(error).__name__}: {error}"
-    for line in requests:
-        asked = json.loads(line)
-        try:
-            if problem or asked["name"] not in names:
-                raise NoAnswer(problem or f"the code has no {asked['name']}")
-            value = names[asked["name"]](*decode(asked["args"]), **decode(asked["kwargs"]))
-            reply = {"value": encode(value)}
-        except Exception as error:
-            reply = raised(error)
-        except BaseException as error:
-            reply = {"none": described(error)}
-        replies.write(json.dumps(reply).encode() + b"\n")
-        replies.flush()
-
-
-def described(error: BaseException) -> str:
-    """Its class and its text; what NoAnswer says is its text alone."""
-    return str(error) if isinstance(error, NoAnswer) else f"{type(error).__name__}: {error}"
-
-
-def raised(error: Exception) -> dict[str, Any]:
-    """The reply for an exception: the builtin one that it is or derives from, and its arguments."""
-    kinds = [kind.__name__ for kind in type(error).__mro__ if kind in EXCEPTIONS.values()]
-    try:
-        args = encode(list(error.args))
-    except NoAnswer:
-        args = encode([str(error)])
-    return {"raised": {"kind": kinds[0], "args": args, "text": described(error)}}
-
-
-def read_reply(line: bytes) -> tuple[str, Any]:
-    """ "value" and the value; "raised" and the exception; "none" and why there is neither.
-
-    Raises any Exception for a line that is no whole reply; its writer may be hostile.
-    """
-    if not line.endswith(b"\n"):
-        raise EOFError
-    ((kind, found),) = json.loads(line).items()
-    if kind == "value":
-        return kind, decode(found)
-    if kind == "none":
-        return kind, str(found)[:WHY]
-    args = decode(found["args"])
-    try:
-        return "raised", EXCEPTIONS[found["kind"]](*args)
-    except Exception:
-        return "raised", CodeRaised(str(found["text"])[:WHY])
-
-
-SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
-
-
-def encode(value: Any) -> Any:
-    """A plain value with its types, as JSON. Raises NoAnswer for another one."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int):
-        return {"int": str(int(value))}
-    if isinstance(value, float):
-        return {"float": float.__repr__(value)}
-    if isinstance(value, complex):
-        return {"complex": complex.__repr__(value)}
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, dict):
-        return {"dict": [[encode(k), encode(v)] for k, v in value.items()]}
-    for name, kind in SEQUENCES.items():
-        if isinstance(value, kind):
-            return {name: [encode(each) for each in value]}
-    raise NoAnswer(f"a value of {type(value).__name__} is no plain one")
-
-
-def decode(value: Any) -> Any:
-    """The plain value that `encode` wrote."""
-    if not isinstance(value, dict):
-        return value
-    ((kind, inner),) = value.items()
-    if kind in SEQUENCES:
-        return SEQUENCES[kind](decode(each) for each in inner)
-    if kind == "dict":
-        return {decode(k): decode(v) for k, v in inner}
-    if kind == "bytes":
-        return bytes.fromhex(inner)
-    return {"int": int, "float": float, "complex": complex}[kind](inner)

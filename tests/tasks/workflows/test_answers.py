@@ -81,6 +81,30 @@ def test_the_code_of_an_answer_is_the_block_that_defines_the_function_under_what
     assert code_in(future, "f", "import math") == f"{future}\nimport math"
 
 
+CODE = "def f(x):\n    return x + 1\n"
+FENCED = {
+    "python": f"Look:\n```python\n{CODE}```",
+    "python3": f"```python3\n{CODE}```",
+    "no language": f"```\n{CODE}```",
+    "line ends of Windows": f"Look:\r\n```python\n{CODE}```\n".replace("\n", "\r\n"),
+    "an info string": f'```python title="a.py" {{1}}\n{CODE}```',
+    "an attribute": f"```{{.python .numberLines}}\n{CODE}```",
+    "tildes": f"~~~py\n{CODE}~~~",
+    "four backquotes": f"````Python\n{CODE}````",
+    "no end": f"```python\n{CODE}",
+    "an item of a list": "1. Look\n\n   ```python\n   def f(x):\n       return x + 1\n   ```\n",
+    "the end of a line": f"Here it is: ```python\n{CODE}```",
+    "within tags": f"<solution>\n```python\n{CODE}```\n</solution>",
+    "after a command": f"```bash\npip install x\n```\n```python\n{CODE}```",
+    "marked as something else": f"```text\nf(1) == 2\n```\n```code\n{CODE}```",
+}
+
+
+@pytest.mark.parametrize("fence", FENCED)
+def test_code_is_found_behind_every_fence_that_commonmark_reads(fence: str) -> None:
+    assert code_in(FENCED[fence], "f") == CODE
+
+
 def test_questions_of_drop_are_judged_by_its_own_rules() -> None:
     row = Row("a", (), gold="68.8", extra={"problem_type": "qa", "scoring": "drop"})
     assert judge_answer(row, "68.80", no_tests).score == 1

@@ -10,12 +10,12 @@ The lab compares; nothing that a program returns is run here.
 import ast
 import atexit
 import queue
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 from assay.data.episode import Completion, Reward
+from assay.data.fenced_blocks import PYTHON, fenced_blocks
 from assay.data.formats.problem_rows import GIVEN, SCORING
 from assay.data.row import Row
 from assay.sandbox.isolation import Mode, chosen_isolation
@@ -31,7 +31,6 @@ ALTERNATIVES = "|"
 """Between right answers, as AFlow's DROP rows have them. The bars of an answer are text: one that
 lists several answers has none of them."""
 MATH_WORKERS = 2
-FENCE = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 
 
 class NoVerdict(Exception):
@@ -76,11 +75,14 @@ def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
 def code_in(answer: str, entry_point: str, given: str = "") -> str:
     """The Python of an answer, under the code that the problem gives.
 
-    Of several fenced blocks the first that defines the function, else all of them.
+    Of several fenced blocks the first that defines the function, else all that may be Python, else
+    all. An unfenced answer is code as a whole.
     """
-    blocks = FENCE.findall(answer)
-    code = next((each for each in blocks if defines(each, entry_point)), "\n".join(blocks))
-    code = code if blocks else answer
+    blocks = fenced_blocks(answer)
+    python = [block.code for block in blocks if block.language in PYTHON]
+    every = [block.code for block in blocks]
+    defining = (code for code in (*python, *every) if defines(code, entry_point))
+    code = next(defining, "\n".join(python or every)) if blocks else answer
     # Imports from the future stand first; what they are for makes annotations wait for the rest.
     first, then = (code, given) if "from __future__" in code else (given, code)
     return f"{first}\n{then}" if given else code
@@ -94,7 +96,11 @@ def defines(code: str, name: str) -> bool:
         return False
     for node in body:
         match node:
-            case ast.FunctionDef(name=bound) | ast.Assign(targets=[ast.Name(id=bound)]):
+            case (
+                ast.FunctionDef(name=bound)
+                | ast.ClassDef(name=bound)
+                | ast.Assign(targets=[ast.Name(id=bound)])
+            ):
                 if bound == name:
                     return True
     return False

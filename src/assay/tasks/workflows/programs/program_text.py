@@ -2,23 +2,24 @@
 
 import re
 
-_FENCE = re.compile(r"^[ \t]*```(?:python|py)[ \t]*$", re.IGNORECASE | re.MULTILINE)
-_END = re.compile(r"^[ \t]*```", re.MULTILINE)
+from assay.data.fenced_blocks import PYTHON, fenced_blocks
+
 _CLASS = re.compile(r"^class Workflow\b", re.MULTILINE)
+_END = re.compile(r"^[ \t]*```", re.MULTILINE)
 
 
 def program_of(completion_text: str) -> str | None:
-    """The first ```python block, else the text from `class Workflow` on; None for neither.
+    """The first block that is marked as Python, else the text from `class Workflow` on; None for
+    neither.
 
     A block that is never closed goes to the end of the text, as that of a cut completion does; the
     text from the class on ends at the next fence.
     """
-    if fence := _FENCE.search(completion_text):
-        rest = completion_text[fence.end() + 1 :]
+    marked = [b.code for b in fenced_blocks(completion_text) if b.language in PYTHON[1:]]
+    if marked:
+        program = marked[0]
     elif start := _CLASS.search(completion_text):
-        rest = completion_text[start.start() :]
+        program = _END.split(completion_text[start.start() :])[0]
     else:
         return None
-    end = _END.search(rest)
-    program = rest if end is None else rest[: end.start()]
     return program.rstrip() + "\n" if program.strip() else None
