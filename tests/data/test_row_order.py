@@ -16,6 +16,7 @@ from assay.data.row_order import (
     Shuffled,
     epoch_shares,
     exact_shares,
+    packs_of,
     visits,
 )
 
@@ -157,3 +158,21 @@ def test_a_sorted_mixture_has_its_shares_and_comes_by_rank() -> None:
         ranks = [(0, 5, 1, 4, 2, 3)[place] for _, place in found]
         assert ranks == sorted(ranks)
         assert Counter(place >= 4 for _, place in found) == {False: 2, True: 2}
+
+
+@given(st.lists(st.integers(1, 120), max_size=60))
+def test_packs_hold_every_row_once_and_none_that_an_earlier_one_had_room_for(
+    sizes: list[int],
+) -> None:
+    packs = packs_of(sizes, 100)
+    assert sorted(place for pack in packs for place in pack) == list(range(len(sizes)))
+    assert all(len(p) == 1 or sum(sizes[at] for at in p) <= 100 for p in packs)
+    largest = [max(sizes[at] for at in pack) for pack in packs]
+    filled = [sum(sizes[at] for at in pack) for pack in packs]
+    assert all(filled[i] + largest[j] > 100 for j in range(len(packs)) for i in range(j))
+
+
+def test_the_last_pack_of_a_thousand_rows_is_laid_again_with_the_next() -> None:
+    assert packs_of([3, 4, 6, 5], 10) == ((2, 0), (3, 1)), "each into the emptiest"
+    packs = packs_of([60] * 1000 + [40], 100)
+    assert len(packs) == 1000 and len(packs[-1]) == 2

@@ -396,7 +396,7 @@ PASSES = {
     ),
     "an exception of the code": (
         "class Low(ValueError): pass\nclass Lower(Low): pass\ndef f(n): raise Lower(n)",
-        "why = None\ntry:\n    f(3)\nexcept Low as error:\n    why = error.args\nassert why == (3,)",
+        "why = 0\ntry:\n    f(3)\nexcept Low as error:\n    why = error.args\nassert why == (3,)",
     ),
     "an enumeration": (
         "from enum import Enum\nclass C(Enum): A = 1\ndef f(n): return C(n)",

@@ -46,6 +46,20 @@ def test_sft_learns_stored_answers():
     assert nll[-1] < nll[0] / 2
 
 
+def test_a_batch_of_packs_takes_all_rows_of_each_and_an_epoch_takes_each_pack_once():
+    stored = tuple(
+        Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),))
+        for i in range(6)
+    )
+    packs = ((0, 1, 2), (3,), (4, 5))
+    _, recorder = run(Sft(stored, 2, 0, None, packs), 3)
+    rows = [line["rows"] for line in recorder.lines]
+    assert sum(rows) == 12 and {len(p) for p in packs} != set(rows), "two epochs of six rows"
+    one, _ = run(Sft(stored, 3, 0, None, packs), 1)
+    every, _ = run(Sft(stored, 6, 0), 1)
+    assert torch.allclose(one.weight, every.weight), "each trained token weighs the same"
+
+
 def test_rft_learns_from_its_own_rewarded_samples_alone():
     policy, recorder = run(Rft(prompts(), 1.0, 16, 1.0, toys.decode), 30)
     assert toys.accuracy(policy) > 0.8

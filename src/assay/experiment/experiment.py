@@ -16,7 +16,14 @@ from assay.experiment.data_tables import DataSpec
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
 from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
 from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
-from assay.experiment.stage_tables import OTHER_RUN, DpoStage, GrpoStage, SamplingStage, StageSpec
+from assay.experiment.stage_tables import (
+    OTHER_RUN,
+    DpoStage,
+    GrpoStage,
+    SamplingStage,
+    SftStage,
+    StageSpec,
+)
 from assay.experiment.tables import (
     EvaluateSpec,
     GuardSpec,
@@ -244,6 +251,11 @@ def check_stages(experiment: Experiment) -> Refusals:
         if isinstance(stage, DpoStage) and len(mixed(experiment, stage.data)) > 1:
             problem = f"the pairs of a mixture stand in no shares, and {stage.data!r} is one"
             yield refused(f"stage.{name}.data", problem, "name one of its sets")
+        if isinstance(stage, SftStage) and stage.pack_tokens is not None:
+            data = experiment.data.get(stage.data.partition(".")[0])
+            if data is not None and (data.mix or data.order not in (None, "shuffled")):
+                problem = f"packs are shuffled, and {stage.data!r} is a mixture or has an order"
+                yield refused(f"stage.{name}.pack_tokens", problem, "take one of the two out")
         yield from _check_dora(experiment, name, stage)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:

@@ -162,7 +162,11 @@ class SftStage(CommonStage):
     method: Literal["sft"]
     """The training method."""
     batch: Few = 16
-    """Rows per optimizer step."""
+    """Rows per optimizer step; packs with `pack_tokens`."""
+    pack_tokens: Count | None = None
+    """Lay rows into packs of at most so many tokens, by ms-swift's rule; `batch` then counts packs.
+    A longer row is a pack of its own. No row sees another one of its pack, and every trained token
+    of a step weighs the same."""
     loss_on: Literal["all", "last"] = "all"
     """Train on all assistant messages of a conversation or on the last one only."""
 
@@ -415,7 +419,7 @@ def late_schedules(stage: CommonStage, steps: int) -> Iterator[tuple[str, str, s
 
 
 def steps_of(stage: StageSpec, rows: int) -> int:
-    """Steps of the stage: as written, or what its epochs over `rows`, or pairs, come to.
+    """Steps of the stage: as written, or what its epochs over `rows`, pairs or packs come to.
 
     Raises ScheduleTooLong, which a stage of written steps raises when it is read.
     """
@@ -427,8 +431,15 @@ def steps_of(stage: StageSpec, rows: int) -> int:
     return steps
 
 
+def counts_rows(stage: StageSpec) -> bool:
+    """Whether an epoch of the stage is counted in rows, not in pairs or packs, which are known once
+    the rows are read."""
+    packs = isinstance(stage, SftStage) and stage.pack_tokens is not None
+    return not packs and not isinstance(stage, DpoStage)
+
+
 def rows_per_step(stage: StageSpec) -> int:
-    """Rows of the data set that one step takes; pairs of a dpo stage."""
+    """Rows of the data set that one step takes; pairs of a dpo stage, packs with `pack_tokens`."""
     return stage.batch if isinstance(stage, SftStage | DpoStage) else stage.prompts
 
 

@@ -50,13 +50,16 @@ class Sft:
     """Episodes per optimizer update."""
     seed: int
     order: RowOrder | None = None
-    """None: the episodes are shuffled anew each epoch."""
+    """None: the episodes, or packs, are shuffled anew each epoch."""
+    packs: tuple[tuple[int, ...], ...] = ()
+    """Places of episodes that are taken together; then `batch` counts packs."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """The next `batch` episodes of the stream; their masks, where there is dropout."""
         begin_masks(policy.module, self.seed, place.step)
-        stream = visits(self.episodes, self.seed, place.cursor, self.batch, self.order)
-        chosen = [episode for _, episode in stream]
+        units = self.packs or [(place,) for place in range(len(self.episodes))]
+        stream = visits(units, self.seed, place.cursor, self.batch, self.order)
+        chosen = [self.episodes[place] for _, unit in stream for place in unit]
         packed = likelihood_batch(chosen)
         metrics = {"rows": float(len(chosen)), "tokens": float(packed.mask_S.sum())}
         return Batch((packed,), NLL, metrics, consumed=self.batch)

@@ -18,6 +18,7 @@ from assay.experiment.stage_tables import (
     DpoStage,
     SamplingStage,
     SftStage,
+    counts_rows,
     rows_per_step,
     steps_of,
 )
@@ -97,8 +98,8 @@ def unvisited(subject: Subject) -> Seen:
     """Stages that end before the end of a fixed order, whose last rows they never visit."""
     session = subject.session
     for name, stage in session.experiment.stage.items():
-        if isinstance(stage, DpoStage):
-            continue  # It visits pairs.
+        if not counts_rows(stage):
+            continue
         order = find_order(session.sets, stage.data)
         with within(f"stage.{name}"):
             visited = steps_of(stage, order.count) * rows_per_step(stage)

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from assay.data.episode import tokens_of
+from assay.data.row_order import packs_of
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
@@ -22,6 +23,7 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
     StageSpec,
+    counts_rows,
     due_steps,
     rows_per_step,
     steps_of,
@@ -74,13 +76,15 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
     golds = subject.golds_of_data(stage.data, stage.rendering).answers
     if not golds:
         return None
-    steps = steps_of(stage, rows_per_epoch(subject.session.sets, stage.data))
+    steps, prompts = steps_of(stage, visits_of(subject, stage)), rows_per_step(stage)
+    if not counts_rows(stage):
+        prompts = round(prompts * len(golds) / visits_of(subject, stage))
     longest = max(len(gold.actions) for gold in golds)
     checkpoints = checkpoint_count(subject, stage)
     largest = largest_of_golds(subject, stage, golds)
     return StageWork(
         steps=steps,
-        prompts=rows_per_step(stage),
+        prompts=prompts,
         group=stage.group if isinstance(stage, SamplingStage) else 1,
         prompt=sum(gold.prompt_size for gold in golds) / len(golds),
         prompt_most=max(gold.prompt_size for gold in golds),
@@ -115,10 +119,14 @@ def pair_work(subject: Subject, stage: DpoStage) -> StageWork | None:
 
 
 def visits_of(subject: Subject, stage: StageSpec) -> int:
-    """Rows, or pairs, of an epoch; 1 where there is no pair."""
+    """Rows, pairs or packs of an epoch; 1 where there is none."""
     if isinstance(stage, DpoStage):
         found = pairs_of(subject, stage)
         return len(found.pairs) if isinstance(found, Dpo) else 1
+    if isinstance(stage, SftStage) and stage.pack_tokens is not None:
+        golds = subject.golds_of_data(stage.data, stage.rendering).answers
+        sizes = [gold.context_size + len(gold.actions) for gold in golds]
+        return max(len(packs_of(sizes, stage.pack_tokens)), 1)
     return rows_per_epoch(subject.session.sets, stage.data)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import DpoStage, SamplingStage, StageSpec, steps_of
+from assay.experiment.stage_tables import SamplingStage, StageSpec, counts_rows, steps_of
 from assay.judge.health_checks import Diagnosis, RuleState, Spending, diagnose, rule_states
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.selection import Promotion, promote
@@ -169,8 +169,8 @@ def planned_steps(run: RunDirectory, experiment: Experiment, stage: str) -> int 
     """The steps that a stage will have; None where its rows are not counted yet, or not counted in
     rows."""
     spec = experiment.stage[stage]
-    if spec.steps is not None or isinstance(spec, DpoStage):
-        return spec.steps  # An epoch of pairs is not counted in rows.
+    if spec.steps is not None or not counts_rows(spec):
+        return spec.steps
     name, _, part = spec.data.partition(".")
     counted = read_manifest(run).get("data", {}).get(name, {}).get(part or "train")
     return None if counted is None else steps_of(spec, counted.get("epoch_rows", counted["rows"]))

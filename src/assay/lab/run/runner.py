@@ -273,7 +273,8 @@ def run_stage(session: Session, name: str) -> None:
     """Train one stage from its last checkpoint to its last step."""
     stage = session.experiment.stage[name]
     with within(f"stage.{name}"):
-        steps = steps_of(stage, visits_per_epoch(session, stage))
+        visits = visits_per_epoch(session, stage)
+        steps = steps_of(stage, visits)
     done = checkpoint_steps(session.run, name)
     if done:
         check_guards(session.experiment, session.run, name, done[-1])
@@ -289,7 +290,7 @@ def run_stage(session: Session, name: str) -> None:
     opened = session.learner.policy(session.run, stage)
     for words in opened.notes:
         session.observer.note(f"{name}: {words}")
-    train_stage(session, name, stage, opened, steps)
+    train_stage(session, name, stage, opened, visits)
     choose(session, name)
     del opened
     gc.collect()
@@ -302,9 +303,11 @@ def later_stage_started(session: Session, name: str) -> bool:
 
 
 def train_stage(
-    session: Session, name: str, stage: StageSpec, opened: StagePolicy, steps: int
+    session: Session, name: str, stage: StageSpec, opened: StagePolicy, visits: int
 ) -> None:
-    """The stage's loop, continued from the newest whole checkpoint if there is one."""
+    """The stage's loop, continued from the newest whole checkpoint if there is one; an epoch has so
+    many visits."""
+    steps = steps_of(stage, visits)
     policy, options = opened.policy, stage.optimizer
     optimizer = make_optimizer(
         policy.module.parameters(),
@@ -320,7 +323,7 @@ def train_stage(
         session.run,
         name,
         steps,
-        due_steps(stage.checkpoint_every, stage, visits_per_epoch(session, stage)),
+        due_steps(stage.checkpoint_every, stage, visits),
         session.observer,
         add_model_files=partial(session.learner.complete, session.run, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
@@ -351,7 +354,7 @@ def train_stage(
             method = SourceShares(method, given.order, session.seed)
         method = first_look(session, name, stage, method)
         method = with_step_metrics(stage, session.task, steps, method)
-        look = validation_of(session, stage, given)
+        look = validation_of(session, stage, given, visits)
         session.helpers.stage(name, state.step + 1)
         train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, look)
     finally:
@@ -360,12 +363,12 @@ def train_stage(
 
 
 def validation_of(
-    session: Session, stage: StageSpec, given: StageInput
+    session: Session, stage: StageSpec, given: StageInput, visits: int
 ) -> Callable[[Policy, int], Mapping[str, float]]:
     """Function called with the policy after a step: measures the loss of held-out rows if the stage
     names some, else does nothing."""
     if stage.validation is None:
         return lambda policy, step: {}
-    due = due_steps(stage.validation_every, stage, visits_per_epoch(session, stage))
+    due = due_steps(stage.validation_every, stage, visits)
     rows = find_part(session.sets, stage.validation)
     return build_validation(stage, given, rows, due).look

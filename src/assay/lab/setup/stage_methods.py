@@ -9,6 +9,7 @@ from dataclasses import replace
 from assay.data.episode import Context, Episode
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
+from assay.data.row_order import packs_of
 from assay.errors import look_up
 from assay.experiment.stage_tables import (
     DpoStage,
@@ -77,7 +78,9 @@ def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
     match stage:
         case SftStage():
             stored = stored_conversations(given, stage.loss_on)
-            return Sft(stored, stage.batch, given.seed, given.order)
+            packs = packs_of_conversations(given.encoder, stored, stage.pack_tokens)
+            order = None if packs else given.order
+            return Sft(stored, stage.batch, given.seed, order, packs)
         case RftStage():
             groups = group_stream(stage, given, steps)
             likelihood = stage.likelihood_temperature, given.encoder.decode
@@ -108,6 +111,8 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
     if isinstance(method, FirstBatchCheck):
         method = method.method
     together, group = rows_per_step(stage), 1
+    if isinstance(method, Sft) and method.packs:
+        together *= max(map(len, method.packs))
     stored = stored_groups_of(method)
     turns = [(t.context, len(t.actions)) for found in stored for e in found for t in e.turns]
     if isinstance(method, Dpo):
@@ -208,6 +213,17 @@ def stored_conversations(given: StageInput, loss_on: Loss) -> tuple[Episode, ...
         Episode(row.id, row.id, gold_turns(given.encoder, given.task, row, loss_on))
         for row in given.rows
     )
+
+
+def packs_of_conversations(
+    encoder: Encoder, episodes: Sequence[Episode], pack_tokens: int | None
+) -> tuple[tuple[int, ...], ...]:
+    """Places of episodes by pack; none without `pack_tokens`. An episode is as long as its last
+    turn with all that stands before it."""
+    if pack_tokens is None:
+        return ()
+    turns = [episode.turns[-1] for episode in episodes]
+    return packs_of([encoder.size(t.context) + len(t.actions) for t in turns], pack_tokens)
 
 
 def group_stream(stage: SamplingStage, given: StageInput, steps: int) -> GroupStream:

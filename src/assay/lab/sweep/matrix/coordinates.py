@@ -12,7 +12,7 @@ from assay.data.hashing import canonical_json
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import DpoStage, StageSpec, rows_per_step
+from assay.experiment.stage_tables import StageSpec, counts_rows, rows_per_step
 from assay.lab.sweep.matrix.model import Value
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import EvaluationRecord
@@ -65,8 +65,8 @@ def step_of_epoch(
 
 
 def _epoch_rows(run: RunDirectory, spec: StageSpec) -> int | None:
-    """The rows that one epoch of a stage visits, as the manifest counts them; None of pairs."""
-    if isinstance(spec, DpoStage):
+    """The rows that one epoch of a stage visits, as the manifest counts them; None of others."""
+    if not counts_rows(spec):
         return None
     name, _, part = spec.data.partition(".")
     counts = read_manifest(run).get("data", {}).get(name, {}).get(part or "train", {})
