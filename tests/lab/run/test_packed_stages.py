@@ -30,7 +30,7 @@ def test_steps_are_packs_by_batch_and_an_epoch_takes_every_row_once(tmp_path: Pa
     assert len(lines) < 2 * rows / 2, "several rows lie in a pack"
     saved = sorted(int(folder.name[5:]) for folder in (run / "checkpoints/sft").iterdir())
     assert saved == [len(lines) // 2, len(lines)]
-    assert not [finding for finding in checked.findings if finding.level == "error"]
+    assert not [finding for finding in checked.findings if finding.severity == "error"]
 
 
 def test_packs_of_rows_in_an_order_are_refused(tmp_path: Path) -> None:
