@@ -62,21 +62,32 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     are fewer usable examples than asked for.
     """
     chosen = options.over(DEFAULTS)
-    parse = lookup(PARSERS, chosen["parser"], "parser")
+    upstream = category in LANGUAGES and chosen["parser"] == UPSTREAM
+    parse = None if upstream else lookup(PARSERS, chosen["parser"], "parser")
     items = entries(category)
     if chosen["examples"]:
         examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
         items = tuple(_with_examples(item, examples) for item in items)
+    made = partial(Benchmark, name=f"bfcl/{category}", items=items, options=chosen)
+    if category in LANGUAGES or parse is None:
+        missing = absent(TREE_SITTER) if upstream else ""
+        return made(score=in_worker(parse), checker=CHECKER, missing=missing)
     score, classify, checker = ast, ast_error, CHECKER
     if category in RELEVANCE:
         score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
+    return made(
+        score=partial(score, parse=parse), checker=checker, classify=partial(classify, parse=parse)
+    )
+
+
+def format_sensitivity(options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of 200 questions in 26 formats. Raises UnknownNameError for any option."""
     return Benchmark(
-        name=f"bfcl/{category}",
-        items=items,
-        score=partial(score, parse=parse),
-        checker=checker,
-        classify=partial(classify, parse=parse),
-        options=chosen,
+        name=f"bfcl/{FORMAT_SENSITIVITY}",
+        items=entries(FORMAT_SENSITIVITY),
+        score=in_worker(),
+        checker=CHECKER,
+        options=options.over({}),
     )
 
 
@@ -130,6 +141,7 @@ def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
 BENCHMARKS: Mapping[str, BenchmarkMaker] = {
     **{f"bfcl/{category}": partial(bfcl, category) for category in (*CATEGORIES, *RELEVANCE)},
     **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
+    f"bfcl/{FORMAT_SENSITIVITY}": format_sensitivity,
 }
 
 
