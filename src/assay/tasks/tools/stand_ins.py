@@ -6,12 +6,13 @@ hosted models, and for the parsers of Java and JavaScript beside another tree-si
 Used by the lab (`checker`) and by worker processes.
 """
 
-import functools
 import importlib.metadata
 import importlib.util
 import sys
+from collections.abc import Mapping
+from functools import partial
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from assay.errors import RunFailure
 
@@ -37,9 +38,8 @@ def _unchanged(function: Any, *_: Any, **__: Any) -> Any:
     return function
 
 
-def absent_part(part: str, *_: Any, **__: Any) -> Any:
-    """What stands for a function that cannot be had. Raises RunFailure."""
-    raise RunFailure(f"{part} is not installed")
+def _fails(why: str, *_: Any) -> NoReturn:
+    raise RunFailure(why)
 
 
 _NAMES: dict[str, dict[str, Any]] = {
@@ -64,18 +64,17 @@ _PARSED = {
 }
 
 
-def has_tree_sitter() -> bool:
-    """Whether upstream's own parsers of Java and JavaScript can be imported."""
-    return not missing_versions(TREE_SITTER)
+def absent(wanted: Mapping[str, str]) -> str:
+    """Which of the distributions are not installed, and how to get them; "" where none is missing.
 
-
-def missing_versions(wanted: dict[str, str]) -> list[str]:
-    """The distributions that are not installed, as pip names them; "" stands for any version."""
-    return [
-        f"{name}=={version}" if version else name
+    `wanted` has their versions; "" stands for any.
+    """
+    found = [
+        f"'{name}=={version}'" if version else name
         for name, version in wanted.items()
-        if (found := _version(name)) is None or version not in ("", found)
+        if (present := _version(name)) is None or version not in ("", present)
     ]
+    return f"not installed: {', '.join(found)} (pip install {' '.join(found)})" if found else ""
 
 
 def _version(distribution: str) -> str | None:
@@ -89,9 +88,8 @@ def stand_ins() -> dict[str, ModuleType]:
     """The modules that have to be in `sys.modules` before upstream's are imported."""
     table = {"bfcl_eval.constants.model_config": {"MODEL_CONFIG_MAPPING": _AnyModel()}}
     table |= {name: _NAMES[name] for name in _NAMES if importlib.util.find_spec(name) is None}
-    if not has_tree_sitter():
-        absent = functools.partial(absent_part, " ".join(missing_versions(TREE_SITTER)))
-        table |= {name: {function: absent} for name, function in _PARSED.items()}
+    if why := absent(TREE_SITTER):
+        table |= {name: {function: partial(_fails, why)} for name, function in _PARSED.items()}
     made = {name: ModuleType(name) for name in table}
     for name, names in table.items():
         vars(made[name]).update(names)

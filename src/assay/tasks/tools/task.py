@@ -28,7 +28,16 @@ from assay.tasks.task import (
     NoTargetError,
     lookup,
 )
-from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
+from assay.tasks.tools.agentic import (
+    AGENTIC,
+    AGENTIC_CHECKER,
+    AgenticDialogue,
+    agentic,
+    agentic_entries,
+    missing,
+)
+from assay.tasks.tools.checker import CHECKER, LANGUAGES, MULTI_TURN_CHECKER
+from assay.tasks.tools.decoded_answers import UPSTREAM, in_worker
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
 from assay.tasks.tools.multi_turn import (
@@ -40,6 +49,7 @@ from assay.tasks.tools.multi_turn import (
     multi_turn_entries,
 )
 from assay.tasks.tools.parsing import PARSERS
+from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
 from assay.tasks.tools.prompts import prompt
 from assay.tasks.tools.relevance import (
     RELEVANCE,
@@ -50,6 +60,7 @@ from assay.tasks.tools.relevance import (
 from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS, ast, ast_error
 from assay.tasks.tools.simulated import read_held_out, read_simulated
 from assay.tasks.tools.single_turn import CATEGORIES, entries, read_bfcl, read_single
+from assay.tasks.tools.stand_ins import TREE_SITTER, absent
 
 DEFAULTS = {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
 MULTI_TURN_DEFAULTS = {"added": "tools"}
@@ -109,6 +120,19 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
     )
 
 
+def agentic_benchmark(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one agentic category. Raises UnknownNameError for any option."""
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=agentic_entries(category),
+        score=agentic,
+        checker=AGENTIC_CHECKER,
+        options=options.over({}),
+        dialogue=AgenticDialogue,
+        missing=missing(category),
+    )
+
+
 def worked_examples(category: str, count: int, items: tuple[Row, ...]) -> tuple[Row, ...]:
     """The examples that the module's docstring defines. Raises InputError if there are too few."""
     if count < 0:
@@ -141,6 +165,7 @@ def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
 BENCHMARKS: Mapping[str, BenchmarkMaker] = {
     **{f"bfcl/{category}": partial(bfcl, category) for category in (*CATEGORIES, *RELEVANCE)},
     **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
+    **{f"bfcl/{category}": partial(agentic_benchmark, category) for category in AGENTIC},
     f"bfcl/{FORMAT_SENSITIVITY}": format_sensitivity,
 }
 
