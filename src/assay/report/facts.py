@@ -171,6 +171,8 @@ class Measurement:
     """None where no checkpoint was measured."""
     missing: tuple[str, ...]
     """Checkpoints that the experiment lists and that have no finished record."""
+    why: str = ""
+    """Why the benchmark could not be run."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ class RunFacts:
         table = None
         if record is not None and measured:
             table = compare_checkpoints(self.run, record.key, measured[0], measured[1:])
-        return Measurement(name, spec, table, missing)
+        return Measurement(name, spec, table, missing, record.missing if record else "")
 
     def expected(self, text: str) -> list[str]:
         """The checkpoints that a reference of the experiment means, as far as is known yet."""

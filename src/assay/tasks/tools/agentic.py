@@ -127,11 +127,14 @@ def in_worker(
         usual = Conditions(folders, limits=limits, deadline=60.0)
         function = f"{_WORKER}:memory:{backend}"
         return made(lambda calls: ask(function, {**request, "calls": calls}, usual), calls)
+    opening = {"results": [], "question": entry["question"], "snapshot": None}
+    if not calls:
+        return opening
     request |= {"snippets": "no_snippet" not in category, "key": os.environ[KEY]}
     # A namespace has no network. What is searched for is executed once: the web has no state.
     outside = Conditions(folders, isolation="limits-only", deadline=300.0)
     found = ask(f"{_WORKER}:web:{backend}", {**request, "calls": list(calls)}, outside)
-    return {"results": found, "question": entry["question"], "snapshot": None}
+    return {**opening, "results": found}
 
 
 class AgenticDialogue:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from assay.data.row import Row, ToolCall
+from assay.data.row import Message, Row, ToolCall
 from assay.tasks.tools.checker import LANGUAGES
 
 Doc = Mapping[str, Any]
@@ -24,6 +24,21 @@ def in_language(row: Row, call: ToolCall) -> ToolCall:
         for name, value in call.arguments.items()
     }
     return replace(call, arguments=texts)
+
+
+def as_source(row: Row) -> Row:
+    """The row with its target as source text, where it has one."""
+    if not row.messages[-1].tool_calls:
+        return row
+    (call,) = row.messages[-1].tool_calls
+    arguments = ", ".join(f"{name}={_quoted(text)}" for name, text in call.arguments.items())
+    target = Message("assistant", f"[{call.name}({arguments})]")
+    return replace(row, messages=(*row.messages[:-1], target))
+
+
+def _quoted(text: str) -> str:
+    """As upstream's decoders read it back: they take the quotes off."""
+    return text if '"' in text or text[:1] in ("[", "{") else f'"{text}"'
 
 
 def java(value: Any, doc: Doc) -> str:

@@ -40,6 +40,7 @@ from assay.tasks.tools.checker import CHECKER, LANGUAGES, MULTI_TURN_CHECKER
 from assay.tasks.tools.decoded_answers import UPSTREAM, in_worker
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
+from assay.tasks.tools.java_and_javascript import as_source
 from assay.tasks.tools.multi_turn import (
     ADDED,
     MULTI_TURN,
@@ -79,10 +80,13 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     if chosen["examples"]:
         examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
         items = tuple(_with_examples(item, examples) for item in items)
+    if upstream:
+        items = tuple(map(as_source, items))
     made = partial(Benchmark, name=f"bfcl/{category}", items=items, options=chosen)
-    if category in LANGUAGES or parse is None:
-        missing = absent(TREE_SITTER) if upstream else ""
-        return made(score=in_worker(parse), checker=CHECKER, missing=missing)
+    if category in LANGUAGES:
+        why = absent(TREE_SITTER) if upstream else ""
+        return made(score=in_worker(parse), checker=CHECKER, missing=why)
+    assert parse is not None
     score, classify, checker = ast, ast_error, CHECKER
     if category in RELEVANCE:
         score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
@@ -122,14 +126,15 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
 
 def agentic_benchmark(category: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark of one agentic category. Raises UnknownNameError for any option."""
+    why = missing(category)
     return Benchmark(
         name=f"bfcl/{category}",
         items=agentic_entries(category),
         score=agentic,
         checker=AGENTIC_CHECKER,
         options=options.over({}),
-        dialogue=AgenticDialogue,
-        missing=missing(category),
+        dialogue=None if why else AgenticDialogue,
+        missing=why,
     )
 
 
