@@ -23,9 +23,9 @@ from assay.data.tools import function_names
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.sandbox.limits import Limits
 from assay.tasks.task import Asked
-from assay.tasks.tools.call_text import THINK_END, decode_message
+from assay.tasks.tools.call_text import decode_message
 from assay.tasks.tools.checker import WHEEL, upstream_module
-from assay.tasks.tools.decoded_answers import RIGHT
+from assay.tasks.tools.decoded_answers import RIGHT, answer_text
 from assay.tasks.tools.multi_turn import MultiTurnDialogue, messages_of
 from assay.tasks.tools.rewards import GoldError
 from assay.tasks.tools.simulation import Conditions, ask, made
@@ -234,7 +234,7 @@ def _error(said: Sequence[str], answers: Sequence[str]) -> str:
     if not said:
         return "agentic:inference_error"
     last = [text for text in said if not decode_message(text).calls][-1:]
-    answer = last[0].rpartition(THINK_END)[2].lstrip("\n") if last else ""
+    answer = answer_text(last[0]) if last else ""
     if not answer:
         return "agentic:no_last_message"
     check = upstream_module("eval_checker.agentic_eval.agentic_checker").agentic_checker

@@ -12,16 +12,20 @@ from typing import Any
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.tasks.running import WorkerReward
-from assay.tasks.tools.call_text import THINK_END
 from assay.tasks.tools.checker import LANGUAGES
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.rewards import GoldError, Parser
 from assay.tasks.tools.simulation import wheel_folders
 
 JUDGE = "assay.tasks.tools.upstream_answers:judge"
-UPSTREAM = "bfcl"
-"""The parser's name for upstream's decoding of what a model writes that was prompted for calls."""
+SOURCE = "source"
+"""The parser of calls that are written in their language, as models write them that are prompted."""
 RIGHT = "right"
+
+
+def answer_text(text: str) -> str:
+    """What a model answers after its last thought."""
+    return text.rpartition("</think>")[2].lstrip("\n")
 
 
 def in_worker(parse: Parser | None = None) -> WorkerReward:
@@ -45,9 +49,8 @@ def _ask(parse: Parser | None, row: Row, completion: Completion) -> Reward | Map
         "language": language,
     }
     if parse is None:
-        said = completion.text.rpartition(THINK_END)[2].lstrip("\n")
         form = {"form": language, "tagged": False, **row.extra.get("form", {})}
-        return {**request, **form, "said": said}
+        return {**request, **form, "said": answer_text(completion.text)}
     parsed = parse(completion.text)
     if parsed.error:
         return _reward(0.0, parsed.error)

@@ -83,7 +83,8 @@ class Conditions:
     """Where they import from beside the wheel."""
     isolation: Mode | None = None
     """None stands for the one that was chosen for the run."""
-    deadline: float = DEADLINE_SECONDS
+    deadline: float | None = None
+    """In seconds for each request; None stands for DEADLINE_SECONDS."""
     limits: Limits = LIMITS
 
 
@@ -93,10 +94,11 @@ USUAL = Conditions()
 def ask(function: str, arguments: Mapping[str, Any], conditions: Conditions = USUAL) -> Any:
     """One request to a function of a worker, tried twice. Raises SimulatorFailure."""
     isolation = conditions.isolation or chosen_isolation()
-    outcome = _pool(function, isolation, conditions).map([arguments], conditions.deadline)[0]
+    deadline = conditions.deadline or DEADLINE_SECONDS
+    outcome = _pool(function, isolation, conditions).map([arguments], deadline)[0]
     if outcome.failure is not None:
         with _new_pool(function, isolation, conditions) as fresh:
-            outcome = fresh.map([arguments], conditions.deadline)[0]
+            outcome = fresh.map([arguments], deadline)[0]
     if outcome.failure is not None:
         raise SimulatorFailure(f"the simulators gave no answer: {outcome.failure}: {outcome.why}")
     return outcome.value

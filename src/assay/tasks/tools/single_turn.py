@@ -16,16 +16,16 @@ from typing import Any
 from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
 from assay.tasks.task import Loaded, lookup
+from assay.tasks.tools.agentic import AGENTIC, agentic_entries
 from assay.tasks.tools.checker import LANGUAGES, WHEEL, ast_check, upstream_module
 from assay.tasks.tools.java_and_javascript import in_language
 from assay.tasks.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries
 from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY, format_entries
 from assay.tasks.tools.relevance import RELEVANCE
 
-# The categories whose calls are compared with possible answers.
+# The categories whose calls in Python are compared with possible answers.
 CATEGORIES = (
     "simple_python",
-    *LANGUAGES,
     "multiple",
     "parallel",
     "parallel_multiple",
@@ -48,7 +48,7 @@ def entries(category: str) -> tuple[Row, ...]:
 
 
 def ast_entries(category: str) -> tuple[Row, ...]:
-    """The entries of a category of CATEGORIES; `gold` is the list of possible answers.
+    """The entries of a category of CATEGORIES or LANGUAGES; `gold` is the list of possible answers.
 
     `tools` are the function docs as BFCL's loader shows them, with a hint at the language; those of
     LANGUAGES are in `extra["functions"]` as the checker needs them. `messages` end
@@ -80,9 +80,10 @@ def _formats(category: str) -> tuple[Row, ...]:
 
 
 ENTRIES: Mapping[str, Callable[[str], tuple[Row, ...]]] = {
-    **dict.fromkeys(CATEGORIES, ast_entries),
+    **dict.fromkeys((*CATEGORIES, *LANGUAGES), ast_entries),
     **dict.fromkeys(RELEVANCE, relevance_entries),
     **dict.fromkeys(MULTI_TURN, multi_turn_entries),
+    **dict.fromkeys(AGENTIC, agentic_entries),
     FORMAT_SENSITIVITY: _formats,
 }
 """Every category that can be read, and its reader."""

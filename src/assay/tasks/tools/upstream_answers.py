@@ -1,13 +1,14 @@
 """The worker's side of single answers that BFCL's own runner decodes or checks.
 
 Imported in worker processes only, which have the wheel on their path; the lab's side is
-`decoded_answers`. Upstream evaluates sums that a model wrote: here only those of literals are, and
-what is called or named inside one makes the answer undecodable.
+`decoded_answers`. Upstream evaluates sums that a model wrote. Here those of literals are computed,
+and one with a name or a call in it makes the answer undecodable.
 """
 
 import ast
 import importlib
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,19 +18,35 @@ prepare_worker()
 _runner = importlib.import_module("bfcl_eval.eval_checker.eval_runner")
 _utils = importlib.import_module("bfcl_eval.model_handler.utils")
 
-_LITERAL = (ast.Expression, ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
 
 
-def _of_literals(source: str) -> Any:
+def _sum(source: str) -> Any:
     """The value of a sum of literals. Raises ValueError for anything else."""
-    tree = ast.parse(source, mode="eval")
-    if not all(isinstance(node, _LITERAL) for node in ast.walk(tree)):
-        raise ValueError("not a sum of literals")
-    return eval(compile(tree, "answer", "eval"), {"__builtins__": {}})
+    return _value(ast.parse(source, mode="eval").body)
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(left), _value(right))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
+        case ast.Constant(value=value):
+            return value
+    raise ValueError("not a sum of literals")
 
 
 # The name that upstream's decoder looks up before Python's own.
-vars(_utils)["eval"] = _of_literals
+vars(_utils)["eval"] = _sum
 
 
 def judge(
