@@ -112,7 +112,7 @@ def test_four_categories_have_one_whose_interval_knows_that_they_share_scenes(
 ):
     for category in MULTI_TURN:
         add(run, category, 100)
-    (scores,) = scores_of(run)
+    (_scores,) = scores_of(run)
     # The same scenes are right in all four: no more is known than from one of them.
     one = wilson(100, 200)
     assert overall[1].half_width == pytest.approx(one.half_width, rel=0.1)

@@ -76,9 +76,7 @@ def formats(texts, scratch):
             asked[entry["id"]] = entry["question"][0]
     results = [{"id": id_, "result": read(reader, text)} for id_, text in texts.items()]
     table = {}
-    runner.evaluate_task(
-        category, None, scratch, results, MODEL, reader, table, allow_missing=True
-    )
+    runner.evaluate_task(category, None, scratch, results, MODEL, reader, table, allow_missing=True)
     file = scratch / MODEL / category / f"BFCL_v4_{category}_score.json"
     header, errors = errors_in(file, texts)
     return {"asked": asked, "errors": errors, "header": header}
@@ -88,7 +86,7 @@ def answers(category, kind, texts, scratch):
     runner, utils = load("eval_checker.eval_runner"), load("utils")
     reader = handler(kind)
     ids = [entry["id"] for entry in utils.load_dataset_entry(category)][: len(texts)]
-    results = [{"id": i, "result": read(reader, t)} for i, t in zip(ids, texts)]
+    results = [{"id": i, "result": read(reader, t)} for i, t in zip(ids, texts, strict=False)]
     runner.evaluate_task(category, None, scratch, results, MODEL, reader, {}, allow_missing=True)
     file = scratch / MODEL / "non_live" / f"BFCL_v4_{category}_score.json"
     return list(errors_in(file, ids)[1].values())
@@ -100,12 +98,12 @@ def memories(category, scripts, scratch):
     entries = utils.populate_initial_settings_for_memory_test_cases(entries, scratch)
     truths = [each["ground_truth"] for each in utils.load_ground_truth_entry(category)]
     ids = [e["id"] for e in utils.load_dataset_entry(category, include_prereq=False)]
-    gold = dict(zip(ids, truths))
+    gold = dict(zip(ids, truths, strict=False))
     found = {}
     for scenario, said in scripts.items():
         ours = [entry for entry in entries if entry["scenario"] == scenario]
         found[scenario] = {"asked": [], "errors": {}}
-        for entry, messages in zip(ours, said):
+        for entry, messages in zip(ours, said, strict=False):
             asked = []
             player = handler("fc", messages, asked)
             result, _ = player.inference_multi_turn_prompting(entry, False, True)
