@@ -1,4 +1,4 @@
-"""Memories and web searches: what is kept between conversations, and when a question is answered."""
+"""Memories and web searches: what is kept between conversations, and what counts as an answer."""
 
 import json
 import random
@@ -105,7 +105,8 @@ def echo(row: Row, entry: Any, snapshot: Any, done: Any, calls: Any) -> dict[str
     """Stands for the memories: keeps what was called."""
     kept = [*(snapshot or []), *done, *calls]
     shown = {"role": "system", "content": f"memory: {snapshot}"}
-    question = [[shown, *entry["question"][0]], *entry["question"][1:]]
+    asked = [each for each in entry["question"][0] if each["role"] == "user"]
+    question = [[shown, *asked], *entry["question"][1:]]
     return {"results": ["ok"] * len(calls), "question": question, "snapshot": kept}
 
 

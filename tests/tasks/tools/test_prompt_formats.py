@@ -1,4 +1,4 @@
-"""Format sensitivity: upstream's prompts, its reading of every format, and the figures it reports."""
+"""Format sensitivity: upstream's prompts, its reading of every format, and what it reports."""
 
 import random
 from collections import Counter
