@@ -17,7 +17,7 @@ from assay.judge.scores import ItemScores
 from assay.runs.measurements import reported_answers
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.tools.agentic import AGENTIC
-from assay.tasks.tools.bfcl_overall import GROUPS, OVERALL, categories_of, group_score
+from assay.tasks.tools.bfcl_overall import GROUPS, OVERALL, WEIGHTS, categories_of, group_score
 from assay.tasks.tools.bfcl_scores import bfcl_lines, bfcl_scores, is_category, write_bfcl
 from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
 from assay.tasks.tools.single_turn import ENTRIES
@@ -157,7 +157,7 @@ def test_tables_say_why_a_category_has_no_score(run: RunDirectory, tmp_path: Pat
     )
     assert groups["overall"]["Score"] == "N/A"
     assert set(groups["overall"]["Missing"].split()) == set(CATEGORIES) - {"irrelevance"}
-    weights = [float(groups[each.name]["Weight"]) for each in OVERALL.parts]  # type: ignore[union-attr]
+    weights = [float(groups[each.name]["Weight"]) for each in WEIGHTS]
     assert weights == [40, 30, 10, 10, 10]
     assert groups["format_sensitivity_std"]["Missing"] == FORMAT_SENSITIVITY
     said = bfcl_lines(found)

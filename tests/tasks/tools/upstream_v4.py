@@ -26,6 +26,8 @@ def handler(kind, answers=(), asked=None):
     base = getattr(load(f"model_handler.local_inference.{module}"), name)
     left = iter(answers)
 
+    asked = [] if asked is None else asked
+
     def query(data):
         asked.append([[m["role"], m["content"]] for m in copy.deepcopy(data["message"])])
         return reply(next(left, "")), 0.0
@@ -125,7 +127,10 @@ def main():
     with contextlib.redirect_stdout(sys.stderr):
         if "formats" in request:
             found["formats"] = formats(request["formats"], scratch)
-        found["answers"] = [answers(*case, scratch) for case in request.get("answers", [])]
+        found["answers"] = [
+            answers(category, kind, texts, scratch)
+            for category, kind, texts in request.get("answers", [])
+        ]
         found["memories"] = {
             category: memories(category, scripts, scratch)
             for category, scripts in request.get("memories", {}).items()

@@ -34,7 +34,9 @@ from assay.tasks.tools.stand_ins import absent
 AGENTIC_CHECKER = f"{WHEEL}=={WHEELS[WHEEL].version} agentic_checker"
 KEY = "SERPAPI_API_KEY"
 _WORKER = "assay.tasks.tools.agentic_simulators"
-_SEARCH = dict.fromkeys(("google-search-results", "html2text", "beautifulsoup4", "requests"), "")
+_SEARCH: Mapping[str, str] = dict.fromkeys(
+    ("google-search-results", "html2text", "beautifulsoup4", "requests"), ""
+)
 
 
 @dataclass(frozen=True, slots=True)

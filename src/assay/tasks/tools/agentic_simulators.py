@@ -83,7 +83,7 @@ def search(
     Raises RuntimeError where the search engine cannot be asked: upstream tells the model instead.
     """
     os.environ["SERPAPI_API_KEY"] = key
-    vars(socket)["getaddrinfo"] = _global_addresses
+    socket.getaddrinfo = _global_addresses
     (backend,) = entry["involved_classes"]
     troubles = _noted(importlib.import_module(_config.CLASS_FILE_PATH_MAPPING[backend]))
     config = {backend: {"show_snippet": snippets}}

@@ -40,10 +40,10 @@ SEVERAL_TURNS = Group(
 WEB_SEARCH = Group("web_search", ("web_search_base", "web_search_no_snippet"))
 MEMORY = Group("memory", ("memory_kv", "memory_vector", "memory_rec_sum"))
 AGENTS = Group("agentic", (WEB_SEARCH, MEMORY))
-OVERALL = Group(
-    "overall", (AGENTS, SEVERAL_TURNS, LIVE, NON_LIVE, HALLUCINATION), (40, 30, 10, 10, 10)
-)
-GROUPS = (*OVERALL.parts, SIMPLE, WEB_SEARCH, MEMORY)
+WEIGHTS = {AGENTS: 40.0, SEVERAL_TURNS: 30.0, LIVE: 10.0, NON_LIVE: 10.0, HALLUCINATION: 10.0}
+"""The groups of the overall score, in percent of it."""
+OVERALL = Group("overall", tuple(WEIGHTS), tuple(WEIGHTS.values()))
+GROUPS = (*WEIGHTS, SIMPLE, WEB_SEARCH, MEMORY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from assay.tasks.tools.bfcl_overall import (
     GROUPS,
     OVERALL,
     SEVERAL_TURNS,
+    WEIGHTS,
     Group,
     GroupScore,
     group_score,
@@ -356,8 +357,7 @@ def _categories(scores: BfclScores) -> list[list[str]]:
 
 def _groups(scores: BfclScores) -> list[list[str]]:
     """The overall score, its groups with their weights in it, and what upstream shows beside."""
-    weights = dict(zip(OVERALL.parts, OVERALL.weights, strict=True)) | {OVERALL: 100.0}
-    lines = []
+    lines, weights = [], {**WEIGHTS, OVERALL: 100.0}
     for group in (OVERALL, *GROUPS):
         found = scores.group(group)
         known = [NOT_RUN] * 4
