@@ -200,12 +200,14 @@ class RunFacts:
 
     @cached_property
     def reported(self) -> tuple[Measurement, ...]:
-        """Reporting evaluations, those of the experiment first, in its order."""
+        """Reporting evaluations, those of the experiment first, in its order; at the end those that
+        could not be run."""
         known = {record.name: record for record in self.records}
         specs = {n: s for n, s in self.experiment.evaluate.items() if s.role == "report"}
         added = [r for r in self.records if r.name not in self.experiment.evaluate]
         found = [self._measurement(name, spec, known.get(name)) for name, spec in specs.items()]
-        return (*found, *(self._measurement(r.name, None, r) for r in added))
+        found += [self._measurement(r.name, None, r) for r in added]
+        return tuple(sorted(found, key=lambda each: bool(each.why)))
 
     @property
     def main(self) -> Measurement | None:

@@ -19,7 +19,7 @@ from assay.tasks.tools.simulation import wheel_folders
 
 JUDGE = "assay.tasks.tools.upstream_answers:judge"
 SOURCE = "source"
-"""The parser of calls that are written in their language, as models write them that are prompted."""
+"""The parser of calls written in their language, as models write them that are prompted."""
 RIGHT = "right"
 
 
