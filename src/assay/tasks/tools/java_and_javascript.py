@@ -27,10 +27,13 @@ def in_language(row: Row, call: ToolCall) -> ToolCall:
 
 
 def as_source(row: Row) -> Row:
-    """The row with its target as source text, where it has one."""
+    """The row with its target as source text, where it has one that upstream's parser reads: it
+    drops the body of a HashMap."""
     if not row.messages[-1].tool_calls:
         return row
     (call,) = row.messages[-1].tool_calls
+    if any("{{" in text for text in call.arguments.values()):
+        return replace(row, messages=row.prompt, extra={**row.extra, "no_target": "a HashMap"})
     arguments = ", ".join(f"{name}={_quoted(text)}" for name, text in call.arguments.items())
     target = Message("assistant", f"[{call.name}({arguments})]")
     return replace(row, messages=(*row.messages[:-1], target))
