@@ -121,3 +121,30 @@ def test_the_common_beginning_is_the_longest_one(one, other):
     length = common(one, other)
     assert one[:length] == other[:length]
     assert one[: length + 1] != other[: length + 1] or length in (len(one), len(other))
+
+
+class Talks(World):
+    """Several conversations, the next of which begins where one is given up or over."""
+
+    def __init__(self, *firsts: tuple[int, ...]):
+        super().__init__(firsts[0], turns=1)
+        self.later = list(firsts[1:])
+
+    def context(self) -> tuple[int, ...] | None:
+        if not self.left and self.later:
+            self.skips()
+        return super().context()
+
+    def skips(self) -> bool:
+        self.left = len(self.later[:1])
+        self.tokens = self.later.pop(0) if self.later else ()
+        return True
+
+
+@pytest.mark.parametrize("long", [0, 1, 2])
+def test_of_several_conversations_one_that_does_not_fit_is_given_up_and_the_others_go_on(long):
+    firsts = [(1, 1), (2, 2), (3, 3)]
+    firsts[long] = (1,) * 20
+    (played,) = run_episodes(Echo(), [Talks(*firsts)], keys(1), Sampling(1.0, 50), 12)
+    assert [turn.context for turn in played.turns] == [f for f in firsts if len(f) == 2]
+    assert (played.ended, played.failure) == ("stop", "")

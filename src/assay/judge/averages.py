@@ -240,13 +240,22 @@ class Average:
     """Different items in all."""
 
 
-def average(cells: Sequence[Sequence[ItemScores]], baselines: Sequence[float] = ()) -> Average:
+def average(
+    cells: Sequence[Sequence[ItemScores]],
+    baselines: Sequence[float] = (),
+    weights: Sequence[float] = (),
+) -> Average:
     """The mean value of cells, each given by its scores on one benchmark or on several.
 
-    With `baselines` a cell's value is the harmonic mean of ratios, linearised at its scores.
+    With `baselines` a cell's value is the harmonic mean of ratios, linearised at its scores; with
+    `weights`, which sum to 1, the mean is a weighted one.
     """
-    values = [value_of(parts, baselines) for parts in cells]
-    effects = [_effects(parts, baselines) for parts in cells]
+    times = [weight * len(cells) for weight in weights] or [1.0] * len(cells)
+    values = [n * value_of(parts, baselines) for n, parts in zip(times, cells, strict=True)]
+    effects = [
+        [{item: n * effect for item, effect in each.items()} for each in _effects(parts, baselines)]
+        for n, parts in zip(times, cells, strict=True)
+    ]
     bounds = (0.0, np.inf) if baselines else cells[0][0].bounds
     return _average(values, effects, cells, bounds)
 

@@ -121,13 +121,15 @@ def measured_rows(rows: Sequence[ResultRow]) -> list[tuple[str, Line]]:
 
 
 def settings(measurement: "Measurement") -> str:
-    """Benchmark, options and sampling of an evaluation, in the words of its file."""
+    """Benchmark, options and sampling of an evaluation, in the words of its file; of one that could
+    not be run, why."""
     record = measurement.table.evaluation if measurement.table else None
     if record is not None:
         parts: list[str] = [record.benchmark, settings_text(record.options)]
         return "; ".join(p for p in (*parts, settings_text(record.sampling)) if p)
     spec = measurement.spec
-    return (spec.benchmark or spec.data or "") if spec else ""
+    name = (spec.benchmark or spec.data or "") if spec else ""
+    return "; ".join(filter(None, [name, measurement.why]))
 
 
 def about_evaluation(table: Table, words: Words) -> str:

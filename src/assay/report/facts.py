@@ -171,6 +171,8 @@ class Measurement:
     """None where no checkpoint was measured."""
     missing: tuple[str, ...]
     """Checkpoints that the experiment lists and that have no finished record."""
+    why: str = ""
+    """Why the benchmark could not be run."""
 
 
 @dataclass(frozen=True)
@@ -198,12 +200,14 @@ class RunFacts:
 
     @cached_property
     def reported(self) -> tuple[Measurement, ...]:
-        """Reporting evaluations, those of the experiment first, in its order."""
+        """Reporting evaluations, those of the experiment first, in its order; at the end those that
+        could not be run."""
         known = {record.name: record for record in self.records}
         specs = {n: s for n, s in self.experiment.evaluate.items() if s.role == "report"}
         added = [r for r in self.records if r.name not in self.experiment.evaluate]
         found = [self._measurement(name, spec, known.get(name)) for name, spec in specs.items()]
-        return (*found, *(self._measurement(r.name, None, r) for r in added))
+        found += [self._measurement(r.name, None, r) for r in added]
+        return tuple(sorted(found, key=lambda each: bool(each.why)))
 
     @property
     def main(self) -> Measurement | None:
@@ -219,7 +223,7 @@ class RunFacts:
         table = None
         if record is not None and measured:
             table = compare_checkpoints(self.run, record.key, measured[0], measured[1:])
-        return Measurement(name, spec, table, missing)
+        return Measurement(name, spec, table, missing, record.missing if record else "")
 
     def expected(self, text: str) -> list[str]:
         """The checkpoints that a reference of the experiment means, as far as is known yet."""

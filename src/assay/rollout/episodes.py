@@ -33,6 +33,13 @@ class Environment(Protocol):
         ...
 
 
+def skips(environment: object) -> bool:
+    """Whether an environment, or a dialogue, goes on without the context that it gave last: one
+    that consists of several has a method `skips` that gives up the one which cannot be read."""
+    own = getattr(environment, "skips", None)
+    return own is not None and own()
+
+
 class Samples(Protocol):
     """The part of `rl.policy.Policy` that episodes need; a sampler alone has it too."""
 
@@ -74,11 +81,17 @@ class _Running:
         """Ask for the next context; whether there is one that can be answered."""
         try:
             self.context = self.environment.context()
+            while self._outgrows(positions) and skips(self.environment):
+                self.context = self.environment.context()
         except Exception as error:
             self.fail(error)
-        if self.context is not None and positions is not None:
-            self.overlong = len(tokens_of(self.context)) + SPARE >= positions
+        self.overlong = self._outgrows(positions)
         return not self.failure and self.context is not None and not self.overlong
+
+    def _outgrows(self, positions: int | None) -> bool:
+        if self.context is None or positions is None:
+            return False
+        return len(tokens_of(self.context)) + SPARE >= positions
 
     def take(self, turn: Turn) -> None:
         """Pass the turn to the environment."""

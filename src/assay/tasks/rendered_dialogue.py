@@ -75,6 +75,12 @@ class RenderedDialogue:
         self._next = None
         self.dialogue.hears(self.decode(turn.actions), turn.ended)
 
+    def skips(self) -> bool:
+        """Whether the dialogue goes on without the context that it gave last."""
+        own = getattr(self.dialogue, "skips", None)
+        self._next = None
+        return own is not None and own()
+
     def completion(self, ended: Ended) -> Completion:
         """The episode as rewards see it."""
         return Completion(
@@ -88,7 +94,9 @@ class RenderedDialogue:
         """The rendered prompt, with the model's own tokens where it reads the same."""
         rendered = self.renderer.rendered_prompt(asked.messages, asked.tools)
         order = [i for i, m in enumerate(asked.messages) if m.role == "assistant"]
-        sampled = dict(zip(order[self.earlier :], self.turns, strict=False))
+        # Of several conversations the turns are the last ones.
+        own = order[self.earlier :]
+        sampled = dict(zip(reversed(own), reversed(self.turns), strict=False))
         tokens: list[int] = []
         done = 0
         for index, start, end in rendered.message_spans:

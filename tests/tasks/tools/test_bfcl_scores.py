@@ -14,6 +14,7 @@ from assay.data.wheels import wheel_directory
 from assay.judge.intervals import wilson
 from assay.runs.measurements import reported_answers
 from assay.runs.run_directory import RunDirectory
+from assay.tasks.tools.bfcl_overall import SEVERAL_TURNS
 from assay.tasks.tools.bfcl_scores import (
     BfclScores,
     NoBfclScores,
@@ -67,7 +68,8 @@ def upstream_file(models: dict[str, dict[str, float]], scratch: Path) -> str:
     """What upstream writes for accuracies by model and category."""
     program = Path(upstream_dialogue.__file__).with_name("upstream_table.py")
     command = [sys.executable, str(program), str(wheel_directory("bfcl-eval")), str(scratch)]
-    subprocess.run(command, input=json.dumps(models), check=True, capture_output=True, text=True)
+    sent = {model: {name: [rate, 200] for name, rate in of.items()} for model, of in models.items()}
+    subprocess.run(command, input=json.dumps(sent), check=True, capture_output=True, text=True)
     return (scratch / "data_multi_turn.csv").read_text()
 
 
@@ -101,9 +103,9 @@ def test_one_category_alone_has_no_overall_score(run: RunDirectory, tmp_path: Pa
         "60.00%",
         "N/A",
     )
-    assert bfcl_lines(scores_of(run))[-1].endswith(
-        "multi_turn_overall: N/A, without multi_turn_miss_func, multi_turn_miss_param, "
-        "multi_turn_long_context"
+    (line,) = [line for line in bfcl_lines(scores_of(run)) if " multi_turn: " in line]
+    assert line.endswith(
+        "N/A, without multi_turn_miss_func, multi_turn_miss_param, multi_turn_long_context"
     )
 
 
@@ -113,11 +115,11 @@ def test_four_categories_have_one_whose_interval_knows_that_they_share_scenes(
     for category in MULTI_TURN:
         add(run, category, 100)
     (scores,) = scores_of(run)
-    overall = scores.overall()
-    assert overall is not None and overall[0] == 0.5
     # The same scenes are right in all four: no more is known than from one of them.
     one = wilson(100, 200)
-    assert overall[1].half_width == pytest.approx(one.half_width, rel=0.1)
+    overall = scores.group(SEVERAL_TURNS)
+    assert overall.mean == 0.5 and overall.interval is not None
+    assert overall.interval.half_width == pytest.approx(one.half_width, rel=0.1)
     (line,) = table(written(run, tmp_path)["data_multi_turn_correct.csv"])
     assert line["Multi Turn Overall Acc"] == "50.00%"
 
@@ -126,7 +128,7 @@ def test_categories_say_how_many_items_and_what_was_not_run(run: RunDirectory, t
     add(run, "multi_turn_base", 4, items=20)
     add(run, "irrelevance", 240)
     lines = {x["Category"]: x for x in table(written(run, tmp_path)["bfcl_categories.csv"])}
-    assert len(lines) == 16
+    assert len(lines) == 15 + 2 + 5 + 1
     base, interval = lines["multi_turn_base"], wilson(4, 20)
     assert (base["Score"], base["Items"], base["Of"]) == ("0.200000", "20", "200")
     assert float(base["Low"]) == pytest.approx(interval.low, abs=1e-6)
@@ -139,7 +141,7 @@ def test_categories_say_how_many_items_and_what_was_not_run(run: RunDirectory, t
         "0",
         "258",
     )
-    assert lines["multi_turn_overall"]["Score"] == "N/A"
+    assert absent["Why"] == "not run" and base["Why"] == ""
     (result,) = bfcl_result(scores_of(run))
     assert (result["categories"]["live_simple"], result["categories"]["irrelevance"]) == (None, 1.0)
 
@@ -173,7 +175,8 @@ def test_abstentions_are_no_zeros(run: RunDirectory, tmp_path: Path):
     given: list[float | None] = [1.0, 0.0, *[None] * 8]
     lines = [answer("base", "base", row.id, 0, s) for row, s in zip(rows, given, strict=True)]
     add_record(run, "base", lines, record)
-    line = table(written(run, tmp_path)["bfcl_categories.csv"])[11]
+    lines = table(written(run, tmp_path)["bfcl_categories.csv"])
+    line = next(line for line in lines if line["Category"] == "multi_turn_base")
     assert (line["Category"], line["Score"], line["Abstained"]) == (
         "multi_turn_base",
         "0.500000",
@@ -205,4 +208,4 @@ def test_evaluations_that_select_are_not_reported_and_two_of_one_category_are_re
 
 
 def test_a_checkpoint_is_named_by_its_run():
-    assert BfclScores("tools/1@base", {}).overall() is None
+    assert BfclScores("tools/1@base", {}).group(SEVERAL_TURNS).mean is None

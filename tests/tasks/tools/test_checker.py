@@ -153,7 +153,7 @@ def test_an_installed_bfcl_eval_stays_what_it_was(monkeypatch):
 
     installed = object()
     monkeypatch.setitem(sys.modules, "bfcl_eval", installed)
-    checker._upstream.cache_clear()
+    checker.upstream_module.cache_clear()
     assert (
         ast_check(entries("multiple")[0], ()).error_type == "multiple_function_checker:wrong_count"
     )

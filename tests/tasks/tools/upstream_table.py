@@ -1,6 +1,7 @@
 """A program, run in a process of its own by the tests: upstream's own leaderboard files.
 
-Reads {model: {category: accuracy}} as JSON from standard input and writes upstream's CSV files.
+Reads {model: {category: [accuracy, entries]}} as JSON from standard input and writes upstream's CSV
+files.
 Arguments: the unpacked wheel, the folder to write into.
 """
 
@@ -33,7 +34,9 @@ def main(wheel: str, folder: str) -> None:
     helper = import_module("bfcl_eval.eval_checker.eval_runner_helper")
     vars(helper)["MODEL_CONFIG_MAPPING"] = AnyModel()
     board = {
-        model: {name: {"accuracy": rate, "total_count": 200} for name, rate in found.items()}
+        model: {
+            name: {"accuracy": rate, "total_count": count} for name, (rate, count) in found.items()
+        }
         for model, found in json.load(sys.stdin).items()
     }
     with contextlib.redirect_stdout(sys.stderr):

@@ -458,7 +458,7 @@ def gold_answers(subject: Subject) -> Seen:
                 ],
             )
     for name, evaluation in session.evaluations.items():
-        if evaluation.spec.benchmark is None:
+        if evaluation.spec.benchmark is None or evaluation.record.missing:
             continue
         golds = subject.golds_of_items(evaluation).answers
         if golds:

@@ -117,6 +117,7 @@ def smells(subject: Subject) -> Seen:
     for name, stage in subject.session.experiment.stage.items():
         if isinstance(stage, GrpoStage):
             yield from groups(f"stage.{name}", stage)
+    yield from not_run_here(subject)
     yield from small_reports(subject)
     yield from first_subsets(subject)
 
@@ -164,6 +165,18 @@ def groups(place: str, stage: GrpoStage) -> Seen:
             why,
             "nothing, if that is meant; without KL, entropy and whitening they can be left out",
         )
+
+
+def not_run_here(subject: Subject) -> Seen:
+    """Benchmarks that lack a part on this machine."""
+    for name, evaluation in subject.session.evaluations.items():
+        if why := evaluation.record.missing:
+            yield Finding(
+                "warning",
+                f"evaluate.{name}: {evaluation.record.benchmark} cannot be run here",
+                why,
+                "get what is missing; else its score is N/A, and an average that needs it too",
+            )
 
 
 def small_reports(subject: Subject) -> Seen:

@@ -24,7 +24,7 @@ from assay.lab.evaluate.run_evaluation import (
 )
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import execute, note, noted
-from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.evaluation import CannotRun, Evaluation
 from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
@@ -68,7 +68,8 @@ def evaluate_again(
 
     `spec.checkpoints` is ignored, and a model in this process uses the rendering that it was
     trained with. Raises InputError for what does not exist, RunBusy while the run is executed by
-    another process, FallbackMetric for a record whose answers a fallback metric scored.
+    another process, CannotRun for a benchmark that lacks a part, FallbackMetric for a record whose
+    answers a fallback metric scored.
     """
     forget_changed_files()
     run, reference = find_target(root, target, spec.benchmark or "", observer, task)
@@ -77,6 +78,8 @@ def evaluate_again(
     with failure_noted(session):
         made = answerer_of(session).evaluation(evaluation_name(spec), spec, reference)
         evaluation = known_evaluation(run, made)
+        if why := evaluation.record.missing:
+            raise CannotRun(f"{spec.benchmark} cannot be run here: {why}", field="--benchmark")
         check_base(session)
         finished = evaluation.record.finished(run, name)
         file = evaluation.record.file(run.evaluations, name)

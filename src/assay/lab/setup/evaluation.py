@@ -16,7 +16,7 @@ from assay.data.hashing import hash_contents
 from assay.data.leakage import Overlap, overlap
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
-from assay.errors import within
+from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.tables import EvaluateSpec
@@ -39,6 +39,11 @@ from assay.tasks.task import (
 from assay.tasks.user_code import file_note
 
 BASE = "base"
+
+
+class CannotRun(InputError):
+    """A benchmark lacks a part, and its score is needed."""
+
 
 Trained = Mapping[str, tuple[Row, ...]]
 """The rows that stages train on, by `NAME` or `NAME.dev`."""
@@ -140,18 +145,23 @@ def make_evaluation(
 
     Files that options name lie in `root`. With the rows that were `trained` on, the record says how
     many of them ask what an item asks.
-    Raises UnknownNameError for names, SplitError where fewer items exist than are taken.
+    Raises UnknownNameError for names, SplitError where fewer items exist than are taken, CannotRun
+    where a benchmark that selects lacks a part.
     """
     score: RewardFunction | RewardTable
     if spec.benchmark is not None:
         with within(f"evaluate.{name}"):
             made = benchmark(task, spec.benchmark, BenchmarkOptions(spec.options, root))
         items, score, classify, dialogue = made.items, made.score, made.classify, made.dialogue
-        checker, options = made.checker, dict(made.options)
+        checker, options, missing = made.checker, dict(made.options), made.missing
+        if missing and spec.role == "select":
+            raise CannotRun(
+                f"{spec.benchmark} cannot be run here: {missing}", field=f"evaluate.{name}"
+            )
     else:
         items, classify = find_part(sets, spec.data or ""), no_error
         score = reward_of(task, spec.reward or {}, root)
-        checker, options = f"reward {json.dumps(plain(spec.reward or {}))}", {}
+        checker, options, missing = f"reward {json.dumps(plain(spec.reward or {}))}", {}, ""
         several = any(task.dialogue(item) is not None for item in items)
         dialogue = partial(dialogue_of, task) if several else None
     if spec.take is not None:
@@ -176,6 +186,7 @@ def make_evaluation(
         shared=None
         if trained is None
         else shared_questions(trained, bare_items(spec, items, task, root)),
+        missing=missing,
     )
     return Evaluation(
         spec=spec,

@@ -1,6 +1,8 @@
 """A run's answers on BFCL by category, class, number of turns and type of error, and their tables.
 
-A category that was not run is absent, never 0. Only evaluations that report count. Upstream counts
+A category that was not run is absent, never 0, and so is the score of a group that needs it
+(`bfcl_overall`). The answers to a scenario of a memory category count as those to its questions,
+as upstream counts them. Only evaluations that report count. Upstream counts
 a multi-turn category that was not run as 0 in the overall mean, so that after one category alone
 "Overall" is a quarter of it. `data_multi_turn.csv` does the same, for programs that expect that
 file; the other files never do.
@@ -12,18 +14,29 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from assay.data.files import atomic_write_text
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.judge.averages import average
 from assay.judge.intervals import Interval, score_interval, wilson
 from assay.judge.scores import ItemScores, item_scores
+from assay.tasks.tools.agentic import AGENTIC
+from assay.tasks.tools.bfcl_overall import (
+    GROUPS,
+    OVERALL,
+    SEVERAL_TURNS,
+    WEIGHTS,
+    Group,
+    GroupScore,
+    group_score,
+)
 from assay.tasks.tools.multi_turn import MULTI_TURN
+from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY, spread
 from assay.tasks.tools.single_turn import ENTRIES, entries
 
 PREFIX = "bfcl/"
@@ -93,18 +106,31 @@ class BfclScores:
     model: str
     """RUN@CHECKPOINT."""
     categories: Mapping[str, CategoryAnswers]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why categories could not be run."""
 
-    def overall(self) -> tuple[float, Interval] | None:
-        """The unweighted mean of the multi-turn categories; None unless all four were run.
+    def group(self, group: Group) -> GroupScore:
+        """The score of a group of categories."""
+        known = {name: each.scores for name, each in self.categories.items()}
+        return group_score(group, {name: each for name, each in known.items() if each is not None})
 
-        Items of one scene are resampled together.
-        """
-        found = [self.categories[name].scores for name in MULTI_TURN if name in self.categories]
-        known = [scores for scores in found if scores is not None]
-        if len(known) < len(MULTI_TURN):
+    def why(self, category: str) -> str:
+        """Why a category has no score; "" where it has one."""
+        if category not in self.categories:
+            return self.missing.get(category, "not run")
+        lines = self.categories[category].lines
+        reasons = Counter(line["why"] for line in lines if line["score"] is None)
+        if self.categories[category].scores is not None:
+            return ""
+        return f"every answer abstained: {reasons.most_common(1)[0][0]}"
+
+    def spread(self) -> tuple[float, float] | None:
+        """See `prompt_formats.spread`; None where format sensitivity was not run."""
+        measured = self.categories.get(FORMAT_SENSITIVITY)
+        if measured is None or measured.scores is None:
             return None
-        whole = average([[scores] for scores in known])
-        return whole.mean, whole.interval
+        found = zip(measured.scores.item_ids, measured.scores.item_means, strict=True)
+        return spread({item: float(mean) for item, mean in found if mean == mean})
 
 
 def is_category(benchmark: str) -> bool:
@@ -112,10 +138,13 @@ def is_category(benchmark: str) -> bool:
     return benchmark.startswith(PREFIX) and benchmark.removeprefix(PREFIX) in ENTRIES
 
 
-def bfcl_scores(run: str, reported: Iterable[Reported]) -> list[BfclScores]:
+def bfcl_scores(
+    run: str, reported: Iterable[Reported], missing: Mapping[str, str] = MappingProxyType({})
+) -> list[BfclScores]:
     """Every checkpoint that a run was measured with on a category of BFCL.
 
-    `reported` are the run's answers to benchmarks that are categories (`is_category`). Raises
+    `reported` are the run's answers to benchmarks that are categories (`is_category`); `missing`
+    says of benchmarks why they could not be run. Raises
     NoBfclScores without any, and where two evaluations are of one category.
     """
     found: dict[str, dict[str, CategoryAnswers]] = {}
@@ -125,12 +154,43 @@ def bfcl_scores(run: str, reported: Iterable[Reported]) -> list[BfclScores]:
         if names.setdefault(category, evaluation) != evaluation:
             problem = f"{run} measured {benchmark} as {names[category]!r} and {evaluation!r}"
             raise NoBfclScores(problem, fix="a table has one evaluation of each category")
-        rows = {row.id: row for row in entries(category)}
+        rows = _rows(category)
+        if category in AGENTIC:
+            lines = [part for line in lines for part in _of_questions(category, line)]
         measured = CategoryAnswers(category, tuple(lines), len(rows), rows)
         found.setdefault(checkpoint, {})[category] = measured
     if not found:
         raise NoBfclScores(f"{run} was measured on no category of BFCL", fix='role = "report"')
-    return [BfclScores(f"{run}@{checkpoint}", found[checkpoint]) for checkpoint in found]
+    why = {name.removeprefix(PREFIX): text for name, text in missing.items()}
+    return [BfclScores(f"{run}@{checkpoint}", found[checkpoint], why) for checkpoint in found]
+
+
+@functools.cache
+def _rows(category: str) -> Mapping[str, Row]:
+    """The entries of a category by id; agentic items by the ids of their questions."""
+    rows = entries(category)
+    if category not in AGENTIC:
+        return {row.id: row for row in rows}
+    return {question: replace(row, conversation=row.id) for row in rows for question in row.gold}
+
+
+def _of_questions(category: str, line: Line) -> list[Line]:
+    """The answer to an agentic item as one to each of its questions."""
+    parts, errors = json.loads(line["parts"]), json.loads(line.get("facts") or "{}")
+    refused = parts.pop("refused", 0.0)
+    if line["score"] is None:
+        asked = [id for id, row in _rows(category).items() if row.id == line["item_id"]]
+        parts = dict.fromkeys(asked)
+    return [
+        {
+            **line,
+            "item_id": question,
+            "score": score,
+            "error": errors.get(question, ""),
+            "parts": json.dumps({"refused": refused if n == 0 else 0.0}),
+        }
+        for n, (question, score) in enumerate(parts.items())
+    ]
 
 
 def breakdown(measured: CategoryAnswers) -> list[Share]:
@@ -170,22 +230,25 @@ def _errors(measured: CategoryAnswers) -> list[Share]:
 
 
 NOT_RUN = "N/A"
-OVERALL = "multi_turn_overall"
+SPREADS = ("format_sensitivity_max_delta", "format_sensitivity_std")
+"""What upstream calls the two figures of `BfclScores.spread`, in points."""
 UPSTREAM = "data_multi_turn.csv"
 CORRECT = "data_multi_turn_correct.csv"
 CATEGORIES = "bfcl_categories.csv"
 BREAKDOWN = "bfcl_breakdown.csv"
+GROUP_SCORES = "bfcl_overall.csv"
 HEADER = ["Rank", "Model", "Multi Turn Overall Acc", "Base", "Miss Func", "Miss Param"]
 HEADER += ["Long Context"]
 COLUMNS = ["Model", "Category", "Score", "Low", "High", "Interval", "Items", "Of", "Repeats"]
-COLUMNS += ["Abstained", "Refused"]
+COLUMNS += ["Abstained", "Refused", "Why"]
+GROUP_COLUMNS = ["Model", "Group", "Weight", "Score", "Low", "High", "Interval", "Items", "Missing"]
 SHARES = ["Model", "Category", "By", "Value", "Rate", "Low", "High", "Interval", "Count"]
 
 Table = Sequence[Sequence[str]]
 
 
 def write_bfcl(found: Sequence[BfclScores], folder: Path) -> list[Path]:
-    """The four files, in a folder that is made where it is absent.
+    """The five files, in a folder that is made where it is absent.
 
     Raises InputError when a file is in its place.
     """
@@ -195,6 +258,7 @@ def write_bfcl(found: Sequence[BfclScores], folder: Path) -> list[Path]:
     texts = {
         UPSTREAM: upstream_table(found),
         CORRECT: _csv([HEADER, *_ranked([[s.model, *_correct(s)] for s in found])]),
+        GROUP_SCORES: _csv([GROUP_COLUMNS, *(line for s in found for line in _groups(s))]),
         CATEGORIES: _csv([COLUMNS, *(line for s in found for line in _categories(s))]),
         BREAKDOWN: _csv([SHARES, *(line for s in found for line in _breakdown(s))]),
     }
@@ -214,15 +278,18 @@ def upstream_table(found: Sequence[BfclScores]) -> str:
 
 
 def bfcl_result(found: Sequence[BfclScores]) -> list[dict[str, Any]]:
-    """The scores as plain values; None is a category that was not run."""
+    """The scores as plain values; None is a category that was not run, and a group without it."""
     return [
         {
             "model": scores.model,
-            "multi_turn_overall": overall[0] if (overall := scores.overall()) else None,
-            "categories": {
-                category: _mean(scores, category) if category in scores.categories else None
-                for category in ENTRIES
+            "multi_turn_overall": scores.group(SEVERAL_TURNS).mean,
+            "groups": {
+                each.name: {"score": each.mean, "missing": each.missing}
+                for each in map(scores.group, (OVERALL, *GROUPS))
             },
+            "format_sensitivity": dict(zip(SPREADS, scores.spread() or (None, None), strict=True)),
+            "categories": {category: _mean(scores, category) for category in ENTRIES},
+            "missing": dict(scores.missing),
             "breakdown": {
                 category: [asdict(share) for share in breakdown(measured)]
                 for category, measured in scores.categories.items()
@@ -233,27 +300,36 @@ def bfcl_result(found: Sequence[BfclScores]) -> list[dict[str, Any]]:
 
 
 def bfcl_lines(found: Sequence[BfclScores]) -> list[str]:
-    """The scores as text, a line for each category of each checkpoint."""
+    """The scores as text, a line for each category and each group of each checkpoint."""
     lines = []
     for scores in found:
         for category, measured in scores.categories.items():
             if measured.scores is None:
-                lines.append(f"{scores.model} {category}: {NOT_RUN}, every answer abstained")
+                lines.append(f"{scores.model} {category}: {NOT_RUN}, {scores.why(category)}")
                 continue
             interval = score_interval(measured.scores)
             lines.append(
                 f"{scores.model} {category}: {measured.scores.mean:.1%} ({interval.low:.1%} to "
                 f"{interval.high:.1%}), {len(measured.scores.item_ids)} of {measured.of} items"
             )
-        overall = scores.overall()
-        if overall is None:
-            missing = [name for name in MULTI_TURN if _mean(scores, name) is None]
-            lines.append(f"{scores.model} {OVERALL}: {NOT_RUN}, without {', '.join(missing)}")
-        else:
-            mean, interval = overall
-            limits = f"({interval.low:.1%} to {interval.high:.1%})"
-            lines.append(f"{scores.model} {OVERALL}: {mean:.1%} {limits}")
+        lines += [
+            f"{scores.model} {category}: {NOT_RUN}, {why}"
+            for category, why in scores.missing.items()
+            if category not in scores.categories
+        ]
+        if (found_spread := scores.spread()) is not None:
+            delta, deviation = found_spread
+            said = f"formats differ by up to {delta} points (standard deviation {deviation})"
+            lines.append(f"{scores.model} {FORMAT_SENSITIVITY}: {said}")
+        lines += [f"{scores.model} {_said(scores.group(each))}" for each in (*GROUPS, OVERALL)]
     return lines
+
+
+def _said(found: GroupScore) -> str:
+    if found.mean is None or found.interval is None:
+        return f"{found.name}: {NOT_RUN}, without {', '.join(found.missing)}"
+    limits = f"({found.interval.low:.1%} to {found.interval.high:.1%})"
+    return f"{found.name}: {found.mean:.1%} {limits}"
 
 
 def _mean(scores: BfclScores, category: str) -> float | None:
@@ -262,9 +338,8 @@ def _mean(scores: BfclScores, category: str) -> float | None:
 
 
 def _correct(scores: BfclScores) -> list[float | None]:
-    overall = scores.overall()
     means = [_mean(scores, category) for category in MULTI_TURN]
-    return [overall[0] if overall else None, *means]
+    return [scores.group(SEVERAL_TURNS).mean, *means]
 
 
 def _ranked(table: Iterable[Sequence[Any]]) -> list[list[str]]:
@@ -277,27 +352,37 @@ def _ranked(table: Iterable[Sequence[Any]]) -> list[list[str]]:
 
 
 def _categories(scores: BfclScores) -> list[list[str]]:
-    lines = [_category(scores.model, name, scores.categories.get(name)) for name in ENTRIES]
-    overall = scores.overall()
-    known = [f"{overall[0]:.6f}", *_limits(overall[1])] if overall else [NOT_RUN] * 4
-    return [*lines, [scores.model, OVERALL, *known, *[""] * 5]]
+    return [_category(scores, name, scores.categories.get(name)) for name in ENTRIES]
 
 
-def _category(model: str, category: str, measured: CategoryAnswers | None) -> list[str]:
+def _groups(scores: BfclScores) -> list[list[str]]:
+    """The overall score, its groups with their weights in it, and what upstream shows beside."""
+    lines, weights = [], {**WEIGHTS, OVERALL: 100.0}
+    for group in (OVERALL, *GROUPS):
+        found = scores.group(group)
+        known = [NOT_RUN] * 4
+        if found.mean is not None and found.interval is not None:
+            known = [f"{found.mean:.6f}", *_limits(found.interval)]
+        weight = f"{weights[group]:g}" if group in weights else ""
+        counts = [str(found.items) if found.mean is not None else "", " ".join(found.missing)]
+        lines.append([scores.model, group.name, weight, *known, *counts])
+    spread = scores.spread()
+    without = "" if spread else FORMAT_SENSITIVITY
+    for name, value in zip(SPREADS, spread or (NOT_RUN, NOT_RUN), strict=True):
+        lines.append([scores.model, name, "0", str(value), *[""] * 4, without])
+    return lines
+
+
+def _category(scores: BfclScores, category: str, measured: CategoryAnswers | None) -> list[str]:
+    model, why = scores.model, scores.why(category)
     if measured is None:
-        return [model, category, *[NOT_RUN] * 4, "0", str(_size(category)), *[""] * 3]
-    scores = measured.scores
+        return [model, category, *[NOT_RUN] * 4, "0", str(len(_rows(category))), *[""] * 3, why]
     abstained = sum(line["score"] is None for line in measured.lines)
-    known = _known(scores) if scores is not None else [NOT_RUN] * 4
+    known = _known(measured.scores) if measured.scores is not None else [NOT_RUN] * 4
     items = len({line["item_id"] for line in measured.lines})
     repeats = len({line["repeat"] for line in measured.lines})
     counts = [items, measured.of, repeats, abstained, measured.refused]
-    return [model, category, *known, *map(str, counts)]
-
-
-@functools.cache
-def _size(category: str) -> int:
-    return len(entries(category))
+    return [model, category, *known, *map(str, counts), why]
 
 
 def _known(scores: ItemScores) -> list[str]:

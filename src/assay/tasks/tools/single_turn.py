@@ -1,4 +1,4 @@
-"""Reads the Python categories of BFCL v4 from the bfcl-eval wheel as rows, one question each.
+"""Reads the categories of BFCL v4 that ask one question from the bfcl-eval wheel as rows.
 
 The target of a row is the first possible answer of each argument; it counts only if BFCL's own
 checker accepts it, so every row that has a target is proven answerable. The relevance categories
@@ -9,17 +9,21 @@ have no possible answers. Entries of several turns are in `multi_turn`, scoring 
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
 from assay.tasks.task import Loaded, lookup
-from assay.tasks.tools.checker import WHEEL, ast_check
+from assay.tasks.tools.agentic import AGENTIC, agentic_entries
+from assay.tasks.tools.checker import LANGUAGES, WHEEL, ast_check, upstream_module
+from assay.tasks.tools.java_and_javascript import in_language
 from assay.tasks.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries
+from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY, format_entries
 from assay.tasks.tools.relevance import RELEVANCE
 
-# The categories whose calls are compared with possible answers.
+# The categories whose calls in Python are compared with possible answers.
 CATEGORIES = (
     "simple_python",
     "multiple",
@@ -44,9 +48,10 @@ def entries(category: str) -> tuple[Row, ...]:
 
 
 def ast_entries(category: str) -> tuple[Row, ...]:
-    """The entries of a category of CATEGORIES; `gold` is the list of possible answers.
+    """The entries of a category of CATEGORIES or LANGUAGES; `gold` is the list of possible answers.
 
-    `tools` are the function docs with the language hint that BFCL's loader adds. `messages` end
+    `tools` are the function docs as BFCL's loader shows them, with a hint at the language; those of
+    LANGUAGES are in `extra["functions"]` as the checker needs them. `messages` end
     with the target assistant message where the checker accepts one, else `extra["no_target"]`
     holds its error type.
     Live entries that share a function doc share a `conversation`.
@@ -70,10 +75,16 @@ def relevance_entries(category: str) -> tuple[Row, ...]:
     )
 
 
+def _formats(category: str) -> tuple[Row, ...]:
+    return format_entries({row.id: row for name in CATEGORIES for row in ast_entries(name)})
+
+
 ENTRIES: Mapping[str, Callable[[str], tuple[Row, ...]]] = {
-    **dict.fromkeys(CATEGORIES, ast_entries),
+    **dict.fromkeys((*CATEGORIES, *LANGUAGES), ast_entries),
     **dict.fromkeys(RELEVANCE, relevance_entries),
     **dict.fromkeys(MULTI_TURN, multi_turn_entries),
+    **dict.fromkeys(AGENTIC, agentic_entries),
+    FORMAT_SENSITIVITY: _formats,
 }
 """Every category that can be read, and its reader."""
 
@@ -113,14 +124,19 @@ def _called_function_only(row: Row) -> Row:
 
 
 def _row(category: str, entry: Any, origin: str) -> Row:
+    tools, docs = hinted(entry["function"]), {}
+    if category in LANGUAGES:
+        shown = upstream_module("utils")._func_doc_language_specific_pre_processing
+        tools = tuple(shown(deepcopy(entry["function"]), category))
+        docs = {"functions": entry["function"]}
     return Row(
         id=entry["id"],
         messages=messages_of(entry["question"][0]),
-        tools=hinted(entry["function"]),
+        tools=tools,
         # The first two numbers of a live id are the entry and its function doc.
         conversation=category + "-" + entry["id"].split("-")[1] if "live" in category else "",
         origin=origin,
-        extra={"category": category},
+        extra={"category": category, **docs},
     )
 
 
@@ -128,6 +144,8 @@ def _with_target(row: Row, answer: Any) -> Row:
     """The row with its possible answers, and with its target if the checker accepts it."""
     row = replace(row, gold=answer)
     calls = target_calls(row)
+    if row.extra["category"] in LANGUAGES:
+        calls = tuple(in_language(row, call) for call in calls)
     result = ast_check(row, calls)
     if result.valid:
         return replace(row, messages=(*row.messages, Message("assistant", "", tool_calls=calls)))

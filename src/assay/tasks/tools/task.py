@@ -28,9 +28,19 @@ from assay.tasks.task import (
     NoTargetError,
     lookup,
 )
-from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
+from assay.tasks.tools.agentic import (
+    AGENTIC,
+    AGENTIC_CHECKER,
+    AgenticDialogue,
+    agentic,
+    agentic_entries,
+    missing,
+)
+from assay.tasks.tools.checker import CHECKER, LANGUAGES, MULTI_TURN_CHECKER
+from assay.tasks.tools.decoded_answers import SOURCE, in_worker
 from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
+from assay.tasks.tools.java_and_javascript import as_source
 from assay.tasks.tools.multi_turn import (
     ADDED,
     MULTI_TURN,
@@ -39,7 +49,8 @@ from assay.tasks.tools.multi_turn import (
     is_multi_turn,
     multi_turn_entries,
 )
-from assay.tasks.tools.parsing import PARSERS
+from assay.tasks.tools.parsing import PARSERS, parse_strict
+from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
 from assay.tasks.tools.prompts import prompt
 from assay.tasks.tools.relevance import (
     RELEVANCE,
@@ -50,6 +61,7 @@ from assay.tasks.tools.relevance import (
 from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS, ast, ast_error
 from assay.tasks.tools.simulated import read_held_out, read_simulated
 from assay.tasks.tools.single_turn import CATEGORIES, entries, read_bfcl, read_single
+from assay.tasks.tools.stand_ins import TREE_SITTER, absent
 
 DEFAULTS = {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
 MULTI_TURN_DEFAULTS = {"added": "tools"}
@@ -62,21 +74,35 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     are fewer usable examples than asked for.
     """
     chosen = options.over(DEFAULTS)
-    parse = lookup(PARSERS, chosen["parser"], "parser")
+    source = category in LANGUAGES and chosen["parser"] == SOURCE
+    parse = None if source else lookup(PARSERS, chosen["parser"], "parser")
     items = entries(category)
     if chosen["examples"]:
         examples = worked_examples(chosen["examples_from"], chosen["examples"], items)
         items = tuple(_with_examples(item, examples) for item in items)
+    if source:
+        items = tuple(map(as_source, items))
+    made = partial(Benchmark, name=f"bfcl/{category}", items=items, options=chosen)
+    if category in LANGUAGES:
+        why = absent(TREE_SITTER) if source else ""
+        return made(score=in_worker(parse), checker=CHECKER, missing=why)
+    assert parse is not None
     score, classify, checker = ast, ast_error, CHECKER
     if category in RELEVANCE:
         score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
+    return made(
+        score=partial(score, parse=parse), checker=checker, classify=partial(classify, parse=parse)
+    )
+
+
+def format_sensitivity(options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of 200 questions in 26 formats. Raises UnknownNameError for any option."""
     return Benchmark(
-        name=f"bfcl/{category}",
-        items=items,
-        score=partial(score, parse=parse),
-        checker=checker,
-        classify=partial(classify, parse=parse),
-        options=chosen,
+        name=f"bfcl/{FORMAT_SENSITIVITY}",
+        items=entries(FORMAT_SENSITIVITY),
+        score=in_worker(),
+        checker=CHECKER,
+        options=options.over({}),
     )
 
 
@@ -95,6 +121,20 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
         classify=dialogue_error,
         options=chosen,
         dialogue=partial(MultiTurnDialogue, added=added),
+    )
+
+
+def agentic_benchmark(category: str, options: BenchmarkOptions) -> Benchmark:
+    """The benchmark of one agentic category. Raises UnknownNameError for any option."""
+    why = missing(category)
+    return Benchmark(
+        name=f"bfcl/{category}",
+        items=agentic_entries(category),
+        score=agentic,
+        checker=AGENTIC_CHECKER,
+        options=options.over({}),
+        dialogue=None if why else AgenticDialogue,
+        missing=why,
     )
 
 
@@ -127,9 +167,12 @@ def _with_examples(item: Row, examples: tuple[Row, ...]) -> Row:
     return replace(item, messages=(*system, *shown, *rest), tools=tools, extra=extra)
 
 
+SINGLE = (*CATEGORIES, *LANGUAGES, *RELEVANCE)
 BENCHMARKS: Mapping[str, BenchmarkMaker] = {
-    **{f"bfcl/{category}": partial(bfcl, category) for category in (*CATEGORIES, *RELEVANCE)},
+    **{f"bfcl/{category}": partial(bfcl, category) for category in SINGLE},
     **{f"bfcl/{category}": partial(multi_turn, category) for category in MULTI_TURN},
+    **{f"bfcl/{category}": partial(agentic_benchmark, category) for category in AGENTIC},
+    f"bfcl/{FORMAT_SENSITIVITY}": format_sensitivity,
 }
 
 
@@ -137,7 +180,13 @@ class ToolsTask:
     """The task called "tools"."""
 
     name = "tools"
-    rewards = {**REWARDS, "relevance": relevance, **DIALOGUE_REWARDS}  # noqa: RUF012
+    rewards = {  # noqa: RUF012
+        **REWARDS,
+        "relevance": relevance,
+        **DIALOGUE_REWARDS,
+        "ast_in_worker": in_worker(parse_strict),
+        "agentic": agentic,
+    }
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
     sources = {  # noqa: RUF012
@@ -162,6 +211,8 @@ class ToolsTask:
 
     def dialogue(self, row: Row) -> Dialogue | None:
         """The dialogue with an entry that has simulators; None where one answer is all."""
+        if "conversations" in row.extra:
+            return AgenticDialogue(row)
         return MultiTurnDialogue(first_turn(row)) if is_multi_turn(row) else None
 
 
