@@ -26,6 +26,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from assay.data.files import sync
 from assay.errors import InputError
+from assay.models.config_file import save_config
 from assay.models.folder import (
     ADAPTER,
     CONFIG,
@@ -181,7 +182,7 @@ def save_weights(
         save_file(in_file_names(model), directory / WEIGHTS, metadata=METADATA)
         # As Transformers' own save does: a model built from a config does not name itself yet.
         model.config.architectures = [type(model).__name__]
-        model.config.save_pretrained(directory)
+        save_config(model.config, directory)
         model.generation_config.save_pretrained(directory)  # type: ignore[union-attr]
     if tokenizer is not None:
         tokenizer.save_pretrained(directory)
