@@ -29,6 +29,8 @@ LAYERED = {
 """Transformers 4's names of the rotary base of each layer type, by model type; it has no others."""
 NEOX = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
 """GPT-NeoX has other names."""
+LAYERS = {"granitemoehybrid": {"linear_attention": "mamba", "full_attention": "attention"}}
+"""Transformers 4's names of layer types, by model type; 5 reads them as its own."""
 APART = ("rope_theta", "partial_rotary_factor")
 """What Transformers 4 has beside its `rope_scaling`."""
 
@@ -48,12 +50,15 @@ def both_spellings(config: PreTrainedConfig, written: Mapping[str, Any]) -> dict
     named |= old_rotary(written)
     if "dtype" in written:
         named["torch_dtype"] = written["dtype"]
+    old = LAYERS.get(written.get("model_type", ""), {})
+    kinds = [old.get(kind, kind) for kind in written.get("layer_types") or ()]
+    own = dict(written) | ({"layer_types": kinds} if old and kinds else {})
     parts = {
         name: both_spellings(part, written[name])
         for name in config.sub_configs
         if isinstance(part := getattr(config, name, None), PreTrainedConfig) and name in written
     }
-    return {name: plain(value) for name, value in (named | dict(written) | parts).items()}
+    return {name: plain(value) for name, value in (named | own | parts).items()}
 
 
 def plain(value: Any) -> Any:

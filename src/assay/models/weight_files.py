@@ -25,6 +25,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 
 from assay.data.files import sync
+from assay.data.renderings.exported_template import write_tokenizer
 from assay.errors import InputError
 from assay.models.config_file import save_config
 from assay.models.folder import (
@@ -185,7 +186,7 @@ def save_weights(
         save_config(model.config, directory)
         model.generation_config.save_pretrained(directory)  # type: ignore[union-attr]
     if tokenizer is not None:
-        tokenizer.save_pretrained(directory)
+        write_tokenizer(tokenizer, directory)
     for path in [*directory.iterdir(), directory]:
         sync(path)
 
