@@ -131,7 +131,15 @@ def keep_fp32_products(causal: Any) -> None:
     """
     for module, lines in fp32_products(causal).items():
         mode = InFp32(frozenset(lines))
-        module.register_forward_pre_hook(lambda *_, mode=mode: mode.__enter__() and None)
-        module.register_forward_hook(
-            lambda *_, mode=mode: mode.__exit__(None, None, None), always_call=True
-        )
+        module.register_forward_pre_hook(partial(begin, mode))
+        module.register_forward_hook(partial(end, mode), always_call=True)
+
+
+def begin(mode: InFp32, *_: Any) -> None:
+    """Before a module's forward."""
+    mode.__enter__()
+
+
+def end(mode: InFp32, *_: Any) -> None:
+    """After it, and where it failed."""
+    mode.__exit__(None, None, None)
