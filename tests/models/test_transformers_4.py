@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.families import FAMILIES, byte_tokenizer, config_of, tiny_family
+from benchmarks.families import FAMILIES, byte_tokenizer, config_of
 from tokenizers import AddedToken
 from transformers import AutoConfig, AutoModelForCausalLM, GemmaTokenizer, PreTrainedModel
 
@@ -141,7 +141,9 @@ def test_transformers_4_reads_the_same_model(tmp_path: Path) -> None:
         folder.mkdir()
         save_weights(model, folder, tokenizer)
     read = asked({name: tmp_path / name for name in models})
-    found = {name: differing(read[name], expected(model, tokenizer)) for name, model in models.items()}
+    found = {
+        name: differing(read[name], expected(model, tokenizer)) for name, model in models.items()
+    }
     assert {name: each for name, each in found.items() if each} == {}
 
 

@@ -63,7 +63,7 @@ class Adaptation:
     matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Each LoRA target or freeze pattern, with the names it matched."""
     left_out: tuple[str, ...] = ()
-    """Linear layers that `all-linear` does not adapt, since an adapter would have no effect there."""
+    """Linear layers that `all-linear` does not adapt: an adapter would do nothing there."""
 
     @property
     def share(self) -> float:

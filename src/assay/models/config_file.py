@@ -1,8 +1,8 @@
 """Writes a model's config.json so that Transformers 4 reads the model that Transformers 5 wrote.
 
-Transformers 5 has other names for some settings, and 4 takes its own defaults where it finds none of
-the names that it knows: rotary positions above all. Both spellings are written, and Transformers 5
-reads back the config that it had. Tried with TESTED.
+Transformers 5 has other names for some settings, and 4 takes its own defaults where it finds none
+of the names that it knows: rotary positions above all. Both spellings are written, and Transformers
+5 reads back the config that it had. Tried with TESTED.
 """
 
 import json

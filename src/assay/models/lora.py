@@ -242,7 +242,7 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
             )
         if refused := sorted(out.intersection(names)):
             raise LoraTargetError(
-                f"target {target!r} names {refused[0]}, whose module computes with the weight alone",
+                f"target {target!r} names {refused[0]}: its module computes with the weight alone",
                 field="adapt.targets",
                 fix=f"an adapter would have no effect; leave it out, as {ALL_LINEAR} does",
             )
