@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -9,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 asked = json.load(sys.stdin)
 answer = {}
 for name, folder in asked["folders"].items():
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.tensor([asked["ids"]])
     with torch.no_grad():
         table = model(ids).logits[0].log_softmax(-1)
