@@ -103,6 +103,7 @@ def test_the_card_says_what_the_records_say(finished_lab: Path, tmp_path: Path) 
         'tags: ["assay", "math"]',
         "path:model",
         "licence of the base is not known",
+        "tried with Transformers 4.57.6 and 5.23.0",
         f"run {run}, checkpoint rl · step 4, seed 7",
         "| sft (sft) | base | sums | 40 | full | hermes |",
         "| rl (grpo) | sft.last | sums | 4 | full | hermes |",

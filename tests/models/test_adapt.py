@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from benchmarks.families import tiny_family
 from peft import PeftModel
 from torch import Tensor
 from torch.autograd import gradcheck
 from transformers import PreTrainedModel
 
+from assay.models import lora
 from assay.models.adapt import (
     FreezePatternError,
     NothingToTrain,
@@ -229,3 +231,39 @@ def test_an_adapter_that_is_switched_off_or_merged_takes_pefts_way() -> None:
     layer.enable_adapters(True)
     layer.merge()
     torch.testing.assert_close(layer(rows), adapted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "ends"),
+    [
+        ("nemotron_h", {"out_proj"}),
+        ("falcon_h1", {"out_proj"}),
+        ("mamba", {"out_proj", "x_proj", "dt_proj"}),
+        ("bloom", set()),
+        ("qwen3_next", set()),
+    ],
+)
+def test_all_linear_leaves_out_what_a_module_computes_without_calling_it(
+    family: str, ends: set[str]
+) -> None:
+    model = tiny_family(family)
+    out = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in ends}
+    adapted, adaptation = train_lora(model, LoraOptions(rank=2))
+    assert set(adaptation.left_out) == out and not out & set(adaptation.matched["all-linear"])
+    assert all(end in adaptation.left for end in ends) and bool(adaptation.left) == bool(ends)
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_()
+    adapted(input_ids=torch.arange(40, 60)[None]).logits.std().backward()
+    assert all(p.grad is not None for p in adapted.parameters() if p.requires_grad)
+    for end in ends:
+        with pytest.raises(LoraTargetError, match=f"'{end}' names .*would have no effect"):
+            train_lora(tiny_family(family), LoraOptions(rank=2, targets=("in_proj", end)))
+
+
+def test_what_peft_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lora, "left_out", lambda model: ())
+    with pytest.raises(LoraTargetError) as refused:
+        train_lora(tiny_family("nemotron_h"), LoraOptions(rank=2))
+    said = str(refused.value)
+    assert "\n" not in said and "out_proj" in said and "incompatible with Mamba" in said

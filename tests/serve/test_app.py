@@ -3,13 +3,19 @@
 import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
+from tokenizers.processors import TemplateProcessing
 
+from assay.data.renderings.rendering import Renderer
 from assay.serve.app import MOST_BYTES, Endpoint
+from assay.serve.asking import ask_chat, ask_completion
+from assay.serve.requests import ChatRequest, CompletionRequest
+from tests.models.folders import CHAT as TEMPLATE
 from tests.serve.scripted import (
     CONTEXT,
     HEADERS,
@@ -40,6 +46,17 @@ def named(name: str) -> dict:
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HELLO = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 ONCE = {"model": MODEL, "prompt": "once"}
+
+
+def beginning(tokenizer, template: str):
+    """The tokenizer as one that puts BOS before every text."""
+    tokenizer.add_special_tokens({"bos_token": "<s>"})
+    bos = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", bos)]
+    )
+    tokenizer.chat_template = template
+    return tokenizer
 
 
 def events(text: str) -> list[dict]:
@@ -256,6 +273,45 @@ def test_what_changes_nothing_is_passed_over_and_named_in_a_header() -> None:
     assert plain.status_code == 200 and "x-assay-ignored" not in plain.headers
     assert many.status_code == 200 and len(many.headers["x-assay-ignored"]) < 1000
     assert many.headers["x-assay-ignored"].endswith("and 480 more")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"arguments": ""}, {"arguments": None}])
+def test_calls_without_arguments_are_taken_as_clients_send_them(arguments: dict) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "add", **arguments}}
+    talk = [*HELLO["messages"], {"role": "assistant", "content": None, "tool_calls": [call]}]
+    talk += [{"role": "tool", "tool_call_id": "c1", "content": "2"}]
+    with client("Done.") as (http, sampler):
+        assert http.post(CHAT, json={**HELLO, "messages": talk}).status_code == 200
+        call["function"]["arguments"] = "{1"
+        refused = http.post(CHAT, json={**HELLO, "messages": talk})
+    assert '{"name": "add", "arguments": {}}' in sampler.prompts[0]
+    assert refused.status_code == 400 and "arguments" in refused.json()["error"]["message"]
+
+
+BEGUN = "{{ bos_token }}" + TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("template", "rendering", "plain"),
+    [(BEGUN, "template", True), (TEMPLATE, "template", False), (BEGUN, "hermes", None)],
+)
+def test_the_text_of_a_chat_has_the_tokens_of_the_chat(
+    template: str, rendering: str, plain: bool | None
+) -> None:
+    sampler = Says(lambda *_: "x")
+    tokenizer = beginning(sampler.tokenizer, template)
+    assert tokenizer.encode("a")[0] == tokenizer.bos_token_id
+    model = replace(served(sampler), renderer=Renderer(tokenizer, rendering))
+    messages = HELLO["messages"]
+    chat = ask_chat(model, ChatRequest(model=MODEL, messages=messages))
+    context = chat.choices[0].job.context
+    text = tokenizer.decode(list(context))
+    same = ask_completion(model, CompletionRequest(model=MODEL, prompt=text))
+    assert same.choices[0].job.context == context and same.prompt_tokens == chat.prompt_tokens
+    if plain is not None:
+        bare = ask_completion(model, CompletionRequest(model=MODEL, prompt="once"))
+        begun = bare.choices[0].job.context[0] == tokenizer.bos_token_id
+        assert begun == plain
 
 
 def test_a_developers_message_is_the_systems() -> None:

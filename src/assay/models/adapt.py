@@ -5,7 +5,7 @@ manifest; adapters themselves are in `lora`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from assay.errors import InputError, nearest
-from assay.models.lora import LoraOptions, add_lora
+from assay.models.lora import ALL_LINEAR, LoraOptions, add_lora, left_out
 
 
 class FreezePatternError(InputError):
@@ -62,11 +62,19 @@ class Adaptation:
     """All weights, an adapter's included, tied ones once."""
     matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Each LoRA target or freeze pattern, with the names it matched."""
+    left_out: tuple[str, ...] = ()
+    """Linear layers that `all-linear` does not adapt: an adapter would do nothing there."""
 
     @property
     def share(self) -> float:
         """Trained weights as a fraction of all."""
         return self.trainable / self.total
+
+    @property
+    def left(self) -> str:
+        """What `all-linear` leaves out, in words; empty for nothing."""
+        ends = sorted({name.rpartition(".")[2] for name in self.left_out})
+        return f"{ALL_LINEAR} leaves out {', '.join(ends)}" if ends else ""
 
 
 def train_all(model: PreTrainedModel) -> tuple[PreTrainedModel, Adaptation]:
@@ -77,8 +85,9 @@ def train_all(model: PreTrainedModel) -> tuple[PreTrainedModel, Adaptation]:
 
 def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel, Adaptation]:
     """Train a fresh LoRA adapter and nothing else; raises LoraTargetError."""
+    unread = left_out(model) if ALL_LINEAR in options.targets else ()
     adapted, matched = add_lora(model, options)
-    return adapted, measure(adapted, "lora", matched)
+    return adapted, replace(measure(adapted, "lora", matched), left_out=unread)
 
 
 def train_unfrozen(

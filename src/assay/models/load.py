@@ -29,6 +29,7 @@ from assay.data.files import find_damage
 from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
 from assay.models.folder import CONFIG, ModelFolderError, check_model_folder, weight_files
+from assay.models.fp32_products import keep_fp32_products
 from assay.models.memory import available_memory
 from assay.models.plain_forward import refuse_unfaithful
 from assay.models.precision import Precision
@@ -191,6 +192,8 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
     model.to(precision.device)  # type: ignore[arg-type]
     if why_plain(config):
         refuse_unfaithful(model, directory)
+        if precision.compute != precision.master:
+            keep_fp32_products(model)
     return LoadedModel(model, tokenizer, fingerprint, ends)
 
 

@@ -8,9 +8,11 @@ backward pass, drops the same values. Files are written and read by `weight_file
 """
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import getsource
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from transformers import PreTrainedModel
 from assay.errors import InputError, nearest
 from assay.models.matmul import project
 from assay.models.quiet import old_names_of_peft
+from assay.models.supported import reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,8 @@ def add_lora(
 
     The adapter's A is drawn from torch's global generator. Returns the adapted model, which
     shares the weights of `model`, and the layers that each target matched.
-    Raises LoraTargetError with the nearest names when a target matches nothing.
+    Raises LoraTargetError with the nearest names when a target matches nothing, and for what peft
+    refuses.
     """
     matched = match_targets(model, options.targets)
     layers = sorted({name for names in matched.values() for name in names})
@@ -199,8 +203,15 @@ def add_lora(
         use_dora=options.dora,
     )
     config._register_custom_module({nn.Linear: PackedLora})
-    with old_names_of_peft():
-        adapted = get_peft_model(model, config)
+    try:
+        with old_names_of_peft():
+            adapted = get_peft_model(model, config)
+    except Exception as error:
+        raise LoraTargetError(
+            f"peft adds no adapter: {reason(error)}",
+            field="adapt",
+            fix="name other targets, or train without an adapter",
+        ) from error
     assert isinstance(adapted, PeftModel)
     if options.dropout:
         for name, layer in adapted.named_modules():
@@ -213,7 +224,8 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
     """The linear layers that each target names; LoraTargetError when one names none."""
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     head = model.get_output_embeddings()
-    body = tuple(name for name in linear if model.get_submodule(name) is not head)
+    out = set(left_out(model))
+    body = tuple(n for n in linear if model.get_submodule(n) is not head and n not in out)
     matched = {
         target: body
         if target == ALL_LINEAR
@@ -228,6 +240,12 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
                 field="adapt.targets",
                 fix=nearest(target, ends),
             )
+        if refused := sorted(out.intersection(names)):
+            raise LoraTargetError(
+                f"target {target!r} names {refused[0]}: its module computes with the weight alone",
+                field="adapt.targets",
+                fix=f"an adapter would have no effect; leave it out, as {ALL_LINEAR} does",
+            )
         if head is model.get_submodule(names[0]) and model.config.tie_word_embeddings:
             raise LoraTargetError(
                 f"target {target!r} shares its weight with the embedding",
@@ -235,6 +253,20 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
                 fix="merging would change the embedding too; leave the head out",
             )
     return matched
+
+
+def left_out(model: PreTrainedModel) -> tuple[str, ...]:
+    """Linear layers whose module computes with their weight beside calling them, or in place of it:
+    an adapter would have no effect there. Mamba's modules give some to a kernel."""
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return tuple(name for name in linear if reads_weight(model, *name.rpartition(".")[::2]))
+
+
+def reads_weight(model: PreTrainedModel, owner: str, name: str) -> bool:
+    """Whether the code of a module computes with the whole weight of a layer of its own."""
+    code = getsource(type(model.get_submodule(owner)))
+    # Bloom reads slices, only where it imitates tensor parallelism.
+    return bool(re.search(rf"\bself\.{name}\.weight\b(?!\.(dtype|device|shape)|\[)", code))
 
 
 @contextmanager

@@ -25,7 +25,9 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 
 from assay.data.files import sync
+from assay.data.renderings.exported_template import write_tokenizer
 from assay.errors import InputError
+from assay.models.config_file import save_config
 from assay.models.folder import (
     ADAPTER,
     CONFIG,
@@ -181,10 +183,10 @@ def save_weights(
         save_file(in_file_names(model), directory / WEIGHTS, metadata=METADATA)
         # As Transformers' own save does: a model built from a config does not name itself yet.
         model.config.architectures = [type(model).__name__]
-        model.config.save_pretrained(directory)
+        save_config(model.config, directory)
         model.generation_config.save_pretrained(directory)  # type: ignore[union-attr]
     if tokenizer is not None:
-        tokenizer.save_pretrained(directory)
+        write_tokenizer(tokenizer, directory)
     for path in [*directory.iterdir(), directory]:
         sync(path)
 

@@ -13,6 +13,7 @@ from typing import Any
 from assay.data.conversation import parse_messages
 from assay.data.loaded import DataError, Record
 from assay.data.renderings.template import RenderingError
+from assay.data.row import Message
 from assay.data.tools import parse_tools
 from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
@@ -91,13 +92,25 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
 
 
 def as_known(messages: list[Any]) -> list[Any]:
-    """The messages with the role `developer` as the `system` that models are trained with."""
-    return [
-        {**one, "role": "system"}
-        if isinstance(one, dict) and one.get("role") == "developer"
-        else one
-        for one in messages
-    ]
+    """The messages with the role `developer` as the `system` that models are trained with, and
+    calls without arguments as clients send them (absent, null, or an empty text) with none."""
+    found = []
+    for one in messages:
+        if isinstance(one, dict):
+            role = "system" if one.get("role") == "developer" else one.get("role")
+            one = {**one, "role": role} if "role" in one else one
+            if isinstance(calls := one.get("tool_calls"), list):
+                one = {**one, "tool_calls": [with_arguments(call) for call in calls]}
+        found.append(one)
+    return found
+
+
+def with_arguments(call: Any) -> Any:
+    """A call whose arguments are an object where it names none."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or function.get("arguments") not in (None, ""):
+        return call
+    return {**call, "function": {**function, "arguments": {}}}
 
 
 def ask_completion(served: Served, request: CompletionRequest) -> Asked:
@@ -118,9 +131,17 @@ def prompts(
 
 
 def prompt_tokens(served: Served, prompt: str | Sequence[int]) -> tuple[int, ...]:
-    """The tokens of one prompt. Raises Refusal for an id that the model does not have."""
+    """The tokens of one prompt. Raises Refusal for an id that the model does not have.
+
+    The text of a chat has a chat's tokens: no token is put around it, but BOS before a text without
+    it, where the tokenizer does so and chats begin with it too.
+    """
     if isinstance(prompt, str):
-        return tuple(served.tokenizer.encode(prompt))
+        bare = tuple(served.tokenizer.encode(prompt, add_special_tokens=False))
+        bos = served.tokenizer.bos_token_id
+        added = served.tokenizer.encode(prompt)[:1] == [bos] != list(bare[:1])
+        chat = served.renderer.prompt((Message("user", "a"),))
+        return (bos, *bare) if added and chat[0] == bos else bare
     size = len(served.tokenizer)
     if not all(0 <= token < size for token in prompt):
         problem = f"prompt: token ids are 0 to {size - 1}"

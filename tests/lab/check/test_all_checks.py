@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.families import TOKENS, byte_tokenizer, tiny_family
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Row
@@ -11,13 +13,14 @@ from assay.experiment.read_file import SpecError
 from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
 from assay.lab.check import memory_and_disk
-from assay.lab.check.all_checks import check_experiment
+from assay.lab.check.all_checks import CheckResult, check_experiment
 from assay.lab.check.capability import rates_finding
 from assay.lab.check.rows import well_formed
 from assay.lab.check.subject import Number
+from assay.models.weight_files import save_weights
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
-from tests.labs import write_rows
-from tests.models.folders import tiny_model
+from tests.labs import make_lab, write_rows
+from tests.models.folders import tiny_model, tiny_tokenizer
 
 PARAMETERS = sum(p.numel() for p in tiny_model().parameters())
 GIB = 2**30
@@ -289,6 +292,74 @@ def test_an_adapter_that_fits_nothing_is_found_without_training(lab: Path) -> No
     report = look(lab, 'stage.rl.adapt={ kind = "lora", targets = ["q_prj"] }')
     finding = found(report, "names no linear layer")
     assert finding.severity == "error" and "q_proj" in finding.fix
+
+
+def test_layers_that_no_adapter_reaches_are_named(lab: Path) -> None:
+    save_weights(tiny_family("mamba"), lab / "model", byte_tokenizer())
+    report = look(lab, 'stage.sft.adapt={ kind = "lora" }')
+    finding = found(report, "all-linear leaves out dt_proj, out_proj, x_proj")
+    assert finding.severity == "note" and "6 layers" in finding.evidence
+
+
+def test_time_is_measured_within_few_positions(lab: Path) -> None:
+    config = GPT2Config(**TOKENS, eos_token_id=256, n_positions=64, n_embd=32, n_layer=1, n_head=2)
+    save_weights(GPT2LMHeadModel(config), lab / "model", byte_tokenizer())
+    add_row(lab / "sums.jsonl", "How long is a very long question? " * 12, "\\boxed{1}")
+    report = look(lab, timed=True)
+    assert report.numbers["stage.sft"]["seconds_high"] > 0
+    assert not silent(report, "rows do not fit into the model's 64 positions")
+
+
+CHATS = """
+name  = "tiny"
+model = "path:model"
+task  = "chat"
+
+[data.chats]
+source = "path:chats.jsonl"
+format = "messages"
+
+[stage.sft]
+method = "sft"
+data   = "chats"
+steps  = 1
+batch  = 2
+"""
+
+
+@pytest.mark.parametrize("answer", ["", " \n", "\u3000\u200b", "<think>\nhm\n</think>\n\n"])
+def test_many_answers_that_say_nothing_are_a_warning(tmp_path: Path, answer: str) -> None:
+    file = make_lab(tmp_path, CHATS, rows={})
+    for n in range(10):
+        add_row(tmp_path / "chats.jsonl", f"How is {n}?", f"It is {n}.", f"row{n}")
+    add_row(tmp_path / "chats.jsonl", "Who?", answer, "silent0")
+
+    def report() -> CheckResult:
+        return check_experiment(file, (), root=tmp_path)
+
+    assert silent(report(), "empty or blank")
+    add_row(tmp_path / "chats.jsonl", "What?", answer, "silent1")
+    finding = found(report(), "data.chats: answers are empty or blank")
+    assert finding.severity == "warning"
+    assert "2 of 12 (16.7%), such as silent0 (chats.jsonl:11)" in finding.evidence
+
+
+def test_new_tokens_that_an_adapter_cannot_train_are_a_warning(lab: Path) -> None:
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|ask|>", "<|told|>"]})  # type: ignore[arg-type]
+    model.resize_token_embeddings(len(tokenizer))
+    save_weights(model, lab / "model", tokenizer)
+    add_row(lab / "sums.jsonl", "<|ask|> 1 + 1", "\\boxed{2}")
+    lora = 'stage.sft.adapt={ kind = "lora" }'
+    words = "tokens with an untrained embedding"
+    assert silent(look(lab, lora), words)  # What a message spells is no special token.
+    template = (lab / "model" / "chat_template.jinja").read_text()
+    (lab / "model" / "chat_template.jinja").write_text("<|ask|>" + template)
+    own = "stage.sft.rendering=template"
+    finding = found(look(lab, lora, own), words)
+    assert finding.what.startswith("stage.sft") and finding.severity == "warning"
+    assert "'<|ask|>' (259) in 13 of 13" in finding.evidence and "told" not in finding.evidence
+    assert silent(look(lab, own), words)
 
 
 def test_time_grows_with_the_work(lab: Path) -> None:

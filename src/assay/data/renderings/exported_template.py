@@ -5,6 +5,7 @@ parsed as control tokens by other programs; no template can prevent that.
 """
 
 import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,29 @@ def save_tokenizer(renderer: Renderer, folder: Path) -> None:
     """Save the tokenizer with the template of its rendering, as `chat_template.jinja`."""
     own = copy.copy(renderer.tokenizer)
     own.chat_template = chat_template(renderer)
-    own.save_pretrained(folder)
+    write_tokenizer(own, folder)
+
+
+ADDS_BOS = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer")
+"""Classes that begin a text with BOS in Transformers 4, and in 5 not, where nothing is said."""
+
+
+def write_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Save a tokenizer in words that Transformers 4 knows too, and 5 reads as its own."""
+    tokenizer.save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if settings["tokenizer_class"] in ADDS_BOS:
+        settings["add_bos_token"] = tokenizer.bos_token_id in tokenizer("")["input_ids"]
+    # Transformers 4 expects a table under this name, and stops at a list.
+    if isinstance(extra := settings.pop("extra_special_tokens", None), list):
+        settings["additional_special_tokens"] = extra
+    elif extra is not None:
+        settings["extra_special_tokens"] = extra
+    text = json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    file.write_text(text, encoding="utf-8")
 
 
 def chat_template(renderer: Renderer) -> Any:

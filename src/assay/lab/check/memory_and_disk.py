@@ -56,6 +56,14 @@ def room(subject: Subject) -> Seen:
                 "error", f"stage.{name}: {error.problem}", error.field or "", error.fix or ""
             )
             continue
+        if adaptation.left:
+            yield Finding(
+                "note",
+                f"stage.{name}: {adaptation.left}",
+                f"{len(adaptation.left_out)} layers, such as {adaptation.left_out[0]}: their "
+                "module computes with the weight alone",
+                "nothing; an adapter would have no effect there",
+            )
         work = stage_work(subject, stage)
         if work is not None:
             yield from memory(subject, name, stage, work, adaptation, shape)

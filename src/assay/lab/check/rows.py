@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from assay.data.loaded import DataError, Record
-from assay.data.row import Row
+from assay.data.renderings.qwen import split_thought
+from assay.data.row import Message, Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
 from assay.data.row_fields import WHERE
 from assay.data.row_order import Fixed, Mixture
@@ -34,6 +35,8 @@ from assay.lab.check.subject import (
     samples,
     share_of,
     some,
+    target_messages,
+    with_line,
 )
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.learner import question
@@ -50,6 +53,8 @@ from assay.tasks.judge_reward import JudgeReward
 
 MANY = 0.2
 """A larger share of rows left out for one reason is a warning."""
+BLANK = 0.01
+"""A larger share of answers that say nothing is a warning."""
 REMEDIES = {
     TOO_LONG: "raise max_prompt_tokens if they matter",
     LONGER: "raise max_tokens if they matter",
@@ -75,6 +80,7 @@ def rows(subject: Subject) -> Seen:
         yield Number(f"evaluate.{name}", "items", len(evaluation.items))
         yield from well_formed(f"evaluate.{name}", evaluation.items)
     yield from without_answers(subject)
+    yield from blank_answers(subject)
     yield from without_candidates(subject)
     yield from unvisited(subject)
 
@@ -238,6 +244,30 @@ def without_answers(subject: Subject) -> Seen:
                 f"{share_of(len(golds.missing), len(evaluation.items))}: {some(golds.missing)}",
                 "they count as wrong whatever a model says; a perfect score is out of reach",
             )
+
+
+def blank_answers(subject: Subject) -> Seen:
+    """Data sets many of whose answers say nothing and call nothing."""
+    session = subject.session
+    for name in dict.fromkeys(data for _, _, data in reading(session)):
+        answers = [
+            (row, target_messages(session.task, row)) for row in find_part(session.sets, name)
+        ]
+        whole = [(row, messages[-1]) for row, messages in answers if messages]
+        bare = [with_line(row) for row, answer in whole if says_nothing(answer)]
+        if len(bare) > max(1, BLANK * len(whole)):
+            yield Finding(
+                "warning",
+                f"data.{name}: answers are empty or blank",
+                f"{share_of(len(bare), len(whole))}, such as {bare[0]}",
+                "they teach the model to end at once; give them a text, or leave the rows out",
+            )
+
+
+def says_nothing(message: Message) -> bool:
+    """Whether an answer has no visible character beside its reasoning, and no call."""
+    text = split_thought(message)[1]
+    return not message.tool_calls and not any(c.isprintable() and c != " " for c in text)
 
 
 def all_hold_candidates(subject: Subject, data: str) -> bool:

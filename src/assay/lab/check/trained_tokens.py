@@ -8,16 +8,20 @@ proves nothing. Whether conversations can be rendered at all is checked in `rend
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from assay.data.episode import tokens_of
 from assay.data.renderings.qwen import is_tool_result, split_thought
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import PROBE, RenderingError
 from assay.data.row import Message, Row, ToolCall
-from assay.experiment.stage_tables import SftStage
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import OTHER_RUN, SftStage, StageSpec, start_of
+from assay.experiment.training_settings import LoraAdapt
 from assay.judge.findings import Finding
 from assay.lab.check.rendering_mismatch import conversation, spread
 from assay.lab.check.subject import Number, Seen, Subject, share_of, some
-from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.language_learner import LanguageLearner, language_model
 from assay.lab.setup.prepare import find_part
+from assay.models.embedding_rows import untrained_rows
 
 QUESTION = Message("user", "a")
 CALL = ToolCall("f", {}, "call00001")
@@ -103,6 +107,8 @@ def trained(subject: Subject) -> Seen:
     session = subject.session
     learner = language_model(session.learner, "checking what is trained")
     for name, stage in session.experiment.stage.items():
+        if on_the_models_embedding(session.experiment, stage):
+            yield from new_tokens(subject, learner, name, stage)
         if not isinstance(stage, SftStage):
             continue
         renderer = learner.encoder(stage.rendering).renderer
@@ -119,6 +125,37 @@ def trained(subject: Subject) -> Seen:
         yield from ends(found, learner.base.end_tokens)
         yield from empty_blocks(found)
         yield from history(found)
+
+
+def on_the_models_embedding(experiment: Experiment, stage: StageSpec) -> bool:
+    """Whether a stage trains an adapter and its model's embedding is as it was loaded."""
+    while isinstance(stage.adapt, LoraAdapt):
+        if stage.start.startswith(OTHER_RUN) or (below := start_of(stage).stage) is None:
+            return True
+        stage = experiment.stage[below]
+    return False
+
+
+def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: StageSpec) -> Seen:
+    """Added tokens whose embedding was never trained, in what an adapter learns from."""
+    golds = subject.golds_of_data(stage.data, stage.rendering).answers
+    read = [{*tokens_of(gold.context), *gold.actions} for gold in golds]
+    added = learner.base.tokenizer.added_tokens_decoder
+    used = sorted(set(added) & set().union(*read))
+    vocabulary = learner.base.config.get_text_config().vocab_size
+    new = untrained_rows(learner.folder, vocabulary, used) if used else set()
+    if not new:
+        return
+    words = [f"{added[token].content!r} ({token})" for token in sorted(new)]
+    rows = sum(not new.isdisjoint(tokens) for tokens in read)
+    yield Finding(
+        "warning",
+        f"stage.{name}: tokens with an untrained embedding, which an adapter does not train",
+        f"{some(words)} in {share_of(rows, len(read))} rows: the row of the embedding is 0, the "
+        "mean of the others, or that of another added token",
+        'train the embedding before: a stage with adapt = { kind = "freeze", patterns = '
+        '["*.layers.*"] }, from which this one starts; or adapt = { kind = "full" }',
+    )
 
 
 def share(found: Trained) -> Seen:

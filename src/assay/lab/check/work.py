@@ -273,7 +273,8 @@ def measure(subject: Subject) -> Speed | None:
     ]
     if not contexts:
         return None
-    prompt = max(contexts, key=len)[:PROMPT]
+    room = (session.learner.positions or PROMPT) - 1 - STEPS
+    prompt = max(contexts, key=len)[: max(1, min(PROMPT, room))]
     shelf = language_model(session.learner, "measuring speed").shelf(session.run)
     model = shelf.load_base().model
     sampler = shelf.sampler(model, frozenset())

@@ -19,6 +19,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.setup.language_learner import LanguageLearner, language_model
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
+from assay.models.config_file import TESTED
 from assay.models.folder import WEIGHTS
 from assay.models.gguf_file import check_gguf, write_gguf
 from assay.models.weight_files import save_weights
@@ -45,6 +46,8 @@ class Exported:
     weights_sha256: str
     gguf: str
     """Name of the GGUF file; empty without one."""
+    readers: str = TESTED
+    """The versions of Transformers that such folders were tried with."""
 
 
 def export(

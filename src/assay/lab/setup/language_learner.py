@@ -189,7 +189,7 @@ class LanguageLearner:
             f"{adaptation.kind}, {adaptation.trainable:,} of {adaptation.total:,} weights "
             f"trained ({adaptation.share:.1%})"
         )
-        notes = [share]
+        notes = [share + (f"; {adaptation.left}" if adaptation.left else "")]
         if why := why_plain(self.base.config):
             notes.append(f"{why}: {SLOWER}")
         # Measured before the optimizer's state is read; the model's weights are there already.
