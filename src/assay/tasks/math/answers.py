@@ -10,7 +10,9 @@ from assay.data.hashing import sha256_text
 from assay.tasks.math.written import plain
 
 _NUMBER = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(\.\d{1,40})?\.?")
-_BOX = re.compile(r"\\boxed\s*\{")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[-+]?\d+(?:[.,/]\d+)*|(?<=\s)[A-Za-z](?![A-Za-z])))"
+)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINED = re.compile(
     r"(?:[,;$&/.\\ \t]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|\\q?quad"
@@ -71,6 +73,7 @@ def stated_number(text: str) -> str | None:
 def last_boxed(text: str) -> tuple[str | None, int]:
     r"""What the last closed boxes that belong together hold and where they end; else (None, -1).
 
+    `\boxed 42` is a box too, and `\fbox{42}`.
     Braces nest to any depth; `\{` and `\}` are text. A box inside a box is part of the outer one.
     """
     together: list[str] = []
@@ -78,13 +81,13 @@ def last_boxed(text: str) -> tuple[str | None, int]:
     for match in _BOX.finditer(text):
         if match.start() < last:
             continue
-        end = _closing_brace(text, match.end())
+        end = match.end() if match["bare"] else _closing_brace(text, match.end())
         if end < 0:
             break  # every later box lies inside this unclosed one
-        if last < 0 or not _JOINED.fullmatch(text, last + 1, match.start()):
+        if last < 0 or not _JOINED.fullmatch(text, last, match.start()):
             together = []
-        together.append(text[match.end() : end].strip())
-        last = end
+        together.append(match["bare"] or text[match.end() : end].strip())
+        last = end if match["bare"] else end + 1
     return ", ".join(dict.fromkeys(filter(None, together))) or None, last
 
 

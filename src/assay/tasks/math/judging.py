@@ -1,54 +1,42 @@
-r"""Whether an answer is the gold answer: the rules around math-verify; the function workers run.
+r"""Whether an answer is the gold answer: both are read as one kind of value; the function workers run.
 
-math-verify compares expressions. What an answer *says* is settled here first, since math-verify
-credits any side of `41=42`, the number in "not 42" and the set {1, 2} for the pair (1, 2):
+  text       words, yes and no, letters of choices, times of the day: equal as such
+  hedge      an answer that denies, bounds or blurs its number ("not 42", "about 42") is not it
+  set        intervals, unions and inequalities: the same numbers
+  list       as many parts as the gold answer has, each equal to one of them, or to that of its name
+  brackets   tuples, vectors and matrices: of one kind, with equal parts in order
+  equation   names and their values; a chain whose sides that are numbers are equal, by its last;
+             two equations whose differences are proportional
+  unit       quantities of one dimension are equal in one unit; an omitted unit is the other's
+  percent    42 % is 42 where the gold is in percent, or above 1, and 0.42
+  number     exact values are equal; a decimal is within 1e-6 of the gold, relatively, and within
+             one unit in the last place; within 1e-9 of a whole number
+  expression equal for all values of its symbols
 
-  text        equal texts are equal; answers of words, and letters of choices, are compared as such
-  hedge       an answer that denies or bounds its number ("not 42") is not that number
-  chain       the sides of a chain of equalities that are numbers are equal; then the last counts
-  list        as many parts as the gold answer has, each equal to one of them; brackets of one kind
-  number      exact values are equal; a decimal is within 1e-6 of the gold, relatively, and within
-              one unit in the last place; within 1e-9 of a whole number
-  percent     42 % is 42 where the gold is written in percent, or is whole or above 1, else 0.42
-  math-verify everything else
-
-Never called in the lab's own process: what is compared may take for ever.
+What is not understood is equal to the same text alone: no word and no sign is nothing. math-verify
+reads sums and integrals, and gives a verdict of its own beside this one. Never called in the lab's
+own process: what is compared may take for ever.
 """
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 
-from assay.tasks.math import written
+from assay.tasks.math import regions, units, written
 from assay.tasks.math.answers import delimited, number
-from assay.tasks.math.verify import both_orders, compare, expression, is_read
+from assay.tasks.math.expressions import constant_gap, expression, identical, proportional
+from assay.tasks.math.verify import both_orders
 
-EXACT, APPROXIMATE, WHOLE = 1e-15, 1.05e-6, 1e-9
-"""Relative tolerances: of exact values worked out to 50 digits; of decimals; of decimals where the
-gold is whole. 0.333333 is 1e-6 from a third."""
+APPROXIMATE, WHOLE = 1.05e-6, 1e-9
+"""Relative tolerances: of decimals; of decimals where the gold is whole. 0.333333 is 1e-6 from a
+third."""
 LONGEST_LIST = 40
-UNITS = {
-    "cm": "centimeter centimetre",
-    "mm": "millimeter millimetre",
-    "km": "kilometer kilometre",
-    "m": "meter metre",
-    "in": "inch inches",
-    "ft": "foot feet",
-    "mi": "mile",
-    "kg": "kilogram",
-    "g": "gram",
-    "h": "hour hr",
-    "min": "minute",
-    "s": "second sec",
-    "day": "day",
-    "degree": "degree deg",
-    "dollar": "dollar usd",
-    "cent": "cent",
-}
-"""Units that exclude each other, by their other names."""
-UNIT_OF = {name: unit for unit, names in UNITS.items() for name in (unit, *names.split())}
+VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
+"""The brackets that an answer may have, by those of the gold answer, where they are not the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +53,17 @@ def judge(gold: str, answer: str) -> dict[str, Any]:
     """{"equal", "rule", "gold_read", "answer_read", "math_verify", "swapped"}.
 
     The last two are math-verify's own verdict on the two texts, in its order and swapped; None
-    where it comes to none. Raises what math-verify raises where no rule decides without it.
+    where it comes to none.
     """
     wanted, given = plain_pair(gold, answer)
-    words = written.is_words(wanted) or written.choice(wanted) is not None
-    if not words and not readable(gold, wanted):
+    if not wanted:
         return verdict(Ruling(False, "text"), gold_read=False)
+    _value(expression(written.as_latex(wanted)))  # where that takes for ever, nothing can be judged
     if not given:
         return verdict(Ruling(False, "text", read=False))
     if written.same_text(wanted, given):
         return verdict(Ruling(True, "text"))
-    return verdict(rule(wanted, given, gold, answer), *own_verdicts(gold, answer))
-
-
-def readable(gold: str, wanted: str) -> bool:
-    """Whether math-verify reads the gold answer, or the last side of its equation.
-
-    Its value is worked out too: where that takes for ever, no answer to it can be judged.
-    """
-    _value(expression(delimited(wanted)))
-    texts = (gold, written.links(wanted)[-1])
-    return any(is_read(delimited(text)) for text in texts if text)
+    return verdict(rule(wanted, given), *own_verdicts(gold, answer))
 
 
 def plain_pair(gold: str, answer: str) -> tuple[str, str]:
@@ -121,73 +99,276 @@ def own_verdicts(gold: str, answer: str) -> tuple[bool | None, bool | None]:
         return None, None
 
 
-def rule(gold: str, answer: str, whole_gold: str = "", whole_answer: str = "") -> Ruling:
-    """The ruling on two plain texts; the whole ones are as they were given."""
-    whole_gold, whole_answer = whole_gold or gold, whole_answer or answer
+def rule(gold: str, answer: str) -> Ruling:
+    """The ruling on two plain texts."""
     if written.same_text(gold, answer):
         return Ruling(True, "text")
-    if written.is_words(gold):
-        return Ruling(written.same_text(gold, written.links(answer)[-1]), "text")
-    letter, chosen = written.choice(gold), written.chosen(answer)
-    if letter is not None and chosen is not None:
-        return Ruling(letter == chosen, "text")
-    if written.hedges(answer) - written.hedges(gold):
+    found = _texts(gold, answer) or _choices(gold, answer) or _times(gold, answer)
+    if found is None and written.is_words(written.links(answer)[-1]):
+        found = _sets(gold, answer) or Ruling(False, "text", read=False)
+    found = found or _sets(gold, answer)
+    if found is not None:
+        return found
+    answer, blurred = _exact_side(answer)
+    if _hedged(gold, answer, blurred):
         return Ruling(False, "hedge")
-    return _by_form(gold, answer, whole_gold, whole_answer)
+    return _by_form(gold, answer)
 
 
-def _by_form(gold: str, answer: str, whole_gold: str, whole_answer: str) -> Ruling:
-    """The ruling by what the two are: lists, chains, relations, or single values."""
+def _texts(gold: str, answer: str) -> Ruling | None:
+    """Answers of words."""
+    said = written.links(answer)[-1]
+    meanings = written.meaning(gold), written.meaning(said)
+    if None not in meanings:
+        return Ruling(meanings[0] == meanings[1], "text")
+    if not written.is_words(gold):
+        return None
+    if meanings[0] is not None and regions.region(said) is not None:
+        return None
+    wanted = written.words(gold)
+    same = wanted == written.words(said) or written.words(written.without_lead_words(said)) == wanted
+    return Ruling(same or _same_names(gold, said), "text")
+
+
+def _same_names(gold: str, answer: str) -> bool:
+    """Whether both join the same names by "and", in any order."""
+    one, other = (sorted(map(written.fold, written.listed(text))) for text in (gold, answer))
+    return len(one) > 1 and one == other and "," not in gold.replace(", and", " and")
+
+
+def _choices(gold: str, answer: str) -> Ruling | None:
+    """Letters of choices, with what they stand for or without."""
+    letter = written.choice(gold) if not gold.strip().islower() else None
+    chosen, given = written.choice(answer), written.chosen(answer)
+    wanted = written.chosen(gold)
+    if letter and (chosen or given):
+        return Ruling(letter == (chosen or given[0]), "choice")  # type: ignore[index]
+    if wanted and chosen:
+        return Ruling(wanted[0] == chosen, "choice")
+    if wanted and given:
+        return Ruling(wanted[0] == given[0] and rule(wanted[1], given[1]).equal, "choice")
+    if wanted or given:
+        return rule(wanted[1] if wanted else gold, given[1] if given else answer)
+    several = written.letters(gold), written.letters(answer)
+    return Ruling(several[0] == several[1], "choice") if None not in several else None
+
+
+def _times(gold: str, answer: str) -> Ruling | None:
+    """Times of the day, of which one may leave out its half."""
+    one, other = units.clock(gold), units.clock(answer)
+    if one is None or other is None:
+        return None
+    same = one[:3] == other[:3] and (one[3] == other[3] or "" in (one[3], other[3]))
+    return Ruling(same, "time")
+
+
+def _sets(gold: str, answer: str) -> Ruling | None:
+    """Intervals, unions and inequalities, where one of the two is clearly one of these."""
+    clear = regions.is_region(gold), regions.is_region(answer)
+    if not any(clear):
+        return None
+    one, other = regions.region(_as_set(gold)), regions.region(_as_set(answer))
+    if one is not None and other is not None:
+        return Ruling(regions.equal(one, other), "set")
+    relations = regions.difference(gold), regions.difference(answer)
+    if relations[0] and relations[1]:
+        (sign, left), (other_sign, right) = relations
+        return Ruling(sign == other_sign and _positive_multiple(left, right), "set")
+    if all(clear) or not written.relational(answer):
+        return None
+    return None if written.members(answer) != answer else Ruling(False, "relation")
+
+
+def _as_set(text: str) -> str:
+    return r"\mathbb{R}" if written.meaning(text) == written.meaning(r"\mathbb{R}") else text
+
+
+def _positive_multiple(one: Any, other: Any) -> bool:
+    if not proportional(one, other):
+        return False
+    at = dict.fromkeys(one.free_symbols, sympy.Rational(3, 7))
+    ratio = (other / one).subs(at).evalf()
+    return bool(ratio.is_positive)
+
+
+_APPROXIMATELY = re.compile(r"\\approx(?![a-zA-Z])")
+
+
+def _exact_side(answer: str) -> tuple[str, bool]:
+    r"""`\frac{22}{7}` of `\frac{22}{7} \approx 3.14`, where that is so; and whether the answer is
+    an approximation alone, then without the sign of it."""
+    sides = written.split(answer, _APPROXIMATELY)
+    if len(sides) != 2:
+        return answer, False
+    left, right = sides
+    exact, rounded = (_number(written.links(side)[-1]) for side in sides)
+    if not left or written.is_name(left):
+        return right, True
+    if exact is None or rounded is None:
+        return answer, False
+    place = written.last_place(units.measured(right)[0]) or 0
+    return (left, False) if abs(exact - rounded) <= place else (answer, False)
+
+
+def _hedged(gold: str, answer: str, blurred: bool) -> bool:
+    wanted, given = written.hedges(gold), written.hedges(answer)
+    if blurred and not (wanted & written.APPROXIMATE or "." in gold):
+        return True
+    return bool(given - wanted or wanted - given - written.APPROXIMATE)
+
+
+def _by_form(gold: str, answer: str) -> Ruling:
+    """The ruling by what the two are: lists, tuples, equations, or single values."""
+    whole = _compound(gold, answer)
+    if whole is not None:
+        return whole
     gold, answer = written.members(gold), written.members(answer)
-    signs = "\\pm" in gold + answer or "\\mp" in gold + answer
-    wanted, given = written.listed(gold), written.listed(answer)
-    if not signs and (len(wanted) > 1 or len(given) > 1):
-        return _lists(wanted, given, gold, answer)
-    kind, inner = written.brackets(gold)
-    other, within = written.brackets(answer)
-    several = len(written.listed(inner)) > 1 or len(written.listed(within)) > 1
-    if kind and other and several and not signs:
-        return _bracketed((kind, inner), (other, within))
+    found = _parametric(gold, answer)
+    if found is not None:
+        return found
+    for apart in ((False, False), (True, False), (False, True)):
+        wanted, given = _items(gold, apart[0]), _items(answer, apart[1])
+        if len(wanted) > 1 or len(given) > 1:
+            found = _lists(wanted, given, gold, answer)
+            if found.equal or (gold + answer).count(r"\pm") < 2:
+                return found
+    if found is not None:
+        return found
+    tuples = _tuple(gold), _tuple(answer)
+    if tuples[0] and tuples[1]:
+        return _tuples(tuples[0], tuples[1])
     sides, known = written.links(answer), written.links(gold)
     if len(sides) > 1 or len(known) > 1:
-        return _chains(known, sides, whole_gold, whole_answer)
-    if written.relational(answer) and not written.relational(gold) and not _interval(gold):
-        return Ruling(False, "relation")
-    found = _single(gold, answer)
-    if found.rule == "math-verify" and not found.equal and whole_answer != answer:
-        return _by_math_verify(whole_gold, whole_answer)
+        return _chains(known, sides)
+    return _single(gold, answer)
+
+
+def _compound(gold: str, answer: str) -> Ruling | None:
+    """Quantities in several units, such as "2 feet 3 inches"."""
+    one, other = units.parts(gold), units.parts(answer)
+    if one is None and other is None:
+        return None
+    sums = [_total(text, found) for text, found in ((gold, one), (answer, other))]
+    if None in sums:
+        return None
+    (left, dimension), (right, another) = sums  # type: ignore[misc]
+    return Ruling(dimension == another and constant_gap(left, right)[0] == 0, "unit")
+
+
+def _total(text: str, found: Any) -> tuple[Any, str] | None:
+    quantities = found or [units.measured(text, single=True)]
+    if any(unit is None or not unit.dimension for _, unit in quantities):
+        return None
+    values = [(expression(value), unit) for value, unit in quantities]
+    if any(value is None for value, _ in values):
+        return None
+    total = sum(value * sympy.Rational(unit.factor) for value, unit in values)
+    return total, quantities[0][1].dimension
+
+
+_PARAMETER = re.compile(
+    r"[,;(\s]*(?:\\text\s*\{\s*(?:where|for|with)?\s*\}|where|for)?\s*([a-zA-Z])\s*\\in\s*"
+    r"(?:\\mathbb\s*\{?\s*Z\s*\}?|Z|\\mathbf\{Z\})\s*\)?"
+)
+
+
+def _parametric(gold: str, answer: str) -> Ruling | None:
+    r"""Solutions such as `\frac{\pi}{4} + k\pi, k \in \mathbb{Z}`: the same numbers for whole k."""
+    found = []
+    for text in (gold, answer):
+        match = next(iter(_PARAMETER.finditer(text)), None)
+        if match is None or match.end() != len(text):
+            return None
+        value = expression(written.links(text[: match.start()].strip())[-1])
+        name = sympy.Symbol(match[1])
+        if value is None or value.free_symbols != {name}:
+            return None
+        found.append((value, name))
+    return Ruling(_reached(*found) and _reached(*found[::-1]), "set")
+
+
+def _reached(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Whether the values of one for small whole numbers are all among those of the other."""
+    few = [one[0].subs(one[1], n).evalf(20) for n in range(-6, 7)]
+    many = [other[0].subs(other[1], n).evalf(20) for n in range(-40, 41)]
+    return all(any(abs(a - b) < 1e-12 for b in many) for a in few)
+
+
+Item = tuple[str, str]
+"""The name of a value, "" where it has none, and the value."""
+
+
+def _items(text: str, apart: bool) -> list[Item]:
+    r"""The parts of a list or set, with two of each `\pm`; `apart` says that the signs of one part
+    are independent."""
+    kind, inner = written.brackets(text)
+    found: list[Item] = []
+    for part in written.listed(inner if kind == "{}" else text):
+        sides = written.links(part)
+        names, values = (written.brackets(side) for side in (sides[0], sides[-1]))
+        if len(sides) > 1 and names[0] == values[0] == "()":
+            several = written.listed(names[1]), written.listed(values[1])
+            if len(several[0]) == len(several[1]) > 1:
+                found += [(written.fold(name), value) for name, value in zip(*several, strict=True)]
+                continue
+        named = len(sides) > 1 and written.is_name(sides[0])
+        name = written.fold(sides[0]) if named else ""
+        value = sides[-1] if named and _holds(sides) else part
+        found += [(name, one) for one in _signs(value, apart)]
     return found
 
 
-def _interval(gold: str) -> bool:
-    return bool(written.brackets(gold)[0]) or "\\infty" in gold or "\\cup" in gold
+def _signs(text: str, apart: bool) -> list[str]:
+    if r"\pm" not in text and r"\mp" not in text:
+        return [text]
+    if not apart:
+        pairs = ("+-", "-+")
+        return [text.replace(r"\pm", one).replace(r"\mp", other) for one, other in pairs]
+    if text.count(r"\pm") > 4:
+        return [text]
+    found = [text]
+    while any(r"\pm" in each for each in found):
+        found = [each.replace(r"\pm", sign, 1) for each in found for sign in "+-"]
+    return found
 
 
-def _lists(wanted: list[str], given: list[str], gold: str, answer: str) -> Ruling:
-    """Lists without brackets, of which one may have brackets around it."""
+def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Ruling:
+    """Lists, of which one may be a tuple, or name its values."""
+    for items, text, other in ((wanted, gold, given), (given, answer, wanted)):
+        kind, inner = written.brackets(text)
+        if len(items) == 1 and kind in ("()", "⟨⟩", "[]") and len(written.listed(inner)) > 1:
+            sides = [value for _, value in other]
+            alphabetical = all(a[0] <= b[0] for a, b in zip(other, other[1:], strict=False))
+            if len(other) > 1 and alphabetical and not written.brackets(gold + answer)[0] == "{}":
+                parts = written.listed(inner)
+                pairs = (parts, sides) if items is wanted else (sides, parts)
+                return _matched(*pairs, ordered=True)
     if len(wanted) == 1 and len(given) > 1:
-        kind, inner = written.brackets(gold)
-        within = written.listed(inner)
-        if kind and len(within) > 1:
-            return _matched(within, given, ordered=kind != "{}")
         # Boxes that all say the same are one answer.
-        return Ruling(len(given) <= 3 and all(rule(gold, part).equal for part in given), "list")
-    if len(given) == 1 and len(wanted) > 1:
-        kind, inner = written.brackets(answer)
-        return _matched(wanted, written.listed(inner), ordered=kind not in ("", "{}"))
-    return _matched(wanted, given, ordered=False)
+        same = len(given) <= 3 and all(_same_item(wanted[0], item) for item in given)
+        return Ruling(same, "list")
+    names = [{name for name, _ in items} - {""} for items in (wanted, given)]
+    if all(len(each) > 1 for each in names) and names[0] == names[1]:
+        return _matched_by_name(dict(wanted), dict(given))
+    if len(names[0] | names[1]) > 1 and len({name[:1] for each in names for name in each}) > 1:
+        ordered = not all(names) and len(names[0] | names[1]) == len(wanted)
+        if not ordered:
+            return Ruling(False, "list")
+        return _matched([v for _, v in wanted], [v for _, v in given], ordered=True)
+    return _matched([v for _, v in wanted], [v for _, v in given], ordered=False)
 
 
-def _bracketed(gold: tuple[str, str], answer: tuple[str, str]) -> Ruling:
-    """Tuples, intervals and sets."""
-    (kind, inner), (other, within) = gold, answer
-    if kind != other:
-        return Ruling(False, "brackets")
-    parts = written.listed(inner), written.listed(within)
-    return _matched(*parts, ordered=kind != "{}", name="brackets")
+def _same_item(wanted: Item, given: Item) -> bool:
+    return rule(wanted[1], given[1]).equal and given[0] in ("", wanted[0] or given[0])
 
 
-def _matched(wanted: list[str], given: list[str], ordered: bool, name: str = "list") -> Ruling:
+def _matched_by_name(wanted: dict[str, str], given: dict[str, str]) -> Ruling:
+    return Ruling(all(rule(value, given[name]).equal for name, value in wanted.items()), "list")
+
+
+def _matched(
+    wanted: Sequence[str], given: Sequence[str], ordered: bool, name: str = "list"
+) -> Ruling:
     """Whether every part has its equal, in order or in any order."""
     if len(wanted) != len(given) or len(wanted) > LONGEST_LIST:
         return Ruling(False, name)
@@ -203,25 +384,50 @@ def _matched(wanted: list[str], given: list[str], ordered: bool, name: str = "li
     return Ruling(True, name)
 
 
-def _chains(known: list[str], sides: list[str], whole_gold: str, whole_answer: str) -> Ruling:
+def _tuple(text: str) -> tuple[str, list[str]] | None:
+    """The kind and the parts of a tuple, vector or matrix; None where it is none."""
+    rows = written.matrix(text)
+    if rows is not None:
+        kind = "column" if all(len(row) == 1 for row in rows) else f"matrix of {len(rows)} rows"
+        return kind, [cell for row in rows for cell in row]
+    kind, inner = written.brackets(text)
+    parts = written.listed(inner)
+    return (kind, parts) if kind and len(parts) > 1 else None
+
+
+def _tuples(gold: tuple[str, list[str]], answer: tuple[str, list[str]]) -> Ruling:
+    (kind, wanted), (other, given) = gold, answer
+    if other not in VECTORS.get(kind, (kind,)):
+        return Ruling(False, "brackets")
+    return _matched(wanted, given, ordered=kind != "{}", name="brackets")
+
+
+def _chains(known: list[str], sides: list[str]) -> Ruling:
     """Equations: an answer counts by its last side, where every link of it holds."""
     if not _holds(sides):
         return Ruling(False, "chain")
     if len(known) == 1:
         turned = len(sides) == 2 and written.is_name(sides[1]) and not written.is_name(sides[0])
-        last = sides[0] if turned else sides[-1]
-        found = rule(known[0], last)
+        found = rule(known[0], sides[0] if turned else sides[-1])
         return Ruling(found.equal, "chain", found.read)
-    if len(sides) == 1 and written.is_name(known[0]):
-        return rule(known[-1], sides[0])
-    same = written.same_text(_unbraced(known[0]), _unbraced(sides[0]))
-    if len(sides) > 1 and written.is_name(known[0]) and same:
-        return rule(known[-1], sides[-1])
-    return _by_math_verify(whole_gold, whole_answer)
+    if len(sides) == 1:
+        if written.is_name(known[0]) or _number(known[-1]) is not None:
+            return rule(known[-1], sides[0])
+        return Ruling(False, "equation")
+    if written.is_name(known[0]) and written.fold(known[0]) == written.fold(sides[0]):
+        found = rule(known[-1], sides[-1])
+        if found.equal:
+            return found
+    differences = [_difference(each) for each in (known, sides)]
+    return Ruling(None not in differences and proportional(*differences), "equation")
 
 
-def _unbraced(text: str) -> str:
-    return text.replace("{", "").replace("}", "")
+def _difference(sides: list[str]) -> Any:
+    """Left minus right of an equation; None where it is none, or one of names."""
+    if len(sides) != 2:
+        return None
+    left, right = map(expression, sides)
+    return None if left is None or right is None else left - right
 
 
 def _holds(sides: list[str]) -> bool:
@@ -231,82 +437,106 @@ def _holds(sides: list[str]) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    return _constant(expression(delimited(written.without_unit(text)[0])))
+    return _number(text) is not None
 
 
-def _constant(value: Any) -> bool:
-    """Whether an expression is a number once it is worked out: `41+0x` is one."""
-    if not isinstance(value, sympy.Expr):
-        return False
-    return not value.doit().free_symbols
+def _number(text: str) -> Any:
+    """The number that a text is, its unit and percent apart; None where it is none."""
+    value = written.without_percent(units.measured(text)[0])[0]
+    return _value(expression(written.as_latex(value)))
+
+
+def _value(found: Any) -> Any:
+    """The number to 50 digits that an expression is; None where it is none."""
+    if found is None or found.free_symbols:
+        return None
+    value = found.evalf(50)
+    return value if value.is_number and value.is_finite else None
 
 
 def _single(gold: str, answer: str) -> Ruling:
     """Two single values: words around a number, units and percent are looked at, then compared."""
-    figures = written.figures_in_words(answer) if not written.figures_in_words(gold) else None
-    (wanted, unit), (given, other) = written.without_unit(gold), written.without_unit(answer)
+    gold, answer = written.without_lead(gold), written.without_lead(answer)
     if written.alternatives(answer) and not written.alternatives(gold):
         return Ruling(False, "list")
-    if figures is not None and not other:
-        if len(figures) != 1:
-            return Ruling(False, "words", read=bool(figures))
-        given = figures[0].replace("$", "")
-    units = {unit_of(unit), unit_of(other)} - {""}
-    if len(units) > 1:
+    (wanted, unit), (given, other) = units.measured(gold), units.measured(answer)
+    if unit and not other:
+        given, other = units.measured(answer, single=bool(unit.dimension))
+    elif other and not unit:
+        wanted, unit = units.measured(gold, single=bool(other.dimension))
+    if unit and other and not unit.same_kind(other):
         return Ruling(False, "unit")
     bases = written.base(wanted), written.base(given)
-    if None not in bases and bases[0] != bases[1]:
-        return Ruling(False, "base")
+    if bases != (None, None):
+        same = None in bases or bases[0] == bases[1]
+        digits = [text.partition("_")[0].strip("() ") for text in (wanted, given)]
+        return Ruling(same and digits[0] == digits[1], "base")
+    if (unit and other and unit.factor != other.factor) or _radians(unit, other, given):
+        return _in_one_unit(wanted, unit, given, other)
     return _percentages(wanted, given)
 
 
-def unit_of(text: str) -> str:
-    """The unit that a text names, "" where it is none that excludes others."""
-    word = text.lower().strip(". ")
-    return UNIT_OF.get(word) or UNIT_OF.get(word.rstrip("s"), "")
+def _radians(unit: units.Unit | None, other: units.Unit | None, given: str) -> bool:
+    return bool(unit and unit.dimension == units.ANGLE and not other and r"\pi" in given)
+
+
+def _in_one_unit(
+    wanted: str, unit: units.Unit | None, given: str, other: units.Unit | None
+) -> Ruling:
+    values = [expression(written.as_latex(text)) for text in (wanted, given)]
+    if None in values:
+        return Ruling(False, "unit", read=values[1] is not None)
+    one, two = (value * _factor(of) for value, of in zip(values, (unit, other), strict=True))
+    gap, most = constant_gap(one, two) if not (one.free_symbols | two.free_symbols) else (1, 0)
+    return Ruling(bool(gap <= (WHOLE * most if "." in wanted + given else 0)), "unit")
+
+
+def _factor(unit: units.Unit | None) -> Any:
+    if unit is None:
+        return sympy.Integer(1)
+    if unit.dimension == units.ANGLE:
+        return sympy.nsimplify(float(unit.factor) / math.pi, rational=True, tolerance=1e-9) * sympy.pi
+    return sympy.Rational(unit.factor)
 
 
 def _percentages(gold: str, answer: str) -> Ruling:
-    """Two values of which each may be in percent: the gold's own unit is the one that counts."""
+    """Two values of which each may be in percent."""
     (wanted, gold_percent), (given, percent) = map(written.without_percent, (gold, answer))
-    if percent and not gold_percent:
-        value = _value(expression(delimited(written.as_latex(wanted))))
-        if value is not None and 0 < abs(value) < 1:
-            given = rf"\frac{{{given}}}{{100}}" if number(given) is None else f"{given}/100"
     found = _values(wanted, given)
-    return replace(found, rule="percent") if percent or gold_percent else found
+    if percent == gold_percent:
+        return replace(found, rule="percent") if percent else found
+    value = _number(wanted)
+    fraction = percent and value is not None and value.is_real and 0 < abs(value) < 1
+    if found.equal and not fraction:
+        return replace(found, rule="percent")
+    plain = number(given)
+    if gold_percent and plain is not None and plain <= 1:
+        return Ruling(False, "percent")
+    hundredth = rf"\frac{{{given if percent else wanted}}}{{100}}"
+    pair = (wanted, hundredth) if percent else (hundredth, given)
+    return replace(_values(*pair), rule="percent")
 
 
 def _values(gold: str, answer: str) -> Ruling:
-    """Two expressions without units: numbers by their values, the rest by math-verify."""
+    """Two expressions without units."""
     gold, answer = written.as_latex(gold), written.as_latex(answer)
-    one, other = expression(delimited(gold)), expression(delimited(answer))
-    wanted, given = _value(one), _value(other)
-    if wanted is None or given is None:
-        return _by_math_verify(gold, answer)
-    gap, most = abs(given - wanted), abs(wanted)
+    one, other = expression(gold), expression(answer)
+    if one is None or other is None:
+        same = written.words(gold) == written.words(answer) and len(written.words(gold)) > 1
+        signs = [re.sub(r"[\w\s,.{}]|\\text", "", text) for text in (gold, answer)]
+        return Ruling(same and signs[0] == signs[1], "words", read=other is not None)
+    if one.free_symbols or other.free_symbols or not (one.is_finite and other.is_finite):
+        return Ruling(identical(one, other), "expression")
+    gap, most = constant_gap(one, other)
     if "." not in gold + answer:
-        return Ruling(bool(gap <= EXACT * most), "number")
-    if float(wanted - sympy.floor(wanted)) == 0.0:  # a Float never equals an Integer
+        return Ruling(bool(gap == 0), "number")
+    if one.is_Integer:
         return Ruling(bool(gap <= WHOLE * most), "number")
     places = [place for place in map(written.last_place, (gold, answer)) if place is not None]
     bound = min(APPROXIMATE * most, max(places, default=math.inf))
     return Ruling(bool(gap <= bound), "number")
 
 
-def _value(found: Any) -> Any:
-    """The real number to 50 digits that an expression is; None where it is none."""
-    if not isinstance(found, sympy.Expr) or found.free_symbols:
-        return None
-    value = found.doit().evalf(50)
-    return value if value.is_Number and value.is_finite else None
-
-
-def _by_math_verify(gold: str, answer: str) -> Ruling:
-    found = compare(delimited(gold), delimited(answer))
-    return Ruling(found["equal"], "math-verify", found["answer_read"])
-
-
 # Loads in the worker, once, what the first comparison of each kind would load in every call.
 judge(r"x = \frac{1}{2} = \sqrt{0.25}", r"\{0.5, \pi, 50\%\}")
-judge(r"\frac{1}{2}", r"\frac{2}{4} = 0.5")
+judge(r"\frac{1}{2} \text{ cm}", r"\frac{2}{4} = 0.5")
