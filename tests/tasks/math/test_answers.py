@@ -14,7 +14,7 @@ from assay.tasks.math.answers import (
     final_answer,
     last_boxed,
     number,
-    stated_number,
+    stated_answer,
 )
 
 
@@ -79,7 +79,7 @@ def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
 def test_a_plain_number_counts_where_it_is_all_or_the_last_statement(
     text: str, answer: str | None
 ) -> None:
-    assert stated_number(text) == answer
+    assert stated_answer(text) == answer
     # What records of before were judged by has not changed.
     assert final_answer(text) is None
 

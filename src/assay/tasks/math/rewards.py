@@ -19,7 +19,7 @@ from typing import Any
 from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math.answers import canonical, final_answer, is_bare, number, stated_number
+from assay.tasks.math.answers import canonical, final_answer, is_bare, number, stated_answer
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
@@ -71,7 +71,7 @@ def answer_of(completion: Completion) -> str | None:
     found = final_answer(completion.text)
     if found is not None or completion.ended in CUT:
         return found
-    return stated_number(completion.text)
+    return stated_answer(completion.text)
 
 
 def with_answer(reward: Reward, answer: str | None) -> Reward:
