@@ -97,7 +97,8 @@ def stated_answer(text: str) -> str | None:
     last = next((piece for piece in reversed(_SENTENCE_END.split(line)) if piece), "")
     found = _STATEMENT.fullmatch(last) if len(last) <= _LONGEST_STATEMENT else None
     stated = (found["stated"] or found["in_chinese"]) if found else ""
-    return stated if is_bare(stated) and not _OPEN_END.search(stated) else None
+    sure = is_bare(stated) and re.search(r"\w", stated) and not _OPEN_END.search(stated)
+    return stated if sure else None
 
 
 def last_boxed(text: str) -> tuple[str | None, int]:

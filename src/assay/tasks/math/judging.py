@@ -26,8 +26,9 @@ from typing import Any
 
 import sympy
 
-from assay.tasks.math import regions, units, written
+from assay.tasks.math import families, regions, special_forms, units, written
 from assay.tasks.math.answers import delimited, number
+from assay.tasks.math.asked import Asked, asked, in_form
 from assay.tasks.math.expressions import constant_gap, expression, identical, proportional
 from assay.tasks.math.verify import both_orders
 
@@ -37,6 +38,10 @@ third."""
 LONGEST_LIST = 40
 VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
 """The brackets that an answer may have, by those of the gold answer, where they are not the same."""
+
+
+Item = tuple[str, str]
+"""The name of a value, "" where it has none, and the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,12 @@ class Ruling:
     """Whether the answer could be read as anything."""
 
 
-def judge(gold: str, answer: str) -> dict[str, Any]:
+def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
     """{"equal", "rule", "gold_read", "answer_read", "math_verify", "swapped"}.
 
     The last two are math-verify's own verdict on the two texts, in its order and swapped; None
-    where it comes to none.
+    where it comes to none. The question tells what the letters of a choice stand for, and whether
+    it asks for an order or a form.
     """
     wanted, given = plain_pair(gold, answer)
     if not wanted:
@@ -63,7 +69,31 @@ def judge(gold: str, answer: str) -> dict[str, Any]:
         return verdict(Ruling(False, "text", read=False))
     if written.same_text(wanted, given):
         return verdict(Ruling(True, "text"))
-    return verdict(rule(wanted, given), *own_verdicts(gold, answer))
+    return verdict(_as_asked(wanted, given, asked(question)), *own_verdicts(gold, answer))
+
+
+def _as_asked(gold: str, answer: str, of: Asked) -> Ruling:
+    """The ruling by the value, the options of the question and the form that it asks for."""
+    letter = written.choice(gold) if not gold.islower() else None
+    chosen = written.choice(answer)
+    if letter in of.options and not chosen and not written.chosen(answer):
+        if not rule(gold, answer).equal:
+            return _as_asked(of.options[letter], answer, Asked())
+    if letter is None and chosen in of.options and not written.chosen(gold):
+        return rule(gold, of.options[chosen])
+    found = rule(gold, answer)
+    if not found.equal:
+        return found
+    if not in_form(of.form, gold, answer):
+        return Ruling(False, of.form)
+    parts = written.listed(gold), written.listed(answer)
+    if of.ordered and len(parts[0]) == len(parts[1]) > 1 and not _names_all(gold):
+        return _matched(*parts, ordered=True)
+    return found
+
+
+def _names_all(text: str) -> bool:
+    return all(name for name, _ in _items(text, False))
 
 
 def plain_pair(gold: str, answer: str) -> tuple[str, str]:
@@ -103,12 +133,13 @@ def rule(gold: str, answer: str) -> Ruling:
     """The ruling on two plain texts."""
     if written.same_text(gold, answer):
         return Ruling(True, "text")
-    found = _texts(gold, answer) or _choices(gold, answer) or _times(gold, answer)
-    if found is None and written.is_words(written.links(answer)[-1]):
-        found = _sets(gold, answer) or Ruling(False, "text", read=False)
-    found = found or _sets(gold, answer)
-    if found is not None:
-        return found
+    gold, answer = families.without_quantifier(gold), families.without_quantifier(answer)
+    for read in (_texts, _choices, _special, _conditions, _sets):
+        found = read(gold, answer)
+        if found is not None:
+            return found
+    if written.is_words(written.links(answer)[-1]):
+        return Ruling(False, "text", read=False)
     answer, blurred = _exact_side(answer)
     if _hedged(gold, answer, blurred):
         return Ruling(False, "hedge")
@@ -119,11 +150,13 @@ def _texts(gold: str, answer: str) -> Ruling | None:
     """Answers of words."""
     said = written.links(answer)[-1]
     meanings = written.meaning(gold), written.meaning(said)
+    if None in meanings and special_forms.sign(gold):
+        return None
     if None not in meanings:
         return Ruling(meanings[0] == meanings[1], "text")
     if not written.is_words(gold):
         return None
-    if meanings[0] is not None and regions.region(said) is not None:
+    if (meanings[0] is not None and regions.region(said) is not None) or _condition(gold):
         return None
     wanted = written.words(gold)
     same = wanted == written.words(said) or written.words(written.without_lead_words(said)) == wanted
@@ -153,13 +186,79 @@ def _choices(gold: str, answer: str) -> Ruling | None:
     return Ruling(several[0] == several[1], "choice") if None not in several else None
 
 
-def _times(gold: str, answer: str) -> Ruling | None:
-    """Times of the day, of which one may leave out its half."""
-    one, other = units.clock(gold), units.clock(answer)
-    if one is None or other is None:
+def _special(gold: str, answer: str) -> Ruling | None:
+    """Times, dates, remainders, cycles, signs, ratios, bases and chains of order."""
+    clocks = [units.clock(special_forms.spoken_time(text)) for text in (gold, answer)]
+    if clocks[0] and clocks[1]:
+        (one, other) = clocks
+        halves = one[3] == other[3] or "" in (one[3], other[3])
+        return Ruling(one[:3] == other[:3] and halves, "time")
+    dates = special_forms.date(gold), special_forms.date(answer)
+    if dates[0] and dates[1]:
+        return Ruling(special_forms.same_date(*dates), "time")  # type: ignore[arg-type]
+    for read in special_forms.EXACT:
+        pair = read(gold), read(answer)
+        if None not in pair:
+            return Ruling(pair[0] == pair[1], "text")
+    sign = special_forms.sign(gold)
+    if sign:
+        given = special_forms.sign(answer) or special_forms.only_sign(answer)
+        return Ruling(sign == given, "text")
+    ratios = special_forms.ratio(gold), special_forms.ratio(answer)
+    if ratios[0] and ratios[1]:
+        return Ruling(special_forms.same_ratio(*ratios), "ratio")  # type: ignore[arg-type]
+    orders = special_forms.order(gold), special_forms.order(answer)
+    if orders[0] or orders[1]:
+        parts = [order or written.listed(text) for order, text in zip(orders, (gold, answer), strict=True)]
+        return _matched(*parts, ordered=True)
+    return None
+
+
+def _conditions(gold: str, answer: str) -> Ruling | None:
+    """Functions in cases, solutions with a whole parameter, and conditions on whole numbers."""
+    pieces = families.cases(gold), families.cases(answer)
+    if pieces[0] or pieces[1]:
+        same = None not in pieces and families.same_cases(*pieces)  # type: ignore[arg-type]
+        return Ruling(same, "cases")
+    found = [families.family(text, _alternatives) for text in (gold, answer)]
+    if found[0] or found[1]:
+        both = [
+            each or families.constant_list(text, _alternatives)
+            for each, text in zip(found, (gold, answer), strict=True)
+        ]
+        if None not in both:
+            return Ruling(families.same_family(*both), "set")  # type: ignore[arg-type]
+    conditions = _condition(gold), _condition(answer)
+    if None not in conditions:
+        return Ruling(conditions[0] == conditions[1], "set")
+    return None
+
+
+def _condition(text: str) -> frozenset[int] | None:
+    found = families.whole_numbers(text, _alternatives)
+    parts = written.listed(text)
+    if found is None and 1 < len(parts) <= LONGEST_LIST:
+        pieces = [_condition(part) for part in parts]
+        numbers = [_whole(part) for part in parts]
+        each = [a if a is not None else b for a, b in zip(pieces, numbers, strict=True)]
+        if any(piece is not None for piece in pieces) and None not in each:
+            return frozenset().union(*each)  # type: ignore[arg-type]
+    return found
+
+
+def _whole(text: str) -> frozenset[int] | None:
+    """The whole numbers of `n=1` or `n \ge 6`."""
+    value = written.links(text)[-1]
+    if value.isdigit():
+        return frozenset({int(value)})
+    found = regions.region(text)
+    if found is None:
         return None
-    same = one[:3] == other[:3] and (one[3] == other[3] or "" in (one[3], other[3]))
-    return Ruling(same, "time")
+    return frozenset(n for n in range(1, families.LARGEST + 1) if found.test(n))
+
+
+def _alternatives(text: str) -> list[Item]:
+    return _items(written.members(text), True)
 
 
 def _sets(gold: str, answer: str) -> Ruling | None:
@@ -167,7 +266,7 @@ def _sets(gold: str, answer: str) -> Ruling | None:
     clear = regions.is_region(gold), regions.is_region(answer)
     if not any(clear):
         return None
-    one, other = regions.region(_as_set(gold)), regions.region(_as_set(answer))
+    one, other = (regions.region(_as_set(text)) for text in (gold, answer))
     if one is not None and other is not None:
         return Ruling(regions.equal(one, other), "set")
     relations = regions.difference(gold), regions.difference(answer)
@@ -180,7 +279,9 @@ def _sets(gold: str, answer: str) -> Ruling | None:
 
 
 def _as_set(text: str) -> str:
-    return r"\mathbb{R}" if written.meaning(text) == written.meaning(r"\mathbb{R}") else text
+    if written.meaning(text) == written.meaning(r"\mathbb{R}"):
+        return r"\mathbb{R}"
+    return families.greater_than(text)
 
 
 def _positive_multiple(one: Any, other: Any) -> bool:
@@ -223,9 +324,7 @@ def _by_form(gold: str, answer: str) -> Ruling:
     if whole is not None:
         return whole
     gold, answer = written.members(gold), written.members(answer)
-    found = _parametric(gold, answer)
-    if found is not None:
-        return found
+    found: Ruling | None = None
     for apart in ((False, False), (True, False), (False, True)):
         wanted, given = _items(gold, apart[0]), _items(answer, apart[1])
         if len(wanted) > 1 or len(given) > 1:
@@ -266,51 +365,24 @@ def _total(text: str, found: Any) -> tuple[Any, str] | None:
     return total, quantities[0][1].dimension
 
 
-_PARAMETER = re.compile(
-    r"[,;(\s]*(?:\\text\s*\{\s*(?:where|for|with)?\s*\}|where|for)?\s*([a-zA-Z])\s*\\in\s*"
-    r"(?:\\mathbb\s*\{?\s*Z\s*\}?|Z|\\mathbf\{Z\})\s*\)?"
-)
-
-
-def _parametric(gold: str, answer: str) -> Ruling | None:
-    r"""Solutions such as `\frac{\pi}{4} + k\pi, k \in \mathbb{Z}`: the same numbers for whole k."""
-    found = []
-    for text in (gold, answer):
-        match = next(iter(_PARAMETER.finditer(text)), None)
-        if match is None or match.end() != len(text):
-            return None
-        value = expression(written.links(text[: match.start()].strip())[-1])
-        name = sympy.Symbol(match[1])
-        if value is None or value.free_symbols != {name}:
-            return None
-        found.append((value, name))
-    return Ruling(_reached(*found) and _reached(*found[::-1]), "set")
-
-
-def _reached(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    """Whether the values of one for small whole numbers are all among those of the other."""
-    few = [one[0].subs(one[1], n).evalf(20) for n in range(-6, 7)]
-    many = [other[0].subs(other[1], n).evalf(20) for n in range(-40, 41)]
-    return all(any(abs(a - b) < 1e-12 for b in many) for a in few)
-
-
-Item = tuple[str, str]
-"""The name of a value, "" where it has none, and the value."""
-
-
 def _items(text: str, apart: bool) -> list[Item]:
     r"""The parts of a list or set, with two of each `\pm`; `apart` says that the signs of one part
     are independent."""
     kind, inner = written.brackets(text)
+    parts = written.listed(inner if kind == "{}" else text)
     found: list[Item] = []
-    for part in written.listed(inner if kind == "{}" else text):
+    for part in parts:
         sides = written.links(part)
         names, values = (written.brackets(side) for side in (sides[0], sides[-1]))
-        if len(sides) > 1 and names[0] == values[0] == "()":
+        if len(sides) == 2 and names[0] == values[0] == "()":
             several = written.listed(names[1]), written.listed(values[1])
             if len(several[0]) == len(several[1]) > 1:
-                found += [(written.fold(name), value) for name, value in zip(*several, strict=True)]
+                named = list(zip(map(written.fold, several[0]), several[1], strict=True))
+                found += named if len(parts) == 1 else [("", sides[-1])]
                 continue
+        if len(sides) > 2 and all(map(written.is_name, sides[:-1])) and len(parts) > 1:
+            found.append(("", f"({','.join([sides[-1]] * (len(sides) - 1))})"))
+            continue
         named = len(sides) > 1 and written.is_name(sides[0])
         name = written.fold(sides[0]) if named else ""
         value = sides[-1] if named and _holds(sides) else part
@@ -334,28 +406,30 @@ def _signs(text: str, apart: bool) -> list[str]:
 
 def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Ruling:
     """Lists, of which one may be a tuple, or name its values."""
-    for items, text, other in ((wanted, gold, given), (given, answer, wanted)):
+    for items, text, other, whole in ((wanted, gold, given, answer), (given, answer, wanted, gold)):
         kind, inner = written.brackets(text)
-        if len(items) == 1 and kind in ("()", "⟨⟩", "[]") and len(written.listed(inner)) > 1:
-            sides = [value for _, value in other]
-            alphabetical = all(a[0] <= b[0] for a, b in zip(other, other[1:], strict=False))
-            if len(other) > 1 and alphabetical and not written.brackets(gold + answer)[0] == "{}":
-                parts = written.listed(inner)
-                pairs = (parts, sides) if items is wanted else (sides, parts)
-                return _matched(*pairs, ordered=True)
+        parts = written.listed(inner)
+        if len(items) == 1 and kind in ("()", "⟨⟩", "[]") and len(parts) > 1:
+            if written.brackets(whole)[0] == "{}":
+                return Ruling(False, "brackets")
+            if len(other) == len(parts):
+                values = [value for _, value in sorted(other, key=lambda item: item[0].lstrip("\\"))]
+                return _matched(*((parts, values) if items is wanted else (values, parts)), True)
     if len(wanted) == 1 and len(given) > 1:
         # Boxes that all say the same are one answer.
         same = len(given) <= 3 and all(_same_item(wanted[0], item) for item in given)
         return Ruling(same, "list")
     names = [{name for name, _ in items} - {""} for items in (wanted, given)]
-    if all(len(each) > 1 for each in names) and names[0] == names[1]:
+    indices = all(re.fullmatch(r"x_\d", name) for each in names for name in each)
+    if all(len(each) > 1 for each in names) and names[0] == names[1] and not indices:
         return _matched_by_name(dict(wanted), dict(given))
-    if len(names[0] | names[1]) > 1 and len({name[:1] for each in names for name in each}) > 1:
-        ordered = not all(names) and len(names[0] | names[1]) == len(wanted)
-        if not ordered:
-            return Ruling(False, "list")
-        return _matched([v for _, v in wanted], [v for _, v in given], ordered=True)
-    return _matched([v for _, v in wanted], [v for _, v in given], ordered=False)
+    if len(names[0] | names[1]) > 1 and not indices and len({n[:1] for n in names[0] | names[1]}) > 1:
+        # Names on one side alone: the values are in their order.
+        bare = [[value for _, value in items] for items in (wanted, given)]
+        return _matched(*bare, ordered=True) if not all(names) else Ruling(False, "list")
+    whole = [[f"{n}={v}" if n else v for n, v in items] for items in (wanted, given)]
+    found = _matched([v for _, v in wanted], [v for _, v in given], ordered=False)
+    return found if found.equal or not any(names) else _matched(*whole, ordered=False)
 
 
 def _same_item(wanted: Item, given: Item) -> bool:
@@ -386,17 +460,37 @@ def _matched(
 
 def _tuple(text: str) -> tuple[str, list[str]] | None:
     """The kind and the parts of a tuple, vector or matrix; None where it is none."""
-    rows = written.matrix(text)
+    rows = written.matrix(text) or special_forms.nested_rows(text)
     if rows is not None:
         kind = "column" if all(len(row) == 1 for row in rows) else f"matrix of {len(rows)} rows"
         return kind, [cell for row in rows for cell in row]
+    if r"\vec{" in text:
+        return _components(text)
     kind, inner = written.brackets(text)
     parts = written.listed(inner)
     return (kind, parts) if kind and len(parts) > 1 else None
 
 
+def _components(text: str) -> tuple[str, list[str]] | None:
+    r"""The vector of a sum of unit vectors such as `\vec{i}-2\vec{j}`."""
+    found = expression(text)
+    if found is None:
+        return None
+    names = [sympy.Symbol(rf"\vec{{{letter}}}") for letter in "ijk"]
+    parts = [found.expand().coeff(name) for name in names]
+    rest = found.expand() - sum(part * name for part, name in zip(parts, names, strict=True))
+    kept = parts if names[2] in found.free_symbols else parts[:2]
+    return ("⟨⟩", [_latex(part) for part in kept]) if rest == 0 else None
+
+
+def _latex(value: Any) -> str:
+    return sympy.latex(value)
+
+
 def _tuples(gold: tuple[str, list[str]], answer: tuple[str, list[str]]) -> Ruling:
     (kind, wanted), (other, given) = gold, answer
+    if kind == "⟨⟩" and len(wanted) == 3 and len(given) == 2 and "\\vec" in str(given):
+        given = [*given, "0"]
     if other not in VECTORS.get(kind, (kind,)):
         return Ruling(False, "brackets")
     return _matched(wanted, given, ordered=kind != "{}", name="brackets")
@@ -406,6 +500,11 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
     """Equations: an answer counts by its last side, where every link of it holds."""
     if not _holds(sides):
         return Ruling(False, "chain")
+    heads = families.head(known[0]), families.head(sides[0])
+    if len(sides) == 2 and heads[1] and len(known) <= 2 and (heads[0] or len(known) == 1):
+        found = _functions(known, sides, heads[0], heads[1])
+        if found is not None:
+            return found
     if len(known) == 1:
         turned = len(sides) == 2 and written.is_name(sides[1]) and not written.is_name(sides[0])
         found = rule(known[0], sides[0] if turned else sides[-1])
@@ -420,6 +519,24 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
             return found
     differences = [_difference(each) for each in (known, sides)]
     return Ruling(None not in differences and proportional(*differences), "equation")
+
+
+def _functions(
+    known: list[str], sides: list[str], head: families.Head | None, other: families.Head
+) -> Ruling | None:
+    """Two functions by what they are equal to, whatever their argument is called."""
+    one, two = expression(known[-1]), expression(sides[-1])
+    if one is None or two is None:
+        return None
+    if head is None:
+        if len(one.free_symbols) != 1 or sympy.Symbol(other[1]) not in two.free_symbols:
+            return None
+        head = (other[0], str(next(iter(one.free_symbols))))
+    if head[0] != other[0] and "y" not in (head[0], other[0]):
+        return Ruling(False, "equation")
+    renamed = two.subs(sympy.Symbol(other[1]), sympy.Symbol(head[1]))
+    equal = identical(one, renamed)
+    return Ruling(True, "equation") if equal or len(known) == 1 else None
 
 
 def _difference(sides: list[str]) -> Any:
@@ -466,18 +583,20 @@ def _single(gold: str, answer: str) -> Ruling:
         wanted, unit = units.measured(gold, single=bool(other.dimension))
     if unit and other and not unit.same_kind(other):
         return Ruling(False, "unit")
-    bases = written.base(wanted), written.base(given)
+    bases = special_forms.base_number(wanted), special_forms.base_number(given)
     if bases != (None, None):
-        same = None in bases or bases[0] == bases[1]
-        digits = [text.partition("_")[0].strip("() ") for text in (wanted, given)]
-        return Ruling(same and digits[0] == digits[1], "base")
-    if (unit and other and unit.factor != other.factor) or _radians(unit, other, given):
+        one, two = (base or (text, "") for base, text in zip(bases, (wanted, given), strict=True))
+        return Ruling(one[0] == two[0] and (one[1] == two[1] or "" in (one[1], two[1])), "base")
+    if (unit and other and unit.factor != other.factor) or _radians(unit, other, wanted, given):
         return _in_one_unit(wanted, unit, given, other)
     return _percentages(wanted, given)
 
 
-def _radians(unit: units.Unit | None, other: units.Unit | None, given: str) -> bool:
-    return bool(unit and unit.dimension == units.ANGLE and not other and r"\pi" in given)
+def _radians(unit: units.Unit | None, other: units.Unit | None, wanted: str, given: str) -> bool:
+    angle = unit or other
+    if not angle or (unit and other) or angle.dimension != units.ANGLE:
+        return False
+    return r"\pi" in (given if unit else wanted)
 
 
 def _in_one_unit(

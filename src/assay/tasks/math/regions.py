@@ -87,10 +87,10 @@ def equal(one: Region, other: Region) -> bool:
 
 
 def _alike(one: Test, other: Test, bounds: Sequence[float]) -> bool:
-    return all(one(place) == other(place) for place in _places(bounds))
+    return all(one(place) == other(place) for place in places(bounds))
 
 
-def _places(bounds: Sequence[float]) -> list[float]:
+def places(bounds: Sequence[float]) -> list[float]:
     """All bounds, a place between each two and one beyond each end."""
     found: list[float] = []
     for bound in sorted(bounds):
@@ -128,7 +128,7 @@ def _all(text: str) -> Region | None:
     if len(pieces) > 1:
         found = [_listed(piece) for piece in pieces]
         # "on (0,1) and (2,3)" names two intervals; "x>1 and x<3" is one.
-        intervals = all(written.brackets(piece)[0] for piece in pieces)
+        intervals = "cap" not in text and all(written.brackets(piece)[0] for piece in pieces)
         return _joined(found, every=not intervals)
     return _listed(text)
 
@@ -143,7 +143,7 @@ def _listed(text: str) -> Region | None:
         return None
     both = _joined(found, every=True)
     if both is not None and not all(written.brackets(piece)[0] for piece in pieces):
-        if any(map(both.test, _places(both.bounds))):
+        if any(map(both.test, places(both.bounds))):
             return both
     return _joined(found, every=False)
 

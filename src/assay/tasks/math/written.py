@@ -36,6 +36,8 @@ _SIGNS = {
     "λ": r"\lambda ", "μ": r"\mu ", "º": "°", "【": "[", "】": "]", "￥": "¥", "’": "'",
 }  # fmt: skip
 _ASCII = str.maketrans(_SIGNS)
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
+_RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SPELLINGS = tuple(
     (re.compile(pattern), other)
     for pattern, other in (
@@ -58,6 +60,16 @@ _SPELLINGS = tuple(
         (r"<=|=<", r"\\le "),
         (r">=", r"\\ge "),
         (r"\{([^{}]*)\\choose([^{}]*)\}", r"\\binom{\1}{\2}"),
+        (r"^\\text\s*\{([^{}]*\d[^{}]*)\}$", r"\1"),
+        (r"(?<=[\d}])\s*(?:\\text\s*\{\s*(?:to|比)\s*\}|(?<!\\)\bto\b|比|∶)\s*(?=[\d\\])", ":"),
+        (r"^(?:零下)\s*(?=\d)|^(?=.*\d.*below zero$)", "-"),
+        (r"(?<=\S)\s*(?:\\text\s*\{)?\s*below zero\s*\}?$", ""),
+        (
+            r"(\d+)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|度|degrees?)\s*(\d+)\s*(?:'|′|\^\s*\{?\\prime\}?|\\prime|分|minutes?)$",
+            r"(\1+\\frac{\2}{60})°",
+        ),
+        (r"\\(?:hat|vec|mathbf)\s*\{?\s*(?:\\mathbf\s*\{)?\\?([ijk])(?:math)?\s*\}{0,2}", r"\\vec{\1}"),
+        (r"\\(?:cdots|dots|dotsc|ldots)(?![a-zA-Z])|\.{3,}|…+", r"\\ldots "),
         (r"(\d)\.\s*\\dot\s*\{?(\d)\}?", r"\1.\\overline{\2}"),
         (r"\\text\s*\{\s*,?\s*(?:or|或者?|或是)\s*\}|\s*(?:或者|或是|或)\s*", " or "),
         (r"\\text\s*\{\s*,?\s*(?:and|和|与|及|以及|且)\s*\}", " and "),
@@ -68,7 +80,7 @@ _SPELLINGS = tuple(
 _OPEN, _CLOSE = "([{⟨", ")]}⟩"
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _RELATION = re.compile(r"[<>≠≤≥]|\\(?:leq?|geq?|lt|gt|leqslant|geqslant|neq?|not|in)(?![a-zA-Z])")
-_MEMBER = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*")
+_MEMBER = re.compile(r"(?:[a-zA-Z]|\([a-z](?:\s*,\s*[a-z])+\))\s*\\in(?![a-zA-Z])\s*")
 _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 _NEGATION = re.compile(r"\?|≠|\\neq?(?![a-zA-Z])|\\not(?![a-zA-Z])|\\lnot|\\neg(?![a-zA-Z])")
 _APPROXIMATION = re.compile(r"\\(?:approx|simeq|sim|cong)(?![a-zA-Z])|≈|∼")
@@ -100,17 +112,18 @@ HEDGES = frozenset(
 APPROXIMATE = frozenset({"about", "approximately", "approx", "roughly", "around", "circa", "≈", "约", "大约", "近似", "左右"})
 
 _MEANINGS = (
-    "yes|true|是|对|正确|是的|correct|对的|√",
-    "no|false|否|不是|不|错误|错|不对|不正确|incorrect",
+    r"yes|true|是|对|正确|是的|correct|对的|\sqrt|\checkmark|✓|存在",
+    r"no|false|否|不是|不|错误|错|不对|不正确|incorrect|\times|✗|✕|不存在|不能",
     r"\emptyset|\{\}|no solution|no solutions|empty set|the empty set|无解|空集|none|no real solution|"
     r"no real solutions|there is no solution|there are no solutions|no such number|无实数解|没有解",
-    "does not exist|dne|doesn't exist|不存在|do not exist",
+    "does not exist|dne|doesn't exist|do not exist",
     r"\infty|infinity|+\infty|正无穷|无穷大",
     "infinitely many|infinitely many solutions|infinite|无数|无穷多|无数个|无穷多个|infinite solutions",
     r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|全体实数|一切实数|任意实数|实数集|reals|r",
     *("monday|星期一|周一", "tuesday|星期二|周二", "wednesday|星期三|周三", "thursday|星期四|周四"),
     *("friday|星期五|周五", "saturday|星期六|周六", "sunday|星期日|周日|星期天"),
     *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
+    r"sas|边角边", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边|斜边、直角边",
     "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
 )  # fmt: skip
 _MEANING = {text: n for n, group in enumerate(_MEANINGS) for text in group.split("|")}
@@ -122,6 +135,7 @@ def plain(text: str, thousands: bool = True) -> str:
     What is upright is `\text{...}` then, but for numbers and the names of numbers (`\mathrm{i}`).
     `thousands` says that 1,450,200 is one number and no list.
     """
+    text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_RAISED_DIGITS)}}}", text)
     text = re.sub(r"\s+", " ", text.translate(_ASCII)).strip().strip("。").replace(r"\%", "%").replace("**", "")
     if len(re.findall(r"(?<!\\)\$", text)) > 1:
         text = re.sub(r"(?<!\\)\$", "", text).strip()
@@ -138,7 +152,22 @@ def plain(text: str, thousands: bool = True) -> str:
     text = _SPACES.sub(" ", text).strip()
     text = re.sub(r"^<([^<>]*,[^<>]*)>$", r"⟨\1⟩", text)
     text = re.sub(r"(?:[.,;]|(?<!\\)\\)$", "", text).rstrip()
+    text = _REPEATING.sub(_repeated, text)
     return numeral(text) if len(text) < 200 else text
+
+
+_REPEATING = re.compile(r"(\d+)\.(\d{1,40}) ?\\ldots")
+
+
+def _repeated(match: re.Match[str]) -> str:
+    r"""`0.\overline{27}` of `0.2727\ldots`: a block that ends the digits, several times."""
+    digits = match[2]
+    for size in (1, 2, 3, 4, 6):
+        for start in range(len(digits) - (3 if size == 1 else 2 * size) + 1):
+            block, rest = digits[start : start + size], digits[start:]
+            if (block * len(rest))[: len(rest)] == rest:
+                return rf"{match[1]}.{digits[:start]}\overline{{{block}}}"
+    return match[0]
 
 
 def _upright(match: re.Match[str]) -> str:
@@ -149,12 +178,14 @@ def _upright(match: re.Match[str]) -> str:
         return rf"\{word} " if word.isalpha() else word
     before = match.string[: match.start()].rstrip("{ ")
     spaced = said[:1] in (" ", "~") or match.string[: match.start()][-1:] in (" ", "~")
-    if word in ("i", "e") or (word == "d" and not before):
+    if match["font"] not in ("mathbf", "boldsymbol", "bm") and word in ("i", "e") or (word == "d" and not before):
         return f" {word} " if not spaced or before.endswith(("+", "-")) else rf"\text{{{said}}}"
     if not re.search(r"[a-z\u4e00-\u9fff]|[A-Z]{2}", word):
         counts = before[-1:].isalnum() or before[-1:] in ("}", ")")
         if not (counts and re.search("[A-Z]", word)):
             return said
+    if match["font"] in ("mathbf", "boldsymbol", "bm") and word in ("i", "j", "k"):
+        return rf"\vec{{{word}}}"
     if match["font"] in ("mathbf", "boldsymbol", "bm", "mathit") and len(word) == 1:
         return f" {word} "
     return rf"\text{{{said}}}"
@@ -182,6 +213,8 @@ def unwrapped(text: str) -> str:
 def meaning(text: str) -> int | None:
     """Which of the answers that many words stand for a text is: yes, no solution, odd, ..."""
     said = " ".join(unwrapped(text).lower().replace(r"\ ", " ").strip(" .!").split())
+    if re.fullmatch(r"no such [a-z ]+ exists?|there (?:is|are) no such [a-z ]+|no,? (?:it|they) (?:is|are|does|do) not", said):
+        said = "no"
     return _MEANING.get(said)
 
 
@@ -199,7 +232,7 @@ def is_words(text: str) -> bool:
 
 def words(text: str) -> list[str]:
     """The words of a text, in small letters, without articles."""
-    said = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower())
+    said = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower().replace("而", ""))
     return [word for word in said if word not in ("the", "a", "an")]
 
 
@@ -276,7 +309,7 @@ def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
 
 
 _LIST = re.compile(
-    r",(?! ?\\ldots)|;|\\(?:text|mathrm)\s*\{\s*,?\s*(?:or|and)\s*\}|\\(?:lor|vee)(?![a-zA-Z])"
+    r",(?! ?\\ldots)|;|\\text\s*\{\s*[,;]\s*\}|\\(?:text|mathrm)\s*\{\s*,?\s*(?:or|and)\s*\}|\\(?:lor|vee)(?![a-zA-Z])"
     r"|(?<![a-zA-Z\\])(?:or|and)(?![a-zA-Z])"
 )
 _LINK = re.compile(r"=+")
