@@ -22,10 +22,10 @@ EXACT = Rational(1, 10**20)
 
 _TOKEN = re.compile(
     r"\s*(\d+\.\d*\\(?:overline|dot)\s*\{\d+\}|\d+(?:\.\d+)?|\.\d+|\\[a-zA-Z]+\*?|[a-zA-Z]|\\[{}|%]"
-    r"|\*\*|[-+*/^_!|(){}\[\],'%°]|[\u0370-\u03ff])"
+    r"|\*\*|[-+*/^_!|(){}\[\],'%°=]|[\u0370-\u03ff])"
 )
 _REPEATING = re.compile(r"(\d+)\.(\d*)\\\w+\s*\{(\d+)\}")
-_ANALYSIS = re.compile(r"\\(?:sum|prod|int|lim)(?![a-zA-Z])")
+_ANALYSIS = re.compile(r"\\(?:int|lim)(?![a-zA-Z])")
 _KNOWN_TO_SYMPY = re.compile(
     r"(?:\\(?:sum|prod|int|lim|frac|sqrt|to|infty|pi|cdot|times|left|right|sin|cos|tan|ln|binom)"
     r"(?![a-zA-Z])|[-+*/^_!(){}=.\s\d]|[a-z](?![a-zA-Z]{3}))*"
@@ -88,9 +88,14 @@ def expression(text: str) -> Expr | None:
     try:
         reader = _Reader(_SIMPLE_QUOTIENT.sub(r"\\frac{\1}{\2}", text))
         found = reader.sum()
-        return found if reader.token is None else None
+        return _worked_out(found) if reader.token is None else None
     except NotReadError:
         return None
+
+
+def _worked_out(found: Expr) -> Expr:
+    """With its sums of constants added up."""
+    return found if found.free_symbols or not found.has(sympy.Sum, sympy.Product) else found.doit()
 
 
 def _analysis(text: str) -> Expr | None:
@@ -180,7 +185,7 @@ class _Reader:
             or token in FUNCTIONS
             or token in MARKS
             or token in MANY
-            or token in (r"\frac", r"\sqrt", r"\binom", r"\operatorname")
+            or token in (r"\frac", r"\sqrt", r"\binom", r"\sum", r"\prod")
         )
 
     def power(self) -> Expr:
@@ -250,6 +255,8 @@ class _Reader:
         if token == r"\sqrt":
             degree = self.inside("[") if self.token == "[" else sympy.Integer(2)
             return sympy.Pow(self.argument(), 1 / degree)
+        if token in (r"\sum", r"\prod"):
+            return self.series(token)
         if token in MANY:
             return self.many(token)
         if token in FUNCTIONS:
@@ -321,6 +328,21 @@ class _Reader:
             found = found * self.power()
         return found
 
+    def series(self, token: str) -> Expr:
+        r"""`\sum_{k=1}^{n}` of the product that follows."""
+        self.take("_")
+        self.take("{")
+        index = self.name(self.take())
+        self.take("=")
+        low = self.sum()
+        self.take("}")
+        self.take("^")
+        high = self.argument()
+        if not index.is_Symbol:
+            raise NotReadError
+        series = sympy.Sum if token == r"\sum" else sympy.Product
+        return series(self.product(), (index, low, high))
+
     def marked(self, token: str) -> Expr:
         r"""`\overline{AB}`, `\angle ABC`: one symbol."""
         if self.token == "{":
@@ -390,6 +412,9 @@ def identical(one: Expr, other: Expr) -> bool:
     symbols = sorted(one.free_symbols | other.free_symbols, key=str)
     if not symbols:
         return constant_gap(one, other)[0] == 0
+    constant = sympy.Symbol("C")
+    if one.coeff(constant) == other.coeff(constant) == 1:  # antiderivatives
+        return _constant_apart(one - constant, other - constant)
     if len(symbols) > len(_PLACES[0]) or one.has(sympy.oo) or other.has(sympy.oo):
         return False
     if _agree(one, other, symbols, _PLACES):
@@ -398,11 +423,21 @@ def identical(one: Expr, other: Expr) -> bool:
     return counts and _agree(one, other, symbols, _WHOLE)
 
 
+def _constant_apart(one: Expr, other: Expr) -> bool:
+    """Whether the difference of two functions of one symbol is the same at several places."""
+    symbols = one.free_symbols | other.free_symbols
+    if len(symbols) != 1:
+        return False
+    gap = one - other
+    shifted = gap.subs(next(iter(symbols)), next(iter(symbols)) + Rational(1, 3))
+    return identical(gap, shifted)
+
+
 def _agree(one: Expr, other: Expr, symbols: list[Any], places: Any) -> bool:
     seen = 0
     for place in places:
         at = dict(zip(symbols, place, strict=False))
-        left, right = one.subs(at), other.subs(at)
+        left, right = one.subs(at).doit(), other.subs(at).doit()
         values = left.evalf(30), right.evalf(30)
         if not all(value.is_number and value.is_finite for value in values):
             continue

@@ -36,6 +36,7 @@ APPROXIMATE, WHOLE = 1.05e-6, 1e-9
 """Relative tolerances: of decimals; of decimals where the gold is whole. 0.333333 is 1e-6 from a
 third."""
 LONGEST_LIST = 40
+POLAR = (written.meaning("yes"), written.meaning("no"))
 VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
 """The brackets that an answer may have, by those of the gold answer, where they are not the same."""
 
@@ -140,7 +141,7 @@ def rule(gold: str, answer: str) -> Ruling:
             return found
     if written.is_words(written.links(answer)[-1]):
         return Ruling(False, "text", read=False)
-    answer, blurred = _exact_side(answer)
+    answer, blurred = _exact_side(written.signed_change(answer) if gold.startswith("-") else answer)
     if _hedged(gold, answer, blurred):
         return Ruling(False, "hedge")
     return _by_form(gold, answer)
@@ -152,6 +153,9 @@ def _texts(gold: str, answer: str) -> Ruling | None:
     meanings = written.meaning(gold), written.meaning(said)
     if None in meanings and special_forms.sign(gold):
         return None
+    polar = written.polarity(said)
+    if polar is not None and meanings[0] in POLAR:
+        return Ruling(polar == meanings[0], "text")
     if None not in meanings:
         return Ruling(meanings[0] == meanings[1], "text")
     if not written.is_words(gold):
@@ -228,20 +232,31 @@ def _conditions(gold: str, answer: str) -> Ruling | None:
         ]
         if None not in both:
             return Ruling(families.same_family(*both), "set")  # type: ignore[arg-type]
-    conditions = _condition(gold), _condition(answer)
+    conditions = [_condition(text) for text in (gold, answer)]
+    if any(conditions) and not all(conditions):
+        conditions = [each or _condition(text, True) for each, text in zip(conditions, (gold, answer), strict=True)]
     if None not in conditions:
         return Ruling(conditions[0] == conditions[1], "set")
+    whole = regions.whole_numbers(gold), regions.whole_numbers(answer)
+    if whole[0] or whole[1]:
+        texts = [
+            text if each is None else ",".join(map(str, each))
+            for each, text in zip(whole, (gold, answer), strict=True)
+        ]
+        return _by_form(*texts)
     return None
 
 
-def _condition(text: str) -> frozenset[int] | None:
+def _condition(text: str, certain: bool = False) -> frozenset[int] | None:
+    """The whole numbers that a condition allows; `certain` says that the text is one, so that
+    `n = 1, n \ge 6` is read as one too."""
     found = families.whole_numbers(text, _alternatives)
     parts = written.listed(text)
-    if found is None and 1 < len(parts) <= LONGEST_LIST:
-        pieces = [_condition(part) for part in parts]
+    if found is None and (certain or len(parts) > 1) and len(parts) <= LONGEST_LIST:
+        pieces = [families.whole_numbers(part, _alternatives) for part in parts]
         numbers = [_whole(part) for part in parts]
         each = [a if a is not None else b for a, b in zip(pieces, numbers, strict=True)]
-        if any(piece is not None for piece in pieces) and None not in each:
+        if (certain or any(piece is not None for piece in pieces)) and None not in each:
             return frozenset().union(*each)  # type: ignore[arg-type]
     return found
 

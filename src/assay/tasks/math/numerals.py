@@ -81,6 +81,9 @@ def _joined(number: str, rest: str) -> str:
 def _chinese(text: str) -> str:
     negative = text.startswith("负")
     said = text[negative:]
+    discount = re.fullmatch(r"打?([一二三四五六七八九])([一二三四五六七八九])?折", said)
+    if discount:
+        return ".".join(str(_DIGITS[sign]) for sign in filter(None, discount.groups())) + "折"
     whole = re.fullmatch(rf"百分之([{_CHINESE}]+)", said)
     if whole:
         return f"{'-' * negative}{_value(whole[1])}%"

@@ -42,7 +42,7 @@ _BUILDER = re.compile(r"\s*(?:[a-zA-Z]\s*(?:\\in\s*(?:\\mathbb\s*\{?R\}?|R)\s*)?
 _MEMBER = re.compile(r"\s*(\\?[a-zA-Z]+)\s*(?:\\in(?![a-zA-Z])|∈)\s*")
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\R(?![a-zA-Z])|ℝ|\\Reals")
 _EMPTY = re.compile(r"\\(?:emptyset|varnothing)(?![a-zA-Z])|∅|\\\{\s*\\\}")
-_VARIABLE = re.compile(r"(?:[a-zA-Z]|\\(?:theta|alpha|beta|lambda|mu|omega|varphi|phi|gamma))(?:_\{?\w+\}?)?")
+_VARIABLE = re.compile(r"(?:[a-zA-Z]|[fg]\([a-z]\)|\\(?:theta|alpha|beta|lambda|mu|omega|varphi|phi|gamma))(?:_\{?\w+\}?)?")
 _CLEAR = re.compile(
     r"\\(?:cup|cap|setminus|backslash|leq?|geq?|leqslant|geqslant|neq?|lt|gt|infty|mathbb)(?![a-zA-Z])"
     r"|[<>≤≥≠∪∩]|\\in(?![a-zA-Z])"
@@ -210,6 +210,23 @@ def _half(bound: float, sign: str) -> Region:
     if abs(bound) == float("inf"):
         return Region(lambda _: (bound > 0) == (sign[0] == "<"))
     return Region(tests[sign], (bound,))
+
+
+_WHOLE = re.compile(
+    r"[,;(\s]*(?:\\text\s*\{\s*(?:and|where|,)?\s*\})?\s*[a-z]\s*\\in\s*(?:\\mathbb\s*\{?\s*Z\s*\}?|Z|\\text\{Z\})\s*\)?$"
+)
+
+
+def whole_numbers(text: str) -> list[int] | None:
+    r"""The whole numbers of `-3 \le x \le 3, x \in \mathbb{Z}`; None where the text is not that."""
+    match = _WHOLE.search(text)
+    found = region(text[: match.start()]) if match and match.start() else None
+    if found is None or not found.bounds or max(map(abs, found.bounds)) > 100:
+        return None
+    low, high = min(found.bounds), max(found.bounds)
+    if found.test(low - 1) or found.test(high + 1):
+        return None
+    return [n for n in range(int(low) - 1, int(high) + 2) if found.test(float(n))]
 
 
 def _inequality(text: str) -> Region | None:

@@ -76,7 +76,8 @@ def division(text: str) -> tuple[int, int] | None:
 
 def spoken_time(text: str) -> str:
     """ "3:30" of "half past three"; the text where it is no time that is spoken so."""
-    said = re.sub(r"[a-z]+$", lambda m: with_digits(m[0]), _said(text).removesuffix(" o'clock"))
+    said = _said(text).removesuffix(" o'clock").replace("1/2", "half").replace("1/4", "quarter")
+    said = re.sub(r"[a-z]+$", lambda m: with_digits(m[0]), said)
     said = re.sub(r"^(?:a )?(?!half|quarter)[a-z-]+", lambda m: with_digits(m[0]), said)
     match = _PAST.fullmatch(said)
     if match is None:

@@ -198,7 +198,7 @@ def same_text(one: str, other: str) -> bool:
 
 def fold(text: str) -> str:
     """A text such that texts that read the same are equal."""
-    text = re.sub(r"^(?:the|a|an) ", "", unwrapped(text).strip(), flags=re.IGNORECASE)
+    text = re.sub(r"^(?:[Tt]he|a|[Aa]n) ", "", unwrapped(text).strip())
     words = re.sub(r"\b[A-Za-z]{2,}\b", lambda m: m[0].lower() if m[0] != m[0].upper() or len(m[0]) > 3 else m[0], text)
     if re.search(r"[\d\\^_=+]", words):
         words = re.sub(r"(?<![A-Za-z])\s+(?!\d)|(?<![\dA-Za-z])\s+|(?<=[A-Za-z])\s+(?![A-Za-z])", "", words)
@@ -216,6 +216,12 @@ def meaning(text: str) -> int | None:
     if re.fullmatch(r"no such [a-z ]+ exists?|there (?:is|are) no such [a-z ]+|no,? (?:it|they) (?:is|are|does|do) not", said):
         said = "no"
     return _MEANING.get(said)
+
+
+def polarity(text: str) -> int | None:
+    """Which of yes and no a sentence begins with: "No, it is not." """
+    first = re.match(r"\s*(yes|no|true|false|是的?|否|对|错误?|不是|正确|不正确|存在|不存在|能|不能)\s*[,.;，。；!]", unwrapped(text).lower())
+    return _MEANING.get(first[1]) if first else None
 
 
 def is_words(text: str) -> bool:
@@ -428,7 +434,7 @@ _LEADING = frozenset(
 )
 _LEAD = re.compile(r"\s*(?:\\text\s*\{([^{}]*?)\}|([A-Za-z' ,:]+?))\s*(?=[-+$€£¥\d\\(.])")
 _CHINESE_LEAD = re.compile(
-    r"(?:所以|因此|故)?[,，]?(?:最终|最后|正确)?(?:答案|答|结果)?(?:一共|总共|共|合计)?(?:需要?|有|是|为|等于)?[：:]?\s*(?=[-+$¥\d\\(])"
+    r"[^\d\\()$=<>+*/^a-zA-Z]{0,30}?(?:只有|还有|共有|一共|总共|是|为|等于|有|共|得|需要|需|打|答案|答)[：:]?\s*(?=[-+$¥\d\\(百一二两三四五六七八九十])"
 )
 
 
@@ -436,7 +442,7 @@ def without_lead(text: str) -> str:
     """The text without words that say no more than that the answer follows: "there are 12"."""
     chinese = _CHINESE_LEAD.match(text)
     if chinese and chinese.end():
-        return text[chinese.end() :]
+        return numeral(text[chinese.end() :])
     lead = _LEAD.match(text)
     if lead is None or lead.end() == len(text):
         return text
@@ -452,3 +458,10 @@ def without_lead_words(text: str) -> str:
     said = unwrapped(text).strip()
     found = re.match(r"(?:(?:so|thus|therefore|hence)\b,?\s*)?(?:the\s+)?(?:final\s+)?(?:answer|it|this)\s+is:?\s+(?!not)|(?:答案|答)[是为：:]\s*", said, re.IGNORECASE)
     return said[found.end() :] if found else said
+
+
+def signed_change(text: str) -> str:
+    """ "-20%" of "20% decrease", for a gold answer with a sign."""
+    said = unwrapped(text).strip()
+    match = re.fullmatch(r"(?:a )?(?:decrease|drop|loss|reduction|fall)(?: of| by)? (\S+)|(\S+) (?:decrease|drop|loss|reduction|less)|(?:下降|减少|降低|亏损)了?(.+)", said)
+    return f"-{next(filter(None, match.groups()))}" if match else text
