@@ -412,7 +412,9 @@ def identical(one: Expr, other: Expr) -> bool:
     symbols = sorted(one.free_symbols | other.free_symbols, key=str)
     if not symbols:
         return constant_gap(one, other)[0] == 0
-    constant = sympy.Symbol("C")
+    constant, small = sympy.Symbol("C"), sympy.Symbol("c")
+    if constant in symbols and small in symbols:  # each calls it otherwise
+        one, other = one.subs(small, constant), other.subs(small, constant)
     if one.coeff(constant) == other.coeff(constant) == 1:  # antiderivatives
         return _constant_apart(one - constant, other - constant)
     if len(symbols) > len(_PLACES[0]) or one.has(sympy.oo) or other.has(sympy.oo):
@@ -441,7 +443,10 @@ def _agree(one: Expr, other: Expr, symbols: list[Any], places: Any) -> bool:
         values = left.evalf(30), right.evalf(30)
         if not all(value.is_number and value.is_finite for value in values):
             continue
-        if not all(value.is_real for value in values) and not one.has(sympy.I):
+        real = [bool(value.is_real) for value in values]
+        if not all(real) and not one.has(sympy.I):
+            if any(real) and one.has(sympy.Abs) != other.has(sympy.Abs):
+                return False
             continue
         if constant_gap(left, right)[0] != 0:
             return False

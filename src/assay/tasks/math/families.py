@@ -24,7 +24,8 @@ _PARAMETER = re.compile(
     r"(?P<more>(?:[_^]\s*(?:\{[^{}]*\}|[+*\d]))*)\s*\)?"
 )
 _INTEGER = re.compile(
-    _WHERE + r"(?P<name>[a-zA-Z])\s*(?:\\text\{\s*)?(?:is |为|是)?\s*(?:an |any )?(?:arbitrary )?(?:integer|整数)s?\s*\}?\s*\)?"
+    _WHERE + r"(?:(?P<name>[a-zA-Z])\s*(?:\\text\{\s*)?(?:is |为|是)?\s*(?:an |any )?(?:arbitrary )?(?:integer|整数)s?\s*\}?\s*\)?"
+    r"|(?:\\text\{\s*)?(?:where |for )?(?:any|all|every|each|some) integers?\s*\}?\s*(?P<name2>[a-zA-Z])\s*\}?)"
 )
 _VALUES = re.compile(
     _WHERE + r"(?P<name>[a-zA-Z])\s*(?:=|\\in\s*\\\{)\s*(?P<values>\d+(?:\s*,\s*\d+)+)(?P<on>\s*,?\s*\\ldots)?\s*(?:\\\})?\s*\)?"
@@ -77,7 +78,9 @@ def family(text: str, items: Callable[[str], list[tuple[str, str]]]) -> Family |
         match = next((m for m in pattern.finditer(text) if m.end() == len(text)), None)
         if match and match.start():
             near, far = _domain(match.groupdict())
-            return _family(items(text[: match.start()].strip(" ,;")), match["name"], near, far)
+            found = match.groupdict()
+            name = found["name"] or found["name2"]
+            return _family(items(text[: match.start()].strip(" ,;")), str(name), near, far)
     return None
 
 
@@ -180,13 +183,15 @@ _WORDED = (
     (r"(\d+) ?(?:\\nmid|∤) ?n", lambda n, m: n % m != 0),
     (r"n?(?:是|为)?(?:不是|不能被) ?(\d+) ?的倍数|n?不能被 ?(\d+) ?整除", lambda n, m: n % m != 0),
     (r"n? ?(?:是|为)? ?(\d+) ?的(?:正整数)?倍数|n? ?(?:能)?被 ?(\d+) ?整除", lambda n, m: n % m == 0),
-    (r"(?:n is |the |all |n 为|n是)*(?:even|偶数)(?: n| integers| numbers| positive integers)*", lambda n, m: n % 2 == 0),
-    (r"(?:n is |the |all |n 为|n是)*(?:odd|奇数)(?: n| integers| numbers| positive integers)*", lambda n, m: n % 2 == 1),
+    (r"(?:n is |n |the |all |n 为|n是)*(?:even|偶数)(?: n| integers| numbers| positive integers)*", lambda n, m: n % 2 == 0),
+    (r"(?:n is |n |the |all |n 为|n是)*(?:odd|奇数)(?: n| integers| numbers| positive integers)*", lambda n, m: n % 2 == 1),
     (r"(?:the |all |exactly the )*powers of (?:2|two)|2\^\{?[km]\}?", lambda n, m: n & (n - 1) == 0),
 )
 
 
-def whole_numbers(text: str, items: Callable[[str], list[tuple[str, str]]]) -> frozenset[int] | None:
+def whole_numbers(
+    text: str, items: Callable[[str], list[tuple[str, str]]], certain: bool = False
+) -> frozenset[int] | None:
     """The whole numbers from 1 to LARGEST that a condition allows; None where the text is none that
     nothing here reads."""
     said = " ".join(written.unwrapped(text).replace("$", "").split()).strip(" .")
@@ -206,7 +211,7 @@ def whole_numbers(text: str, items: Callable[[str], list[tuple[str, str]]]) -> f
         if worded:
             modulus = int(next(filter(None, worded.groups()), "1"))
             return frozenset(n for n in numbers if holds(n, modulus))
-    found = family(text, items)
+    found = family(text, items) or (bare_family(text, items) if certain else None)
     if found is not None and all(len(value) == 1 for value in found.values):
         members = [point[0] for point in found.points(found.far)]
         whole = {round(m.real) for m in members if abs(m - round(m.real)) < 1e-9}
@@ -214,9 +219,22 @@ def whole_numbers(text: str, items: Callable[[str], list[tuple[str, str]]]) -> f
     return None
 
 
+def bare_family(text: str, items: Callable[[str], list[tuple[str, str]]]) -> Family | None:
+    """The family of `n = 3k+1`, whose parameter is a whole number though nothing says so."""
+    symbols = (expression(written.links(text)[-1]) or sympy.S.Zero).free_symbols
+    if len(symbols) != 1 or str(next(iter(symbols))) not in "kmtlqj" or "=" not in text:
+        return None
+    name = str(next(iter(symbols)))
+    return _family(items(text), name, range(-NEAR, NEAR + 1), range(-FAR, FAR + 1))
+
+
 def greater_than(text: str) -> str:
     """ "x > -4" of "all real numbers greater than -4"; the text where it says no such thing."""
     said = " ".join(written.unwrapped(text).split())
+    excepted = re.fullmatch(r"(?:all )?(?:the )?(?:real numbers?|reals|\\mathbb\{R\}) ?,? ?(?:except|other than|excluding)(?: for)? (.+)", said)
+    if excepted:
+        bounds = written.listed(re.sub(r"^x ?= ?", "", excepted[1]))
+        return ", ".join(rf"x \neq {bound.rpartition('=')[2]}" for bound in bounds)
     match = re.fullmatch(
         r"(?:all )?(?:the )?(?:real )?(?:numbers?|values?|x|reals)?(?: of x)?(?: that are| which are| is| such that x is)? ?"
         r"(greater than or equal to|less than or equal to|greater than|less than|at least|at most|more than) (.+)"

@@ -135,7 +135,7 @@ def rule(gold: str, answer: str) -> Ruling:
     if written.same_text(gold, answer):
         return Ruling(True, "text")
     gold, answer = families.without_quantifier(gold), families.without_quantifier(answer)
-    for read in (_texts, _choices, _special, _conditions, _sets):
+    for read in (_special, _texts, _choices, _conditions, _sets):
         found = read(gold, answer)
         if found is not None:
             return found
@@ -151,8 +151,6 @@ def _texts(gold: str, answer: str) -> Ruling | None:
     """Answers of words."""
     said = written.links(answer)[-1]
     meanings = written.meaning(gold), written.meaning(said)
-    if None in meanings and special_forms.sign(gold):
-        return None
     polar = written.polarity(said)
     if polar is not None and meanings[0] in POLAR:
         return Ruling(polar == meanings[0], "text")
@@ -164,13 +162,27 @@ def _texts(gold: str, answer: str) -> Ruling | None:
         return None
     wanted = written.words(gold)
     same = wanted == written.words(said) or written.words(written.without_lead_words(said)) == wanted
-    return Ruling(same or _same_names(gold, said), "text")
+    return Ruling(same or _same_names(gold, said) or _subject(gold, answer), "text")
 
 
 def _same_names(gold: str, answer: str) -> bool:
     """Whether both join the same names by "and", in any order."""
+    gold, answer = written.unwrapped(gold), written.unwrapped(answer)
     one, other = (sorted(map(written.fold, written.listed(text))) for text in (gold, answer))
     return len(one) > 1 and one == other and "," not in gold.replace(", and", " and")
+
+
+_SAID_OF = re.compile(r" (?:is|are|was|has|had|have|wins?|won|will|can|did|does|ran|got)\b|[有胜获赢更最跑]")
+
+
+def _subject(gold: str, answer: str) -> bool:
+    """Whether a sentence says something of the one name that the gold answer is: "Tom has more"."""
+    name, said = written.unwrapped(gold).strip(), written.unwrapped(answer).strip()
+    if not re.fullmatch(r"[A-Z][a-z]+|[甲乙丙丁小][\u4e00-\u9fff]?", name) or not said.startswith(name):
+        return False
+    rest = said[len(name) :]
+    sure = not written.hedges(rest) - {"more", "less", "most", "least", "fewer", "greater", "than"}
+    return bool(_SAID_OF.match(rest)) and sure and len(rest) < 60
 
 
 def _choices(gold: str, answer: str) -> Ruling | None:
@@ -207,10 +219,12 @@ def _special(gold: str, answer: str) -> Ruling | None:
     sign = special_forms.sign(gold)
     if sign:
         given = special_forms.sign(answer) or special_forms.only_sign(answer)
-        return Ruling(sign == given, "text")
+        return Ruling(sign == given, "text") if given else None
     ratios = special_forms.ratio(gold), special_forms.ratio(answer)
     if ratios[0] and ratios[1]:
         return Ruling(special_forms.same_ratio(*ratios), "ratio")  # type: ignore[arg-type]
+    if ratios[0] and len(ratios[0]) == 2 and ("/" in answer or r"\frac" in answer):
+        return rule(f"({ratios[0][0]})/({ratios[0][1]})", answer)
     orders = special_forms.order(gold), special_forms.order(answer)
     if orders[0] or orders[1]:
         parts = [order or written.listed(text) for order, text in zip(orders, (gold, answer), strict=True)]
@@ -250,7 +264,7 @@ def _conditions(gold: str, answer: str) -> Ruling | None:
 def _condition(text: str, certain: bool = False) -> frozenset[int] | None:
     """The whole numbers that a condition allows; `certain` says that the text is one, so that
     `n = 1, n \ge 6` is read as one too."""
-    found = families.whole_numbers(text, _alternatives)
+    found = families.whole_numbers(text, _alternatives, certain)
     parts = written.listed(text)
     if found is None and (certain or len(parts) > 1) and len(parts) <= LONGEST_LIST:
         pieces = [families.whole_numbers(part, _alternatives) for part in parts]
@@ -525,7 +539,7 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
         found = rule(known[0], sides[0] if turned else sides[-1])
         return Ruling(found.equal, "chain", found.read)
     if len(sides) == 1:
-        if written.is_name(known[0]) or _number(known[-1]) is not None:
+        if written.is_name(known[0]) or heads[0] or _number(known[-1]) is not None:
             return rule(known[-1], sides[0])
         return Ruling(False, "equation")
     if written.is_name(known[0]) and written.fold(known[0]) == written.fold(sides[0]):

@@ -41,7 +41,7 @@ _CHINESE = {
     "克": "gram", "吨": "metric_ton", "毫升": "milliliter", "升": "liter", "个小时": "hour",
     "小时": "hour", "时": "hour", "分钟": "minute", "秒钟": "second", "秒": "second", "天": "day",
     "日": "day", "星期": "week", "周": "week", "个月": "month", "年": "year", "岁": "year",
-    "美元": "dollar", "欧元": "euro", "英镑": "sterling", "元": "yuan", "块钱": "yuan",
+    "美元": "dollar", "欧元": "euro", "英镑": "sterling", "元": "yuan", "块钱": "yuan", "块": "yuan",
     "人民币": "yuan", "角": "jiao", "英里": "mile", "英尺": "foot", "英寸": "inch",
     "加仑": "gallon", "磅": "pound", "盎司": "ounce", "公顷": "hectare", "亩": "mu", "斤": "jin",
     "里": "li", "摄氏度": "degC", "华氏度": "degF", "度": "degree", "千瓦时": "kWh",
@@ -71,7 +71,7 @@ _NOT_UNITS = set(
     "a b c d e q u x y z k t T D R F G H P S M E B st nd rd th".split()
 )
 FILLERS = set(
-    "long tall high wide deep old away left remaining total in all altogether the each of large "
+    "long tall high wide deep old away left remaining altogether the each of large "
     "area volume length and st nd rd th".split()
 )
 """Words around a unit that say nothing of it."""
@@ -138,6 +138,7 @@ def _known(word: str) -> str | None:
 def unit(text: str) -> Unit | None:
     """The unit that a text without its number names; None where it names nothing."""
     spelt = _CHINESE_WORD.sub(lambda m: f" {_CHINESE[m[0]]} ", _spelt(text))
+    spelt = re.sub(r"\b(?:in )?(?:all|total)\b", "", spelt)
     for word, longer in _ABBREVIATIONS.items():
         if not longer.isidentifier():
             spelt = re.sub(rf"(?<![A-Za-z]){word}(?![A-Za-z])", longer, spelt)

@@ -61,6 +61,9 @@ _SPELLINGS = tuple(
         (r">=", r"\\ge "),
         (r"\{([^{}]*)\\choose([^{}]*)\}", r"\\binom{\1}{\2}"),
         (r"^\\text\s*\{([^{}]*\d[^{}]*)\}$", r"\1"),
+        (r"^\{\s*([^{}]*(?:[,|:]|\\mid)[^{}]*)\}$", r"\\{\1\\}"),
+        (r"(小时|时)\s*(\d+)\s*分(?!钟)", r"\1\2分钟"),
+        (r"^每(小时|分钟|秒|天)\s*(\S+)$", r"\2/\1"),
         (r"(?<=[\d}])\s*(?:\\text\s*\{\s*(?:to|比)\s*\}|(?<!\\)\bto\b|比|∶)\s*(?=[\d\\])", ":"),
         (r"^(?:零下)\s*(?=\d)|^(?=.*\d.*below zero$)", "-"),
         (r"(?<=\S)\s*(?:\\text\s*\{)?\s*below zero\s*\}?$", ""),
@@ -123,7 +126,7 @@ _MEANINGS = (
     *("monday|星期一|周一", "tuesday|星期二|周二", "wednesday|星期三|周三", "thursday|星期四|周四"),
     *("friday|星期五|周五", "saturday|星期六|周六", "sunday|星期日|周日|星期天"),
     *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
-    r"sas|边角边", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边|斜边、直角边",
+    r"sas|边角边", "等边三角形|正三角形", "充要条件|充分必要条件|充分且必要条件", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边|斜边、直角边",
     "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
 )  # fmt: skip
 _MEANING = {text: n for n, group in enumerate(_MEANINGS) for text in group.split("|")}
@@ -174,9 +177,10 @@ def _upright(match: re.Match[str]) -> str:
     """What a font says: a number or its name in italics, a function, or a text."""
     said = match["said"] if match["old"] is None else match["old"]
     word = said.strip(" ~")
-    if match["font"] == "operatorname" or word in _FUNCTIONS:
+    before = match.string[: match.start()].rstrip("{ ~\\,")
+    counted = before[-1:].isdigit() and word in ("min", "sec", "max")
+    if (match["font"] == "operatorname" or word in _FUNCTIONS) and not counted:
         return rf"\{word} " if word.isalpha() else word
-    before = match.string[: match.start()].rstrip("{ ")
     spaced = said[:1] in (" ", "~") or match.string[: match.start()][-1:] in (" ", "~")
     if match["font"] not in ("mathbf", "boldsymbol", "bm") and word in ("i", "e") or (word == "d" and not before):
         return f" {word} " if not spaced or before.endswith(("+", "-")) else rf"\text{{{said}}}"
