@@ -419,7 +419,8 @@ def identical(one: Expr, other: Expr) -> bool:
         return _constant_apart(one - constant, other - constant)
     if len(symbols) > len(_PLACES[0]) or one.has(sympy.oo) or other.has(sympy.oo):
         return False
-    if _agree(one, other, symbols, _PLACES):
+    series = one.has(sympy.Sum, sympy.Product) or other.has(sympy.Sum, sympy.Product)
+    if not series and _agree(one, other, symbols, _PLACES):
         return True
     counts = all(_COUNTS.fullmatch(str(symbol)) for symbol in symbols)
     return counts and _agree(one, other, symbols, _WHOLE)

@@ -235,6 +235,10 @@ def greater_than(text: str) -> str:
     if excepted:
         bounds = written.listed(re.sub(r"^x ?= ?", "", excepted[1]))
         return ", ".join(rf"x \neq {bound.rpartition('=')[2]}" for bound in bounds)
+    sign = re.fullmatch(r"(?:all |any )?(?:([a-z]) is )?(?:all |any )?(?:real )?(positive|negative|non-?negative|non-?positive)(?: real)?(?: numbers?)?", said)
+    if sign:
+        signs = {"positive": ">", "negative": "<", "non": r"\ge" if sign[2].endswith("negative") else r"\le"}
+        return f"{sign[1] or 'x'} {signs.get(sign[2]) or signs['non']} 0"
     match = re.fullmatch(
         r"(?:all )?(?:the )?(?:real )?(?:numbers?|values?|x|reals)?(?: of x)?(?: that are| which are| is| such that x is)? ?"
         r"(greater than or equal to|less than or equal to|greater than|less than|at least|at most|more than) (.+)"
@@ -257,7 +261,7 @@ Head = tuple[str, str]
 """The name of a function and that of its argument."""
 _HEAD = re.compile(r"([A-Za-z](?:_\{?\w+\}?|\^\{-1\}|')?)\s*\(\s*([a-z])\s*\)")
 _FOR_ALL = re.compile(
-    r"[,;]?\s*(?:\\text\s*\{\s*)?\(?(?:for (?:all|any|every|each)|where) (?:real (?:numbers? )?|integers? )?\}?\s*"
+    r"[,;]?\s*(?:\\text\s*\{\s*)?\(?(?:for (?:all|any|every|each)|where) (?:real (?:numbers? )?)?\}?\s*"
     r"[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?)?\)?\s*\}?$|^\\forall\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\}?\s*,\s*"
 )
 _CONSTANT = re.compile(

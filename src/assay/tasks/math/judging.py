@@ -616,7 +616,7 @@ def _single(gold: str, answer: str) -> Ruling:
     if bases != (None, None):
         one, two = (base or (text, "") for base, text in zip(bases, (wanted, given), strict=True))
         return Ruling(one[0] == two[0] and (one[1] == two[1] or "" in (one[1], two[1])), "base")
-    if (unit and other and unit.factor != other.factor) or _radians(unit, other, wanted, given):
+    if (unit and other and unit.dimension == other.dimension and unit.factor != other.factor) or _radians(unit, other, wanted, given):
         return _in_one_unit(wanted, unit, given, other)
     return _percentages(wanted, given)
 

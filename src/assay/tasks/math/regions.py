@@ -39,13 +39,13 @@ _WITHOUT = re.compile(
     r"|(?<=[)\]}])\s*(?:-|\\)\s*(?=\\\{)"
 )
 _BUILDER = re.compile(r"\s*(?:[a-zA-Z]\s*(?:\\in\s*(?:\\mathbb\s*\{?R\}?|R)\s*)?)(?:\||:|\\mid|\\vert)")
-_MEMBER = re.compile(r"\s*(\\?[a-zA-Z]+)\s*(?:\\in(?![a-zA-Z])|∈)\s*")
+_MEMBER = re.compile(r"\s*(\\?[a-zA-Z]+)\s*(?:\\in(?![a-zA-Z])|(?P<not>\\notin(?![a-zA-Z])|\\not\s*\\in(?![a-zA-Z])))\s*")
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\R(?![a-zA-Z])|ℝ|\\Reals")
 _EMPTY = re.compile(r"\\(?:emptyset|varnothing)(?![a-zA-Z])|∅|\\\{\s*\\\}")
 _VARIABLE = re.compile(r"(?:[a-zA-Z]|[fg]\([a-z]\)|\\(?:theta|alpha|beta|lambda|mu|omega|varphi|phi|gamma))(?:_\{?\w+\}?)?")
 _CLEAR = re.compile(
     r"\\(?:cup|cap|setminus|backslash|leq?|geq?|leqslant|geqslant|neq?|lt|gt|infty|mathbb)(?![a-zA-Z])"
-    r"|[<>≤≥≠∪∩]|\\in(?![a-zA-Z])"
+    r"|[<>≤≥≠∪∩]|\\(?:not)?in(?![a-zA-Z])"
 )
 
 Test = Callable[[float], bool]
@@ -164,7 +164,10 @@ def _piece(text: str) -> Region | None:
     member = _MEMBER.match(text)
     if member:
         found = _any(text[member.end() :])
-        return found and Region(found.test, found.bounds, found.names | {member[1]})
+        if found is None:
+            return None
+        test = (lambda x: not found.test(x)) if member["not"] else found.test
+        return Region(test, found.bounds, found.names | {member[1]})
     if _REALS.fullmatch(text):
         return _EVERYWHERE
     if _EMPTY.fullmatch(text):

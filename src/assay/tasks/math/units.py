@@ -111,12 +111,17 @@ class Unit:
 
     def same_kind(self, other: "Unit") -> bool:
         """Whether numbers of the two can be compared, after their factors."""
-        if self.dimension or other.dimension:
-            return self.dimension == other.dimension
-        return self.things <= other.things or other.things <= self.things
+        if self.dimension == other.dimension == "":
+            return self.things <= other.things or other.things <= self.things
+        both = {self.dimension, other.dimension}
+        pounds = Fraction(45359237, 100000) in (self.factor, other.factor) or "[mass]^1" not in both
+        return len(both) == 1 or (both in _SPOKEN and pounds)
 
 
 ANGLE = "angle"
+CELSIUS, FAHRENHEIT = "delta_degree_Celsius", "delta_degree_Fahrenheit"
+_SPOKEN = ({ANGLE, CELSIUS}, {ANGLE, FAHRENHEIT}, {"[gbp]^1", "[mass]^1"})
+"""Dimensions of one word: degrees, pounds."""
 
 
 @lru_cache(maxsize=512)
@@ -158,8 +163,13 @@ def _spelt(text: str) -> str:
     return re.sub(r"\\cdot|\\times", "*", text).replace("{", "").replace("}", "")
 
 
+_IRREGULAR = {"persons": "people", "person": "people", "men": "man", "women": "woman", "children": "child", "mice": "mouse"}
+
+
 def _stem(word: str) -> str:
     word = word.lower()
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
     if word.endswith("es") and word[-3:-2] in "sxzh" and len(word) > 4:
@@ -277,7 +287,7 @@ def parts(text: str) -> list[tuple[str, Unit]] | None:
 
 
 _CLOCK = re.compile(
-    r"(?P<day>上午|早上|凌晨|下午|晚上|中午)?\s*(?P<hour>\d{1,2})\s*(?:[:时点]\s*(?P<minute>\d{1,2}|半|整)?\s*分?"
+    r"(?P<day>上午|早上|凌晨|下午|晚上|中午)?\s*(?P<hour>\d{1,2})\s*(?:[:时点]\s*(?P<minute>\d{1,2}|半|整)?\s*(?:分钟?)?"
     r"(?::(?P<second>\d{2}))?)?\s*(?P<half>[ap]\.?\s?m\b\.?|o'?\s?clock)?",
     re.IGNORECASE,
 )

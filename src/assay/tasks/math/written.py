@@ -6,6 +6,7 @@ and braces.
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from assay.tasks.math.units import numeral
 
@@ -38,7 +39,14 @@ _SIGNS = {
 _ASCII = str.maketrans(_SIGNS)
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_SPELLINGS = tuple(
+
+
+def _binomial(match: re.Match[str]) -> str:
+    above, below = (one or other for one, other in zip(match.groups()[:2], match.groups()[2:], strict=True))
+    return rf"\binom{{{above}}}{{{below}}}"
+
+
+_SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
     (re.compile(pattern), other)
     for pattern, other in (
         (r"\\(?:d|t|c)frac(?![a-zA-Z])", r"\\frac"),
@@ -72,6 +80,10 @@ _SPELLINGS = tuple(
             r"(\1+\\frac{\2}{60})°",
         ),
         (r"\\(?:hat|vec|mathbf)\s*\{?\s*(?:\\mathbf\s*\{)?\\?([ijk])(?:math)?\s*\}{0,2}", r"\\vec{\1}"),
+        (r"\\frac\s*\{\s*(\\text\{[^{}]*\})\s*\}\s*\{\s*(\\text\{[^{}]*\}(?:\^\{?\d\}?)?)\s*\}", r"\1/\2"),
+        (r"(\d)\s*(?:'|′)\s*(\d+)\s*(?:''|\"|″)$", r"\1 ft \2 in"),
+        (r"\\pounds(?![a-zA-Z])|\\text\{£\}", "£"),
+        (r"(?<![a-zA-Z])C\((\w+),\s*(\w+)\)|(?:\{\})?[_^]\{?(\w+)\}?C_\{?(\w+)\}?", _binomial),
         (r"\\(?:cdots|dots|dotsc|ldots)(?![a-zA-Z])|\.{3,}|…+", r"\\ldots "),
         (r"(\d)\.\s*\\dot\s*\{?(\d)\}?", r"\1.\\overline{\2}"),
         (r"\\text\s*\{\s*,?\s*(?:or|或者?|或是)\s*\}|\s*(?:或者|或是|或)\s*", " or "),
@@ -126,6 +138,7 @@ _MEANINGS = (
     *("monday|星期一|周一", "tuesday|星期二|周二", "wednesday|星期三|周三", "thursday|星期四|周四"),
     *("friday|星期五|周五", "saturday|星期六|周六", "sunday|星期日|周日|星期天"),
     *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
+    r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
     r"sas|边角边", "等边三角形|正三角形", "充要条件|充分必要条件|充分且必要条件", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边|斜边、直角边",
     "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
 )  # fmt: skip
@@ -243,6 +256,7 @@ def is_words(text: str) -> bool:
 def words(text: str) -> list[str]:
     """The words of a text, in small letters, without articles."""
     said = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower().replace("而", ""))
+    said = [re.sub(r"^(converg|diverg|increas|decreas)\w*", r"\1", word) for word in said]
     return [word for word in said if word not in ("the", "a", "an")]
 
 
@@ -460,7 +474,12 @@ def without_lead(text: str) -> str:
 def without_lead_words(text: str) -> str:
     """An answer of words without "the answer is" and the like."""
     said = unwrapped(text).strip()
-    found = re.match(r"(?:(?:so|thus|therefore|hence)\b,?\s*)?(?:the\s+)?(?:final\s+)?(?:answer|it|this)\s+is:?\s+(?!not)|(?:答案|答)[是为：:]\s*", said, re.IGNORECASE)
+    found = re.match(
+        r"(?:(?:so|thus|therefore|hence)\b,?\s*)?(?:the|it|they|this|these|both|f|a)\b[ a-z]{0,40}?\b(?:is|are|was|were):?\s+(?!not|neither)"
+        r"|(?!.*不)[\u4e00-\u9fff]{0,20}[是为：:]\s*",
+        said,
+        re.IGNORECASE,
+    )
     return said[found.end() :] if found else said
 
 
