@@ -67,7 +67,7 @@ def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
         ("If x is 1, the answer is 42.", None),
         ("I doubt that the answer is 42.", None),
         ("The answer is 42. No, it is not.", None),
-        ("The answer is 1/2", None),
+        ("The answer is 1/2", "1/2"),
         ("The answer is:", None),
         # A box or a marker, even without an answer, is the only place to look.
         (r"The answer is \boxed{}. The answer is 42", None),

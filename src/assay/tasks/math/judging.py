@@ -135,6 +135,7 @@ def rule(gold: str, answer: str) -> Ruling:
     if written.same_text(gold, answer):
         return Ruling(True, "text")
     gold, answer = families.without_quantifier(gold), families.without_quantifier(answer)
+    answer = written.without_sentence(answer)
     for read in (_special, _texts, _choices, _conditions, _sets):
         found = read(gold, answer)
         if found is not None:
@@ -539,7 +540,7 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
         found = rule(known[0], sides[0] if turned else sides[-1])
         return Ruling(found.equal, "chain", found.read)
     if len(sides) == 1:
-        if written.is_name(known[0]) or heads[0] or _number(known[-1]) is not None:
+        if written.is_name(known[0]) or heads[0]:
             return rule(known[-1], sides[0])
         return Ruling(False, "equation")
     if written.is_name(known[0]) and written.fold(known[0]) == written.fold(sides[0]):

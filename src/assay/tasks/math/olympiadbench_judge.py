@@ -199,7 +199,7 @@ def _same_number(gold: str, answer: str, tolerance: float, unit: str) -> bool | 
     if any(not one.same_kind(other) for one in known for other in known):
         return False
     if len({each.factor for each in known}) > 1:
-        return None
+        return False
     (wanted, gold_percent), (given, percent) = map(written.without_percent, (wanted, given))
     one, other = (expression(written.as_latex(text)) for text in (wanted, given))
     if one is None or other is None or one.free_symbols or other.free_symbols:

@@ -18,7 +18,7 @@ _SIZES = re.compile(
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _FONT = re.compile(
     r"\\(?P<font>text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|hbox|operatorname"
-    r"|boldsymbol|bm)\s*\{(?P<said>[^{}]*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
+    r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
 )
 _FUNCTIONS = frozenset("sin cos tan cot sec csc log ln lg exp max min gcd lcm arcsin arccos arctan".split())
 _THOUSANDS = re.compile(
@@ -104,7 +104,7 @@ _CHINESE_HEDGE = re.compile(
 )
 _NAME_MARKS = re.compile(
     r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac|dfrac|sqrt|int|sum|prod|lim|sin|cos|tan|log|ln|times"
-    r"|cdot|div|pm|binom|infty|pi|circ|overline\{\d)[a-zA-Z]+"
+    r"|cdot|div|pm|binom|infty|pi|circ|overline\{\d)[a-zA-Z]+(?: ?\([a-z](?:, ?[a-z])+\))?"
 )
 _NAME = re.compile(r"[A-Za-z|{}\s]+|[\u4e00-\u9fff]+")
 _SUBSCRIPT = re.compile(r"(?<![a-zA-Z}])\d+_\{?(\d+)\}?")
@@ -155,9 +155,9 @@ def plain(text: str, thousands: bool = True) -> str:
     text = re.sub(r"\s+", " ", text.translate(_ASCII)).strip().strip("。").replace(r"\%", "%").replace("**", "")
     if len(re.findall(r"(?<!\\)\$", text)) > 1:
         text = re.sub(r"(?<!\\)\$", "", text).strip()
-    for start, end in ((r"\(", r"\)"), (r"\[", r"\]")):
-        if text.startswith(start) and text.endswith(end) and text.count(start) == 1:
-            text = text[len(start) : -len(end)]
+    text = re.sub(r"(?<!\\)\\[()\[\]]", "", text).strip()
+    if "begin" not in text:
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
     text = _POWER_OF_TEN.sub(r"\1e\2", text.replace(r"\$", "$"))
     text = _FONT.sub(_upright, text)
     for pattern, other in _SPELLINGS:
@@ -189,6 +189,10 @@ def _repeated(match: re.Match[str]) -> str:
 def _upright(match: re.Match[str]) -> str:
     """What a font says: a number or its name in italics, a function, or a text."""
     said = match["said"] if match["old"] is None else match["old"]
+    if "{" in said:
+        if "\\" in said:
+            return said
+        said = said.replace("{", "").replace("}", "")
     word = said.strip(" ~")
     before = match.string[: match.start()].rstrip("{ ~\\,")
     counted = before[-1:].isdigit() and word in ("min", "sec", "max")
@@ -216,7 +220,7 @@ def same_text(one: str, other: str) -> bool:
 def fold(text: str) -> str:
     """A text such that texts that read the same are equal."""
     text = re.sub(r"^(?:[Tt]he|a|[Aa]n) ", "", unwrapped(text).strip())
-    words = re.sub(r"\b[A-Za-z]{2,}\b", lambda m: m[0].lower() if m[0] != m[0].upper() or len(m[0]) > 3 else m[0], text)
+    words = re.sub(r"(?<![\\A-Za-z])[A-Za-z]{2,}\b", lambda m: m[0].lower() if m[0] != m[0].upper() or len(m[0]) > 3 else m[0], text)
     if re.search(r"[\d\\^_=+]", words):
         words = re.sub(r"(?<![A-Za-z])\s+(?!\d)|(?<![\dA-Za-z])\s+|(?<=[A-Za-z])\s+(?![A-Za-z])", "", words)
     return " ".join(words.split()).strip(" .")
@@ -353,7 +357,7 @@ def links(text: str) -> list[str]:
 
 def is_name(text: str) -> bool:
     r"""Whether it only names a quantity: `x`, `a_{n}`, `f(x)`, `\angle ABC`, `\text{Area}`."""
-    marked = _NAME_MARKS.sub("", _TEXT.sub("", text))
+    marked = _NAME_MARKS.sub("", _TEXT.sub("", text.replace(":", " ")))
     return bool(text.strip()) and (not marked.strip() or _NAME.fullmatch(marked) is not None)
 
 
@@ -400,7 +404,7 @@ def matrix(text: str) -> list[list[str]] | None:
     return [[cell.strip() for cell in row.split("&")] for row in rows]
 
 
-_PERCENT = re.compile(r"\s*(?:%|\\?\\text\s*\{\s*(?:percent|%)\s*\}|percent|per cent)\s*$")
+_PERCENT = re.compile(r"\s*(?:%|\\?\\text\s*\{\s*(?:percent|%)\s*\}|percent|per cent|pct\.?)\s*$")
 
 
 def without_percent(text: str) -> tuple[str, bool]:
@@ -469,6 +473,18 @@ def without_lead(text: str) -> str:
     if not said or len(names) > 1 or any(not word[0].isupper() or len(word) < 3 for word in names):
         return text
     return text[lead.end() :] if len(names) < len(said) else text
+
+
+_SENTENCE = re.compile(
+    r"(?:[A-Za-z][A-Za-z ,':$]{0,80}?\b(?:is|are|equals)\s*:?\s+(?=[-+\d\\$(\[{]))(?P<end>[^A-Za-z].*)"
+    r"|(?:(?:[Tt]hus|[Ss]o|[Hh]ence|[Tt]herefore),? )?(?P<start>.{1,80}) is (?:our|the|my) (?:final )?answer|[Aa]nswer:?\s+(?P<bare>[-+\d\\$(].*)"
+)
+
+
+def without_sentence(text: str) -> str:
+    """What "The largest n is 34" says of something; the text where it is no such sentence."""
+    match = _SENTENCE.fullmatch(text) if len(text) < 200 else None
+    return next(filter(None, match.groups())).strip(" $") if match else text
 
 
 def without_lead_words(text: str) -> str:
