@@ -72,7 +72,9 @@ def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(half: str) ->
     verdicts = assays_verdicts(pairs)
     for judge, found in (("assay", verdicts), ("math-verify", math_verifys_verdicts(pairs))):
         each = rates(pairs, found)
-        print(f"{half}: {judge}: wrong accepted {each.accepted:.1%}, right refused {each.refused:.1%}")
+        print(
+            f"{half}: {judge}: wrong accepted {each.accepted:.1%}, right refused {each.refused:.1%}"
+        )
     for pair, verdict in zip(pairs, verdicts, strict=True):
         if verdict != pair["right"]:
             fault = "accepted" if verdict else "refused"

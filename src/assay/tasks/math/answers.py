@@ -28,23 +28,29 @@ _LONGEST_READ = 10_000
 """Characters of an answer whose writing is looked at for facts."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _STATEMENT = re.compile(
-    r"(?:(?:so|thus|hence|therefore|then)\b\s*,?\s*)?(?:(?:the|my|our)\s+)?(?:final\s+|correct\s+)?answer"
+    r"(?:(?:so|thus|hence|therefore|then)\b\s*,?\s*)?"
+    r"(?:(?:the|my|our)\s+)?(?:final\s+|correct\s+)?answer"
     r"\s*(?:is\s*:?|=)\s*(?P<stated>.+?)\.?"
     r"|(?:所以|因此|故)?[，,]?\s*(?:最终|最后|正确)?答案\s*[是为]\s*[：:]?\s*(?P<in_chinese>.+?)。?",
     re.IGNORECASE,
 )
 """A sentence that says what the answer is and nothing else: no condition, doubt or unit."""
 _LABEL = re.compile(
-    r"(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*(?P<stated>.+?)\.?"
+    r"(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
+    r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*(?P<stated>.+?)\.?"
     r"|(?:.*[。，,])?(?:最终|最后|正确)?(?:答案|答)\s*[：:]\s*(?P<in_chinese>.+?)。?"
-    r"|(?:.*[。，,；;])?\s*(?:故|因此|所以)?(?:应|本题)?选(?:择)?\s*[：:]?\s*(?P<choice>[A-HＡ-Ｈ](?:[、,，和]?[A-HＡ-Ｈ])*)\s*[.。．]?",
+    r"|(?:.*[。，,；;])?\s*(?:故|因此|所以)?(?:应|本题)?选(?:择)?\s*"
+    r"[：:]?\s*(?P<choice>[A-HＡ-Ｈ](?:[、,，和]?[A-HＡ-Ｈ])*)\s*[.。．]?",
     re.IGNORECASE,
 )
 """A line with the mark of an answer and the answer."""
-_TAGGED = re.compile(r"<answer>([^<]*)</answer>|\"(?:final_)?answer\"\s*:\s*(?:\"([^\"\n]*)\"|([-+]?[\d.]+))")
+_TAGGED = re.compile(
+    r"<answer>([^<]*)</answer>|\"(?:final_)?answer\"\s*:\s*(?:\"([^\"\n]*)\"|([-+]?[\d.]+))"
+)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _DOUBT = re.compile(
-    r"\b(?:not|never|isn't|about|approximately|maybe|perhaps|possibly|either|if|doubt|than)\b|不|约|可能|如果|或",
+    r"\b(?:not|never|isn't|about|approximately|maybe"
+    r"|perhaps|possibly|either|if|doubt|than)\b|不|约|可能|如果|或",
     re.IGNORECASE,
 )
 _LONGEST_STATEMENT = 120

@@ -5,9 +5,9 @@ notation. Where the question does not say so, any form is right.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from collections.abc import Mapping
 
 import sympy
 
@@ -23,7 +23,9 @@ _ORDER = re.compile(
     r"|smallest to largest|largest to smallest|ascending|descending|从小到大|从大到小|顺序|依次|分别",
     re.IGNORECASE,
 )
-_FACTOR = re.compile(r"\bfactor(?:i[sz]e|ize|ise)?\b(?!s|ial)|因式分解|分解因式|分解", re.IGNORECASE)
+_FACTOR = re.compile(
+    r"\bfactor(?:i[sz]e|ize|ise)?\b(?!s|ial)|因式分解|分解因式|分解", re.IGNORECASE
+)
 _PRIMES = re.compile(r"prime factori[sz]ation|product of primes|分解质因数|质因数", re.IGNORECASE)
 _SCIENTIFIC = re.compile(r"scientific notation|standard form|科学[记计]数法", re.IGNORECASE)
 _MANTISSA = re.compile(r"-?[1-9](?:\.\d+)?\s*\\(?:times|cdot)\s*10\s*\^.*")
@@ -63,7 +65,12 @@ def _options(question: str) -> dict[str, str]:
         if letters[n] != chr(ord("A") + n - first):
             break
         end = marks[n + 1].start() if n + 1 < len(marks) else len(question)
-        said = question[marks[n].end() : end].replace("\\qquad", " ").replace("\\quad", " ").strip(" \n;；,，$")
+        said = (
+            question[marks[n].end() : end]
+            .replace("\\qquad", " ")
+            .replace("\\quad", " ")
+            .strip(" \n;；,，$")
+        )
         found[letters[n]] = written.plain(said)
     return found
 

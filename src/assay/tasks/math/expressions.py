@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import sympy
-from sympy import Expr, Rational
+from sympy import Rational
 
 from assay.tasks.math.verify import expression as by_math_verify
 
@@ -32,13 +32,14 @@ _KNOWN_TO_SYMPY = re.compile(
 )
 _SIMPLE_QUOTIENT = re.compile(r"(?<![\d./^}])(\d+)/(\d+)(?=\s*(?:\\pi|\\sqrt|[a-zA-Zπ]|\())")
 GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon "
+    "alpha beta gamma delta epsilon zeta eta theta"
+    " iota kappa lambda mu nu xi rho sigma tau upsilon "
     "phi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
 )
 NAMES = {rf"\{name}": name for name in GREEK.split()} | {
     rf"\var{name}": name for name in ("epsilon", "theta", "phi", "rho", "sigma")
 }
-CONSTANTS: dict[str, Expr] = {
+CONSTANTS: dict[str, Any] = {
     r"\pi": sympy.pi,
     "π": sympy.pi,
     r"\infty": sympy.oo,
@@ -47,7 +48,7 @@ CONSTANTS: dict[str, Expr] = {
 }
 FUNCTIONS: dict[str, Any] = {
     rf"\{name}": getattr(sympy, name)
-    for name in "sin cos tan cot sec csc sinh cosh tanh exp".split()
+    for name in ["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "exp"]
 } | {
     r"\ln": sympy.log,
     r"\log": lambda x: sympy.log(x, 10),
@@ -59,7 +60,19 @@ FUNCTIONS: dict[str, Any] = {
 INVERSES = {rf"\{n}": getattr(sympy, f"a{n}") for n in ("sin", "cos", "tan", "cot", "sec", "csc")}
 MANY = {r"\max": sympy.Max, r"\min": sympy.Min, r"\gcd": sympy.gcd, r"\lcm": sympy.lcm}
 MARKS = {
-    *(rf"\{name}" for name in "overline vec bar hat angle triangle overrightarrow tilde".split()),
+    *(
+        rf"\{name}"
+        for name in [
+            "overline",
+            "vec",
+            "bar",
+            "hat",
+            "angle",
+            "triangle",
+            "overrightarrow",
+            "tilde",
+        ]
+    ),
     r"\widehat",
 }
 APPLIED = "fgh"
@@ -79,7 +92,7 @@ class NotReadError(Exception):
 
 
 @lru_cache(maxsize=512)
-def expression(text: str) -> Expr | None:
+def expression(text: str) -> Any:
     """The expression that all of the text is, decimals as fractions; None where it is none."""
     if not text.strip() or len(text) > LONGEST:
         return None
@@ -93,16 +106,16 @@ def expression(text: str) -> Expr | None:
         return None
 
 
-def _worked_out(found: Expr) -> Expr:
+def _worked_out(found: Any) -> Any:
     """With its sums of constants added up."""
     return found if found.free_symbols or not found.has(sympy.Sum, sympy.Product) else found.doit()
 
 
-def _analysis(text: str) -> Expr | None:
+def _analysis(text: str) -> Any:
     if not _KNOWN_TO_SYMPY.fullmatch(text):
         return None
     found = by_math_verify(f"${text}$")
-    return found.doit() if isinstance(found, Expr) else None
+    return found.doit() if isinstance(found, sympy.Expr) else None
 
 
 def _tokens(text: str) -> list[str]:
@@ -137,7 +150,7 @@ class _Reader:
         self.at += 1
         return token
 
-    def sum(self) -> Expr:
+    def sum(self) -> Any:
         self.depth += 1
         if self.depth > DEEPEST:
             raise NotReadError
@@ -155,7 +168,7 @@ class _Reader:
             sign *= -1 if self.take() == "-" else 1
         return sign
 
-    def product(self) -> Expr:
+    def product(self) -> Any:
         found = self.power()
         while self.token is not None:
             if self.token in ("*", r"\cdot", r"\times", r"\ast"):
@@ -188,7 +201,7 @@ class _Reader:
             or token in (r"\frac", r"\sqrt", r"\binom", r"\sum", r"\prod")
         )
 
-    def power(self) -> Expr:
+    def power(self) -> Any:
         start = self.token
         found = self.base()
         while self.token in ("^", "**", "!", "%", r"\%", "°"):
@@ -216,7 +229,7 @@ class _Reader:
             return True
         return False
 
-    def argument(self) -> Expr:
+    def argument(self) -> Any:
         r"""What follows `\frac`, `^` and the like: a group in braces, a digit or one sign."""
         if self.token == "{":
             return self.inside("{")
@@ -227,7 +240,7 @@ class _Reader:
             self.tokens[self.at : self.at + 1] = [token[0], token[1:]]
         return self.base()
 
-    def inside(self, opened: str) -> Expr:
+    def inside(self, opened: str) -> Any:
         self.take(opened)
         bars, self.bars = self.bars, 0
         found = self.sum()
@@ -235,7 +248,7 @@ class _Reader:
         self.bars = bars
         return found
 
-    def base(self) -> Expr:
+    def base(self) -> Any:
         token = self.token
         if token is None:
             raise NotReadError
@@ -265,7 +278,7 @@ class _Reader:
             return self.marked(token)
         return self.name(token)
 
-    def number(self) -> Expr:
+    def number(self) -> Any:
         token = self.take()
         repeating = _REPEATING.fullmatch(token)
         if repeating:
@@ -275,7 +288,7 @@ class _Reader:
         value = Rational(token)
         return value + self._fraction_behind() if token.isdigit() else value
 
-    def _fraction_behind(self) -> Expr:
+    def _fraction_behind(self) -> Any:
         r"""The fraction of a mixed number such as `2\frac{1}{2}`."""
         if self.token != r"\frac":
             return sympy.Integer(0)
@@ -285,7 +298,7 @@ class _Reader:
             raise NotReadError
         return top / bottom
 
-    def absolute(self) -> Expr:
+    def absolute(self) -> Any:
         self.take("|")
         self.bars += 1
         found = self.sum()
@@ -293,7 +306,7 @@ class _Reader:
         self.bars -= 1
         return sympy.Abs(found)
 
-    def many(self, token: str) -> Expr:
+    def many(self, token: str) -> Any:
         opened = self.take("(", r"\{")
         values = [self.sum()]
         while self.token == ",":
@@ -304,7 +317,7 @@ class _Reader:
             raise NotReadError
         return MANY[token](*values)
 
-    def function(self, token: str) -> Expr:
+    def function(self, token: str) -> Any:
         function, power = FUNCTIONS[token], None
         while self.token in ("_", "^"):
             if self.take() == "^":
@@ -319,7 +332,7 @@ class _Reader:
         found = function(self.operand())
         return found if power is None else found**power
 
-    def operand(self) -> Expr:
+    def operand(self) -> Any:
         """What a function is applied to: a bracket, or the product up to the next function."""
         if self.token in ("(", "[", "{", "|"):
             return self.power() if self.token != "(" else self.inside("(")
@@ -328,7 +341,7 @@ class _Reader:
             found = found * self.power()
         return found
 
-    def series(self, token: str) -> Expr:
+    def series(self, token: str) -> Any:
         r"""`\sum_{k=1}^{n}` of the product that follows."""
         self.take("_")
         self.take("{")
@@ -343,7 +356,7 @@ class _Reader:
         series = sympy.Sum if token == r"\sum" else sympy.Product
         return series(self.product(), (index, low, high))
 
-    def marked(self, token: str) -> Expr:
+    def marked(self, token: str) -> Any:
         r"""`\overline{AB}`, `\angle ABC`: one symbol."""
         if self.token == "{":
             said = self._braced()
@@ -364,7 +377,7 @@ class _Reader:
             said += token if depth else ""
         return said
 
-    def name(self, token: str) -> Expr:
+    def name(self, token: str) -> Any:
         if not (token.isalpha() or token in NAMES or token in CONSTANTS):
             raise NotReadError
         sub = ""
@@ -383,7 +396,7 @@ class _Reader:
             said += f"({self.inside('(')})"
         return sympy.Symbol(said)
 
-    def selections(self, token: str, sub: str) -> Expr:
+    def selections(self, token: str, sub: str) -> Any:
         """C_n^k and A_n^k (or P_n^k) of combinatorics."""
         below = expression(sub)
         self.take("^")
@@ -403,7 +416,7 @@ _WHOLE = ([1, 4, 2, 5, 3, 6], [2, 3, 6, 1, 7, 5], [7, 3, 4, 8, 2, 9], [6, 2, 9, 
 _COUNTS = re.compile(r"[kmnpqKMN](?:_.*)?")
 
 
-def identical(one: Expr, other: Expr) -> bool:
+def identical(one: Any, other: Any) -> bool:
     """Whether two expressions are equal for all values of their symbols: at points off the whole
     numbers, or, where the names are those of counts, at whole ones. Points at which one has no real
     value say nothing, for roots and logarithms are meant where they have one."""
@@ -426,7 +439,7 @@ def identical(one: Expr, other: Expr) -> bool:
     return counts and _agree(one, other, symbols, _WHOLE)
 
 
-def _constant_apart(one: Expr, other: Expr) -> bool:
+def _constant_apart(one: Any, other: Any) -> bool:
     """Whether the difference of two functions of one symbol is the same at several places."""
     symbols = one.free_symbols | other.free_symbols
     if len(symbols) != 1:
@@ -436,7 +449,7 @@ def _constant_apart(one: Expr, other: Expr) -> bool:
     return identical(gap, shifted)
 
 
-def _agree(one: Expr, other: Expr, symbols: list[Any], places: Any) -> bool:
+def _agree(one: Any, other: Any, symbols: list[Any], places: Any) -> bool:
     seen = 0
     for place in places:
         at = dict(zip(symbols, place, strict=False))
@@ -455,7 +468,7 @@ def _agree(one: Expr, other: Expr, symbols: list[Any], places: Any) -> bool:
     return seen >= 2
 
 
-def constant_gap(one: Expr, other: Expr) -> tuple[Any, Any]:
+def constant_gap(one: Any, other: Any) -> tuple[Any, Any]:
     """The distance of two numbers, 0 where it is within rounding, and the size of the larger."""
     if one.is_Rational and other.is_Rational:
         return abs(one - other), max(abs(one), abs(other))
@@ -466,7 +479,7 @@ def constant_gap(one: Expr, other: Expr) -> tuple[Any, Any]:
     return (sympy.S.Zero if gap <= EXACT * most else gap), most
 
 
-def proportional(one: Expr, other: Expr) -> bool:
+def proportional(one: Any, other: Any) -> bool:
     """Whether one expression is a constant, not 0, times the other."""
     symbols = sorted(one.free_symbols | other.free_symbols, key=str)
     if not symbols or one.free_symbols != other.free_symbols or len(symbols) > len(_PLACES[0]):

@@ -20,15 +20,19 @@ LARGEST = 48
 """Conditions on whole numbers are compared from 1 to here."""
 _WHERE = r"[,;(\s]*(?:\\text\s*\{\s*(?:where|for|with|,)?\s*\}|where|for|with)?\s*"
 _PARAMETER = re.compile(
-    _WHERE + r"(?P<name>[a-zA-Z])\s*\\in\s*(?:\\mathbb\s*\{?\s*(?P<set>[ZN])\s*\}?|\\text\{(?P<b>[ZN])\}|(?P<c>[ZN]))"
+    _WHERE + r"(?P<name>[a-zA-Z])\s*\\in\s*(?:\\mathbb\s*\{?\s*"
+    r"(?P<set>[ZN])\s*\}?|\\text\{(?P<b>[ZN])\}|(?P<c>[ZN]))"
     r"(?P<more>(?:[_^]\s*(?:\{[^{}]*\}|[+*\d]))*)\s*\)?"
 )
 _INTEGER = re.compile(
-    _WHERE + r"(?:(?P<name>[a-zA-Z])\s*(?:\\text\{\s*)?(?:is |为|是)?\s*(?:an |any )?(?:arbitrary )?(?:integer|整数)s?\s*\}?\s*\)?"
-    r"|(?:\\text\{\s*)?(?:where |for )?(?:any|all|every|each|some) integers?\s*\}?\s*(?P<name2>[a-zA-Z])\s*\}?)"
+    _WHERE + r"(?:(?P<name>[a-zA-Z])\s*(?:\\text\{\s*)?(?:is |为|是)?\s*"
+    r"(?:an |any )?(?:arbitrary )?(?:integer|整数)s?\s*\}?\s*\)?"
+    r"|(?:\\text\{\s*)?(?:where |for )?(?:any|all|every"
+    r"|each|some) integers?\s*\}?\s*(?P<name2>[a-zA-Z])\s*\}?)"
 )
 _VALUES = re.compile(
-    _WHERE + r"(?P<name>[a-zA-Z])\s*(?:=|\\in\s*\\\{)\s*(?P<values>\d+(?:\s*,\s*\d+)+)(?P<on>\s*,?\s*\\ldots)?\s*(?:\\\})?\s*\)?"
+    _WHERE + r"(?P<name>[a-zA-Z])\s*(?:=|\\in\s*\\\{)\s*(?P<values>\d+"
+    r"(?:\s*,\s*\d+)+)(?P<on>\s*,?\s*\\ldots)?\s*(?:\\\})?\s*\)?"
 )
 _FROM = re.compile(_WHERE + r"(?P<name>[a-zA-Z])\s*(?:\\geq?|>=|\\geqslant)\s*(?P<low>\d+)\s*\)?")
 
@@ -125,8 +129,13 @@ def _coordinates(text: str) -> list[str]:
     return [*parts, str(len(kind) and "()[]".find(kind))] if len(parts) > 1 else [text]
 
 
-_CASES = re.compile(r"(?:(?P<head>[^=]+)=\s*)?(?:\\\{)?\s*\\begin\s*\{cases\}(?P<rows>.*)\\end\s*\{cases\}", re.DOTALL)
-_CONDITION_WORDS = re.compile(r"\\text\s*\{\s*(?:if|when|for|当|其中|,)?\s*\}|\\?\bif\b|,?\s*时$|当")
+_CASES = re.compile(
+    r"(?:(?P<head>[^=]+)=\s*)?(?:\\\{)?\s*\\begin\s*\{cases\}(?P<rows>.*)\\end\s*\{cases\}",
+    re.DOTALL,
+)
+_CONDITION_WORDS = re.compile(
+    r"\\text\s*\{\s*(?:if|when|for|当|其中|,)?\s*\}|\\?\bif\b|,?\s*时$|当"
+)
 
 
 def cases(text: str) -> list[tuple[Any, regions.Region | None]] | None:
@@ -163,7 +172,9 @@ def same_cases(one: list[Any], other: list[Any]) -> bool:
 def _value(pieces: list[Any], place: float) -> Any:
     for value, where in pieces:
         if where is None or where.test(place):
-            return value.subs(dict.fromkeys(value.free_symbols, sympy.nsimplify(place, rational=True)))
+            return value.subs(
+                dict.fromkeys(value.free_symbols, sympy.nsimplify(place, rational=True))
+            )
     return None
 
 
@@ -174,18 +185,39 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 _MODULUS = re.compile(
-    r"(?:(?:p|n|m|x|k|a|N|all|primes|integers|numbers)\s*)?\\equiv\s*(?P<rests>-?\d+(?:\s*,\s*-?\d+)*)\s*\(?\\(?:pmod|bmod|mod)\s*\{?(?P<m>\d+)\}?\)?"
+    r"(?:(?:p|n|m|x|k|a|N|all|primes|integers|numbers)\s*)?\\equiv\s*"
+    r"(?P<rests>-?\d+(?:\s*,\s*-?\d+)*)\s*\(?\\(?:pmod|bmod|mod)\s*\{?(?P<m>\d+)\}?\)?"
 )
 _WORDED = (
-    (r"(?:n |n is |the |all |exactly |n 是 |numbers |integers )*(?:divisible by|(?:multiples?|a multiple) of) ?(\d+)", lambda n, m: n % m == 0),
-    (r"(?:n |n is |the |all |numbers |integers )*(?:not divisible by|not (?:a )?multiples? of) ?(\d+)", lambda n, m: n % m != 0),
+    (
+        r"(?:n |n is |the |all |exactly |n 是 |numbers |integers"
+        r" )*(?:divisible by|(?:multiples?|a multiple) of) ?(\d+)",
+        lambda n, m: n % m == 0,
+    ),
+    (
+        r"(?:n |n is |the |all |numbers |integers )*"
+        r"(?:not divisible by|not (?:a )?multiples? of) ?(\d+)",
+        lambda n, m: n % m != 0,
+    ),
     (r"(\d+) ?(?:\\mid|\|) ?n", lambda n, m: n % m == 0),
     (r"(\d+) ?(?:\\nmid|∤) ?n", lambda n, m: n % m != 0),
     (r"n?(?:是|为)?(?:不是|不能被) ?(\d+) ?的倍数|n?不能被 ?(\d+) ?整除", lambda n, m: n % m != 0),
-    (r"n? ?(?:是|为)? ?(\d+) ?的(?:正整数)?倍数|n? ?(?:能)?被 ?(\d+) ?整除", lambda n, m: n % m == 0),
-    (r"(?:n is |n |the |all |n 为|n是)*(?:even|偶数)(?: n| integers| numbers| positive integers)*", lambda n, m: n % 2 == 0),
-    (r"(?:n is |n |the |all |n 为|n是)*(?:odd|奇数)(?: n| integers| numbers| positive integers)*", lambda n, m: n % 2 == 1),
-    (r"(?:the |all |exactly the )*powers of (?:2|two)|2\^\{?[km]\}?", lambda n, m: n & (n - 1) == 0),
+    (
+        r"n? ?(?:是|为)? ?(\d+) ?的(?:正整数)?倍数|n? ?(?:能)?被 ?(\d+) ?整除",
+        lambda n, m: n % m == 0,
+    ),
+    (
+        r"(?:n is |n |the |all |n 为|n是)*(?:even|偶数)(?: n| integers| numbers| positive integers)*",
+        lambda n, m: n % 2 == 0,
+    ),
+    (
+        r"(?:n is |n |the |all |n 为|n是)*(?:odd|奇数)(?: n| integers| numbers| positive integers)*",
+        lambda n, m: n % 2 == 1,
+    ),
+    (
+        r"(?:the |all |exactly the )*powers of (?:2|two)|2\^\{?[km]\}?",
+        lambda n, m: n & (n - 1) == 0,
+    ),
 )
 
 
@@ -196,7 +228,10 @@ def whole_numbers(
     nothing here reads."""
     said = " ".join(written.unwrapped(text).replace("$", "").split()).strip(" .")
     numbers = range(1, LARGEST + 1)
-    excepted = re.fullmatch(r"(?:all )?positive integers?(?: n)? (?:except|other than|excluding) ((?:\d+[ ,and]*)+)", said)
+    excepted = re.fullmatch(
+        r"(?:all )?positive integers?(?: n)? (?:except|other than|excluding) ((?:\d+[ ,and]*)+)",
+        said,
+    )
     if excepted:
         left = set(map(int, re.findall(r"\d+", excepted[1])))
         return frozenset(n for n in numbers if n not in left)
@@ -231,17 +266,31 @@ def bare_family(text: str, items: Callable[[str], list[tuple[str, str]]]) -> Fam
 def greater_than(text: str) -> str:
     """ "x > -4" of "all real numbers greater than -4"; the text where it says no such thing."""
     said = " ".join(written.unwrapped(text).split())
-    excepted = re.fullmatch(r"(?:all )?(?:the )?(?:real numbers?|reals|\\mathbb\{R\}) ?,? ?(?:except|other than|excluding)(?: for)? (.+)", said)
+    excepted = re.fullmatch(
+        r"(?:all )?(?:the )?(?:real numbers?|reals|\\mathbb\{R"
+        r"\}) ?,? ?(?:except|other than|excluding)(?: for)? (.+)",
+        said,
+    )
     if excepted:
         bounds = written.listed(re.sub(r"^x ?= ?", "", excepted[1]))
         return ", ".join(rf"x \neq {bound.rpartition('=')[2]}" for bound in bounds)
-    sign = re.fullmatch(r"(?:all |any )?(?:([a-z]) is )?(?:all |any )?(?:real )?(positive|negative|non-?negative|non-?positive)(?: real)?(?: numbers?)?", said)
+    sign = re.fullmatch(
+        r"(?:all |any )?(?:([a-z]) is )?(?:all |any )?(?:real )?"
+        r"(positive|negative|non-?negative|non-?positive)(?: real)?(?: numbers?)?",
+        said,
+    )
     if sign:
-        signs = {"positive": ">", "negative": "<", "non": r"\ge" if sign[2].endswith("negative") else r"\le"}
+        signs = {
+            "positive": ">",
+            "negative": "<",
+            "non": r"\ge" if sign[2].endswith("negative") else r"\le",
+        }
         return f"{sign[1] or 'x'} {signs.get(sign[2]) or signs['non']} 0"
     match = re.fullmatch(
-        r"(?:all )?(?:the )?(?:real )?(?:numbers?|values?|x|reals)?(?: of x)?(?: that are| which are| is| such that x is)? ?"
-        r"(greater than or equal to|less than or equal to|greater than|less than|at least|at most|more than) (.+)"
+        r"(?:all )?(?:the )?(?:real )?(?:numbers?|values?|x|reals)?"
+        r"(?: of x)?(?: that are| which are| is| such that x is)? ?"
+        r"(greater than or equal to|less than or equal to"
+        r"|greater than|less than|at least|at most|more than) (.+)"
         r"|(?:x|所有|全体)?(?:的)?(不小于|不大于|大于或?等于|小于或?等于|大于|小于) ?(.+?)(?:的(?:全体|所有)?(?:实数|数))?",
         said,
     )
@@ -261,12 +310,16 @@ Head = tuple[str, str]
 """The name of a function and that of its argument."""
 _HEAD = re.compile(r"([A-Za-z](?:_\{?\w+\}?|\^\{-1\}|')?)\s*\(\s*([a-z])\s*\)")
 _FOR_ALL = re.compile(
-    r"[,;]?\s*(?:\\text\s*\{\s*)?\(?(?:for (?:all|any|every|each)|where) (?:real (?:numbers? )?)?\}?\s*"
-    r"[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?)?\)?\s*\}?$|^\\forall\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\}?\s*,\s*"
+    r"[,;]?\s*(?:\\text\s*\{\s*)?\(?(?:for (?:all|any"
+    r"|every|each)|where) (?:real (?:numbers? )?)?\}?\s*"
+    r"[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?)?\)?\s*\}?$|^"
+    r"\\forall\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\}?\s*,\s*"
 )
 _CONSTANT = re.compile(
-    r"\s*[,;(]?\s*(?:\\text\s*\{\s*)?(?:(?:where|for|with) )?(?:(?:any|some|all|every) )?(?:(?:real|arbitrary) )?(?:constants?|numbers?)?\s*\}?\s*"
-    r"([a-zA-Z])\s*(?:\\in\s*\\mathbb\s*\{?\s*R\s*\}?|(?:\\text\s*\{\s*)?is (?:a |any )?(?:real )?(?:constant|number|real)\s*\}?)?\)?$"
+    r"\s*[,;(]?\s*(?:\\text\s*\{\s*)?(?:(?:where|for|with) )?(?:(?:any|some"
+    r"|all|every) )?(?:(?:real|arbitrary) )?(?:constants?|numbers?)?\s*\}?\s*"
+    r"([a-zA-Z])\s*(?:\\in\s*\\mathbb\s*\{?\s*R\s*\}?|(?:\\text\s*"
+    r"\{\s*)?is (?:a |any )?(?:real )?(?:constant|number|real)\s*\}?)?\)?$"
 )
 
 
@@ -285,8 +338,15 @@ def without_quantifier(text: str) -> str:
     parts = [_FOR_ALL.sub("", part).strip() for part in re.split(r"(?<= )(?=or )", text)]
     text = " ".join(parts)
     match = _CONSTANT.search(text)
-    if match and match.start() and re.search(r"[,(]|text|\b(?:for|any|some|where)\b", match[0]) and "Z" not in match[0]:
+    if (
+        match
+        and match.start()
+        and re.search(r"[,(]|text|\b(?:for|any|some|where)\b", match[0])
+        and "Z" not in match[0]
+    ):
         body = text[: match.start()].strip()
-        if re.search(rf"(?<![a-zA-Z\\]){match[1]}(?![a-zA-Z])|{match[1]}[a-z]\b", body.partition("=")[2]):
+        if re.search(
+            rf"(?<![a-zA-Z\\]){match[1]}(?![a-zA-Z])|{match[1]}[a-z]\b", body.partition("=")[2]
+        ):
             return re.sub(rf"(?<![a-zA-Z\\{{]){match[1]}(?![a-zA-Z(]{{2}})", "c", body)
     return text

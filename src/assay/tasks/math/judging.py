@@ -18,23 +18,19 @@ reads sums and integrals, and gives a verdict of its own beside this one. Never 
 own process: what is compared may take for ever.
 """
 
-import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 
 from assay.tasks.math import families, regions, special_forms, units, written
-from assay.tasks.math.answers import delimited, number
+from assay.tasks.math.answers import delimited
 from assay.tasks.math.asked import Asked, asked, in_form
-from assay.tasks.math.expressions import constant_gap, expression, identical, proportional
+from assay.tasks.math.expressions import expression, identical, proportional
+from assay.tasks.math.quantities import Ruling, compound, is_number, number_of, single, value_of
 from assay.tasks.math.verify import both_orders
 
-APPROXIMATE, WHOLE = 1.05e-6, 1e-9
-"""Relative tolerances: of decimals; of decimals where the gold is whole. 0.333333 is 1e-6 from a
-third."""
 LONGEST_LIST = 40
 POLAR = (written.meaning("yes"), written.meaning("no"))
 VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
@@ -43,16 +39,6 @@ VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
 
 Item = tuple[str, str]
 """The name of a value, "" where it has none, and the value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """Whether two answers are equal, and by which rule."""
-
-    equal: bool
-    rule: str
-    read: bool = True
-    """Whether the answer could be read as anything."""
 
 
 def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
@@ -65,7 +51,9 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
     wanted, given = plain_pair(gold, answer)
     if not wanted:
         return verdict(Ruling(False, "text"), gold_read=False)
-    _value(expression(written.as_latex(wanted)))  # where that takes for ever, nothing can be judged
+    value_of(
+        expression(written.as_latex(wanted))
+    )  # where that takes for ever, nothing can be judged
     if not given:
         return verdict(Ruling(False, "text", read=False))
     if written.same_text(wanted, given):
@@ -162,7 +150,9 @@ def _texts(gold: str, answer: str) -> Ruling | None:
     if (meanings[0] is not None and regions.region(said) is not None) or _condition(gold):
         return None
     wanted = written.words(gold)
-    same = wanted == written.words(said) or written.words(written.without_lead_words(said)) == wanted
+    same = (
+        wanted == written.words(said) or written.words(written.without_lead_words(said)) == wanted
+    )
     return Ruling(same or _same_names(gold, said) or _subject(gold, answer), "text")
 
 
@@ -173,13 +163,17 @@ def _same_names(gold: str, answer: str) -> bool:
     return len(one) > 1 and one == other and "," not in gold.replace(", and", " and")
 
 
-_SAID_OF = re.compile(r" (?:is|are|was|has|had|have|wins?|won|will|can|did|does|ran|got)\b|[有胜获赢更最跑]")
+_SAID_OF = re.compile(
+    r" (?:is|are|was|has|had|have|wins?|won|will|can|did|does|ran|got)\b|[有胜获赢更最跑]"
+)
 
 
 def _subject(gold: str, answer: str) -> bool:
     """Whether a sentence says something of the one name that the gold answer is: "Tom has more"."""
     name, said = written.unwrapped(gold).strip(), written.unwrapped(answer).strip()
-    if not re.fullmatch(r"[A-Z][a-z]+|[甲乙丙丁小][\u4e00-\u9fff]?", name) or not said.startswith(name):
+    if not re.fullmatch(r"[A-Z][a-z]+|[甲乙丙丁小][\u4e00-\u9fff]?", name) or not said.startswith(
+        name
+    ):
         return False
     rest = said[len(name) :]
     sure = not written.hedges(rest) - {"more", "less", "most", "least", "fewer", "greater", "than"}
@@ -228,7 +222,10 @@ def _special(gold: str, answer: str) -> Ruling | None:
         return rule(f"({ratios[0][0]})/({ratios[0][1]})", answer)
     orders = special_forms.order(gold), special_forms.order(answer)
     if orders[0] or orders[1]:
-        parts = [order or written.listed(text) for order, text in zip(orders, (gold, answer), strict=True)]
+        parts = [
+            order or written.listed(text)
+            for order, text in zip(orders, (gold, answer), strict=True)
+        ]
         return _matched(*parts, ordered=True)
     return None
 
@@ -249,7 +246,10 @@ def _conditions(gold: str, answer: str) -> Ruling | None:
             return Ruling(families.same_family(*both), "set")  # type: ignore[arg-type]
     conditions = [_condition(text) for text in (gold, answer)]
     if any(conditions) and not all(conditions):
-        conditions = [each or _condition(text, True) for each, text in zip(conditions, (gold, answer), strict=True)]
+        conditions = [
+            each or _condition(text, True)
+            for each, text in zip(conditions, (gold, answer), strict=True)
+        ]
     if None not in conditions:
         return Ruling(conditions[0] == conditions[1], "set")
     whole = regions.whole_numbers(gold), regions.whole_numbers(answer)
@@ -332,7 +332,7 @@ def _exact_side(answer: str) -> tuple[str, bool]:
     if len(sides) != 2:
         return answer, False
     left, right = sides
-    exact, rounded = (_number(written.links(side)[-1]) for side in sides)
+    exact, rounded = (number_of(written.links(side)[-1]) for side in sides)
     if not left or written.is_name(left):
         return right, True
     if exact is None or rounded is None:
@@ -350,7 +350,7 @@ def _hedged(gold: str, answer: str, blurred: bool) -> bool:
 
 def _by_form(gold: str, answer: str) -> Ruling:
     """The ruling by what the two are: lists, tuples, equations, or single values."""
-    whole = _compound(gold, answer)
+    whole = compound(gold, answer)
     if whole is not None:
         return whole
     gold, answer = written.members(gold), written.members(answer)
@@ -369,30 +369,7 @@ def _by_form(gold: str, answer: str) -> Ruling:
     sides, known = written.links(answer), written.links(gold)
     if len(sides) > 1 or len(known) > 1:
         return _chains(known, sides)
-    return _single(gold, answer)
-
-
-def _compound(gold: str, answer: str) -> Ruling | None:
-    """Quantities in several units, such as "2 feet 3 inches"."""
-    one, other = units.parts(gold), units.parts(answer)
-    if one is None and other is None:
-        return None
-    sums = [_total(text, found) for text, found in ((gold, one), (answer, other))]
-    if None in sums:
-        return None
-    (left, dimension), (right, another) = sums  # type: ignore[misc]
-    return Ruling(dimension == another and constant_gap(left, right)[0] == 0, "unit")
-
-
-def _total(text: str, found: Any) -> tuple[Any, str] | None:
-    quantities = found or [units.measured(text, single=True)]
-    if any(unit is None or not unit.dimension for _, unit in quantities):
-        return None
-    values = [(expression(value), unit) for value, unit in quantities]
-    if any(value is None for value, _ in values):
-        return None
-    total = sum(value * sympy.Rational(unit.factor) for value, unit in values)
-    return total, quantities[0][1].dimension
+    return single(gold, answer)
 
 
 def _items(text: str, apart: bool) -> list[Item]:
@@ -443,7 +420,9 @@ def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Rul
             if written.brackets(whole)[0] == "{}":
                 return Ruling(False, "brackets")
             if len(other) == len(parts):
-                values = [value for _, value in sorted(other, key=lambda item: item[0].lstrip("\\"))]
+                values = [
+                    value for _, value in sorted(other, key=lambda item: item[0].lstrip("\\"))
+                ]
                 return _matched(*((parts, values) if items is wanted else (values, parts)), True)
     if len(wanted) == 1 and len(given) > 1:
         # Boxes that all say the same are one answer.
@@ -453,7 +432,11 @@ def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Rul
     indices = all(re.fullmatch(r"x_\d", name) for each in names for name in each)
     if all(len(each) > 1 for each in names) and names[0] == names[1] and not indices:
         return _matched_by_name(dict(wanted), dict(given))
-    if len(names[0] | names[1]) > 1 and not indices and len({n[:1] for n in names[0] | names[1]}) > 1:
+    if (
+        len(names[0] | names[1]) > 1
+        and not indices
+        and len({n[:1] for n in names[0] | names[1]}) > 1
+    ):
         # Names on one side alone: the values are in their order.
         bare = [[value for _, value in items] for items in (wanted, given)]
         return _matched(*bare, ordered=True) if not all(names) else Ruling(False, "list")
@@ -579,111 +562,8 @@ def _difference(sides: list[str]) -> Any:
 
 def _holds(sides: list[str]) -> bool:
     """Whether a chain is true as far as it can be told: its sides that are numbers are equal."""
-    numbers = [side for side in sides if side and not written.is_name(side) and _is_number(side)]
+    numbers = [side for side in sides if side and not written.is_name(side) and is_number(side)]
     return all(rule(numbers[-1], other).equal for other in numbers[:-1])
-
-
-def _is_number(text: str) -> bool:
-    return _number(text) is not None
-
-
-def _number(text: str) -> Any:
-    """The number that a text is, its unit and percent apart; None where it is none."""
-    value = written.without_percent(units.measured(text)[0])[0]
-    return _value(expression(written.as_latex(value)))
-
-
-def _value(found: Any) -> Any:
-    """The number to 50 digits that an expression is; None where it is none."""
-    if found is None or found.free_symbols:
-        return None
-    value = found.evalf(50)
-    return value if value.is_number and value.is_finite else None
-
-
-def _single(gold: str, answer: str) -> Ruling:
-    """Two single values: words around a number, units and percent are looked at, then compared."""
-    gold, answer = written.without_lead(gold), written.without_lead(answer)
-    if written.alternatives(answer) and not written.alternatives(gold):
-        return Ruling(False, "list")
-    (wanted, unit), (given, other) = units.measured(gold), units.measured(answer)
-    if unit and not other:
-        given, other = units.measured(answer, single=bool(unit.dimension))
-    elif other and not unit:
-        wanted, unit = units.measured(gold, single=bool(other.dimension))
-    if unit and other and not unit.same_kind(other):
-        return Ruling(False, "unit")
-    bases = special_forms.base_number(wanted), special_forms.base_number(given)
-    if bases != (None, None):
-        one, two = (base or (text, "") for base, text in zip(bases, (wanted, given), strict=True))
-        return Ruling(one[0] == two[0] and (one[1] == two[1] or "" in (one[1], two[1])), "base")
-    if (unit and other and unit.dimension == other.dimension and unit.factor != other.factor) or _radians(unit, other, wanted, given):
-        return _in_one_unit(wanted, unit, given, other)
-    return _percentages(wanted, given)
-
-
-def _radians(unit: units.Unit | None, other: units.Unit | None, wanted: str, given: str) -> bool:
-    angle = unit or other
-    if not angle or (unit and other) or angle.dimension != units.ANGLE:
-        return False
-    return r"\pi" in (given if unit else wanted)
-
-
-def _in_one_unit(
-    wanted: str, unit: units.Unit | None, given: str, other: units.Unit | None
-) -> Ruling:
-    values = [expression(written.as_latex(text)) for text in (wanted, given)]
-    if None in values:
-        return Ruling(False, "unit", read=values[1] is not None)
-    one, two = (value * _factor(of) for value, of in zip(values, (unit, other), strict=True))
-    gap, most = constant_gap(one, two) if not (one.free_symbols | two.free_symbols) else (1, 0)
-    return Ruling(bool(gap <= (WHOLE * most if "." in wanted + given else 0)), "unit")
-
-
-def _factor(unit: units.Unit | None) -> Any:
-    if unit is None:
-        return sympy.Integer(1)
-    if unit.dimension == units.ANGLE:
-        return sympy.nsimplify(float(unit.factor) / math.pi, rational=True, tolerance=1e-9) * sympy.pi
-    return sympy.Rational(unit.factor)
-
-
-def _percentages(gold: str, answer: str) -> Ruling:
-    """Two values of which each may be in percent."""
-    (wanted, gold_percent), (given, percent) = map(written.without_percent, (gold, answer))
-    found = _values(wanted, given)
-    if percent == gold_percent:
-        return replace(found, rule="percent") if percent else found
-    value = _number(wanted)
-    fraction = percent and value is not None and value.is_real and 0 < abs(value) < 1
-    if found.equal and not fraction:
-        return replace(found, rule="percent")
-    plain = number(given)
-    if gold_percent and plain is not None and plain <= 1:
-        return Ruling(False, "percent")
-    hundredth = rf"\frac{{{given if percent else wanted}}}{{100}}"
-    pair = (wanted, hundredth) if percent else (hundredth, given)
-    return replace(_values(*pair), rule="percent")
-
-
-def _values(gold: str, answer: str) -> Ruling:
-    """Two expressions without units."""
-    gold, answer = written.as_latex(gold), written.as_latex(answer)
-    one, other = expression(gold), expression(answer)
-    if one is None or other is None:
-        same = written.words(gold) == written.words(answer) and len(written.words(gold)) > 1
-        signs = [re.sub(r"[\w\s,.{}]|\\text", "", text) for text in (gold, answer)]
-        return Ruling(same and signs[0] == signs[1], "words", read=other is not None)
-    if one.free_symbols or other.free_symbols or not (one.is_finite and other.is_finite):
-        return Ruling(identical(one, other), "expression")
-    gap, most = constant_gap(one, other)
-    if "." not in gold + answer:
-        return Ruling(bool(gap == 0), "number")
-    if one.is_Integer:
-        return Ruling(bool(gap <= WHOLE * most), "number")
-    places = [place for place in map(written.last_place, (gold, answer)) if place is not None]
-    bound = min(APPROXIMATE * most, max(places, default=math.inf))
-    return Ruling(bool(gap <= bound), "number")
 
 
 # Loads in the worker, once, what the first comparison of each kind would load in every call.

@@ -186,7 +186,7 @@ def _spelled(name: str) -> str:
     return re.sub(r"[\s{}]", "", name)
 
 
-def _difference(sides: Sequence[str]) -> sympy.Expr | None:
+def _difference(sides: Sequence[str]) -> Any:
     left, right = map(expression, sides)
     return None if left is None or right is None else left - right
 

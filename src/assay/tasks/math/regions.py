@@ -38,13 +38,22 @@ _WITHOUT = re.compile(
     r"\\(?:setminus|backslash)(?![a-zA-Z])|\\text\s*\{\s*(?:except|excluding)\s*\}"
     r"|(?<=[)\]}])\s*(?:-|\\)\s*(?=\\\{)"
 )
-_BUILDER = re.compile(r"\s*(?:[a-zA-Z]\s*(?:\\in\s*(?:\\mathbb\s*\{?R\}?|R)\s*)?)(?:\||:|\\mid|\\vert)")
-_MEMBER = re.compile(r"\s*(\\?[a-zA-Z]+)\s*(?:\\in(?![a-zA-Z])|(?P<not>\\notin(?![a-zA-Z])|\\not\s*\\in(?![a-zA-Z])))\s*")
+_BUILDER = re.compile(
+    r"\s*(?:[a-zA-Z]\s*(?:\\in\s*(?:\\mathbb\s*\{?R\}?|R)\s*)?)(?:\||:|\\mid|\\vert)"
+)
+_MEMBER = re.compile(
+    r"\s*(\\?[a-zA-Z]+)\s*(?:\\in(?![a-zA-Z])|(?P<not>"
+    r"\\notin(?![a-zA-Z])|\\not\s*\\in(?![a-zA-Z])))\s*"
+)
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\R(?![a-zA-Z])|ℝ|\\Reals")
 _EMPTY = re.compile(r"\\(?:emptyset|varnothing)(?![a-zA-Z])|∅|\\\{\s*\\\}")
-_VARIABLE = re.compile(r"(?:[a-zA-Z]|[fg]\([a-z]\)|\\(?:theta|alpha|beta|lambda|mu|omega|varphi|phi|gamma))(?:_\{?\w+\}?)?")
+_VARIABLE = re.compile(
+    r"(?:[a-zA-Z]|[fg]\([a-z]\)|\\(?:theta|alpha|beta"
+    r"|lambda|mu|omega|varphi|phi|gamma))(?:_\{?\w+\}?)?"
+)
 _CLEAR = re.compile(
-    r"\\(?:cup|cap|setminus|backslash|leq?|geq?|leqslant|geqslant|neq?|lt|gt|infty|mathbb)(?![a-zA-Z])"
+    r"\\(?:cup|cap|setminus|backslash|leq?|geq?"
+    r"|leqslant|geqslant|neq?|lt|gt|infty|mathbb)(?![a-zA-Z])"
     r"|[<>≤≥≠∪∩]|\\(?:not)?in(?![a-zA-Z])"
 )
 
@@ -216,7 +225,8 @@ def _half(bound: float, sign: str) -> Region:
 
 
 _WHOLE = re.compile(
-    r"[,;(\s]*(?:\\text\s*\{\s*(?:and|where|,)?\s*\})?\s*[a-z]\s*\\in\s*(?:\\mathbb\s*\{?\s*Z\s*\}?|Z|\\text\{Z\})\s*\)?$"
+    r"[,;(\s]*(?:\\text\s*\{\s*(?:and|where|,)?\s*\})?\s*[a-z]"
+    r"\s*\\in\s*(?:\\mathbb\s*\{?\s*Z\s*\}?|Z|\\text\{Z\})\s*\)?$"
 )
 
 

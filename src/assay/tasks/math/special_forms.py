@@ -21,7 +21,8 @@ _DATES = tuple(
     re.compile(_WEEKDAY + pattern)
     for pattern in (
         rf"(?P<m>{_NAMES})\.?\s*(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s*(?P<y>\d{{4}}))?",
-        rf"(?:the\s+)?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\s*(?:of\s+)?(?P<m>{_NAMES})\.?(?:,?\s*(?P<y>\d{{4}}))?",
+        rf"(?:the\s+)?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\s*"
+        rf"(?:of\s+)?(?P<m>{_NAMES})\.?(?:,?\s*(?P<y>\d{{4}}))?",
         r"(?:(?P<y>\d{4})年)?(?P<m>\d{1,2})月(?P<d>\d{1,2})[日号]",
         r"(?P<y>\d{4})-(?P<m>\d{1,2})-(?P<d>\d{1,2})",
     )
@@ -29,8 +30,10 @@ _DATES = tuple(
 _DIVISIONS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"(\d+) ?(?:r|rem\.?|remainder|with (?:a )?remainder(?: of)?|余数?|\\ldots|,? ?and (?:a )?remainder(?: of)?) ?(?:是|为)?(\d+)",
-        r"(?:the )?quotient(?: is)?[ :=]*(\d+)[ ,;]*(?:and )?(?:the )?(?:with )?(?:a )?remainder(?: is)?(?: of)?[ :=]*(\d+)",
+        r"(\d+) ?(?:r|rem\.?|remainder|with (?:a )?remainder(?: of)?"
+        r"|余数?|\\ldots|,? ?and (?:a )?remainder(?: of)?) ?(?:是|为)?(\d+)",
+        r"(?:the )?quotient(?: is)?[ :=]*(\d+)[ ,;]*(?:and )?"
+        r"(?:the )?(?:with )?(?:a )?remainder(?: is)?(?: of)?[ :=]*(\d+)",
         r"商(?:是|为)?(\d+)[ ,;]*余数?(?:是|为)?(\d+)",
     )
 )
@@ -105,7 +108,7 @@ def only_sign(text: str) -> str | None:
 
 def ratio(text: str) -> list[str] | None:
     """The parts of 4:3 or 1:2:3."""
-    if not _RATIO.fullmatch(text) or "\\text" in text or "{" == text[:1]:
+    if not _RATIO.fullmatch(text) or "\\text" in text or text[:1] == "{":
         return None
     parts = [part.strip() for part in text.split(":")]
     return parts if all(expression(part) is not None for part in parts) else None

@@ -17,7 +17,7 @@ import pint
 from assay.tasks.math.numerals import SCALES, with_digits
 
 LONGEST = 300
-REGISTRY: Any = pint.UnitRegistry(non_int_type=Fraction, cache_folder=None)
+REGISTRY: Any = pint.UnitRegistry(non_int_type=Fraction)  # pyright: ignore[reportArgumentType]
 for _line in (
     "dollar = [usd] = usd = bucks = buck",
     "cent = dollar / 100 = ¢ = pennies = penny",
@@ -61,23 +61,124 @@ _ABBREVIATIONS = {
 }  # fmt: skip
 _PREFIXES = {"", "kilo", "centi", "milli", "deci", "mega", "giga", "micro", "nano"}
 _METRIC = set(
-    "meter gram liter second watt joule newton volt pascal hertz byte ampere ohm calorie "
-    "watt_hour bar mole".split()
+    [
+        "meter",
+        "gram",
+        "liter",
+        "second",
+        "watt",
+        "joule",
+        "newton",
+        "volt",
+        "pascal",
+        "hertz",
+        "byte",
+        "ampere",
+        "ohm",
+        "calorie",
+        "watt_hour",
+        "bar",
+        "mole",
+    ]
 )
 """Units that take a prefix; a "pin" is no picoinch."""
 _NOT_UNITS = set(
-    "point points count counts dot dots hand hands rod rods link links chain chains pixel pixels "
-    "turn turns stone stones bit bits cycle cycles grade grades are ares mark marks us at as no "
-    "a b c d e q u x y z k t T D R F G H P S M E B st nd rd th".split()
+    [
+        "point",
+        "points",
+        "count",
+        "counts",
+        "dot",
+        "dots",
+        "hand",
+        "hands",
+        "rod",
+        "rods",
+        "link",
+        "links",
+        "chain",
+        "chains",
+        "pixel",
+        "pixels",
+        "turn",
+        "turns",
+        "stone",
+        "stones",
+        "bit",
+        "bits",
+        "cycle",
+        "cycles",
+        "grade",
+        "grades",
+        "are",
+        "ares",
+        "mark",
+        "marks",
+        "us",
+        "at",
+        "as",
+        "no",
+        "a",
+        "b",
+        "c",
+        "d",
+        "e",
+        "q",
+        "u",
+        "x",
+        "y",
+        "z",
+        "k",
+        "t",
+        "T",
+        "D",
+        "R",
+        "F",
+        "G",
+        "H",
+        "P",
+        "S",
+        "M",
+        "E",
+        "B",
+        "st",
+        "nd",
+        "rd",
+        "th",
+    ]
 )
 FILLERS = set(
-    "long tall high wide deep old away left remaining altogether the each of large "
-    "area volume length and st nd rd th".split()
+    [
+        "long",
+        "tall",
+        "high",
+        "wide",
+        "deep",
+        "old",
+        "away",
+        "left",
+        "remaining",
+        "altogether",
+        "the",
+        "each",
+        "of",
+        "large",
+        "area",
+        "volume",
+        "length",
+        "and",
+        "st",
+        "nd",
+        "rd",
+        "th",
+    ]
 )
 """Words around a unit that say nothing of it."""
 _POWERS = {"square": 2, "cubic": 3}
 _AFTER = {"squared": 2, "cubed": 3}
-_UNIT_TOKEN = re.compile(r"[A-Za-zµμΩ_']+|\^\s*-?\d|(?<=[a-z])[23]|[²³/*·()-]|[\u4e00-\u9fff]+|[$€£¥¢]")
+_UNIT_TOKEN = re.compile(
+    r"[A-Za-zµμΩ_']+|\^\s*-?\d|(?<=[a-z])[23]|[²³/*·()-]|[\u4e00-\u9fff]+|[$€£¥¢]"
+)
 
 _FUNCTIONS = r"(?!(?:sin|cos|tan|cot|log|ln|lg|sqrt|exp|pi|mod|gcd|lcm|and|or|if)\b)"
 _START = (
@@ -85,7 +186,8 @@ _START = (
     rf"|(?<![A-Za-z\\]){_FUNCTIONS}(?P<word>[A-Za-z]{{2,}})(?:[23](?!\d)|\.)?"
 )
 _REST = (
-    r"(?:\\text\s*\{[^{}]*\}|\^\s*\{?\s*(?:\\circ|-?\d)\s*\}?|[°¢€£¥$²³]|[\u4e00-\u9fff]+|[A-Za-z.']+(?:[23](?!\d))?"
+    r"(?:\\text\s*\{[^{}]*\}|\^\s*\{?\s*(?:\\circ|-?\d)\s*\}?"
+    r"|[°¢€£¥$²³]|[\u4e00-\u9fff]+|[A-Za-z.']+(?:[23](?!\d))?"
     r"|[-/·\s,()]|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))*"
 )
 _MEASURED = re.compile(rf"(?P<value>.*?[\w)}}%\]!])(?P<space>\s*)(?P<unit>(?:{_START}){_REST})")
@@ -163,7 +265,14 @@ def _spelt(text: str) -> str:
     return re.sub(r"\\cdot|\\times", "*", text).replace("{", "").replace("}", "")
 
 
-_IRREGULAR = {"persons": "people", "person": "people", "men": "man", "women": "woman", "children": "child", "mice": "mouse"}
+_IRREGULAR = {
+    "persons": "people",
+    "person": "people",
+    "men": "man",
+    "women": "woman",
+    "children": "child",
+    "mice": "mouse",
+}
 
 
 def _stem(word: str) -> str:
@@ -287,7 +396,8 @@ def parts(text: str) -> list[tuple[str, Unit]] | None:
 
 
 _CLOCK = re.compile(
-    r"(?P<day>上午|早上|凌晨|下午|晚上|中午)?\s*(?P<hour>\d{1,2})\s*(?:[:时点]\s*(?P<minute>\d{1,2}|半|整)?\s*(?:分钟?)?"
+    r"(?P<day>上午|早上|凌晨|下午|晚上|中午)?\s*(?P<hour>\d{1,2})"
+    r"\s*(?:[:时点]\s*(?P<minute>\d{1,2}|半|整)?\s*(?:分钟?)?"
     r"(?::(?P<second>\d{2}))?)?\s*(?P<half>[ap]\.?\s?m\b\.?|o'?\s?clock)?",
     re.IGNORECASE,
 )

@@ -12,15 +12,37 @@ from assay.tasks.math.units import numeral
 
 _SPACES = re.compile(r"(?<!\\)\\[,;:! ]|\\q?quad\b|~|\s+|\\n(?![a-zA-Z])|\\(?:h|v)space\{[^{}]*\}")
 _SIZES = re.compile(
-    r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|underline|limits|nolimits)(?![a-zA-Z])"
+    r"\\(?:left|right|middle|[bB]igg?[lrm]?"
+    r"|displaystyle|textstyle|underline|limits|nolimits)(?![a-zA-Z])"
     r"|\\(?:text)?color\s*\{[^{}]*\}"
 )
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _FONT = re.compile(
-    r"\\(?P<font>text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|hbox|operatorname"
+    r"\\(?P<font>text(?:bf|it|rm|sf|tt|normal)?|math"
+    r"(?:rm|bf|it|sf|tt|normal)|mbox|hbox|operatorname"
     r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
 )
-_FUNCTIONS = frozenset("sin cos tan cot sec csc log ln lg exp max min gcd lcm arcsin arccos arctan".split())
+_FUNCTIONS = frozenset(
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "log",
+        "ln",
+        "lg",
+        "exp",
+        "max",
+        "min",
+        "gcd",
+        "lcm",
+        "arcsin",
+        "arccos",
+        "arctan",
+    ]
+)
 _THOUSANDS = re.compile(
     r"(?<![\d.,(\[])(?<!\\\{)(\d{1,3})((?:(?:,|\{,\}|,?(?<!\\)\\[,!;: ] ?| )\d{3})+)(?!\d|\s*/)"
 )
@@ -42,7 +64,9 @@ _RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
 def _binomial(match: re.Match[str]) -> str:
-    above, below = (one or other for one, other in zip(match.groups()[:2], match.groups()[2:], strict=True))
+    above, below = (
+        one or other for one, other in zip(match.groups()[:2], match.groups()[2:], strict=True)
+    )
     return rf"\binom{{{above}}}{{{below}}}"
 
 
@@ -76,11 +100,18 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
         (r"^(?:零下)\s*(?=\d)|^(?=.*\d.*below zero$)", "-"),
         (r"(?<=\S)\s*(?:\\text\s*\{)?\s*below zero\s*\}?$", ""),
         (
-            r"(\d+)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|度|degrees?)\s*(\d+)\s*(?:'|′|\^\s*\{?\\prime\}?|\\prime|分|minutes?)$",
+            r"(\d+)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|度|degrees?)\s*("
+            r"\d+)\s*(?:'|′|\^\s*\{?\\prime\}?|\\prime|分|minutes?)$",
             r"(\1+\\frac{\2}{60})°",
         ),
-        (r"\\(?:hat|vec|mathbf)\s*\{?\s*(?:\\mathbf\s*\{)?\\?([ijk])(?:math)?\s*\}{0,2}", r"\\vec{\1}"),
-        (r"\\frac\s*\{\s*(\\text\{[^{}]*\})\s*\}\s*\{\s*(\\text\{[^{}]*\}(?:\^\{?\d\}?)?)\s*\}", r"\1/\2"),
+        (
+            r"\\(?:hat|vec|mathbf)\s*\{?\s*(?:\\mathbf\s*\{)?\\?([ijk])(?:math)?\s*\}{0,2}",
+            r"\\vec{\1}",
+        ),
+        (
+            r"\\frac\s*\{\s*(\\text\{[^{}]*\})\s*\}\s*\{\s*(\\text\{[^{}]*\}(?:\^\{?\d\}?)?)\s*\}",
+            r"\1/\2",
+        ),
         (r"(\d)\s*(?:'|′)\s*(\d+)\s*(?:''|\"|″)$", r"\1 ft \2 in"),
         (r"\\pounds(?![a-zA-Z])|\\text\{£\}", "£"),
         (r"(?<![a-zA-Z])C\((\w+),\s*(\w+)\)|(?:\{\})?[_^]\{?(\w+)\}?C_\{?(\w+)\}?", _binomial),
@@ -88,7 +119,11 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
         (r"(\d)\.\s*\\dot\s*\{?(\d)\}?", r"\1.\\overline{\2}"),
         (r"\\text\s*\{\s*,?\s*(?:or|或者?|或是)\s*\}|\s*(?:或者|或是|或)\s*", " or "),
         (r"\\text\s*\{\s*,?\s*(?:and|和|与|及|以及|且)\s*\}", " and "),
-        (r"(?<=[^\s\u4e00-\u9fff])\s*(?:以及|并且|和|与|及|且)\s*|(?<=.)(?:以及|并且|和|与|及|且)(?=\s*[-\d\\(])", " and "),
+        (
+            r"(?<=[^\s\u4e00-\u9fff])\s*(?:以及|并且|和|与|及"
+            r"|且)\s*|(?<=.)(?:以及|并且|和|与|及|且)(?=\s*[-\d\\(])",
+            " and ",
+        ),
         (r"\\(?:text\s*\{\s*percent\s*\}|%)|(?<=\d)\s*percent(?!\w)|\\text\s*\{\s*%\s*\}", "%"),
     )
 )
@@ -103,13 +138,16 @@ _CHINESE_HEDGE = re.compile(
     r"不|非|至少|至多|最多|最少|大约|约|超过|以上|以下|多于|少于|大于|小于|左右|可能|或许|近似|几乎|没有|无|除"
 )
 _NAME_MARKS = re.compile(
-    r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac|dfrac|sqrt|int|sum|prod|lim|sin|cos|tan|log|ln|times"
+    r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac"
+    r"|dfrac|sqrt|int|sum|prod|lim|sin|cos|tan|log|ln|times"
     r"|cdot|div|pm|binom|infty|pi|circ|overline\{\d)[a-zA-Z]+(?: ?\([a-z](?:, ?[a-z])+\))?"
 )
 _NAME = re.compile(r"[A-Za-z|{}\s]+|[\u4e00-\u9fff]+")
 _SUBSCRIPT = re.compile(r"(?<![a-zA-Z}])\d+_\{?(\d+)\}?")
 
-_CHOICE = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*:?\s*)?(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.):]?")
+_CHOICE = re.compile(
+    r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*:?\s*)?(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.):]?"
+)
 _CHOSEN = re.compile(r"(?:\(\s*([A-J])\s*\)\s*[.:]?|([A-J])\s*[.:)])\s*(\S.*)")
 _LETTERS = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|and|\s)\s*\(?[A-J]\)?|[A-J])+")
 
@@ -124,7 +162,21 @@ HEDGES = frozenset(
     )
 )
 """Words with which an answer does not say that it is the number beside them."""
-APPROXIMATE = frozenset({"about", "approximately", "approx", "roughly", "around", "circa", "≈", "约", "大约", "近似", "左右"})
+APPROXIMATE = frozenset(
+    {
+        "about",
+        "approximately",
+        "approx",
+        "roughly",
+        "around",
+        "circa",
+        "≈",
+        "约",
+        "大约",
+        "近似",
+        "左右",
+    }
+)
 
 _MEANINGS = (
     r"yes|true|是|对|正确|是的|correct|对的|\sqrt|\checkmark|✓|存在",
@@ -152,7 +204,13 @@ def plain(text: str, thousands: bool = True) -> str:
     `thousands` says that 1,450,200 is one number and no list.
     """
     text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_RAISED_DIGITS)}}}", text)
-    text = re.sub(r"\s+", " ", text.translate(_ASCII)).strip().strip("。").replace(r"\%", "%").replace("**", "")
+    text = (
+        re.sub(r"\s+", " ", text.translate(_ASCII))
+        .strip()
+        .strip("。")
+        .replace(r"\%", "%")
+        .replace("**", "")
+    )
     if len(re.findall(r"(?<!\\)\$", text)) > 1:
         text = re.sub(r"(?<!\\)\$", "", text).strip()
     text = re.sub(r"(?<!\\)\\[()\[\]]", "", text).strip()
@@ -199,7 +257,9 @@ def _upright(match: re.Match[str]) -> str:
     if (match["font"] == "operatorname" or word in _FUNCTIONS) and not counted:
         return rf"\{word} " if word.isalpha() else word
     spaced = said[:1] in (" ", "~") or match.string[: match.start()][-1:] in (" ", "~")
-    if match["font"] not in ("mathbf", "boldsymbol", "bm") and word in ("i", "e") or (word == "d" and not before):
+    if (match["font"] not in ("mathbf", "boldsymbol", "bm") and word in ("i", "e")) or (
+        word == "d" and not before
+    ):
         return f" {word} " if not spaced or before.endswith(("+", "-")) else rf"\text{{{said}}}"
     if not re.search(r"[a-z\u4e00-\u9fff]|[A-Z]{2}", word):
         counts = before[-1:].isalnum() or before[-1:] in ("}", ")")
@@ -220,9 +280,15 @@ def same_text(one: str, other: str) -> bool:
 def fold(text: str) -> str:
     """A text such that texts that read the same are equal."""
     text = re.sub(r"^(?:[Tt]he|a|[Aa]n) ", "", unwrapped(text).strip())
-    words = re.sub(r"(?<![\\A-Za-z])[A-Za-z]{2,}\b", lambda m: m[0].lower() if m[0] != m[0].upper() or len(m[0]) > 3 else m[0], text)
+    words = re.sub(
+        r"(?<![\\A-Za-z])[A-Za-z]{2,}\b",
+        lambda m: m[0].lower() if m[0] != m[0].upper() or len(m[0]) > 3 else m[0],
+        text,
+    )
     if re.search(r"[\d\\^_=+]", words):
-        words = re.sub(r"(?<![A-Za-z])\s+(?!\d)|(?<![\dA-Za-z])\s+|(?<=[A-Za-z])\s+(?![A-Za-z])", "", words)
+        words = re.sub(
+            r"(?<![A-Za-z])\s+(?!\d)|(?<![\dA-Za-z])\s+|(?<=[A-Za-z])\s+(?![A-Za-z])", "", words
+        )
     return " ".join(words.split()).strip(" .")
 
 
@@ -234,14 +300,21 @@ def unwrapped(text: str) -> str:
 def meaning(text: str) -> int | None:
     """Which of the answers that many words stand for a text is: yes, no solution, odd, ..."""
     said = " ".join(unwrapped(text).lower().replace(r"\ ", " ").strip(" .!").split())
-    if re.fullmatch(r"no such [a-z ]+ exists?|there (?:is|are) no such [a-z ]+|no,? (?:it|they) (?:is|are|does|do) not", said):
+    if re.fullmatch(
+        r"no such [a-z ]+ exists?|there (?:is|are) no such"
+        r" [a-z ]+|no,? (?:it|they) (?:is|are|does|do) not",
+        said,
+    ):
         said = "no"
     return _MEANING.get(said)
 
 
 def polarity(text: str) -> int | None:
     """Which of yes and no a sentence begins with: "No, it is not." """
-    first = re.match(r"\s*(yes|no|true|false|是的?|否|对|错误?|不是|正确|不正确|存在|不存在|能|不能)\s*[,.;，。；!]", unwrapped(text).lower())
+    first = re.match(
+        r"\s*(yes|no|true|false|是的?|否|对|错误?|不是|正确|不正确|存在|不存在|能|不能)\s*[,.;，。；!]",
+        unwrapped(text).lower(),
+    )
     return _MEANING.get(first[1]) if first else None
 
 
@@ -337,7 +410,8 @@ def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
 
 
 _LIST = re.compile(
-    r",(?! ?\\ldots)|;|\\text\s*\{\s*[,;]\s*\}|\\(?:text|mathrm)\s*\{\s*,?\s*(?:or|and)\s*\}|\\(?:lor|vee)(?![a-zA-Z])"
+    r",(?! ?\\ldots)|;|\\text\s*\{\s*[,;]\s*\}|\\(?:text"
+    r"|mathrm)\s*\{\s*,?\s*(?:or|and)\s*\}|\\(?:lor|vee)(?![a-zA-Z])"
     r"|(?<![a-zA-Z\\])(?:or|and)(?![a-zA-Z])"
 )
 _LINK = re.compile(r"=+")
@@ -447,7 +521,8 @@ def as_latex(text: str) -> str:
 _LEADING = frozenset(
     re.findall(
         r"\w+",
-        "the final answer is so thus therefore hence there are was were it its he she they we you i "
+        "the final answer is so thus therefore hence"
+        " there are was were it its he she they we you i "
         "get gets got have has had a an total of altogether equals equal to be will value result "
         "costs cost needs need number sum area perimeter volume probability length width height "
         "distance in all exactly only then our my his her their this that would can must spent "
@@ -456,7 +531,8 @@ _LEADING = frozenset(
 )
 _LEAD = re.compile(r"\s*(?:\\text\s*\{([^{}]*?)\}|([A-Za-z' ,:]+?))\s*(?=[-+$€£¥\d\\(.])")
 _CHINESE_LEAD = re.compile(
-    r"[^\d\\()$=<>+*/^a-zA-Z]{0,30}?(?:只有|还有|共有|一共|总共|是|为|等于|有|共|得|需要|需|打|答案|答)[：:]?\s*(?=[-+$¥\d\\(百一二两三四五六七八九十])"
+    r"[^\d\\()$=<>+*/^a-zA-Z]{0,30}?(?:只有|还有|共有|一共|总共|是|为|等于"
+    r"|有|共|得|需要|需|打|答案|答)[：:]?\s*(?=[-+$¥\d\\(百一二两三四五六七八九十])"
 )
 
 
@@ -476,8 +552,10 @@ def without_lead(text: str) -> str:
 
 
 _SENTENCE = re.compile(
-    r"(?:[A-Za-z][A-Za-z ,':$]{0,80}?\b(?:is|are|equals)\s*:?\s+(?=[-+\d\\$(\[{]))(?P<end>[^A-Za-z].*)"
-    r"|(?:(?:[Tt]hus|[Ss]o|[Hh]ence|[Tt]herefore),? )?(?P<start>.{1,80}) is (?:our|the|my) (?:final )?answer|[Aa]nswer:?\s+(?P<bare>[-+\d\\$(].*)"
+    r"(?:[A-Za-z][A-Za-z ,':$]{0,80}?\b(?:is|are"
+    r"|equals)\s*:?\s+(?=[-+\d\\$(\[{]))(?P<end>[^A-Za-z].*)"
+    r"|(?:(?:[Tt]hus|[Ss]o|[Hh]ence|[Tt]herefore),? )?(?P<start>.{1,80}) is"
+    r" (?:our|the|my) (?:final )?answer|[Aa]nswer:?\s+(?P<bare>[-+\d\\$(].*)"
 )
 
 
@@ -491,7 +569,8 @@ def without_lead_words(text: str) -> str:
     """An answer of words without "the answer is" and the like."""
     said = unwrapped(text).strip()
     found = re.match(
-        r"(?:(?:so|thus|therefore|hence)\b,?\s*)?(?:the|it|they|this|these|both|f|a)\b[ a-z]{0,40}?\b(?:is|are|was|were):?\s+(?!not|neither)"
+        r"(?:(?:so|thus|therefore|hence)\b,?\s*)?(?:the|it|they|this|these"
+        r"|both|f|a)\b[ a-z]{0,40}?\b(?:is|are|was|were):?\s+(?!not|neither)"
         r"|(?!.*不)[\u4e00-\u9fff]{0,20}[是为：:]\s*",
         said,
         re.IGNORECASE,
@@ -502,5 +581,9 @@ def without_lead_words(text: str) -> str:
 def signed_change(text: str) -> str:
     """ "-20%" of "20% decrease", for a gold answer with a sign."""
     said = unwrapped(text).strip()
-    match = re.fullmatch(r"(?:a )?(?:decrease|drop|loss|reduction|fall)(?: of| by)? (\S+)|(\S+) (?:decrease|drop|loss|reduction|less)|(?:下降|减少|降低|亏损)了?(.+)", said)
+    match = re.fullmatch(
+        r"(?:a )?(?:decrease|drop|loss|reduction|fall)(?: of| by)? (\S+)|("
+        r"\S+) (?:decrease|drop|loss|reduction|less)|(?:下降|减少|降低|亏损)了?(.+)",
+        said,
+    )
     return f"-{next(filter(None, match.groups()))}" if match else text
