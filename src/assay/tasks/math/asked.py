@@ -16,11 +16,13 @@ from assay.tasks.math.expressions import expression
 
 LONGEST = 4_000
 _OPTION = re.compile(
-    r"(?:\\text(?:bf|rm)?\s*\{\s*)?(?:\(([A-H])\)|(?<![A-Za-z])([A-H])\s*[.．、:：)])\s*\}?\s*(?:\\ )?"
+    r"(?:\\text(?:bf|rm)?\s*\{\s*)?(?:\(([A-H])\)|(?<![A-Za-z])([A-H])\s*[.．、:：)])"
+    r"\s*\}?\s*(?:\\ )?"
 )
 _ORDER = re.compile(
     r"\border\b(?!ed)|\barrange|in that order|\brespectively|least to greatest|greatest to least"
-    r"|smallest to largest|largest to smallest|ascending|descending|从小到大|从大到小|顺序|依次|分别",
+    r"|smallest to largest|largest to smallest|ascending|descending"
+    r"|从小到大|从大到小|顺序|依次|分别",
     re.IGNORECASE,
 )
 _FACTOR = re.compile(

@@ -1,9 +1,9 @@
 r"""Reads one mathematical expression as sympy has it, strictly, and tells whether two are equal.
 
-latex2sympy lets pass what it does not know: `2\foo` is 2, `2(3)` is 5, `4 2` is 6, `x'` is x, `A` is
-a. Here every sign of the text has a meaning or the text is no expression (None). Sums, products,
-integrals and limits alone are math-verify's to read. Nothing is evaluated that the text is not:
-names become symbols, never functions of Python.
+latex2sympy lets pass what it does not know: `2\foo` is 2, `2(3)` is 5, `4 2` is 6, `x'` is x. Here
+every sign of the text has a meaning or the text is no expression (None). Integrals and limits alone
+are math-verify's to read. Nothing is evaluated that the text is not: names become symbols, never
+functions of Python.
 """
 
 import re

@@ -16,9 +16,10 @@ from assay.tasks.math.expressions import constant_gap, expression
 from assay.tasks.math.numerals import with_digits
 
 NEAR, FAR = 6, 40
+LONGEST_CONDITION = 160
 LARGEST = 48
 """Conditions on whole numbers are compared from 1 to here."""
-_WHERE = r"[,;(\s]*(?:\\text\s*\{\s*(?:where|for|with|,)?\s*\}|where|for|with)?\s*"
+_WHERE = r"[,;(\s]{0,9}(?:\\text\s*\{\s*(?:where|for|with|,)?\s*\}|where|for|with)?\s*"
 _PARAMETER = re.compile(
     _WHERE + r"(?P<name>[a-zA-Z])\s*\\in\s*(?:\\mathbb\s*\{?\s*"
     r"(?P<set>[ZN])\s*\}?|\\text\{(?P<b>[ZN])\}|(?P<c>[ZN]))"
@@ -79,7 +80,8 @@ def family(text: str, items: Callable[[str], list[tuple[str, str]]]) -> Family |
     """The family that a text is, with the condition on its parameter at its end; `items` reads the
     alternatives before it. A list without parameter is a family too, of one member each."""
     for pattern in (_PARAMETER, _INTEGER, _VALUES, _FROM):
-        match = next((m for m in pattern.finditer(text) if m.end() == len(text)), None)
+        ends = pattern.finditer(text, max(0, len(text) - LONGEST_CONDITION))
+        match = next((m for m in ends if m.end() == len(text)), None)
         if match and match.start():
             near, far = _domain(match.groupdict())
             found = match.groupdict()
@@ -207,11 +209,13 @@ _WORDED = (
         lambda n, m: n % m == 0,
     ),
     (
-        r"(?:n is |n |the |all |n 为|n是)*(?:even|偶数)(?: n| integers| numbers| positive integers)*",
+        r"(?:n is |n |the |all |n 为|n是)*(?:even|偶数)"
+        r"(?: n| integers| numbers| positive integers)*",
         lambda n, m: n % 2 == 0,
     ),
     (
-        r"(?:n is |n |the |all |n 为|n是)*(?:odd|奇数)(?: n| integers| numbers| positive integers)*",
+        r"(?:n is |n |the |all |n 为|n是)*(?:odd|奇数)"
+        r"(?: n| integers| numbers| positive integers)*",
         lambda n, m: n % 2 == 1,
     ),
     (
@@ -291,7 +295,8 @@ def greater_than(text: str) -> str:
         r"(?: of x)?(?: that are| which are| is| such that x is)? ?"
         r"(greater than or equal to|less than or equal to"
         r"|greater than|less than|at least|at most|more than) (.+)"
-        r"|(?:x|所有|全体)?(?:的)?(不小于|不大于|大于或?等于|小于或?等于|大于|小于) ?(.+?)(?:的(?:全体|所有)?(?:实数|数))?",
+        r"|(?:x|所有|全体)?(?:的)?(不小于|不大于|大于或?等于|小于或?等于|大于|小于) ?(.+?)"
+        r"(?:的(?:全体|所有)?(?:实数|数))?",
         said,
     )
     if match is None:
@@ -332,7 +337,7 @@ def head(text: str) -> Head | None:
 def without_quantifier(text: str) -> str:
     r"""`f(x)=x` of `f(x)=x \text{ for all } x \in \mathbb{R}`, and `f(x)=0` of `f \equiv 0`; a
     constant that is any number is called `c`."""
-    if "=" not in text and "\\equiv" not in text:
+    if len(text) > 400 or "=" not in text and "\\equiv" not in text:
         return text
     text = re.sub(r"\b([fgh])\s*\\equiv\s*", r"\1(x)=", text)
     parts = [_FOR_ALL.sub("", part).strip() for part in re.split(r"(?<= )(?=or )", text)]

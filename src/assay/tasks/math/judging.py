@@ -1,4 +1,4 @@
-r"""Whether an answer is the gold answer: both are read as one kind of value; the function workers run.
+r"""Whether an answer is the gold answer: both are read as one kind of value; workers run this.
 
   text       words, yes and no, letters of choices, times of the day: equal as such
   hedge      an answer that denies, bounds or blurs its number ("not 42", "about 42") is not it
@@ -14,7 +14,7 @@ r"""Whether an answer is the gold answer: both are read as one kind of value; th
   expression equal for all values of its symbols
 
 What is not understood is equal to the same text alone: no word and no sign is nothing. math-verify
-reads sums and integrals, and gives a verdict of its own beside this one. Never called in the lab's
+reads integrals and limits, and gives a verdict of its own beside this one. Never called in the lab's
 own process: what is compared may take for ever.
 """
 
@@ -28,13 +28,20 @@ from assay.tasks.math import families, regions, special_forms, units, written
 from assay.tasks.math.answers import delimited
 from assay.tasks.math.asked import Asked, asked, in_form
 from assay.tasks.math.expressions import expression, identical, proportional
-from assay.tasks.math.quantities import Ruling, compound, is_number, number_of, single, value_of
+from assay.tasks.math.quantities import (
+    Ruling,
+    compound,
+    is_number,
+    number_of,
+    single,
+    value_of,
+)
 from assay.tasks.math.verify import both_orders
 
 LONGEST_LIST = 40
 POLAR = (written.meaning("yes"), written.meaning("no"))
 VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
-"""The brackets that an answer may have, by those of the gold answer, where they are not the same."""
+"""The brackets that an answer may have beside its own, by those of the gold answer."""
 
 
 Item = tuple[str, str]
@@ -51,9 +58,8 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
     wanted, given = plain_pair(gold, answer)
     if not wanted:
         return verdict(Ruling(False, "text"), gold_read=False)
-    value_of(
-        expression(written.as_latex(wanted))
-    )  # where that takes for ever, nothing can be judged
+    # Where that takes for ever, nothing can be judged.
+    value_of(expression(written.as_latex(wanted)))
     if not given:
         return verdict(Ruling(False, "text", read=False))
     if written.same_text(wanted, given):
@@ -65,12 +71,11 @@ def _as_asked(gold: str, answer: str, of: Asked) -> Ruling:
     """The ruling by the value, the options of the question and the form that it asks for."""
     letter = written.choice(gold) if not gold.islower() else None
     chosen = written.choice(answer)
-    if letter in of.options and not chosen and not written.chosen(answer):
-        if not rule(gold, answer).equal:
-            return _as_asked(of.options[letter], answer, Asked())
     if letter is None and chosen in of.options and not written.chosen(gold):
-        return rule(gold, of.options[chosen])
+        return rule(gold, of.options[chosen or ""])
     found = rule(gold, answer)
+    if not found.equal and letter in of.options and not chosen and not written.chosen(answer):
+        return rule(of.options[letter or ""], answer)
     if not found.equal:
         return found
     if not in_form(of.form, gold, answer):
@@ -199,9 +204,8 @@ def _choices(gold: str, answer: str) -> Ruling | None:
 
 def _special(gold: str, answer: str) -> Ruling | None:
     """Times, dates, remainders, cycles, signs, ratios, bases and chains of order."""
-    clocks = [units.clock(special_forms.spoken_time(text)) for text in (gold, answer)]
-    if clocks[0] and clocks[1]:
-        (one, other) = clocks
+    one, other = (units.clock(special_forms.spoken_time(text)) for text in (gold, answer))
+    if one and other:
         halves = one[3] == other[3] or "" in (one[3], other[3])
         return Ruling(one[:3] == other[:3] and halves, "time")
     dates = special_forms.date(gold), special_forms.date(answer)
@@ -263,7 +267,7 @@ def _conditions(gold: str, answer: str) -> Ruling | None:
 
 
 def _condition(text: str, certain: bool = False) -> frozenset[int] | None:
-    """The whole numbers that a condition allows; `certain` says that the text is one, so that
+    r"""The whole numbers that a condition allows; `certain` says that the text is one, so that
     `n = 1, n \ge 6` is read as one too."""
     found = families.whole_numbers(text, _alternatives, certain)
     parts = written.listed(text)
@@ -277,7 +281,7 @@ def _condition(text: str, certain: bool = False) -> frozenset[int] | None:
 
 
 def _whole(text: str) -> frozenset[int] | None:
-    """The whole numbers of `n=1` or `n \ge 6`."""
+    r"""The whole numbers of `n=1` or `n \ge 6`."""
     value = written.links(text)[-1]
     if value.isdigit():
         return frozenset({int(value)})
@@ -299,10 +303,9 @@ def _sets(gold: str, answer: str) -> Ruling | None:
     one, other = (regions.region(_as_set(text)) for text in (gold, answer))
     if one is not None and other is not None:
         return Ruling(regions.equal(one, other), "set")
-    relations = regions.difference(gold), regions.difference(answer)
-    if relations[0] and relations[1]:
-        (sign, left), (other_sign, right) = relations
-        return Ruling(sign == other_sign and _positive_multiple(left, right), "set")
+    left, right = regions.difference(gold), regions.difference(answer)
+    if left and right:
+        return Ruling(left[0] == right[0] and _positive_multiple(left[1], right[1]), "set")
     if all(clear) or not written.relational(answer):
         return None
     return None if written.members(answer) != answer else Ruling(False, "relation")

@@ -42,7 +42,7 @@ def compound(gold: str, answer: str) -> Ruling | None:
 
 
 def _total(text: str, found: Any) -> tuple[Any, str] | None:
-    quantities = found or [units.measured(text, single=True)]
+    quantities: Any = found or [units.measured(text, single=True)]
     if any(unit is None or not unit.dimension for _, unit in quantities):
         return None
     values = [(expression(value), unit) for value, unit in quantities]
@@ -53,6 +53,7 @@ def _total(text: str, found: Any) -> tuple[Any, str] | None:
 
 
 def is_number(text: str) -> bool:
+    """Whether a text is a number, be it with a unit."""
     return number_of(text) is not None
 
 

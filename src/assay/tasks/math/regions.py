@@ -151,10 +151,9 @@ def _listed(text: str) -> Region | None:
     if any(each is None for each in found):
         return None
     both = _joined(found, every=True)
-    if both is not None and not all(written.brackets(piece)[0] for piece in pieces):
-        if any(map(both.test, places(both.bounds))):
-            return both
-    return _joined(found, every=False)
+    intervals = all(written.brackets(piece)[0] for piece in pieces)
+    some = both is not None and any(map(both.test, places(both.bounds)))
+    return both if some and not intervals else _joined(found, every=False)
 
 
 def _without(text: str) -> Region | None:
@@ -225,7 +224,7 @@ def _half(bound: float, sign: str) -> Region:
 
 
 _WHOLE = re.compile(
-    r"[,;(\s]*(?:\\text\s*\{\s*(?:and|where|,)?\s*\})?\s*[a-z]"
+    r"[,;(\s]{0,9}(?:\\text\s*\{\s*(?:and|where|,)?\s*\})?\s*[a-z]"
     r"\s*\\in\s*(?:\\mathbb\s*\{?\s*Z\s*\}?|Z|\\text\{Z\})\s*\)?$"
 )
 

@@ -1,4 +1,4 @@
-r"""Answers that are neither numbers nor sets: dates, times, remainders, ratios, orders, signs, cycles.
+r"""Answers that are neither numbers nor sets: dates, remainders, ratios, orders, signs, cycles.
 
 Each reader gives a value that is equal for equal answers, or None where the text is none of its
 kind.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import pint
@@ -41,7 +42,8 @@ _CHINESE = {
     "克": "gram", "吨": "metric_ton", "毫升": "milliliter", "升": "liter", "个小时": "hour",
     "小时": "hour", "时": "hour", "分钟": "minute", "秒钟": "second", "秒": "second", "天": "day",
     "日": "day", "星期": "week", "周": "week", "个月": "month", "年": "year", "岁": "year",
-    "美元": "dollar", "欧元": "euro", "英镑": "sterling", "元": "yuan", "块钱": "yuan", "块": "yuan",
+    "美元": "dollar", "欧元": "euro", "英镑": "sterling", "元": "yuan", "块钱": "yuan",
+    "块": "yuan",
     "人民币": "yuan", "角": "jiao", "英里": "mile", "英尺": "foot", "英寸": "inch",
     "加仑": "gallon", "磅": "pound", "盎司": "ounce", "公顷": "hectare", "亩": "mu", "斤": "jin",
     "里": "li", "摄氏度": "degC", "华氏度": "degF", "度": "degree", "千瓦时": "kWh",
@@ -60,118 +62,28 @@ _ABBREVIATIONS = {
     "kilos": "kilogram", "cents": "cent", "ton": "metric_ton", "tons": "metric_ton",
 }  # fmt: skip
 _PREFIXES = {"", "kilo", "centi", "milli", "deci", "mega", "giga", "micro", "nano"}
-_METRIC = set(
-    [
-        "meter",
-        "gram",
-        "liter",
-        "second",
-        "watt",
-        "joule",
-        "newton",
-        "volt",
-        "pascal",
-        "hertz",
-        "byte",
-        "ampere",
-        "ohm",
-        "calorie",
-        "watt_hour",
-        "bar",
-        "mole",
-    ]
+_METRIC = frozenset(
+    re.findall(
+        r"\w+",
+        "meter gram liter second watt joule newton volt pascal hertz byte ampere ohm calorie "
+        "watt_hour bar mole",
+    )
 )
 """Units that take a prefix; a "pin" is no picoinch."""
-_NOT_UNITS = set(
-    [
-        "point",
-        "points",
-        "count",
-        "counts",
-        "dot",
-        "dots",
-        "hand",
-        "hands",
-        "rod",
-        "rods",
-        "link",
-        "links",
-        "chain",
-        "chains",
-        "pixel",
-        "pixels",
-        "turn",
-        "turns",
-        "stone",
-        "stones",
-        "bit",
-        "bits",
-        "cycle",
-        "cycles",
-        "grade",
-        "grades",
-        "are",
-        "ares",
-        "mark",
-        "marks",
-        "us",
-        "at",
-        "as",
-        "no",
-        "a",
-        "b",
-        "c",
-        "d",
-        "e",
-        "q",
-        "u",
-        "x",
-        "y",
-        "z",
-        "k",
-        "t",
-        "T",
-        "D",
-        "R",
-        "F",
-        "G",
-        "H",
-        "P",
-        "S",
-        "M",
-        "E",
-        "B",
-        "st",
-        "nd",
-        "rd",
-        "th",
-    ]
+_NOT_UNITS = frozenset(
+    re.findall(
+        r"\w+",
+        "point points count counts dot dots hand hands rod rods link links chain chains pixel "
+        "pixels turn turns stone stones bit bits cycle cycles grade grades are ares mark "
+        "marks us at as no a b c d e q u x y z k t T D R F G H P S M E B st nd rd th",
+    )
 )
-FILLERS = set(
-    [
-        "long",
-        "tall",
-        "high",
-        "wide",
-        "deep",
-        "old",
-        "away",
-        "left",
-        "remaining",
-        "altogether",
-        "the",
-        "each",
-        "of",
-        "large",
-        "area",
-        "volume",
-        "length",
-        "and",
-        "st",
-        "nd",
-        "rd",
-        "th",
-    ]
+FILLERS = frozenset(
+    re.findall(
+        r"\w+",
+        "long tall high wide deep old away left remaining altogether the each of large area "
+        "volume length and st nd rd th",
+    )
 )
 """Words around a unit that say nothing of it."""
 _POWERS = {"square": 2, "cubic": 3}
@@ -391,7 +303,7 @@ def parts(text: str) -> list[tuple[str, Unit]] | None:
             return None
         found.append((value, known))
     units = [known for _, known in found]
-    smaller = all(a.factor > b.factor for a, b in zip(units, units[1:], strict=False))
+    smaller = all(a.factor > b.factor for a, b in pairwise(units))
     return found if smaller and len({u.dimension for u in units}) == 1 else None
 
 

@@ -181,17 +181,22 @@ APPROXIMATE = frozenset(
 _MEANINGS = (
     r"yes|true|是|对|正确|是的|correct|对的|\sqrt|\checkmark|✓|存在",
     r"no|false|否|不是|不|错误|错|不对|不正确|incorrect|\times|✗|✕|不存在|不能",
-    r"\emptyset|\{\}|no solution|no solutions|empty set|the empty set|无解|空集|none|no real solution|"
-    r"no real solutions|there is no solution|there are no solutions|no such number|无实数解|没有解",
+    r"\emptyset|\{\}|no solution|no solutions|empty set|the empty set|无解|空集|none|"
+    "no real solution|"
+    r"no real solutions|there is no solution|there are no solutions|no such number|无实数解"
+    "|没有解",
     "does not exist|dne|doesn't exist|do not exist",
     r"\infty|infinity|+\infty|正无穷|无穷大",
-    "infinitely many|infinitely many solutions|infinite|无数|无穷多|无数个|无穷多个|infinite solutions",
-    r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|全体实数|一切实数|任意实数|实数集|reals|r",
+    "infinitely many|infinitely many solutions|infinite|infinite solutions|无数|无穷多|无数个"
+    "|无穷多个",
+    r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|reals|r|全体实数|一切实数"
+    "|任意实数|实数集",
     *("monday|星期一|周一", "tuesday|星期二|周二", "wednesday|星期三|周三", "thursday|星期四|周四"),
     *("friday|星期五|周五", "saturday|星期六|周六", "sunday|星期日|周日|星期天"),
     *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
     r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
-    r"sas|边角边", "等边三角形|正三角形", "充要条件|充分必要条件|充分且必要条件", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边|斜边、直角边",
+    *("sas|边角边", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边"),
+    *("等边三角形|正三角形", "充要条件|充分必要条件|充分且必要条件"),
     "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
 )  # fmt: skip
 _MEANING = {text: n for n, group in enumerate(_MEANINGS) for text in group.split("|")}
@@ -319,7 +324,7 @@ def polarity(text: str) -> int | None:
 
 
 def is_words(text: str) -> bool:
-    r"""Whether the text is made of words alone, such as `\text{Monday}` or Tom; `xy` is a product."""
+    r"""Whether a text is words alone, such as `\text{Monday}` or Tom; `xy` is a product."""
     said = unwrapped(text).strip()
     long = (
         said != text.strip()
