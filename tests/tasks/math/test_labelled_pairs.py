@@ -1,4 +1,4 @@
-"""Answers that people labelled right or wrong, written without sight of the rules.
+"""Answers that were labelled right or wrong without sight of the rules.
 
 `pairs/development.jsonl` was looked at while the rules were made, `pairs/held_out.jsonl` was not;
 its aims are at most 2 % of the wrong answers accepted and at most 8 % of the right ones refused.

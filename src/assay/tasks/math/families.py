@@ -337,7 +337,7 @@ def head(text: str) -> Head | None:
 def without_quantifier(text: str) -> str:
     r"""`f(x)=x` of `f(x)=x \text{ for all } x \in \mathbb{R}`, and `f(x)=0` of `f \equiv 0`; a
     constant that is any number is called `c`."""
-    if len(text) > 400 or "=" not in text and "\\equiv" not in text:
+    if len(text) > 400 or ("=" not in text and "\\equiv" not in text):
         return text
     text = re.sub(r"\b([fgh])\s*\\equiv\s*", r"\1(x)=", text)
     parts = [_FOR_ALL.sub("", part).strip() for part in re.split(r"(?<= )(?=or )", text)]

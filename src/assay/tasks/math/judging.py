@@ -552,7 +552,7 @@ def _functions(
         return Ruling(False, "equation")
     renamed = two.subs(sympy.Symbol(other[1]), sympy.Symbol(head[1]))
     equal = identical(one, renamed)
-    return Ruling(True, "equation") if equal or len(known) == 1 else None
+    return Ruling(equal, "equation") if equal or len(known) == 1 else None
 
 
 def _difference(sides: list[str]) -> Any:

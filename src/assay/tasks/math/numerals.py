@@ -81,7 +81,7 @@ def _english(text: str) -> str:
                 group *= 100
             else:
                 total, group = total + group * SCALES[word], 0
-        elif word in _PARTS and (seen or word == "half"):
+        elif word in _PARTS and (seen or word == "half") and " past" not in said:
             value = (total + group) if seen else 1
             return _joined(f"{'-' if negative else ''}{value}/{_PARTS[word]}", said[match.end() :])
         elif not (word == "and" and last in SCALES):

@@ -201,7 +201,7 @@ def _points(text: str) -> Region | None:
 
 def _interval(kind: str, parts: Sequence[str]) -> Region | None:
     low, high = map(_number, parts)
-    if low is None or high is None or low > high:
+    if low is None or high is None or low > high or (low == high and kind != "[]"):
         return None
     return _joined(
         [_half(low, ">=" if kind[0] == "[" else ">"), _half(high, "<=" if kind[1] == "]" else "<")],

@@ -103,6 +103,8 @@ def only_sign(text: str) -> str | None:
     sign says no more than the result."""
     found = [m[0] for m in _OPERATION.finditer(text) if text[: m.start()].strip()]
     others = [each for each in found if each != "="] or found
+    if others and others[0] in (r"\div", r"\times", "+", "-") and "=" not in found:
+        return None
     return _SIGNS.get(others[0]) if len(others) == 1 else None
 
 
