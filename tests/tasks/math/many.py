@@ -6,13 +6,20 @@ from typing import Any
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import Worker
 from assay.tasks.math import olympiadbench_judge
-from assay.tasks.math.judging import judge
+from assay.tasks.math.judging import judge, own_verdicts
 from assay.tasks.math.verify import compare
+
+
+def own(gold: str, answer: str) -> dict[str, Any]:
+    """math-verify's own verdict, with its arguments in its order."""
+    return {"equal": own_verdicts(gold, answer)[0]}
+
 
 SECONDS = 200
 FUNCTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "judge": judge,
     "compare": compare,
+    "own": own,
     "olympiad": olympiadbench_judge.judge,
 }
 

@@ -14,7 +14,7 @@ from assay.tasks.math.answers import (
     final_answer,
     last_boxed,
     number,
-    stated_number,
+    stated_answer,
 )
 
 
@@ -67,7 +67,7 @@ def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
         ("If x is 1, the answer is 42.", None),
         ("I doubt that the answer is 42.", None),
         ("The answer is 42. No, it is not.", None),
-        ("The answer is 1/2", None),
+        ("The answer is 1/2", "1/2"),
         ("The answer is:", None),
         # A box or a marker, even without an answer, is the only place to look.
         (r"The answer is \boxed{}. The answer is 42", None),
@@ -79,7 +79,7 @@ def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
 def test_a_plain_number_counts_where_it_is_all_or_the_last_statement(
     text: str, answer: str | None
 ) -> None:
-    assert stated_number(text) == answer
+    assert stated_answer(text) == answer
     # What records of before were judged by has not changed.
     assert final_answer(text) is None
 

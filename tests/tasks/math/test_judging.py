@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math import written
+from assay.tasks.math import regions, units, written
 from assay.tasks.math.answers import final_answer
+from assay.tasks.math.expressions import expression
 from assay.tasks.math.rewards import DIFFERS, accuracy
 from tests.tasks.math.many import in_one_call
 
@@ -77,6 +78,9 @@ OTHERWISE = {
     "Answer $ \n 9 \n $": "a formula may stand on lines of its own",
     "Answer $ \\frac{1}{2} \\$ = \\frac{10}{9} $": "1/2 = 10/9 is false",
     "$(5,2),(7,2)$": "two pairs are not four equations",
+    "$x=1/3\\approx1.3$": "1/3 is not about 1.3",
+    "so the number is 10 which is 1,000.99m²": "two numbers",
+    "$-2 \\\\le x \\\\le 7$": "the inequality is the interval, in either order",
     "1,2": "boxes with words between them are no list",
     "1000,99": "a comma is no decimal point",
     "0.111": "0,111 in the gold is no decimal",
@@ -151,7 +155,11 @@ def test_no_text_breaks_the_string_work(text: str) -> None:
     assert written.listed(plain) and written.links(plain)
     for read in (
         written.brackets,
-        written.without_unit,
+        units.measured,
+        units.parts,
+        units.clock,
+        regions.region,
+        expression,
         written.without_percent,
         written.chosen,
         written.hedges,

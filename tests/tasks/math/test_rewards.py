@@ -18,8 +18,6 @@ WRONG = Reward(0.0, {"format": 1.0, "answer": 0.0}, outcome="wrong")
 NOTHING = Reward(0.0, {"format": 0.0, "answer": 0.0}, "no final answer", "no answer")
 UNREAD = replace(NOTHING, why="the final answer cannot be parsed", outcome="unparsable")
 
-NOT_READ = Reward(None, why="the gold answer cannot be parsed: forty two")
-
 
 def agreed(reward: Reward) -> Reward:
     """As math-verify judges by itself, in either order."""
@@ -56,7 +54,11 @@ def test_accuracy_agrees_with_trl(shared: Path, reward: WorkerReward) -> None:
     pairs = [(row(r["input"]["solution"]), Completion(r["input"]["completion"])) for r in rows]
     with RewardRunner(reward, 60.0) as runner:
         values = [reward.value for reward in runner.score(pairs)]
-    assert values == [each["expected"] for each in rows]
+    # TRL abstains where it cannot read a gold answer in words; here "forty two" is 42.
+    expected = [each["expected"] for each in rows]
+    assert [v for v, e in zip(values, expected, strict=True) if e is not None] == [
+        e for e in expected if e is not None
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,11 +89,12 @@ def test_plain_numbers_need_no_worker(gold: object, text: str, reward: Reward) -
         ("2^{10}", r"\boxed{2}", said("2", agreed(WRONG))),
         ("x+1", r"\boxed{1+x}", said("1+x", agreed(RIGHT))),
         (r"\frac12", "no box", NOTHING),
-        ("18", r"\boxed{forty two}", said("forty two", agreed(UNREAD))),
+        ("18", r"\boxed{forty two}", said("42", agreed(WRONG))),
+        ("18", r"\boxed{\foo}", said(r"\foo", agreed(UNREAD))),
         (r"\text{Monday}", r"\boxed{Monday}", said("Monday", RIGHT)),
-        ("forty two", r"\boxed{forty two}", NOT_READ),
-        ("forty two", r"\boxed{42}", NOT_READ),
-        ("forty two", "no box", NOT_READ),
+        ("forty two", r"\boxed{forty two}", said("42", RIGHT)),
+        ("forty two", r"\boxed{42}", said("42", RIGHT)),
+        ("forty two", "no box", NOTHING),
     ],
 )
 def test_the_rest_is_settled_in_a_worker(gold: str, text: str, reward: Reward) -> None:

@@ -1,91 +1,93 @@
-r"""Whether an answer is the gold answer: the rules around math-verify; the function workers run.
+r"""Whether an answer is the gold answer: both are read as one kind of value; workers run this.
 
-math-verify compares expressions. What an answer *says* is settled here first, since math-verify
-credits any side of `41=42`, the number in "not 42" and the set {1, 2} for the pair (1, 2):
+  text       words, yes and no, letters of choices, times of the day: equal as such
+  hedge      an answer that denies, bounds or blurs its number ("not 42", "about 42") is not it
+  set        intervals, unions and inequalities: the same numbers
+  list       as many parts as the gold answer has, each equal to one of them, or to that of its name
+  brackets   tuples, vectors and matrices: of one kind, with equal parts in order
+  equation   names and their values; a chain whose sides that are numbers are equal, by its last;
+             two equations whose differences are proportional
+  unit       quantities of one dimension are equal in one unit; an omitted unit is the other's
+  percent    42 % is 42 where the gold is in percent, or above 1, and 0.42
+  number     exact values are equal; a decimal is within 1e-6 of the gold, relatively, and within
+             one unit in the last place; within 1e-9 of a whole number
+  expression equal for all values of its symbols
 
-  text        equal texts are equal; answers of words, and letters of choices, are compared as such
-  hedge       an answer that denies or bounds its number ("not 42") is not that number
-  chain       the sides of a chain of equalities that are numbers are equal; then the last counts
-  list        as many parts as the gold answer has, each equal to one of them; brackets of one kind
-  number      exact values are equal; a decimal is within 1e-6 of the gold, relatively, and within
-              one unit in the last place; within 1e-9 of a whole number
-  percent     42 % is 42 where the gold is written in percent, or is whole or above 1, else 0.42
-  math-verify everything else
-
-Never called in the lab's own process: what is compared may take for ever.
+What is not understood is equal to the same text alone: no word and no sign is nothing. math-verify
+reads integrals and limits, and gives a verdict of its own beside this one. Never called in the lab's
+own process: what is compared may take for ever.
 """
 
-import math
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
 
-from assay.tasks.math import written
-from assay.tasks.math.answers import delimited, number
-from assay.tasks.math.verify import both_orders, compare, expression, is_read
+from assay.tasks.math import families, regions, special_forms, units, written
+from assay.tasks.math.answers import delimited
+from assay.tasks.math.asked import Asked, asked, in_form
+from assay.tasks.math.expressions import expression, identical, proportional
+from assay.tasks.math.quantities import (
+    Ruling,
+    compound,
+    is_number,
+    number_of,
+    single,
+    value_of,
+)
+from assay.tasks.math.verify import both_orders
 
-EXACT, APPROXIMATE, WHOLE = 1e-15, 1.05e-6, 1e-9
-"""Relative tolerances: of exact values worked out to 50 digits; of decimals; of decimals where the
-gold is whole. 0.333333 is 1e-6 from a third."""
 LONGEST_LIST = 40
-UNITS = {
-    "cm": "centimeter centimetre",
-    "mm": "millimeter millimetre",
-    "km": "kilometer kilometre",
-    "m": "meter metre",
-    "in": "inch inches",
-    "ft": "foot feet",
-    "mi": "mile",
-    "kg": "kilogram",
-    "g": "gram",
-    "h": "hour hr",
-    "min": "minute",
-    "s": "second sec",
-    "day": "day",
-    "degree": "degree deg",
-    "dollar": "dollar usd",
-    "cent": "cent",
-}
-"""Units that exclude each other, by their other names."""
-UNIT_OF = {name: unit for unit, names in UNITS.items() for name in (unit, *names.split())}
+POLAR = (written.meaning("yes"), written.meaning("no"))
+VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
+"""The brackets that an answer may have beside its own, by those of the gold answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """Whether two answers are equal, and by which rule."""
-
-    equal: bool
-    rule: str
-    read: bool = True
-    """Whether the answer could be read as anything."""
+Item = tuple[str, str]
+"""The name of a value, "" where it has none, and the value."""
 
 
-def judge(gold: str, answer: str) -> dict[str, Any]:
+def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
     """{"equal", "rule", "gold_read", "answer_read", "math_verify", "swapped"}.
 
     The last two are math-verify's own verdict on the two texts, in its order and swapped; None
-    where it comes to none. Raises what math-verify raises where no rule decides without it.
+    where it comes to none. The question tells what the letters of a choice stand for, and whether
+    it asks for an order or a form.
     """
     wanted, given = plain_pair(gold, answer)
-    words = written.is_words(wanted) or written.choice(wanted) is not None
-    if not words and not readable(gold, wanted):
+    if not wanted:
         return verdict(Ruling(False, "text"), gold_read=False)
+    # Where that takes for ever, nothing can be judged.
+    value_of(expression(written.as_latex(wanted)))
     if not given:
         return verdict(Ruling(False, "text", read=False))
     if written.same_text(wanted, given):
         return verdict(Ruling(True, "text"))
-    return verdict(rule(wanted, given, gold, answer), *own_verdicts(gold, answer))
+    return verdict(_as_asked(wanted, given, asked(question)), *own_verdicts(gold, answer))
 
 
-def readable(gold: str, wanted: str) -> bool:
-    """Whether math-verify reads the gold answer, or the last side of its equation.
+def _as_asked(gold: str, answer: str, of: Asked) -> Ruling:
+    """The ruling by the value, the options of the question and the form that it asks for."""
+    letter = written.choice(gold) if not gold.islower() else None
+    chosen = written.choice(answer)
+    if letter is None and chosen in of.options and not written.chosen(gold):
+        return rule(gold, of.options[chosen or ""])
+    found = rule(gold, answer)
+    if not found.equal and letter in of.options and not chosen and not written.chosen(answer):
+        return rule(of.options[letter or ""], answer)
+    if not found.equal:
+        return found
+    if not in_form(of.form, gold, answer):
+        return Ruling(False, of.form)
+    parts = written.listed(gold), written.listed(answer)
+    if of.ordered and len(parts[0]) == len(parts[1]) > 1 and not _names_all(gold):
+        return _matched(*parts, ordered=True)
+    return found
 
-    Its value is worked out too: where that takes for ever, no answer to it can be judged.
-    """
-    _value(expression(delimited(wanted)))
-    texts = (gold, written.links(wanted)[-1])
-    return any(is_read(delimited(text)) for text in texts if text)
+
+def _names_all(text: str) -> bool:
+    return all(name for name, _ in _items(text, False))
 
 
 def plain_pair(gold: str, answer: str) -> tuple[str, str]:
@@ -121,73 +123,342 @@ def own_verdicts(gold: str, answer: str) -> tuple[bool | None, bool | None]:
         return None, None
 
 
-def rule(gold: str, answer: str, whole_gold: str = "", whole_answer: str = "") -> Ruling:
-    """The ruling on two plain texts; the whole ones are as they were given."""
-    whole_gold, whole_answer = whole_gold or gold, whole_answer or answer
+def rule(gold: str, answer: str) -> Ruling:
+    """The ruling on two plain texts."""
     if written.same_text(gold, answer):
         return Ruling(True, "text")
-    if written.is_words(gold):
-        return Ruling(written.same_text(gold, written.links(answer)[-1]), "text")
-    letter, chosen = written.choice(gold), written.chosen(answer)
-    if letter is not None and chosen is not None:
-        return Ruling(letter == chosen, "text")
-    if written.hedges(answer) - written.hedges(gold):
+    gold, answer = families.without_quantifier(gold), families.without_quantifier(answer)
+    answer = written.without_sentence(answer)
+    for read in (_special, _texts, _choices, _conditions, _sets):
+        found = read(gold, answer)
+        if found is not None:
+            return found
+    if written.is_words(written.links(answer)[-1]):
+        return Ruling(False, "text", read=False)
+    answer, blurred = _exact_side(written.signed_change(answer) if gold.startswith("-") else answer)
+    if _hedged(gold, answer, blurred):
         return Ruling(False, "hedge")
-    return _by_form(gold, answer, whole_gold, whole_answer)
+    return _by_form(gold, answer)
 
 
-def _by_form(gold: str, answer: str, whole_gold: str, whole_answer: str) -> Ruling:
-    """The ruling by what the two are: lists, chains, relations, or single values."""
-    gold, answer = written.members(gold), written.members(answer)
-    signs = "\\pm" in gold + answer or "\\mp" in gold + answer
-    wanted, given = written.listed(gold), written.listed(answer)
-    if not signs and (len(wanted) > 1 or len(given) > 1):
-        return _lists(wanted, given, gold, answer)
-    kind, inner = written.brackets(gold)
-    other, within = written.brackets(answer)
-    several = len(written.listed(inner)) > 1 or len(written.listed(within)) > 1
-    if kind and other and several and not signs:
-        return _bracketed((kind, inner), (other, within))
-    sides, known = written.links(answer), written.links(gold)
-    if len(sides) > 1 or len(known) > 1:
-        return _chains(known, sides, whole_gold, whole_answer)
-    if written.relational(answer) and not written.relational(gold) and not _interval(gold):
-        return Ruling(False, "relation")
-    found = _single(gold, answer)
-    if found.rule == "math-verify" and not found.equal and whole_answer != answer:
-        return _by_math_verify(whole_gold, whole_answer)
+def _texts(gold: str, answer: str) -> Ruling | None:
+    """Answers of words."""
+    said = written.links(answer)[-1]
+    meanings = written.meaning(gold), written.meaning(said)
+    polar = written.polarity(said)
+    if polar is not None and meanings[0] in POLAR:
+        return Ruling(polar == meanings[0], "text")
+    if None not in meanings:
+        return Ruling(meanings[0] == meanings[1], "text")
+    if not written.is_words(gold):
+        return None
+    if (meanings[0] is not None and regions.region(said) is not None) or _condition(gold):
+        return None
+    wanted = written.words(gold)
+    same = (
+        wanted == written.words(said) or written.words(written.without_lead_words(said)) == wanted
+    )
+    return Ruling(same or _same_names(gold, said) or _subject(gold, answer), "text")
+
+
+def _same_names(gold: str, answer: str) -> bool:
+    """Whether both join the same names by "and", in any order."""
+    gold, answer = written.unwrapped(gold), written.unwrapped(answer)
+    one, other = (sorted(map(written.fold, written.listed(text))) for text in (gold, answer))
+    return len(one) > 1 and one == other and "," not in gold.replace(", and", " and")
+
+
+_SAID_OF = re.compile(
+    r" (?:is|are|was|has|had|have|wins?|won|will|can|did|does|ran|got)\b|[有胜获赢更最跑]"
+)
+
+
+def _subject(gold: str, answer: str) -> bool:
+    """Whether a sentence says something of the one name that the gold answer is: "Tom has more"."""
+    name, said = written.unwrapped(gold).strip(), written.unwrapped(answer).strip()
+    if not re.fullmatch(r"[A-Z][a-z]+|[甲乙丙丁小][\u4e00-\u9fff]?", name) or not said.startswith(
+        name
+    ):
+        return False
+    rest = said[len(name) :]
+    sure = not written.hedges(rest) - {"more", "less", "most", "least", "fewer", "greater", "than"}
+    return bool(_SAID_OF.match(rest)) and sure and len(rest) < 60
+
+
+def _choices(gold: str, answer: str) -> Ruling | None:
+    """Letters of choices, with what they stand for or without."""
+    letter = written.choice(gold) if not gold.strip().islower() else None
+    chosen, given = written.choice(answer), written.chosen(answer)
+    wanted = written.chosen(gold)
+    if letter and (chosen or given):
+        return Ruling(letter == (chosen or given[0]), "choice")  # type: ignore[index]
+    if wanted and chosen:
+        return Ruling(wanted[0] == chosen, "choice")
+    if wanted and given:
+        return Ruling(wanted[0] == given[0] and rule(wanted[1], given[1]).equal, "choice")
+    if wanted or given:
+        return rule(wanted[1] if wanted else gold, given[1] if given else answer)
+    several = written.letters(gold), written.letters(answer)
+    return Ruling(several[0] == several[1], "choice") if None not in several else None
+
+
+def _special(gold: str, answer: str) -> Ruling | None:
+    """Times, dates, remainders, cycles, signs, ratios, bases and chains of order."""
+    one, other = (units.clock(special_forms.spoken_time(text)) for text in (gold, answer))
+    if one and other:
+        halves = one[3] == other[3] or "" in (one[3], other[3])
+        return Ruling(one[:3] == other[:3] and halves, "time")
+    dates = special_forms.date(gold), special_forms.date(answer)
+    if dates[0] and dates[1]:
+        return Ruling(special_forms.same_date(*dates), "time")  # type: ignore[arg-type]
+    for read in special_forms.EXACT:
+        pair = read(gold), read(answer)
+        if None not in pair:
+            return Ruling(pair[0] == pair[1], "text")
+    sign = special_forms.sign(gold)
+    if sign:
+        given = special_forms.sign(answer) or special_forms.only_sign(answer)
+        return Ruling(sign == given, "text") if given else None
+    ratios = special_forms.ratio(gold), special_forms.ratio(answer)
+    if ratios[0] and ratios[1]:
+        return Ruling(special_forms.same_ratio(*ratios), "ratio")  # type: ignore[arg-type]
+    if ratios[0] and len(ratios[0]) == 2 and ("/" in answer or r"\frac" in answer):
+        return rule(f"({ratios[0][0]})/({ratios[0][1]})", answer)
+    orders = special_forms.order(gold), special_forms.order(answer)
+    if orders[0] or orders[1]:
+        parts = [
+            order or written.listed(text)
+            for order, text in zip(orders, (gold, answer), strict=True)
+        ]
+        return _matched(*parts, ordered=True)
+    return None
+
+
+def _conditions(gold: str, answer: str) -> Ruling | None:
+    """Functions in cases, solutions with a whole parameter, and conditions on whole numbers."""
+    pieces = families.cases(gold), families.cases(answer)
+    if pieces[0] or pieces[1]:
+        same = None not in pieces and families.same_cases(*pieces)  # type: ignore[arg-type]
+        return Ruling(same, "cases")
+    found = [families.family(text, _alternatives) for text in (gold, answer)]
+    if found[0] or found[1]:
+        both = [
+            each or families.constant_list(text, _alternatives)
+            for each, text in zip(found, (gold, answer), strict=True)
+        ]
+        if None not in both:
+            return Ruling(families.same_family(*both), "set")  # type: ignore[arg-type]
+    conditions = [_condition(text) for text in (gold, answer)]
+    if any(conditions) and not all(conditions):
+        conditions = [
+            each or _condition(text, True)
+            for each, text in zip(conditions, (gold, answer), strict=True)
+        ]
+    if None not in conditions:
+        return Ruling(conditions[0] == conditions[1], "set")
+    whole = regions.whole_numbers(gold), regions.whole_numbers(answer)
+    if whole[0] or whole[1]:
+        texts = [
+            text if each is None else ",".join(map(str, each))
+            for each, text in zip(whole, (gold, answer), strict=True)
+        ]
+        return _by_form(*texts)
+    return None
+
+
+def _condition(text: str, certain: bool = False) -> frozenset[int] | None:
+    r"""The whole numbers that a condition allows; `certain` says that the text is one, so that
+    `n = 1, n \ge 6` is read as one too."""
+    found = families.whole_numbers(text, _alternatives, certain)
+    parts = written.listed(text)
+    if found is None and (certain or len(parts) > 1) and len(parts) <= LONGEST_LIST:
+        pieces = [families.whole_numbers(part, _alternatives) for part in parts]
+        numbers = [_whole(part) for part in parts]
+        each = [a if a is not None else b for a, b in zip(pieces, numbers, strict=True)]
+        if (certain or any(piece is not None for piece in pieces)) and None not in each:
+            return frozenset().union(*each)  # type: ignore[arg-type]
     return found
 
 
-def _interval(gold: str) -> bool:
-    return bool(written.brackets(gold)[0]) or "\\infty" in gold or "\\cup" in gold
+def _whole(text: str) -> frozenset[int] | None:
+    r"""The whole numbers of `n=1` or `n \ge 6`."""
+    value = written.links(text)[-1]
+    if value.isdigit():
+        return frozenset({int(value)})
+    found = regions.region(text)
+    if found is None:
+        return None
+    return frozenset(n for n in range(1, families.LARGEST + 1) if found.test(n))
 
 
-def _lists(wanted: list[str], given: list[str], gold: str, answer: str) -> Ruling:
-    """Lists without brackets, of which one may have brackets around it."""
+def _alternatives(text: str) -> list[Item]:
+    return _items(written.members(text), True)
+
+
+def _sets(gold: str, answer: str) -> Ruling | None:
+    """Intervals, unions and inequalities, where one of the two is clearly one of these."""
+    clear = regions.is_region(gold), regions.is_region(answer)
+    if not any(clear):
+        return None
+    one, other = (regions.region(_as_set(text)) for text in (gold, answer))
+    if one is not None and other is not None:
+        return Ruling(regions.equal(one, other), "set")
+    left, right = regions.difference(gold), regions.difference(answer)
+    if left and right:
+        return Ruling(left[0] == right[0] and _positive_multiple(left[1], right[1]), "set")
+    if all(clear) or not written.relational(answer):
+        return None
+    return None if written.members(answer) != answer else Ruling(False, "relation")
+
+
+def _as_set(text: str) -> str:
+    if written.meaning(text) == written.meaning(r"\mathbb{R}"):
+        return r"\mathbb{R}"
+    return families.greater_than(text)
+
+
+def _positive_multiple(one: Any, other: Any) -> bool:
+    if not proportional(one, other):
+        return False
+    at = dict.fromkeys(one.free_symbols, sympy.Rational(3, 7))
+    ratio = (other / one).subs(at).evalf()
+    return bool(ratio.is_positive)
+
+
+_APPROXIMATELY = re.compile(r"\\approx(?![a-zA-Z])")
+
+
+def _exact_side(answer: str) -> tuple[str, bool]:
+    r"""`\frac{22}{7}` of `\frac{22}{7} \approx 3.14`, where that is so; and whether the answer is
+    an approximation alone, then without the sign of it."""
+    sides = written.split(answer, _APPROXIMATELY)
+    if len(sides) != 2:
+        return answer, False
+    left, right = sides
+    exact, rounded = (number_of(written.links(side)[-1]) for side in sides)
+    if not left or written.is_name(left):
+        return right, True
+    if exact is None or rounded is None:
+        return answer, False
+    place = written.last_place(units.measured(right)[0]) or 0
+    return (left, False) if abs(exact - rounded) <= place else (answer, False)
+
+
+def _hedged(gold: str, answer: str, blurred: bool) -> bool:
+    wanted, given = written.hedges(gold), written.hedges(answer)
+    if blurred and not (wanted & written.APPROXIMATE or "." in gold):
+        return True
+    return bool(given - wanted or wanted - given - written.APPROXIMATE)
+
+
+def _by_form(gold: str, answer: str) -> Ruling:
+    """The ruling by what the two are: lists, tuples, equations, or single values."""
+    whole = compound(gold, answer)
+    if whole is not None:
+        return whole
+    gold, answer = written.members(gold), written.members(answer)
+    found: Ruling | None = None
+    for apart in ((False, False), (True, False), (False, True)):
+        wanted, given = _items(gold, apart[0]), _items(answer, apart[1])
+        if len(wanted) > 1 or len(given) > 1:
+            found = _lists(wanted, given, gold, answer)
+            if found.equal or (gold + answer).count(r"\pm") < 2:
+                return found
+    if found is not None:
+        return found
+    tuples = _tuple(gold), _tuple(answer)
+    if tuples[0] and tuples[1]:
+        return _tuples(tuples[0], tuples[1])
+    sides, known = written.links(answer), written.links(gold)
+    if len(sides) > 1 or len(known) > 1:
+        return _chains(known, sides)
+    return single(gold, answer)
+
+
+def _items(text: str, apart: bool) -> list[Item]:
+    r"""The parts of a list or set, with two of each `\pm`; `apart` says that the signs of one part
+    are independent."""
+    kind, inner = written.brackets(text)
+    parts = written.listed(inner if kind == "{}" else text)
+    found: list[Item] = []
+    for part in parts:
+        sides = written.links(part)
+        names, values = (written.brackets(side) for side in (sides[0], sides[-1]))
+        if len(sides) == 2 and names[0] == values[0] == "()":
+            several = written.listed(names[1]), written.listed(values[1])
+            if len(several[0]) == len(several[1]) > 1:
+                named = list(zip(map(written.fold, several[0]), several[1], strict=True))
+                found += named if len(parts) == 1 else [("", sides[-1])]
+                continue
+        if len(sides) > 2 and all(map(written.is_name, sides[:-1])) and len(parts) > 1:
+            found.append(("", f"({','.join([sides[-1]] * (len(sides) - 1))})"))
+            continue
+        named = len(sides) > 1 and written.is_name(sides[0])
+        name = written.fold(sides[0]) if named else ""
+        value = sides[-1] if named and _holds(sides) else part
+        found += [(name, one) for one in _signs(value, apart)]
+    return found
+
+
+def _signs(text: str, apart: bool) -> list[str]:
+    if r"\pm" not in text and r"\mp" not in text:
+        return [text]
+    if not apart:
+        pairs = ("+-", "-+")
+        return [text.replace(r"\pm", one).replace(r"\mp", other) for one, other in pairs]
+    if text.count(r"\pm") > 4:
+        return [text]
+    found = [text]
+    while any(r"\pm" in each for each in found):
+        found = [each.replace(r"\pm", sign, 1) for each in found for sign in "+-"]
+    return found
+
+
+def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Ruling:
+    """Lists, of which one may be a tuple, or name its values."""
+    for items, text, other, whole in ((wanted, gold, given, answer), (given, answer, wanted, gold)):
+        kind, inner = written.brackets(text)
+        parts = written.listed(inner)
+        if len(items) == 1 and kind in ("()", "⟨⟩", "[]") and len(parts) > 1:
+            if written.brackets(whole)[0] == "{}":
+                return Ruling(False, "brackets")
+            if len(other) == len(parts):
+                values = [
+                    value for _, value in sorted(other, key=lambda item: item[0].lstrip("\\"))
+                ]
+                return _matched(*((parts, values) if items is wanted else (values, parts)), True)
     if len(wanted) == 1 and len(given) > 1:
-        kind, inner = written.brackets(gold)
-        within = written.listed(inner)
-        if kind and len(within) > 1:
-            return _matched(within, given, ordered=kind != "{}")
         # Boxes that all say the same are one answer.
-        return Ruling(len(given) <= 3 and all(rule(gold, part).equal for part in given), "list")
-    if len(given) == 1 and len(wanted) > 1:
-        kind, inner = written.brackets(answer)
-        return _matched(wanted, written.listed(inner), ordered=kind not in ("", "{}"))
-    return _matched(wanted, given, ordered=False)
+        same = len(given) <= 3 and all(_same_item(wanted[0], item) for item in given)
+        return Ruling(same, "list")
+    names = [{name for name, _ in items} - {""} for items in (wanted, given)]
+    indices = all(re.fullmatch(r"x_\d", name) for each in names for name in each)
+    if all(len(each) > 1 for each in names) and names[0] == names[1] and not indices:
+        return _matched_by_name(dict(wanted), dict(given))
+    if (
+        len(names[0] | names[1]) > 1
+        and not indices
+        and len({n[:1] for n in names[0] | names[1]}) > 1
+    ):
+        # Names on one side alone: the values are in their order.
+        bare = [[value for _, value in items] for items in (wanted, given)]
+        return _matched(*bare, ordered=True) if not all(names) else Ruling(False, "list")
+    whole = [[f"{n}={v}" if n else v for n, v in items] for items in (wanted, given)]
+    found = _matched([v for _, v in wanted], [v for _, v in given], ordered=False)
+    return found if found.equal or not any(names) else _matched(*whole, ordered=False)
 
 
-def _bracketed(gold: tuple[str, str], answer: tuple[str, str]) -> Ruling:
-    """Tuples, intervals and sets."""
-    (kind, inner), (other, within) = gold, answer
-    if kind != other:
-        return Ruling(False, "brackets")
-    parts = written.listed(inner), written.listed(within)
-    return _matched(*parts, ordered=kind != "{}", name="brackets")
+def _same_item(wanted: Item, given: Item) -> bool:
+    return rule(wanted[1], given[1]).equal and given[0] in ("", wanted[0] or given[0])
 
 
-def _matched(wanted: list[str], given: list[str], ordered: bool, name: str = "list") -> Ruling:
+def _matched_by_name(wanted: dict[str, str], given: dict[str, str]) -> Ruling:
+    return Ruling(all(rule(value, given[name]).equal for name, value in wanted.items()), "list")
+
+
+def _matched(
+    wanted: Sequence[str], given: Sequence[str], ordered: bool, name: str = "list"
+) -> Ruling:
     """Whether every part has its equal, in order or in any order."""
     if len(wanted) != len(given) or len(wanted) > LONGEST_LIST:
         return Ruling(False, name)
@@ -203,110 +474,101 @@ def _matched(wanted: list[str], given: list[str], ordered: bool, name: str = "li
     return Ruling(True, name)
 
 
-def _chains(known: list[str], sides: list[str], whole_gold: str, whole_answer: str) -> Ruling:
+def _tuple(text: str) -> tuple[str, list[str]] | None:
+    """The kind and the parts of a tuple, vector or matrix; None where it is none."""
+    rows = written.matrix(text) or special_forms.nested_rows(text)
+    if rows is not None:
+        kind = "column" if all(len(row) == 1 for row in rows) else f"matrix of {len(rows)} rows"
+        return kind, [cell for row in rows for cell in row]
+    if r"\vec{" in text:
+        return _components(text)
+    kind, inner = written.brackets(text)
+    parts = written.listed(inner)
+    return (kind, parts) if kind and len(parts) > 1 else None
+
+
+def _components(text: str) -> tuple[str, list[str]] | None:
+    r"""The vector of a sum of unit vectors such as `\vec{i}-2\vec{j}`."""
+    found = expression(text)
+    if found is None:
+        return None
+    names = [sympy.Symbol(rf"\vec{{{letter}}}") for letter in "ijk"]
+    parts = [found.expand().coeff(name) for name in names]
+    rest = found.expand() - sum(part * name for part, name in zip(parts, names, strict=True))
+    kept = parts if names[2] in found.free_symbols else parts[:2]
+    return ("⟨⟩", [_latex(part) for part in kept]) if rest == 0 else None
+
+
+def _latex(value: Any) -> str:
+    return sympy.latex(value)
+
+
+def _tuples(gold: tuple[str, list[str]], answer: tuple[str, list[str]]) -> Ruling:
+    (kind, wanted), (other, given) = gold, answer
+    if kind == "⟨⟩" and len(wanted) == 3 and len(given) == 2 and "\\vec" in str(given):
+        given = [*given, "0"]
+    if other not in VECTORS.get(kind, (kind,)):
+        return Ruling(False, "brackets")
+    return _matched(wanted, given, ordered=kind != "{}", name="brackets")
+
+
+def _chains(known: list[str], sides: list[str]) -> Ruling:
     """Equations: an answer counts by its last side, where every link of it holds."""
     if not _holds(sides):
         return Ruling(False, "chain")
+    heads = families.head(known[0]), families.head(sides[0])
+    if len(sides) == 2 and heads[1] and len(known) <= 2 and (heads[0] or len(known) == 1):
+        found = _functions(known, sides, heads[0], heads[1])
+        if found is not None:
+            return found
     if len(known) == 1:
         turned = len(sides) == 2 and written.is_name(sides[1]) and not written.is_name(sides[0])
-        last = sides[0] if turned else sides[-1]
-        found = rule(known[0], last)
+        found = rule(known[0], sides[0] if turned else sides[-1])
         return Ruling(found.equal, "chain", found.read)
-    if len(sides) == 1 and written.is_name(known[0]):
-        return rule(known[-1], sides[0])
-    same = written.same_text(_unbraced(known[0]), _unbraced(sides[0]))
-    if len(sides) > 1 and written.is_name(known[0]) and same:
-        return rule(known[-1], sides[-1])
-    return _by_math_verify(whole_gold, whole_answer)
+    if len(sides) == 1:
+        if written.is_name(known[0]) or heads[0]:
+            return rule(known[-1], sides[0])
+        return Ruling(False, "equation")
+    if written.is_name(known[0]) and written.fold(known[0]) == written.fold(sides[0]):
+        found = rule(known[-1], sides[-1])
+        if found.equal:
+            return found
+    differences = [_difference(each) for each in (known, sides)]
+    return Ruling(None not in differences and proportional(*differences), "equation")
 
 
-def _unbraced(text: str) -> str:
-    return text.replace("{", "").replace("}", "")
+def _functions(
+    known: list[str], sides: list[str], head: families.Head | None, other: families.Head
+) -> Ruling | None:
+    """Two functions by what they are equal to, whatever their argument is called."""
+    one, two = expression(known[-1]), expression(sides[-1])
+    if one is None or two is None:
+        return None
+    if head is None:
+        if len(one.free_symbols) != 1 or sympy.Symbol(other[1]) not in two.free_symbols:
+            return None
+        head = (other[0], str(next(iter(one.free_symbols))))
+    if head[0] != other[0] and "y" not in (head[0], other[0]):
+        return Ruling(False, "equation")
+    renamed = two.subs(sympy.Symbol(other[1]), sympy.Symbol(head[1]))
+    equal = identical(one, renamed)
+    return Ruling(equal, "equation") if equal or len(known) == 1 else None
+
+
+def _difference(sides: list[str]) -> Any:
+    """Left minus right of an equation; None where it is none, or one of names."""
+    if len(sides) != 2:
+        return None
+    left, right = map(expression, sides)
+    return None if left is None or right is None else left - right
 
 
 def _holds(sides: list[str]) -> bool:
     """Whether a chain is true as far as it can be told: its sides that are numbers are equal."""
-    numbers = [side for side in sides if side and not written.is_name(side) and _is_number(side)]
+    numbers = [side for side in sides if side and not written.is_name(side) and is_number(side)]
     return all(rule(numbers[-1], other).equal for other in numbers[:-1])
-
-
-def _is_number(text: str) -> bool:
-    return _constant(expression(delimited(written.without_unit(text)[0])))
-
-
-def _constant(value: Any) -> bool:
-    """Whether an expression is a number once it is worked out: `41+0x` is one."""
-    if not isinstance(value, sympy.Expr):
-        return False
-    return not value.doit().free_symbols
-
-
-def _single(gold: str, answer: str) -> Ruling:
-    """Two single values: words around a number, units and percent are looked at, then compared."""
-    figures = written.figures_in_words(answer) if not written.figures_in_words(gold) else None
-    (wanted, unit), (given, other) = written.without_unit(gold), written.without_unit(answer)
-    if written.alternatives(answer) and not written.alternatives(gold):
-        return Ruling(False, "list")
-    if figures is not None and not other:
-        if len(figures) != 1:
-            return Ruling(False, "words", read=bool(figures))
-        given = figures[0].replace("$", "")
-    units = {unit_of(unit), unit_of(other)} - {""}
-    if len(units) > 1:
-        return Ruling(False, "unit")
-    bases = written.base(wanted), written.base(given)
-    if None not in bases and bases[0] != bases[1]:
-        return Ruling(False, "base")
-    return _percentages(wanted, given)
-
-
-def unit_of(text: str) -> str:
-    """The unit that a text names, "" where it is none that excludes others."""
-    word = text.lower().strip(". ")
-    return UNIT_OF.get(word) or UNIT_OF.get(word.rstrip("s"), "")
-
-
-def _percentages(gold: str, answer: str) -> Ruling:
-    """Two values of which each may be in percent: the gold's own unit is the one that counts."""
-    (wanted, gold_percent), (given, percent) = map(written.without_percent, (gold, answer))
-    if percent and not gold_percent:
-        value = _value(expression(delimited(written.as_latex(wanted))))
-        if value is not None and 0 < abs(value) < 1:
-            given = rf"\frac{{{given}}}{{100}}" if number(given) is None else f"{given}/100"
-    found = _values(wanted, given)
-    return replace(found, rule="percent") if percent or gold_percent else found
-
-
-def _values(gold: str, answer: str) -> Ruling:
-    """Two expressions without units: numbers by their values, the rest by math-verify."""
-    gold, answer = written.as_latex(gold), written.as_latex(answer)
-    one, other = expression(delimited(gold)), expression(delimited(answer))
-    wanted, given = _value(one), _value(other)
-    if wanted is None or given is None:
-        return _by_math_verify(gold, answer)
-    gap, most = abs(given - wanted), abs(wanted)
-    if "." not in gold + answer:
-        return Ruling(bool(gap <= EXACT * most), "number")
-    if float(wanted - sympy.floor(wanted)) == 0.0:  # a Float never equals an Integer
-        return Ruling(bool(gap <= WHOLE * most), "number")
-    places = [place for place in map(written.last_place, (gold, answer)) if place is not None]
-    bound = min(APPROXIMATE * most, max(places, default=math.inf))
-    return Ruling(bool(gap <= bound), "number")
-
-
-def _value(found: Any) -> Any:
-    """The real number to 50 digits that an expression is; None where it is none."""
-    if not isinstance(found, sympy.Expr) or found.free_symbols:
-        return None
-    value = found.doit().evalf(50)
-    return value if value.is_Number and value.is_finite else None
-
-
-def _by_math_verify(gold: str, answer: str) -> Ruling:
-    found = compare(delimited(gold), delimited(answer))
-    return Ruling(found["equal"], "math-verify", found["answer_read"])
 
 
 # Loads in the worker, once, what the first comparison of each kind would load in every call.
 judge(r"x = \frac{1}{2} = \sqrt{0.25}", r"\{0.5, \pi, 50\%\}")
-judge(r"\frac{1}{2}", r"\frac{2}{4} = 0.5")
+judge(r"\frac{1}{2} \text{ cm}", r"\frac{2}{4} = 0.5")

@@ -23,19 +23,18 @@ from typing import Any
 
 import sympy
 
-from assay.tasks.math import written
-from assay.tasks.math.answers import delimited, number
+from assay.tasks.math import units, written
+from assay.tasks.math.answers import delimited
+from assay.tasks.math.expressions import expression, identical, proportional
 from assay.tasks.math.judging import (
     LONGEST_LIST,
     Ruling,
     own_verdicts,
     plain_pair,
-    readable,
     rule,
-    unit_of,
     verdict,
 )
-from assay.tasks.math.verify import expression, is_read
+from assay.tasks.math.verify import is_read
 
 TOLERANCE = 1e-8
 """Absolute, where a row has no `error`."""
@@ -60,8 +59,7 @@ def judge(
     wanted, given = plain_pair(gold, answer)
     if several:
         wanted, given = (written.plain(text, thousands=False) for text in (gold, answer))
-    words = written.is_words(wanted) or written.choice(wanted) is not None
-    if not words and not readable(gold, wanted):
+    if not wanted:
         return verdict(Ruling(False, "text"), gold_read=False)
     if not given:
         return verdict(Ruling(False, "text", read=False))
@@ -146,7 +144,8 @@ def _same(gold: str, answer: str, tolerance: float, unit: str) -> bool:
         found = _same_number(gold, answer, tolerance, unit)
     if found is not None:
         return found
-    if len(known) == len(sides) == 1 and _difference((gold, answer), simplified=True) == 0:
+    one, other = expression(gold), expression(answer)
+    if one is not None and other is not None and identical(one, other):
         return True
     return rule(gold, answer).equal
 
@@ -177,7 +176,8 @@ def _same_equation(
     if len(known) == len(sides):
         if written.is_name(known[0]) and _spelled(known[0]) == _spelled(sides[0]):
             return _same(known[1], sides[1], tolerance, unit)
-        return _proportional(_difference(known), _difference(sides)) or None
+        one, other = _difference(known), _difference(sides)
+        return (None not in (one, other) and proportional(one, other)) or None
     two = known if len(known) == 2 else sides
     return _same(known[-1], sides[-1], tolerance, unit) if written.is_name(two[0]) else None
 
@@ -186,29 +186,22 @@ def _spelled(name: str) -> str:
     return re.sub(r"[\s{}]", "", name)
 
 
-def _difference(sides: Sequence[str], simplified: bool = False) -> sympy.Expr | None:
-    left, right = map(_exact, sides)
-    if left is None or right is None:
-        return None
-    return sympy.simplify(left - right) if simplified else left - right
-
-
-def _proportional(one: sympy.Expr | None, other: sympy.Expr | None) -> bool:
-    if one is None or other is None or one == 0 or other == 0:
-        return False
-    ratio = sympy.simplify(other / one)
-    return bool(ratio.is_number and ratio.is_finite and ratio != 0)
+def _difference(sides: Sequence[str]) -> Any:
+    left, right = map(expression, sides)
+    return None if left is None or right is None else left - right
 
 
 def _same_number(gold: str, answer: str, tolerance: float, unit: str) -> bool | None:
-    """Two numbers; None where one is none, or stands in a phrase."""
-    if written.figures_in_words(answer) is not None and not written.without_unit(answer)[1]:
-        return None
-    (wanted, gold_unit), (given, other_unit) = map(written.without_unit, (gold, answer))
-    if len({unit_of(unit), unit_of(gold_unit), unit_of(other_unit)} - {""}) > 1:
+    """Two numbers; None where one is none."""
+    (wanted, gold_unit), (given, other_unit) = map(units.measured, (gold, answer))
+    asked = [units.unit(unit) if unit else None, gold_unit, other_unit]
+    known = [each for each in asked if each is not None]
+    if any(not one.same_kind(other) for one in known for other in known):
+        return False
+    if len({each.factor for each in known}) > 1:
         return False
     (wanted, gold_percent), (given, percent) = map(written.without_percent, (wanted, given))
-    one, other = _exact(wanted), _exact(given)
+    one, other = (expression(written.as_latex(text)) for text in (wanted, given))
     if one is None or other is None or one.free_symbols or other.free_symbols:
         return None
     hundred = sympy.Integer(100) ** (int(gold_percent) - int(percent))
@@ -216,14 +209,3 @@ def _same_number(gold: str, answer: str, tolerance: float, unit: str) -> bool | 
     if not all(gap.is_number and gap.is_comparable for gap in gaps):
         return None
     return any(bool(gap <= tolerance * SLACK) for gap in gaps)
-
-
-def _exact(text: str) -> sympy.Expr | None:
-    """The expression that a text is, decimals as fractions; None where it is none."""
-    plain = number(text)
-    if plain is not None:
-        return sympy.Rational(plain.numerator, plain.denominator)
-    found = expression(delimited(written.as_latex(text)))
-    if not isinstance(found, sympy.Expr):
-        return None
-    return sympy.nsimplify(found.doit(), rational=True)

@@ -19,7 +19,7 @@ from typing import Any
 from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math.answers import canonical, final_answer, is_bare, number, stated_number
+from assay.tasks.math.answers import canonical, final_answer, is_bare, number, stated_answer
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
@@ -30,11 +30,13 @@ OLYMPIAD_JUDGE = "assay.tasks.math.olympiadbench_judge:judge"
 LONGEST_ANSWER = 10_000
 """Characters; a longer final answer is not read, unless the gold answer is as long."""
 
+LONGEST_QUESTION = 4_000
+
 RIGHT, WRONG = "right", "wrong"
 NO_ANSWER, UNPARSABLE = "no answer", "unparsable"
 READ = frozenset({RIGHT, WRONG, NO_ANSWER, UNPARSABLE})
 """The outcomes of an answer on which the comparison did not fail."""
-RULES = 4
+RULES = 5
 """The version of the rules here and in `judging`, for fingerprints."""
 DIFFERS = "differs_from_math_verify"
 """The part that is 1 where math-verify's own verdict is another than the reward's."""
@@ -71,7 +73,7 @@ def answer_of(completion: Completion) -> str | None:
     found = final_answer(completion.text)
     if found is not None or completion.ended in CUT:
         return found
-    return stated_number(completion.text)
+    return stated_answer(completion.text)
 
 
 def with_answer(reward: Reward, answer: str | None) -> Reward:
@@ -96,7 +98,13 @@ def ask_accuracy(row: Row, completion: Completion) -> Reward | Mapping[str, Any]
         if given == wanted or whole:
             return with_answer(verdict(given == wanted), answer)
     # Asked without an answer too: the worker finds out whether the gold can be read at all.
-    return {"gold": gold, "answer": answer or ""}
+    return {"gold": gold, "answer": answer or "", "question": question(row)}
+
+
+def question(row: Row) -> str:
+    """What the row asks: its last message of a user, shortened to what is looked at."""
+    asked = (message.content for message in reversed(row.prompt) if message.role == "user")
+    return next(asked, "")[:LONGEST_QUESTION]
 
 
 def verdict(equal: bool) -> Reward:

@@ -1,44 +1,155 @@
-r"""How a mathematical answer is written: its parts, links, brackets, units and words.
+r"""How a mathematical answer is written: one spelling of it, its parts, links, brackets and words.
 
-Pure string work in linear time; what is equal is for `judging` to say. "Top level" means outside of
-all brackets and braces.
+Pure string work; what is equal is for `judging` to say. "Top level" means outside of all brackets
+and braces.
 """
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-_SPACES = re.compile(r"(?<!\\)\\[,;:! ]|\\q?quad\b|~|\s+|\\n(?![a-zA-Z])")
+from assay.tasks.math.units import numeral
+
+_SPACES = re.compile(r"(?<!\\)\\[,;:! ]|\\q?quad\b|~|\s+|\\n(?![a-zA-Z])|\\(?:h|v)space\{[^{}]*\}")
 _SIZES = re.compile(
-    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|underline)(?![a-zA-Z])"
+    r"\\(?:left|right|middle|[bB]igg?[lrm]?"
+    r"|displaystyle|textstyle|underline|limits|nolimits)(?![a-zA-Z])"
     r"|\\(?:text)?color\s*\{[^{}]*\}"
 )
-_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_FONT = re.compile(
+    r"\\(?P<font>text(?:bf|it|rm|sf|tt|normal)?|math"
+    r"(?:rm|bf|it|sf|tt|normal)|mbox|hbox|operatorname"
+    r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
+)
+_FUNCTIONS = frozenset(
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "log",
+        "ln",
+        "lg",
+        "exp",
+        "max",
+        "min",
+        "gcd",
+        "lcm",
+        "arcsin",
+        "arccos",
+        "arctan",
+    ]
+)
 _THOUSANDS = re.compile(
     r"(?<![\d.,(\[])(?<!\\\{)(\d{1,3})((?:(?:,|\{,\}|,?(?<!\\)\\[,!;: ] ?| )\d{3})+)(?!\d|\s*/)"
 )
-_OPEN, _CLOSE = "([{", ")]}"
+_POWER_OF_TEN = re.compile(r"(\d)\s*\\(?:mathrm|text)\s*\{\s*[eE]\s*\}\s*\{?([-+]?\d+)\}?")
+_SIGNS = {
+    **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
+    "\u3000": " ", "\u00a0": " ", "、": ",", "−": "-", "–": "-", "—": "-", "×": r"\times ",
+    "÷": r"\div ", "·": r"\cdot ", "⋅": r"\cdot ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ",
+    "≦": r"\le ", "≧": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ",
+    "∈": r"\in ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "±": r"\pm ",
+    "²": "^2", "³": "^3", "π": r"\pi ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}",
+    "¾": r"\frac{3}{4}", "℃": "°C", "℉": "°F", "⟨": "⟨", "〈": "⟨", "⟩": "⟩", "〉": "⟩",
+    "√": r"\sqrt ", "≅": r"\cong ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
+    "λ": r"\lambda ", "μ": r"\mu ", "º": "°", "【": "[", "】": "]", "￥": "¥", "’": "'",
+}  # fmt: skip
+_ASCII = str.maketrans(_SIGNS)
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
+_RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+
+
+def _binomial(match: re.Match[str]) -> str:
+    above, below = (
+        one or other for one, other in zip(match.groups()[:2], match.groups()[2:], strict=True)
+    )
+    return rf"\binom{{{above}}}{{{below}}}"
+
+
+_SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
+    (re.compile(pattern), other)
+    for pattern, other in (
+        (r"\\(?:d|t|c)frac(?![a-zA-Z])", r"\\frac"),
+        (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
+        (r"\\left\s*(?:<|\\langle)|\\langle(?![a-zA-Z])", "⟨"),
+        (r"\\right\s*(?:>|\\rangle)|\\rangle(?![a-zA-Z])", "⟩"),
+        (r"\\l?Vert(?![a-zA-Z])|\\rVert", "‖"),
+        (r"\\[lr]vert(?![a-zA-Z])|\\mid(?![a-zA-Z])", "|"),
+        (r"\\lbrace(?![a-zA-Z])", r"\\{"),
+        (r"\\rbrace(?![a-zA-Z])", r"\\}"),
+        (r"!=|\\ne(?![a-zA-Z])|\\not\s*=", r"\\neq "),
+        (r"\\(?:fbox|boxed)\s*\{([^{}]*)\}", r"\1"),
+        (r"(?<![a-zA-Z\\])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"\\?(?<![a-zA-Z\\])sqrt\s*(?=\d)", r"\\sqrt "),
+        (r"\\sqrt\s*(\d{2,}|\((?:[^()]*)\))(?![\d.])", r"\\sqrt{\1}"),
+        (r"(?<![a-zA-Z\\])(?:pi|Pi)(?![a-zA-Z])", r"\\pi "),
+        (r"(?<![a-zA-Z\\])(?:infinity|inf)(?![a-zA-Z])(?=\s*[)\]])", r"\\infty"),
+        (r"\^\s*\(([^()]*)\)", r"^{\1}"),
+        (r"<=|=<", r"\\le "),
+        (r">=", r"\\ge "),
+        (r"\{([^{}]*)\\choose([^{}]*)\}", r"\\binom{\1}{\2}"),
+        (r"^\\text\s*\{([^{}]*\d[^{}]*)\}$", r"\1"),
+        (r"^\{\s*([^{}]*(?:[,|:]|\\mid)[^{}]*)\}$", r"\\{\1\\}"),
+        (r"(小时|时)\s*(\d+)\s*分(?!钟)", r"\1\2分钟"),
+        (r"^每(小时|分钟|秒|天)\s*(\S+)$", r"\2/\1"),
+        (r"(?<=[\d}])\s*(?:\\text\s*\{\s*(?:to|比)\s*\}|(?<!\\)\bto\b|比|∶)\s*(?=[\d\\])", ":"),
+        (r"^(?:零下)\s*(?=\d)|^(?=.*\d.*below zero$)", "-"),
+        (r"(?<=\S)\s*(?:\\text\s*\{)?\s*below zero\s*\}?$", ""),
+        (
+            r"(\d+)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|度|degrees?)\s*("
+            r"\d+)\s*(?:'|′|\^\s*\{?\\prime\}?|\\prime|分|minutes?)$",
+            r"(\1+\\frac{\2}{60})°",
+        ),
+        (
+            r"\\(?:hat|vec|mathbf)\s*\{?\s*(?:\\mathbf\s*\{)?\\?([ijk])(?:math)?\s*\}{0,2}",
+            r"\\vec{\1}",
+        ),
+        (
+            r"\\frac\s*\{\s*(\\text\{[^{}]*\})\s*\}\s*\{\s*(\\text\{[^{}]*\}(?:\^\{?\d\}?)?)\s*\}",
+            r"\1/\2",
+        ),
+        (r"(\d)\s*(?:'|′)\s*(\d+)\s*(?:''|\"|″)$", r"\1 ft \2 in"),
+        (r"\\pounds(?![a-zA-Z])|\\text\{£\}", "£"),
+        (r"(?<![a-zA-Z])C\((\w+),\s*(\w+)\)|(?:\{\})?[_^]\{?(\w+)\}?C_\{?(\w+)\}?", _binomial),
+        (r"\\(?:cdots|dots|dotsc|ldots)(?![a-zA-Z])|\.{3,}|…+", r"\\ldots "),
+        (r"(\d)\.\s*\\dot\s*\{?(\d)\}?", r"\1.\\overline{\2}"),
+        (r"\\text\s*\{\s*,?\s*(?:or|或者?|或是)\s*\}|\s*(?:或者|或是|或)\s*", " or "),
+        (r"\\text\s*\{\s*,?\s*(?:and|和|与|及|以及|且)\s*\}", " and "),
+        (
+            r"(?<=[^\s\u4e00-\u9fff])\s*(?:以及|并且|和|与|及"
+            r"|且)\s*|(?<=.)(?:以及|并且|和|与|及|且)(?=\s*[-\d\\(])",
+            " and ",
+        ),
+        (r"\\(?:text\s*\{\s*percent\s*\}|%)|(?<=\d)\s*percent(?!\w)|\\text\s*\{\s*%\s*\}", "%"),
+    )
+)
+_OPEN, _CLOSE = "([{⟨", ")]}⟩"
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _RELATION = re.compile(r"[<>≠≤≥]|\\(?:leq?|geq?|lt|gt|leqslant|geqslant|neq?|not|in)(?![a-zA-Z])")
-_MEMBER = re.compile(r"[a-zA-Z]\s*\\in(?![a-zA-Z])\s*")
+_MEMBER = re.compile(r"(?:[a-zA-Z]|\([a-z](?:\s*,\s*[a-z])+\))\s*\\in(?![a-zA-Z])\s*")
 _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 _NEGATION = re.compile(r"\?|≠|\\neq?(?![a-zA-Z])|\\not(?![a-zA-Z])|\\lnot|\\neg(?![a-zA-Z])")
-_NAME_MARKS = re.compile(
-    r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac|dfrac|sqrt|int|sum|prod|lim|sin|cos|tan|log|ln|times"
-    r"|cdot|div|pm|binom|infty|pi|circ)[a-zA-Z]+"
+_APPROXIMATION = re.compile(r"\\(?:approx|simeq|sim|cong)(?![a-zA-Z])|≈|∼")
+_CHINESE_HEDGE = re.compile(
+    r"不|非|至少|至多|最多|最少|大约|约|超过|以上|以下|多于|少于|大于|小于|左右|可能|或许|近似|几乎|没有|无|除"
 )
-_NAME = re.compile(r"[A-Za-z|{}\s]+")
-_SUBSCRIPT = re.compile(r"\d_\{?(\d+)\}?")
+_NAME_MARKS = re.compile(
+    r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac"
+    r"|dfrac|sqrt|int|sum|prod|lim|sin|cos|tan|log|ln|times"
+    r"|cdot|div|pm|binom|infty|pi|circ|overline\{\d)[a-zA-Z]+(?: ?\([a-z](?:, ?[a-z])+\))?"
+)
+_NAME = re.compile(r"[A-Za-z|{}\s]+|[\u4e00-\u9fff]+")
+_SUBSCRIPT = re.compile(r"(?<![a-zA-Z}])\d+_\{?(\d+)\}?")
 
 _CHOICE = re.compile(
-    r"(?:(?:option|choice|answer)\s*:?\s*)?(?:\(([A-Z])\)|([A-Z]))[.):]?", re.IGNORECASE
+    r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*:?\s*)?(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.):]?"
 )
-_CHOSEN = re.compile(r"\(([A-Z])\)\s*\S.*|([A-Z])[.:)]\s+\S.*")
-
-_NUMERAL = re.compile(
-    r"\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty"
-    r"|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|half|third|quarter)s?\b",
-    re.IGNORECASE,
-)
+_CHOSEN = re.compile(r"(?:\(\s*([A-J])\s*\)\s*[.:]?|([A-J])\s*[.:)])\s*(\S.*)")
+_LETTERS = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|and|\s)\s*\(?[A-J]\)?|[A-J])+")
 
 HEDGES = frozenset(
     re.findall(
@@ -46,57 +157,189 @@ HEDGES = frozenset(
         "not no never none neither nor but except excluding without other isn wrong incorrect "
         "false unlike than less more greater fewer least most over under above below between "
         "cannot impossible instead hardly barely almost nearly maybe perhaps possibly either "
-        "anything everything something nothing unknown",
+        "anything everything something nothing unknown about approximately approx roughly around "
+        "circa up beyond within exceeding minus negative plus twice double triple squared cubed",
     )
 )
 """Words with which an answer does not say that it is the number beside them."""
+APPROXIMATE = frozenset(
+    {
+        "about",
+        "approximately",
+        "approx",
+        "roughly",
+        "around",
+        "circa",
+        "≈",
+        "约",
+        "大约",
+        "近似",
+        "左右",
+    }
+)
+
+_MEANINGS = (
+    r"yes|true|是|对|正确|是的|correct|对的|\sqrt|\checkmark|✓|存在",
+    r"no|false|否|不是|不|错误|错|不对|不正确|incorrect|\times|✗|✕|不存在|不能",
+    r"\emptyset|\{\}|no solution|no solutions|empty set|the empty set|无解|空集|none|"
+    "no real solution|"
+    r"no real solutions|there is no solution|there are no solutions|no such number|无实数解"
+    "|没有解",
+    "does not exist|dne|doesn't exist|do not exist",
+    r"\infty|infinity|+\infty|正无穷|无穷大",
+    "infinitely many|infinitely many solutions|infinite|infinite solutions|无数|无穷多|无数个"
+    "|无穷多个",
+    r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|reals|r|全体实数|一切实数"
+    "|任意实数|实数集",
+    *("monday|星期一|周一", "tuesday|星期二|周二", "wednesday|星期三|周三", "thursday|星期四|周四"),
+    *("friday|星期五|周五", "saturday|星期六|周六", "sunday|星期日|周日|星期天"),
+    *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
+    r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
+    *("sas|边角边", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边"),
+    *("等边三角形|正三角形", "充要条件|充分必要条件|充分且必要条件"),
+    "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
+)  # fmt: skip
+_MEANING = {text: n for n, group in enumerate(_MEANINGS) for text in group.split("|")}
 
 
 def plain(text: str, thousands: bool = True) -> str:
-    r"""`text` without delimiters, sizes, odd spaces and a final full stop; `thousands` says that
-    1,450,200 is one number and no list."""
-    text = text.strip().replace(r"\%", "%").replace("!=", r"\neq ")
+    r"""One spelling of `text`: without delimiters, sizes, fonts, odd spaces and a final full stop.
+
+    What is upright is `\text{...}` then, but for numbers and the names of numbers (`\mathrm{i}`).
+    `thousands` says that 1,450,200 is one number and no list.
+    """
+    text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_RAISED_DIGITS)}}}", text)
+    text = (
+        re.sub(r"\s+", " ", text.translate(_ASCII))
+        .strip()
+        .strip("。")
+        .replace(r"\%", "%")
+        .replace("**", "")
+    )
     if len(re.findall(r"(?<!\\)\$", text)) > 1:
         text = re.sub(r"(?<!\\)\$", "", text).strip()
-    for start, end in ((r"\(", r"\)"), (r"\[", r"\]")):
-        if text.startswith(start) and text.endswith(end) and text.count(start) == 1:
-            text = text[len(start) : -len(end)]
-    text = _SIZES.sub("", text).replace("−", "-").replace(r"\dfrac", r"\frac")
-    text = text.replace(r"\tfrac", r"\frac").replace(r"\$", "$")
+    text = re.sub(r"(?<!\\)\\[()\[\]]", "", text).strip()
+    if "begin" not in text:
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
+    text = _POWER_OF_TEN.sub(r"\1e\2", text.replace(r"\$", "$"))
+    text = _FONT.sub(_upright, text)
+    for pattern, other in _SPELLINGS:
+        text = pattern.sub(other, text)
+    text = _SIZES.sub("", text)
     if thousands:
         text = _THOUSANDS.sub(lambda m: m[1] + re.sub(r"\D", "", m[2]), text)
     text = _SPACES.sub(" ", text).strip()
-    return text[:-1].rstrip() if text.endswith(".") else text
+    text = re.sub(r"^<([^<>]*,[^<>]*)>$", r"⟨\1⟩", text)
+    text = re.sub(r"(?:[.,;]|(?<!\\)\\)$", "", text).rstrip()
+    text = _REPEATING.sub(_repeated, text)
+    return numeral(text) if len(text) < 200 else text
+
+
+_REPEATING = re.compile(r"(\d+)\.(\d{1,40}) ?\\ldots")
+
+
+def _repeated(match: re.Match[str]) -> str:
+    r"""`0.\overline{27}` of `0.2727\ldots`: a block that ends the digits, several times."""
+    digits = match[2]
+    for size in (1, 2, 3, 4, 6):
+        for start in range(len(digits) - (3 if size == 1 else 2 * size) + 1):
+            block, rest = digits[start : start + size], digits[start:]
+            if (block * len(rest))[: len(rest)] == rest:
+                return rf"{match[1]}.{digits[:start]}\overline{{{block}}}"
+    return match[0]
+
+
+def _upright(match: re.Match[str]) -> str:
+    """What a font says: a number or its name in italics, a function, or a text."""
+    said = match["said"] if match["old"] is None else match["old"]
+    if "{" in said:
+        if "\\" in said:
+            return said
+        said = said.replace("{", "").replace("}", "")
+    word = said.strip(" ~")
+    before = match.string[: match.start()].rstrip("{ ~\\,")
+    counted = before[-1:].isdigit() and word in ("min", "sec", "max")
+    if (match["font"] == "operatorname" or word in _FUNCTIONS) and not counted:
+        return rf"\{word} " if word.isalpha() else word
+    spaced = said[:1] in (" ", "~") or match.string[: match.start()][-1:] in (" ", "~")
+    if (match["font"] not in ("mathbf", "boldsymbol", "bm") and word in ("i", "e")) or (
+        word == "d" and not before
+    ):
+        return f" {word} " if not spaced or before.endswith(("+", "-")) else rf"\text{{{said}}}"
+    if not re.search(r"[a-z\u4e00-\u9fff]|[A-Z]{2}", word):
+        counts = before[-1:].isalnum() or before[-1:] in ("}", ")")
+        if not (counts and re.search("[A-Z]", word)):
+            return said
+    if match["font"] in ("mathbf", "boldsymbol", "bm") and word in ("i", "j", "k"):
+        return rf"\vec{{{word}}}"
+    if match["font"] in ("mathbf", "boldsymbol", "bm", "mathit") and len(word) == 1:
+        return f" {word} "
+    return rf"\text{{{said}}}"
 
 
 def same_text(one: str, other: str) -> bool:
     """Whether two plain texts read the same, spaces, articles and the case of words apart."""
-    return _folded(one) == _folded(other)
+    return fold(one) == fold(other)
 
 
-def _folded(text: str) -> str:
-    text = re.sub(r"^(?:the|a|an) ", "", unwrapped(text).strip(), flags=re.IGNORECASE)
-    words = re.sub(r"\b[A-Za-z]{2,}\b", lambda m: m[0].lower(), text)
+def fold(text: str) -> str:
+    """A text such that texts that read the same are equal."""
+    text = re.sub(r"^(?:[Tt]he|a|[Aa]n) ", "", unwrapped(text).strip())
+    words = re.sub(
+        r"(?<![\\A-Za-z])[A-Za-z]{2,}\b",
+        lambda m: m[0].lower() if m[0] != m[0].upper() or len(m[0]) > 3 else m[0],
+        text,
+    )
     if re.search(r"[\d\\^_=+]", words):
-        words = re.sub(r"\s+(?!\d)|(?<!\d)\s+", "", words)
+        words = re.sub(
+            r"(?<![A-Za-z])\s+(?!\d)|(?<![\dA-Za-z])\s+|(?<=[A-Za-z])\s+(?![A-Za-z])", "", words
+        )
     return " ".join(words.split()).strip(" .")
 
 
 def unwrapped(text: str) -> str:
-    r"""`\text{...}` and its like replaced by what they hold."""
+    r"""`\text{...}` replaced by what it holds."""
     return _TEXT.sub(r"\1", text)
 
 
-def is_words(text: str) -> bool:
-    r"""Whether the text is made of words alone, such as `\text{Monday}`.
+def meaning(text: str) -> int | None:
+    """Which of the answers that many words stand for a text is: yes, no solution, odd, ..."""
+    said = " ".join(unwrapped(text).lower().replace(r"\ ", " ").strip(" .!").split())
+    if re.fullmatch(
+        r"no such [a-z ]+ exists?|there (?:is|are) no such"
+        r" [a-z ]+|no,? (?:it|they) (?:is|are|does|do) not",
+        said,
+    ):
+        said = "no"
+    return _MEANING.get(said)
 
-    `xy` is a product, and "forty two" a number that nothing here reads.
-    """
+
+def polarity(text: str) -> int | None:
+    """Which of yes and no a sentence begins with: "No, it is not." """
+    first = re.match(
+        r"\s*(yes|no|true|false|是的?|否|对|错误?|不是|正确|不正确|存在|不存在|能|不能)\s*[,.;，。；!]",
+        unwrapped(text).lower(),
+    )
+    return _MEANING.get(first[1]) if first else None
+
+
+def is_words(text: str) -> bool:
+    r"""Whether a text is words alone, such as `\text{Monday}` or Tom; `xy` is a product."""
     said = unwrapped(text).strip()
-    if _NUMERAL.search(said):
-        return False
-    long = said != text.strip() or re.search(r"[^\W\d_]{4,}", said) is not None
-    return long and re.fullmatch(r"[^\W\d_]{2,}(?:[ '’,-]+[^\W\d_]+)*", said) is not None
+    long = (
+        said != text.strip()
+        or re.search(r"[^\W\d_]{4,}|[\u4e00-\u9fff]", said) is not None
+        or re.search(r"\b(?=[A-Za-z]*[aeiouy])[A-Za-z][a-z]{2}\b", said) is not None
+        or _MEANING.get(said.lower()) is not None
+    )
+    return long and re.fullmatch(r"[^\W\d_]+(?:[ '’,.-]+[^\W\d_]+)*", said) is not None
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in small letters, without articles."""
+    said = re.findall(r"[a-z']+|[\u4e00-\u9fff]+|\d+", unwrapped(text).lower().replace("而", ""))
+    said = [re.sub(r"^(converg|diverg|increas|decreas)\w*", r"\1", word) for word in said]
+    return [word for word in said if word not in ("the", "a", "an")]
 
 
 def choice(text: str) -> str | None:
@@ -105,16 +348,26 @@ def choice(text: str) -> str | None:
     return (match[1] or match[2]).upper() if match else None
 
 
-def chosen(text: str) -> str | None:
-    r"""The letter of a choice, with what it stands for or without: "B" of `(B) 42`; else None."""
-    match = _CHOSEN.fullmatch(unwrapped(text).strip())
-    return (match[1] or match[2]) if match else choice(text)
+def chosen(text: str) -> tuple[str, str] | None:
+    r"""The letter of a choice and what it stands for: ("B", "42") of `(B) 42`; else None."""
+    match = _CHOSEN.fullmatch(re.sub(r"^\\text\s*\{([^{}]*)\}", r"\1", text).strip())
+    return (match[1] or match[2], match[3]) if match else None
+
+
+def letters(text: str) -> str | None:
+    """The letters of several choices in order: "AC" of `A, C`; None where they are none."""
+    said = unwrapped(text).strip()
+    if not _LETTERS.fullmatch(said):
+        return None
+    found = re.findall("[A-J]", said)
+    return "".join(sorted(found)) if len(set(found)) == len(found) else None
 
 
 def hedges(text: str) -> set[str]:
     """Words and signs that deny, bound or question the number beside them."""
-    words = {word.lower() for word in _WORDS.findall(unwrapped(text))}
-    return (words & HEDGES) | {"≠" for _ in _NEGATION.finditer(text)}
+    said = {word.lower() for word in _WORDS.findall(unwrapped(text))}
+    found = (said & HEDGES) | {"≠" for _ in _NEGATION.finditer(text)}
+    return found | {"≈" for _ in _APPROXIMATION.finditer(text)} | set(_CHINESE_HEDGE.findall(text))
 
 
 def alternatives(text: str) -> bool:
@@ -132,25 +385,38 @@ def members(text: str) -> str:
     return _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
 
 
-def _split(text: str, separators: re.Pattern[str]) -> list[str]:
+def split(text: str, separator: re.Pattern[str]) -> list[str]:
     """The pieces between the separators that stand at the top level."""
-    depth, pieces, start, index = 0, [], 0, 0
+    places = _places(text, separator)
+    starts = [0, *(end for _, end in places)]
+    ends = [*(start for start, _ in places), len(text)]
+    return [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+
+
+def separators(text: str, separator: re.Pattern[str]) -> list[str]:
+    """The separators at the top level."""
+    return [text[start:end].strip() for start, end in _places(text, separator)]
+
+
+def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
+    depth, found, index = 0, [], 0
     while index < len(text):
-        found = separators.match(text, index) if depth == 0 else None
-        if found and found.end() > index:
-            pieces.append(text[start:index])
-            start = index = found.end()
+        match = separator.match(text, index) if depth == 0 else None
+        if match and match.end() > index:
+            found.append(match.span())
+            index = match.end()
             continue
         token = _TOKEN.match(text, index)
         assert token is not None
         mark = token[0][-1] if token[0] in (r"\{", r"\}") else token[0]
         depth += (mark in _OPEN) - (mark in _CLOSE and depth > 0)
         index = token.end()
-    return [piece.strip() for piece in (*pieces, text[start:])]
+    return found
 
 
 _LIST = re.compile(
-    r",(?! ?\\ldots)|;|\\(?:text|mathrm)\s*\{\s*,?\s*(?:or|and)\s*\}|\\(?:lor|vee)(?![a-zA-Z])"
+    r",(?! ?\\ldots)|;|\\text\s*\{\s*[,;]\s*\}|\\(?:text"
+    r"|mathrm)\s*\{\s*,?\s*(?:or|and)\s*\}|\\(?:lor|vee)(?![a-zA-Z])"
     r"|(?<![a-zA-Z\\])(?:or|and)(?![a-zA-Z])"
 )
 _LINK = re.compile(r"=+")
@@ -158,19 +424,19 @@ _LINK = re.compile(r"=+")
 
 def listed(text: str) -> list[str]:
     """The parts of a list without brackets, at least one; none of them empty."""
-    return [part for part in _split(text, _LIST) if part] or [text]
+    return [part for part in split(text, _LIST) if part] or [text]
 
 
 def links(text: str) -> list[str]:
     """The sides of a chain of equalities; the text alone where it has no plain `=`."""
     if relational(text) or ":=" in text:
         return [text]
-    return _split(text, _LINK)
+    return split(text, _LINK)
 
 
 def is_name(text: str) -> bool:
     r"""Whether it only names a quantity: `x`, `a_{n}`, `f(x)`, `\angle ABC`, `\text{Area}`."""
-    marked = _NAME_MARKS.sub("", _TEXT.sub("", text))
+    marked = _NAME_MARKS.sub("", _TEXT.sub("", text.replace(":", " ")))
     return bool(text.strip()) and (not marked.strip() or _NAME.fullmatch(marked) is not None)
 
 
@@ -201,36 +467,23 @@ def _balanced(text: str) -> bool:
     return depth == 0
 
 
-_DEGREE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|°|\\degree(?![a-zA-Z])")
-_UNIT = re.compile(
-    r"(?P<value>.*?[\w})%])\s*\\(?:text|textrm|textbf|textit|mathrm|mbox)\s*\{\s*(?P<unit>[^{}\d]*)\}"
-    r"\s*(?:\^\s*\{?\s*-?\d\s*\}?)?"
+_MATRIX = re.compile(
+    r"\\begin\s*\{([pbvBV]?matrix|array)\}(?:\s*\{[^{}]*\})?(.*)\\end\s*\{\1\}", re.DOTALL
 )
-_PLAIN_UNIT = re.compile(
-    r"(?P<value>[-+$€£]*[\d.]+(?:\s*/\s*\d+)?)\s+(?P<unit>(?:cm|mm|km|kg|in|ft|mi|[A-Za-z]{3})"
-    r"[A-Za-z .²³/^2-]*)"
-)
-_CURRENCY = re.compile(r"^([-+]?)\s*(?:[$€£])\s*|\s*(?:[$€£])$")
 
 
-def without_unit(text: str) -> tuple[str, str]:
-    r"""The value and its unit: ("42", "cm") of `42 \text{ cm}`; the unit is "" where there is none.
-
-    Percent is no unit here.
-    """
-    found = _DEGREE.search(text)
-    if found and not text[found.end() :].strip():
-        return text[: found.start()].strip(), "degree"
-    value = _CURRENCY.sub(r"\1", text)
-    if value != text:
-        return value, "dollar"
-    match = _UNIT.fullmatch(text) or _PLAIN_UNIT.fullmatch(text)
-    if match and not hedges(match["unit"]) and "percent" not in match["unit"]:
-        return match["value"].strip(), match["unit"].strip()
-    return text, ""
+def matrix(text: str) -> list[list[str]] | None:
+    """The rows of a matrix of texts, brackets of an array apart; None where the text is none."""
+    body = text.strip()
+    kind, inner = brackets(body)
+    match = _MATRIX.fullmatch(inner.strip() if kind in ("()", "[]") else body)
+    if match is None or "\\begin" in match[2]:
+        return None
+    rows = [row for row in re.split(r"\\\\", match[2]) if row.strip()]
+    return [[cell.strip() for cell in row.split("&")] for row in rows]
 
 
-_PERCENT = re.compile(r"\s*(?:%|\\?\\text\s*\{\s*percent\s*\}|percent|per cent)\s*$")
+_PERCENT = re.compile(r"\s*(?:%|\\?\\text\s*\{\s*(?:percent|%)\s*\}|percent|per cent|pct\.?)\s*$")
 
 
 def without_percent(text: str) -> tuple[str, bool]:
@@ -241,7 +494,7 @@ def without_percent(text: str) -> tuple[str, bool]:
 
 def base(text: str) -> str | None:
     """The base that a number is written in, such as "8" of `52_8`."""
-    match = _SUBSCRIPT.search(text)
+    match = _SUBSCRIPT.fullmatch(text.strip("() "))
     return match[1] if match else None
 
 
@@ -256,26 +509,86 @@ def last_place(text: str) -> float | None:
 
 _MIXED = re.compile(r"([-+]?)\s*(\d+)\s+(\d+)\s*/\s*(\d+)")
 _SCIENTIFIC = re.compile(r"([-+]?\d{1,40}(?:\.\d{1,40})?)[eE]([-+]?\d{1,3})")
-_SAID = re.compile(r"[A-Za-z0-9 .,:;!?'\"()$%/-]+")
-_FIGURE = re.compile(r"[-+]?\$?\d+(?:\.\d+)?(?:/\d+)?%?")
 
 
 def as_latex(text: str) -> str:
-    """Mixed numbers and powers of ten as math-verify reads them."""
+    """Mixed numbers and powers of ten in LaTeX; a letter at the end of "5." is none."""
     mixed = _MIXED.fullmatch(text)
     if mixed:
         sign, whole, top, bottom = mixed.groups()
-        return rf"{sign}({whole}+\frac{{{top}}}{{{bottom}}})"
+        return rf"{sign}{whole}\frac{{{top}}}{{{bottom}}}"
     scientific = _SCIENTIFIC.fullmatch(text)
     if scientific:
         return rf"{scientific[1]} \times 10^{{{int(scientific[2])}}}"
     return text
 
 
-def figures_in_words(text: str) -> Sequence[str] | None:
-    """The numbers in a phrase such as "the answer is 42"; None where the text is no phrase."""
-    said = unwrapped(text)
-    words = [word for word in _WORDS.findall(said) if len(word) > 2]
-    if not words or not _SAID.fullmatch(said) or " " not in said:
-        return None
-    return _FIGURE.findall(said)
+_LEADING = frozenset(
+    re.findall(
+        r"\w+",
+        "the final answer is so thus therefore hence"
+        " there are was were it its he she they we you i "
+        "get gets got have has had a an total of altogether equals equal to be will value result "
+        "costs cost needs need number sum area perimeter volume probability length width height "
+        "distance in all exactly only then our my his her their this that would can must spent "
+        "made makes earned saved paid left sold bought took takes",
+    )
+)
+_LEAD = re.compile(r"\s*(?:\\text\s*\{([^{}]*?)\}|([A-Za-z' ,:]+?))\s*(?=[-+$€£¥\d\\(.])")
+_CHINESE_LEAD = re.compile(
+    r"[^\d\\()$=<>+*/^a-zA-Z]{0,30}?(?:只有|还有|共有|一共|总共|是|为|等于"
+    r"|有|共|得|需要|需|打|答案|答)[：:]?\s*(?=[-+$¥\d\\(百一二两三四五六七八九十])"
+)
+
+
+def without_lead(text: str) -> str:
+    """The text without words that say no more than that the answer follows: "there are 12"."""
+    chinese = _CHINESE_LEAD.match(text)
+    if chinese and chinese.end():
+        return numeral(text[chinese.end() :])
+    lead = _LEAD.match(text)
+    if lead is None or lead.end() == len(text):
+        return text
+    said: Sequence[str] = re.findall(r"[A-Za-z']+", lead[1] or lead[2] or "")
+    names = [word for word in said if word.lower() not in _LEADING]
+    if not said or len(names) > 1 or any(not word[0].isupper() or len(word) < 3 for word in names):
+        return text
+    return text[lead.end() :] if len(names) < len(said) else text
+
+
+_SENTENCE = re.compile(
+    r"(?:[A-Za-z][A-Za-z ,':$]{0,80}?\b(?:is|are"
+    r"|equals)\s*:?\s+(?=[-+\d\\$(\[{]))(?P<end>[^A-Za-z].*)"
+    r"|(?:(?:[Tt]hus|[Ss]o|[Hh]ence|[Tt]herefore),? )?(?P<start>.{1,80}) is"
+    r" (?:our|the|my) (?:final )?answer|[Aa]nswer:?\s+(?P<bare>[-+\d\\$(].*)"
+)
+
+
+def without_sentence(text: str) -> str:
+    """What "The largest n is 34" says of something; the text where it is no such sentence."""
+    match = _SENTENCE.fullmatch(text) if len(text) < 200 else None
+    return next(filter(None, match.groups())).strip(" $") if match else text
+
+
+def without_lead_words(text: str) -> str:
+    """An answer of words without "the answer is" and the like."""
+    said = unwrapped(text).strip()
+    found = re.match(
+        r"(?:(?:so|thus|therefore|hence)\b,?\s*)?(?:the|it|they|this|these"
+        r"|both|f|a)\b[ a-z]{0,40}?\b(?:is|are|was|were):?\s+(?!not|neither)"
+        r"|(?!.*不)[\u4e00-\u9fff]{0,20}[是为：:]\s*",
+        said,
+        re.IGNORECASE,
+    )
+    return said[found.end() :] if found else said
+
+
+def signed_change(text: str) -> str:
+    """ "-20%" of "20% decrease", for a gold answer with a sign."""
+    said = unwrapped(text).strip()
+    match = re.fullmatch(
+        r"(?:a )?(?:decrease|drop|loss|reduction|fall)(?: of| by)? (\S+)|("
+        r"\S+) (?:decrease|drop|loss|reduction|less)|(?:下降|减少|降低|亏损)了?(.+)",
+        said,
+    )
+    return f"-{next(filter(None, match.groups()))}" if match else text

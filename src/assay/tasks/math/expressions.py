@@ -1,0 +1,493 @@
+r"""Reads one mathematical expression as sympy has it, strictly, and tells whether two are equal.
+
+latex2sympy lets pass what it does not know: `2\foo` is 2, `2(3)` is 5, `4 2` is 6, `x'` is x. Here
+every sign of the text has a meaning or the text is no expression (None). Integrals and limits alone
+are math-verify's to read. Nothing is evaluated that the text is not: names become symbols, never
+functions of Python.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import sympy
+from sympy import Rational
+
+from assay.tasks.math.verify import expression as by_math_verify
+
+LONGEST = 2_000
+DEEPEST = 60
+EXACT = Rational(1, 10**20)
+"""Relative to the larger one: what two values that are equal may differ by, of 30 digits."""
+
+_TOKEN = re.compile(
+    r"\s*(\d+\.\d*\\(?:overline|dot)\s*\{\d+\}|\d+(?:\.\d+)?|\.\d+|\\[a-zA-Z]+\*?|[a-zA-Z]|\\[{}|%]"
+    r"|\*\*|[-+*/^_!|(){}\[\],'%°=]|[\u0370-\u03ff])"
+)
+_REPEATING = re.compile(r"(\d+)\.(\d*)\\\w+\s*\{(\d+)\}")
+_ANALYSIS = re.compile(r"\\(?:int|lim)(?![a-zA-Z])")
+_KNOWN_TO_SYMPY = re.compile(
+    r"(?:\\(?:sum|prod|int|lim|frac|sqrt|to|infty|pi|cdot|times|left|right|sin|cos|tan|ln|binom)"
+    r"(?![a-zA-Z])|[-+*/^_!(){}=.\s\d]|[a-z](?![a-zA-Z]{3}))*"
+)
+_SIMPLE_QUOTIENT = re.compile(r"(?<![\d./^}])(\d+)/(\d+)(?=\s*(?:\\pi|\\sqrt|[a-zA-Zπ]|\())")
+GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta"
+    " iota kappa lambda mu nu xi rho sigma tau upsilon "
+    "phi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
+)
+NAMES = {rf"\{name}": name for name in GREEK.split()} | {
+    rf"\var{name}": name for name in ("epsilon", "theta", "phi", "rho", "sigma")
+}
+CONSTANTS: dict[str, Any] = {
+    r"\pi": sympy.pi,
+    "π": sympy.pi,
+    r"\infty": sympy.oo,
+    "e": sympy.E,
+    "i": sympy.I,
+}
+FUNCTIONS: dict[str, Any] = {
+    rf"\{name}": getattr(sympy, name)
+    for name in ["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "exp"]
+} | {
+    r"\ln": sympy.log,
+    r"\log": lambda x: sympy.log(x, 10),
+    r"\lg": lambda x: sympy.log(x, 10),
+    r"\arcsin": sympy.asin,
+    r"\arccos": sympy.acos,
+    r"\arctan": sympy.atan,
+}
+INVERSES = {rf"\{n}": getattr(sympy, f"a{n}") for n in ("sin", "cos", "tan", "cot", "sec", "csc")}
+MANY = {r"\max": sympy.Max, r"\min": sympy.Min, r"\gcd": sympy.gcd, r"\lcm": sympy.lcm}
+MARKS = {
+    *(
+        rf"\{name}"
+        for name in [
+            "overline",
+            "vec",
+            "bar",
+            "hat",
+            "angle",
+            "triangle",
+            "overrightarrow",
+            "tilde",
+        ]
+    ),
+    r"\widehat",
+}
+APPLIED = "fgh"
+"""Letters that a bracket behind makes a function; another letter is multiplied."""
+CLOSING = {
+    "(": ")",
+    "[": "]",
+    "{": "}",
+    r"\lfloor": r"\rfloor",
+    r"\lceil": r"\rceil",
+    r"\lvert": r"\rvert",
+}
+
+
+class NotReadError(Exception):
+    """The text is no expression, or one that nothing here knows."""
+
+
+@lru_cache(maxsize=512)
+def expression(text: str) -> Any:
+    """The expression that all of the text is, decimals as fractions; None where it is none."""
+    if not text.strip() or len(text) > LONGEST:
+        return None
+    if _ANALYSIS.search(text):
+        return _analysis(text)
+    try:
+        reader = _Reader(_SIMPLE_QUOTIENT.sub(r"\\frac{\1}{\2}", text))
+        found = reader.sum()
+        return _worked_out(found) if reader.token is None else None
+    except NotReadError:
+        return None
+
+
+def _worked_out(found: Any) -> Any:
+    """With its sums of constants added up."""
+    return found if found.free_symbols or not found.has(sympy.Sum, sympy.Product) else found.doit()
+
+
+def _analysis(text: str) -> Any:
+    if not _KNOWN_TO_SYMPY.fullmatch(text):
+        return None
+    found = by_math_verify(f"${text}$")
+    return found.doit() if isinstance(found, sympy.Expr) else None
+
+
+def _tokens(text: str) -> list[str]:
+    found, at = [], 0
+    text = text.strip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise NotReadError
+        found.append(match[1])
+        at = match.end()
+    return found
+
+
+class _Reader:
+    """Reads by recursive descent: sums of products of powers."""
+
+    def __init__(self, text: str):
+        self.tokens = _tokens(text)
+        self.at = 0
+        self.depth = 0
+        self.bars = 0
+
+    @property
+    def token(self) -> str | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def take(self, *wanted: str) -> str:
+        token = self.token
+        if token is None or (wanted and token not in wanted):
+            raise NotReadError
+        self.at += 1
+        return token
+
+    def sum(self) -> Any:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise NotReadError
+        sign = self._sign()
+        found = sign * self.product()
+        while self.token in ("+", "-"):
+            sign = 1 if self.take() == "+" else -1
+            found = found + sign * self._sign() * self.product()
+        self.depth -= 1
+        return found
+
+    def _sign(self) -> int:
+        sign = 1
+        while self.token in ("+", "-"):
+            sign *= -1 if self.take() == "-" else 1
+        return sign
+
+    def product(self) -> Any:
+        found = self.power()
+        while self.token is not None:
+            if self.token in ("*", r"\cdot", r"\times", r"\ast"):
+                self.take()
+                found = found * self._sign() * self.power()
+            elif self.token in ("/", r"\div"):
+                self.take()
+                found = found / (self._sign() * self.power())
+            elif self.starts():
+                found = found * self.power()
+            else:
+                break
+        return found
+
+    def starts(self) -> bool:
+        """Whether a factor begins here that is multiplied without a sign."""
+        token = self.token
+        if token is None or token[0].isdigit() or token[0] == ".":
+            return False
+        if token == "|":
+            return self.bars == 0
+        return (
+            token.isalpha()
+            or token in CLOSING
+            or token in CONSTANTS
+            or token in NAMES
+            or token in FUNCTIONS
+            or token in MARKS
+            or token in MANY
+            or token in (r"\frac", r"\sqrt", r"\binom", r"\sum", r"\prod")
+        )
+
+    def power(self) -> Any:
+        start = self.token
+        found = self.base()
+        while self.token in ("^", "**", "!", "%", r"\%", "°"):
+            mark = self.take()
+            if mark == "!":
+                if self.token == "!":
+                    raise NotReadError
+                found = sympy.factorial(found)
+            elif mark in ("%", r"\%"):
+                found = found / 100
+            elif mark == "°" or self._degrees():
+                found = found * sympy.pi / 180
+            else:
+                found = found ** self.argument()
+                if self.token in ("^", "**"):
+                    raise NotReadError
+        if start and start[0].isdigit() and self.token == "_":
+            raise NotReadError
+        return found
+
+    def _degrees(self) -> bool:
+        braced = self.tokens[self.at : self.at + 3] == ["{", r"\circ", "}"]
+        if braced or self.token in (r"\circ", r"\degree"):
+            self.at += 3 if braced else 1
+            return True
+        return False
+
+    def argument(self) -> Any:
+        r"""What follows `\frac`, `^` and the like: a group in braces, a digit or one sign."""
+        if self.token == "{":
+            return self.inside("{")
+        if self.token in ("-", "+"):
+            return self._sign() * self.base()
+        token = self.token
+        if token and token[0].isdigit() and len(token) > 1 and token.isdigit():
+            self.tokens[self.at : self.at + 1] = [token[0], token[1:]]
+        return self.base()
+
+    def inside(self, opened: str) -> Any:
+        self.take(opened)
+        bars, self.bars = self.bars, 0
+        found = self.sum()
+        self.take(CLOSING[opened])
+        self.bars = bars
+        return found
+
+    def base(self) -> Any:
+        token = self.token
+        if token is None:
+            raise NotReadError
+        if token[0].isdigit() or token[0] == ".":
+            return self.number()
+        if token == "|":
+            return self.absolute()
+        if token in CLOSING:
+            found = self.inside(token)
+            wrap = {r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling, r"\lvert": sympy.Abs}
+            return wrap[token](found) if token in wrap else found
+        self.take()
+        if token == r"\frac":
+            return self.argument() / self.argument()
+        if token == r"\binom":
+            return sympy.binomial(self.argument(), self.argument())
+        if token == r"\sqrt":
+            degree = self.inside("[") if self.token == "[" else sympy.Integer(2)
+            return sympy.Pow(self.argument(), 1 / degree)
+        if token in (r"\sum", r"\prod"):
+            return self.series(token)
+        if token in MANY:
+            return self.many(token)
+        if token in FUNCTIONS:
+            return self.function(token)
+        if token in MARKS:
+            return self.marked(token)
+        return self.name(token)
+
+    def number(self) -> Any:
+        token = self.take()
+        repeating = _REPEATING.fullmatch(token)
+        if repeating:
+            whole, fixed, again = repeating.groups()
+            top = int(whole + fixed + again) - int(whole + fixed)
+            return Rational(top, 10 ** len(fixed) * (10 ** len(again) - 1))
+        value = Rational(token)
+        return value + self._fraction_behind() if token.isdigit() else value
+
+    def _fraction_behind(self) -> Any:
+        r"""The fraction of a mixed number such as `2\frac{1}{2}`."""
+        if self.token != r"\frac":
+            return sympy.Integer(0)
+        self.take()
+        top, bottom = self.argument(), self.argument()
+        if not (top.is_Integer and bottom.is_Integer and 0 < top < bottom):
+            raise NotReadError
+        return top / bottom
+
+    def absolute(self) -> Any:
+        self.take("|")
+        self.bars += 1
+        found = self.sum()
+        self.take("|")
+        self.bars -= 1
+        return sympy.Abs(found)
+
+    def many(self, token: str) -> Any:
+        opened = self.take("(", r"\{")
+        values = [self.sum()]
+        while self.token == ",":
+            self.take()
+            values.append(self.sum())
+        self.take(")" if opened == "(" else r"\}")
+        if token in (r"\gcd", r"\lcm") and not all(value.is_Integer for value in values):
+            raise NotReadError
+        return MANY[token](*values)
+
+    def function(self, token: str) -> Any:
+        function, power = FUNCTIONS[token], None
+        while self.token in ("_", "^"):
+            if self.take() == "^":
+                power = self.argument()
+            elif token == r"\log":
+                base = self.argument()
+                function = lambda x, base=base: sympy.log(x, base)  # noqa: E731
+            else:
+                raise NotReadError
+        if power == -1 and token in INVERSES:
+            function, power = INVERSES[token], None
+        found = function(self.operand())
+        return found if power is None else found**power
+
+    def operand(self) -> Any:
+        """What a function is applied to: a bracket, or the product up to the next function."""
+        if self.token in ("(", "[", "{", "|"):
+            return self.power() if self.token != "(" else self.inside("(")
+        found = self._sign() * self.power()
+        while self.starts() and self.token not in FUNCTIONS and self.token != "(":
+            found = found * self.power()
+        return found
+
+    def series(self, token: str) -> Any:
+        r"""`\sum_{k=1}^{n}` of the product that follows."""
+        self.take("_")
+        self.take("{")
+        index = self.name(self.take())
+        self.take("=")
+        low = self.sum()
+        self.take("}")
+        self.take("^")
+        high = self.argument()
+        if not index.is_Symbol:
+            raise NotReadError
+        series = sympy.Sum if token == r"\sum" else sympy.Product
+        return series(self.product(), (index, low, high))
+
+    def marked(self, token: str) -> Any:
+        r"""`\overline{AB}`, `\angle ABC`: one symbol."""
+        if self.token == "{":
+            said = self._braced()
+        else:
+            said = ""
+            while self.token and self.token.isalpha():
+                said += self.take()
+        if not said:
+            raise NotReadError
+        return sympy.Symbol(f"{token}{{{said}}}")
+
+    def _braced(self) -> str:
+        self.take("{")
+        depth, said = 1, ""
+        while depth:
+            token = self.take()
+            depth += (token == "{") - (token == "}")
+            said += token if depth else ""
+        return said
+
+    def name(self, token: str) -> Any:
+        if not (token.isalpha() or token in NAMES or token in CONSTANTS):
+            raise NotReadError
+        sub = ""
+        if self.token == "_":
+            self.take()
+            sub = self._braced() if self.token == "{" else self.take()
+            if token in "CAP" and self.token == "^":
+                return self.selections(token, sub)
+        if token in CONSTANTS and not sub:
+            return CONSTANTS[token]
+        primes = 0
+        while self.token == "'":
+            primes += len(self.take())
+        said = NAMES.get(token, token) + (f"_{sub}" if sub else "") + "'" * primes
+        if token in APPLIED and self.token == "(":
+            said += f"({self.inside('(')})"
+        return sympy.Symbol(said)
+
+    def selections(self, token: str, sub: str) -> Any:
+        """C_n^k and A_n^k (or P_n^k) of combinatorics."""
+        below = expression(sub)
+        self.take("^")
+        above = self.argument()
+        if below is None:
+            raise NotReadError
+        return sympy.binomial(below, above) if token == "C" else sympy.ff(below, above)
+
+
+_PLACES = (
+    [Rational(n, 7) for n in (5, 9, 16, 23, 31, 38)],
+    [Rational(n, 11) for n in (25, 13, 7, 40, 29, 3)],
+    [-Rational(n, 13) for n in (9, 17, 5, 31, 22, 40)],
+    [Rational(n, 5) * (-1) ** n for n in (3, 4, 8, 11, 17, 22)],
+)
+_WHOLE = ([1, 4, 2, 5, 3, 6], [2, 3, 6, 1, 7, 5], [7, 3, 4, 8, 2, 9], [6, 2, 9, 3, 5, 4])
+_COUNTS = re.compile(r"[kmnpqKMN](?:_.*)?")
+
+
+def identical(one: Any, other: Any) -> bool:
+    """Whether two expressions are equal for all values of their symbols: at points off the whole
+    numbers, or, where the names are those of counts, at whole ones. Points at which one has no real
+    value say nothing, for roots and logarithms are meant where they have one."""
+    if one == other:
+        return True
+    symbols = sorted(one.free_symbols | other.free_symbols, key=str)
+    if not symbols:
+        return constant_gap(one, other)[0] == 0
+    constant, small = sympy.Symbol("C"), sympy.Symbol("c")
+    if constant in symbols and small in symbols:  # each calls it otherwise
+        one, other = one.subs(small, constant), other.subs(small, constant)
+    if one.coeff(constant) == other.coeff(constant) == 1:  # antiderivatives
+        return _constant_apart(one - constant, other - constant)
+    if len(symbols) > len(_PLACES[0]) or one.has(sympy.oo) or other.has(sympy.oo):
+        return False
+    series = one.has(sympy.Sum, sympy.Product) or other.has(sympy.Sum, sympy.Product)
+    if not series and _agree(one, other, symbols, _PLACES):
+        return True
+    counts = all(_COUNTS.fullmatch(str(symbol)) for symbol in symbols)
+    return counts and _agree(one, other, symbols, _WHOLE)
+
+
+def _constant_apart(one: Any, other: Any) -> bool:
+    """Whether the difference of two functions of one symbol is the same at several places."""
+    symbols = one.free_symbols | other.free_symbols
+    if len(symbols) != 1:
+        return False
+    gap = one - other
+    shifted = gap.subs(next(iter(symbols)), next(iter(symbols)) + Rational(1, 3))
+    return identical(gap, shifted)
+
+
+def _agree(one: Any, other: Any, symbols: list[Any], places: Any) -> bool:
+    seen = 0
+    for place in places:
+        at = dict(zip(symbols, place, strict=False))
+        left, right = one.subs(at).doit(), other.subs(at).doit()
+        values = left.evalf(30), right.evalf(30)
+        if not all(value.is_number and value.is_finite for value in values):
+            continue
+        real = [bool(value.is_real) for value in values]
+        if not all(real) and not one.has(sympy.I):
+            if any(real) and one.has(sympy.Abs) != other.has(sympy.Abs):
+                return False
+            continue
+        if constant_gap(left, right)[0] != 0:
+            return False
+        seen += 1
+    return seen >= 2
+
+
+def constant_gap(one: Any, other: Any) -> tuple[Any, Any]:
+    """The distance of two numbers, 0 where it is within rounding, and the size of the larger."""
+    if one.is_Rational and other.is_Rational:
+        return abs(one - other), max(abs(one), abs(other))
+    values = one.evalf(40), other.evalf(40)
+    if not all(value.is_number and value.is_finite for value in values):
+        return sympy.oo, sympy.oo
+    gap, most = abs(values[0] - values[1]).evalf(), max(abs(value).evalf() for value in values)
+    return (sympy.S.Zero if gap <= EXACT * most else gap), most
+
+
+def proportional(one: Any, other: Any) -> bool:
+    """Whether one expression is a constant, not 0, times the other."""
+    symbols = sorted(one.free_symbols | other.free_symbols, key=str)
+    if not symbols or one.free_symbols != other.free_symbols or len(symbols) > len(_PLACES[0]):
+        return False
+    at = dict(zip(symbols, _PLACES[0], strict=False))
+    base, ratio = one.subs(at), other.subs(at)
+    if not all(v.evalf(15).is_number and v.evalf(15).is_finite for v in (base, ratio)):
+        return False
+    if base.evalf(15) == 0 or ratio.evalf(15) == 0:
+        return False
+    return identical(one * ratio, other * base)

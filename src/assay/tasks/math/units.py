@@ -1,0 +1,342 @@
+r"""Reads units, counted things, sums of money and times of the day behind or before a number.
+
+`pint` knows what a unit measures and how large it is; Chinese names are other words for the same.
+What it does not know counts things: two such phrases are the same unit where the words of one are
+among those of the other. A word is never dropped.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import pint
+
+from assay.tasks.math.numerals import SCALES, with_digits
+
+LONGEST = 300
+REGISTRY: Any = pint.UnitRegistry(non_int_type=Fraction)  # pyright: ignore[reportArgumentType]
+for _line in (
+    "dollar = [usd] = usd = bucks = buck",
+    "cent = dollar / 100 = ¢ = pennies = penny",
+    "euro = [eur] = eur",
+    "sterling = [gbp] = gbp = quid",
+    "pence = sterling / 100",
+    "yuan = [cny] = cny = rmb",
+    "jiao = yuan / 10",
+    "rupee = [inr] = inr = rs",
+    "jin = 500 gram",
+    "mu = 2000 / 3 * meter ** 2",
+    "li = 500 meter",
+    "unit = [unit] = units",
+):
+    REGISTRY.define(_line)
+
+_CHINESE = {
+    "平方": "square", "立方": "cubic", "每": "/", "千米": "kilometer", "公里": "kilometer",
+    "分米": "decimeter", "厘米": "centimeter", "毫米": "millimeter", "微米": "micrometer",
+    "纳米": "nanometer", "米": "meter", "千克": "kilogram", "公斤": "kilogram", "毫克": "milligram",
+    "克": "gram", "吨": "metric_ton", "毫升": "milliliter", "升": "liter", "个小时": "hour",
+    "小时": "hour", "时": "hour", "分钟": "minute", "秒钟": "second", "秒": "second", "天": "day",
+    "日": "day", "星期": "week", "周": "week", "个月": "month", "年": "year", "岁": "year",
+    "美元": "dollar", "欧元": "euro", "英镑": "sterling", "元": "yuan", "块钱": "yuan",
+    "块": "yuan",
+    "人民币": "yuan", "角": "jiao", "英里": "mile", "英尺": "foot", "英寸": "inch",
+    "加仑": "gallon", "磅": "pound", "盎司": "ounce", "公顷": "hectare", "亩": "mu", "斤": "jin",
+    "里": "li", "摄氏度": "degC", "华氏度": "degF", "度": "degree", "千瓦时": "kWh",
+    "千瓦": "kilowatt", "瓦": "watt", "伏特": "volt", "伏": "volt", "安培": "ampere",
+    "欧姆": "ohm", "焦耳": "joule", "焦": "joule", "牛顿": "newton", "牛": "newton",
+    "帕": "pascal", "赫兹": "hertz", "弧度": "radian",
+}  # fmt: skip
+_CHINESE_WORD = re.compile("|".join(sorted(map(re.escape, _CHINESE), key=len, reverse=True)))
+_SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan", "Rs": "rupee"}
+_ABBREVIATIONS = {
+    "sec": "second", "secs": "second", "hr": "hour", "hrs": "hour", "mins": "minute",
+    "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "cc": "cm^3", "sqft": "square foot",
+    "deg": "degree", "gm": "gram", "gms": "gram", "yr": "year", "yrs": "year", "mo": "month",
+    "Celsius": "degC", "celsius": "degC", "Fahrenheit": "degF", "fahrenheit": "degF",
+    "lbs": "pound", "l": "liter", "sq": "square", "cu": "cubic", "kilo": "kilogram",
+    "kilos": "kilogram", "cents": "cent", "ton": "metric_ton", "tons": "metric_ton",
+}  # fmt: skip
+_PREFIXES = {"", "kilo", "centi", "milli", "deci", "mega", "giga", "micro", "nano"}
+_METRIC = frozenset(
+    re.findall(
+        r"\w+",
+        "meter gram liter second watt joule newton volt pascal hertz byte ampere ohm calorie "
+        "watt_hour bar mole",
+    )
+)
+"""Units that take a prefix; a "pin" is no picoinch."""
+_NOT_UNITS = frozenset(
+    re.findall(
+        r"\w+",
+        "point points count counts dot dots hand hands rod rods link links chain chains pixel "
+        "pixels turn turns stone stones bit bits cycle cycles grade grades are ares mark "
+        "marks us at as no a b c d e q u x y z k t T D R F G H P S M E B st nd rd th",
+    )
+)
+FILLERS = frozenset(
+    re.findall(
+        r"\w+",
+        "long tall high wide deep old away left remaining altogether the each of large area "
+        "volume length and st nd rd th",
+    )
+)
+"""Words around a unit that say nothing of it."""
+_POWERS = {"square": 2, "cubic": 3}
+_AFTER = {"squared": 2, "cubed": 3}
+_UNIT_TOKEN = re.compile(
+    r"[A-Za-zµμΩ_']+|\^\s*-?\d|(?<=[a-z])[23]|[²³/*·()-]|[\u4e00-\u9fff]+|[$€£¥¢]"
+)
+
+_FUNCTIONS = r"(?!(?:sin|cos|tan|cot|log|ln|lg|sqrt|exp|pi|mod|gcd|lcm|and|or|if)\b)"
+_START = (
+    r"\\text\s*\{[^{}]*\}|\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-zA-Z])|[°¢€£¥$]|[\u4e00-\u9fff]+"
+    rf"|(?<![A-Za-z\\]){_FUNCTIONS}(?P<word>[A-Za-z]{{2,}})(?:[23](?!\d)|\.)?"
+)
+_REST = (
+    r"(?:\\text\s*\{[^{}]*\}|\^\s*\{?\s*(?:\\circ|-?\d)\s*\}?"
+    r"|[°¢€£¥$²³]|[\u4e00-\u9fff]+|[A-Za-z.']+(?:[23](?!\d))?"
+    r"|[-/·\s,()]|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))*"
+)
+_MEASURED = re.compile(rf"(?P<value>.*?[\w)}}%\]!])(?P<space>\s*)(?P<unit>(?:{_START}){_REST})")
+_SINGLE = re.compile(
+    r"(?P<value>.*?[\d)}])\s*(?P<unit>[mgshLlNJWVAK](?:\s*(?:\^\s*\{?-?\d\}?|[²³]))?"
+    r"(?:\s*/\s*(?:[a-zA-Z]+)(?:\^\s*\{?\d\}?|[²³])?)?)"
+)
+_MONEY = re.compile(r"([-+]?)\s*(?:US|U\.S\.)?\s*([$€£¥]|Rs\.?)\s*([-+]?[\d.\\].*)")
+_OPERATOR_END = re.compile(r"(?:[-+*/^_=(,{]|\\(?:cdot|times|div|pm|mp|frac|sqrt))\s*$")
+_SCALE = re.compile(rf"^[\s{{]*(?:\\text\s*\{{\s*)?({'|'.join(SCALES)})s?(?![a-z])", re.IGNORECASE)
+_ANGLE_OF = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+_VOWEL = re.compile(r"[aeiouyAEIOUY]")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a number counts: so many of a dimension, or things of a name."""
+
+    factor: Fraction = Fraction(1)
+    dimension: str = ""
+    """As pint writes it; "" for things that are counted."""
+    things: frozenset[str] = frozenset()
+
+    def same_kind(self, other: "Unit") -> bool:
+        """Whether numbers of the two can be compared, after their factors."""
+        if self.dimension == other.dimension == "":
+            return self.things <= other.things or other.things <= self.things
+        both = {self.dimension, other.dimension}
+        pounds = Fraction(45359237, 100000) in (self.factor, other.factor) or "[mass]^1" not in both
+        return len(both) == 1 or (both in _SPOKEN and pounds)
+
+
+ANGLE = "angle"
+CELSIUS, FAHRENHEIT = "delta_degree_Celsius", "delta_degree_Fahrenheit"
+_SPOKEN = ({ANGLE, CELSIUS}, {ANGLE, FAHRENHEIT}, {"[gbp]^1", "[mass]^1"})
+"""Dimensions of one word: degrees, pounds."""
+
+
+@lru_cache(maxsize=512)
+def _known(word: str) -> str | None:
+    """pint's name of a unit that a word means, in the plural or not; None where it means none."""
+    word = _ABBREVIATIONS.get(word, word)
+    if word in _NOT_UNITS:
+        return None
+    for spelt in (word, word.lower()):
+        if spelt in _NOT_UNITS:
+            return None
+        for prefix, name, _ in REGISTRY.parse_unit_name(spelt):
+            if prefix in _PREFIXES and (not prefix or name in _METRIC):
+                return prefix + name
+    return None
+
+
+@lru_cache(maxsize=512)
+def unit(text: str) -> Unit | None:
+    """The unit that a text without its number names; None where it names nothing."""
+    spelt = _CHINESE_WORD.sub(lambda m: f" {_CHINESE[m[0]]} ", _spelt(text))
+    spelt = re.sub(r"\b(?:in )?(?:all|total)\b", "", spelt)
+    for word, longer in _ABBREVIATIONS.items():
+        if not longer.isidentifier():
+            spelt = re.sub(rf"(?<![A-Za-z]){word}(?![A-Za-z])", longer, spelt)
+    known = _product(_UNIT_TOKEN.findall(spelt))
+    if known is not None:
+        return known
+    words = re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", _spelt(text))
+    things = frozenset(_stem(word) for word in words if word.lower() not in FILLERS)
+    return Unit(things=things) if things else None
+
+
+def _spelt(text: str) -> str:
+    text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
+    text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°|\\degree", " degree ", text)
+    text = re.sub(r"\bdegrees?\s+(C|F)(?![a-z])", r"deg\1", text)
+    text = re.sub(r"\bdegrees?\s+(?=[Cc]els|[Ff]ahr)", "", text)
+    return re.sub(r"\\cdot|\\times", "*", text).replace("{", "").replace("}", "")
+
+
+_IRREGULAR = {
+    "persons": "people",
+    "person": "people",
+    "men": "man",
+    "women": "woman",
+    "children": "child",
+    "mice": "mouse",
+}
+
+
+def _stem(word: str) -> str:
+    word = word.lower()
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith("es") and word[-3:-2] in "sxzh" and len(word) > 4:
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
+
+
+def _product(tokens: Sequence[str]) -> Unit | None:
+    """The unit of tokens that pint knows all of."""
+    found, sign, power, last = REGISTRY.Quantity(Fraction(1), ""), 1, 1, None
+    for token in tokens:
+        word = token.lower()
+        if token in ("/", "per") or (word in ("per", "a", "an") and last is not None):
+            sign = -1
+        elif token in "*·-()" or word in FILLERS:
+            continue
+        elif word in _POWERS or _ABBREVIATIONS.get(word) in _POWERS:
+            power = _POWERS[_ABBREVIATIONS.get(word, word)]
+        elif token in "²³23" or token[0] == "^" or word in _AFTER:
+            if last is None:
+                return None
+            raised = _AFTER.get(word) or {"²": 2, "³": 3}.get(token) or int(token.strip("^ "))
+            found = found * last[0] ** (last[1] * (raised - 1))
+            last = (last[0], 0)
+        else:
+            name = _known(_SYMBOLS.get(token, token))
+            if name is None:
+                return None
+            last = (_one(name), sign)
+            found = found * last[0] ** (sign * power)
+            power = 1
+    return None if last is None else _of(found)
+
+
+def _one(name: str) -> Any:
+    return REGISTRY.Quantity(Fraction(1), f"delta_{name}" if name.startswith("degree_") else name)
+
+
+def _of(quantity: Any) -> Unit:
+    degrees = [name for name, _ in quantity.unit_items() if "delta_" in name]
+    if degrees:  # Celsius and Fahrenheit are not converted
+        return Unit(Fraction(1), " ".join(degrees))
+    root = quantity.to_root_units()
+    powers = sorted((str(name), power) for name, power in root.dimensionality.items())
+    dimension = " ".join(f"{name}^{power}" for name, power in powers if power)
+    return Unit(Fraction(root.magnitude).limit_denominator(10**15), dimension or ANGLE)
+
+
+def measured(text: str, single: bool = False) -> tuple[str, Unit | None]:
+    r"""The number of a text and its unit: ("42", centimetres) of `42 \text{ cm}`.
+
+    `single` says that a letter alone may be a unit, as in `5 m`. None for the unit where there is
+    none; then the number is the text.
+    """
+    if len(text) > LONGEST:
+        return text, None
+    value, named = _split(text, single)
+    return value, unit(named) if named else None
+
+
+def _split(text: str, single: bool) -> tuple[str, str]:
+    """The number and the words of its unit."""
+    money = _MONEY.fullmatch(text)
+    if money:
+        value, more = _split(money[3], single)
+        return money[1] + value, f"{money[2].rstrip('.')} {more}"
+    match = _MEASURED.fullmatch(text)
+    if match and _is_tail(match):
+        value, named = match["value"].strip(), match["unit"]
+        scale = _SCALE.match(named)
+        if scale is None:
+            return value, named
+        rest = ("\\text{" if "text" in scale[0] else "") + named[scale.end() :]
+        return rf"({value})\cdot {SCALES[scale[1].lower()]}", rest
+    match = _SINGLE.fullmatch(text) if single else None
+    if match and not _OPERATOR_END.search(match["value"]):
+        return match["value"].strip(), match["unit"]
+    return text, ""
+
+
+def _is_tail(match: re.Match[str]) -> bool:
+    """Whether what looks like a unit behind a number is one, and no product of variables."""
+    if _OPERATOR_END.search(match["value"]) or "\\text" in match["value"]:
+        return False
+    if _ANGLE_OF.search(match["value"]) and re.match(r"\^|°|\\degree", match["unit"]):
+        return False
+    word = match["word"]
+    if word is None or _known(word) or word.lower() in SCALES or word in ("sq", "cu"):
+        return True
+    if word in ("st", "nd", "rd", "th"):
+        return match["space"] == ""
+    return bool(match["space"]) and len(word) > 2 and _VOWEL.search(word) is not None
+
+
+_PART = re.compile(r"(?<=[A-Za-z}\u4e00-\u9fff.])[\s,]*(?:(?:and|零|又)(?![a-z]))?\s*(?=\d)")
+
+
+def parts(text: str) -> list[tuple[str, Unit]] | None:
+    """The parts of "2 feet 3 inches", "1 hour and 30 minutes", 3米5厘米: quantities of one
+    dimension, each of a smaller unit than the one before; None where the text is none of that."""
+    if len(text) > LONGEST:
+        return None
+    pieces = _PART.split(re.sub(r"\\text\s*\{\s*and\s*\}", " and ", text))
+    if len(pieces) < 2:
+        return None
+    found = []
+    for piece in pieces:
+        value, known = measured(piece.strip(), single=True)
+        if known is None or not known.dimension or not re.fullmatch(r"\d+(?:\.\d+)?", value):
+            return None
+        found.append((value, known))
+    units = [known for _, known in found]
+    smaller = all(a.factor > b.factor for a, b in pairwise(units))
+    return found if smaller and len({u.dimension for u in units}) == 1 else None
+
+
+_CLOCK = re.compile(
+    r"(?P<day>上午|早上|凌晨|下午|晚上|中午)?\s*(?P<hour>\d{1,2})"
+    r"\s*(?:[:时点]\s*(?P<minute>\d{1,2}|半|整)?\s*(?:分钟?)?"
+    r"(?::(?P<second>\d{2}))?)?\s*(?P<half>[ap]\.?\s?m\b\.?|o'?\s?clock)?",
+    re.IGNORECASE,
+)
+
+
+def clock(text: str) -> tuple[int, int, int, str] | None:
+    """(hour, minute, second, "am", "pm" or "") of a time of the day such as "11:30 a.m."."""
+    said = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip().lower()
+    if said in ("noon", "midnight", "正午"):
+        return 12, 0, 0, "am" if said == "midnight" else "pm"
+    match = _CLOCK.fullmatch(said)
+    if match is None or not (match["minute"] or match["half"] or match["day"] or "点" in said):
+        return None
+    hour = int(match["hour"])
+    minute = {"半": 30, "整": 0, None: 0}.get(match["minute"])
+    minute = int(match["minute"]) if minute is None else minute
+    half = (match["half"] or "")[:1]
+    half = {"a": "am", "p": "pm"}.get(half, "")
+    if match["day"]:
+        half = "am" if match["day"] in ("上午", "早上", "凌晨") else "pm"
+    if hour > 12:
+        hour, half = hour - 12, "pm"
+    return hour, minute, int(match["second"] or 0), half
+
+
+def numeral(text: str) -> str:
+    """A text with the spelt number that it begins with in digits, be it typeset as text."""
+    said = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
+    found = with_digits(said)
+    return text if found == said else found
