@@ -14,8 +14,8 @@ r"""Whether an answer is the gold answer: both are read as one kind of value; wo
   expression equal for all values of its symbols
 
 What is not understood is equal to the same text alone: no word and no sign is nothing. math-verify
-reads integrals and limits, and gives a verdict of its own beside this one. Never called in the lab's
-own process: what is compared may take for ever.
+reads integrals and limits, and gives a verdict of its own beside this one. Never called in the
+lab's own process: what is compared may take for ever.
 """
 
 import re

@@ -143,7 +143,6 @@ _NAME_MARKS = re.compile(
     r"|cdot|div|pm|binom|infty|pi|circ|overline\{\d)[a-zA-Z]+(?: ?\([a-z](?:, ?[a-z])+\))?"
 )
 _NAME = re.compile(r"[A-Za-z|{}\s]+|[\u4e00-\u9fff]+")
-_SUBSCRIPT = re.compile(r"(?<![a-zA-Z}])\d+_\{?(\d+)\}?")
 
 _CHOICE = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*:?\s*)?(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.):]?"
@@ -490,12 +489,6 @@ def without_percent(text: str) -> tuple[str, bool]:
     """The number before a sign of percent, and whether there was one."""
     value = _PERCENT.sub("", text)
     return value, value != text
-
-
-def base(text: str) -> str | None:
-    """The base that a number is written in, such as "8" of `52_8`."""
-    match = _SUBSCRIPT.fullmatch(text.strip("() "))
-    return match[1] if match else None
 
 
 _DECIMAL = re.compile(r"-?\d*\.(\d+)(?: ?\\(?:times|cdot) ?10\^\{?(-?\d{1,3})\}?)?")
