@@ -5,6 +5,7 @@ not known here.
 """
 
 import json
+import math
 import re
 import sys
 from codecs import BOM_UTF8
@@ -13,22 +14,35 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.data.files import atomic_path
-from assay.data.loaded import JSON_NAMES, DataError, Record
+from assay.data.loaded import JSON_NAMES, DataError, Found, Record
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
     """The objects of a JSON lines file, one by one; blank lines are passed over.
 
-    Raises DataError for a missing file, bytes that are not UTF-8, malformed JSON, NaN and
-    Infinity (which JSON does not have), lone surrogates and anything that is not an object.
+    Raises DataError for a missing file and the first bad line (`jsonl_lines`).
     """
-    path = Path(path)
+    for found in jsonl_lines(Path(path)):
+        if isinstance(found, DataError):
+            raise found
+        yield found
+
+
+def jsonl_lines(path: Path) -> Iterator[Found]:
+    """The object of each line, or what is wrong with it: bytes that are not UTF-8, malformed JSON,
+    NaN and Infinity (which JSON does not have), numbers beyond every float, lone surrogates and
+    anything that is not an object. Raises DataError for a missing file.
+    """
     if not path.is_file():
         raise DataError("no such file", file=path)
     with path.open("rb") as stream:
         for line, raw in enumerate(stream, 1):
-            if raw.strip():
+            if not raw.strip():
+                continue
+            try:
                 yield Record(str(path), line, _object(raw, path, line))
+            except DataError as error:
+                yield error
 
 
 def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> None:
@@ -39,9 +53,11 @@ def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> None:
 
 
 def load_json(text: str) -> Any:
-    """`json.loads` without NaN and Infinity. Raises ValueError, for nesting without end too."""
+    """`json.loads` without NaN and Infinity. Raises ValueError, also for nesting without end and
+    for a number that no float holds, which `json.loads` takes for Infinity.
+    """
     try:
-        return json.loads(text, parse_constant=refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except ValueError as error:
@@ -93,10 +109,17 @@ def refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:20]} is beyond the largest that a float holds")
+    return value
+
+
 HEAD_BYTES = 4096
 """Within which a file shows what it is."""
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
 
 
 def begins_array(path: Path) -> bool:
@@ -107,10 +130,11 @@ def begins_array(path: Path) -> bool:
         return stream.read(HEAD_BYTES).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
 
 
-def read_array(path: Path) -> Iterator[Record]:
-    """The objects of the array; a record's line is the one that its object begins on.
+def read_array(path: Path) -> Iterator[Found]:
+    """The objects of the array, or what is wrong with a member; a record's line is the one that its
+    object begins on.
 
-    Raises DataError for what `read_jsonl` raises it for, and for text behind the array.
+    Raises DataError for bytes that are not UTF-8, malformed JSON and text behind the array.
     """
     text = _text(path)
     at = _past_space(text, _past_space(text, 0) + 1)
@@ -119,7 +143,10 @@ def read_array(path: Path) -> Iterator[Record]:
     while more:
         line, counted = line + text.count("\n", counted, at), at
         value, end = _value(path, text, at)
-        yield Record(str(path), line, checked_object(value, text[at:end], path, line))
+        try:
+            yield Record(str(path), line, checked_object(value, text[at:end], path, line))
+        except DataError as error:
+            yield error
         at = _past_space(text, end)
         more = text[at : at + 1] == ","
         if more:

@@ -11,7 +11,7 @@ from typing import Any
 from assay.data.conversation import check_order, parse_message
 from assay.data.formats.kept import build_row
 from assay.data.hashing import canonical_json
-from assay.data.loaded import Record
+from assay.data.loaded import DataError, Found, Record
 from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
 from assay.errors import nearest
@@ -69,7 +69,7 @@ def _history(record: Record) -> Iterator[Message]:
         yield Message("assistant", record.typed(f"{path}[1]", pair[1], str))
 
 
-def renamed(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[Record]:
+def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Found]:
     """The records with each column of the file, a value of `columns`, under the key's name.
 
     Raises DataError for a column that no record had yet, and where a name is taken by another
@@ -77,6 +77,9 @@ def renamed(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[R
     """
     missing = set(columns.values())
     for record in records:
+        if isinstance(record, DataError):
+            yield record
+            continue
         missing -= set(record.value)
         for ours, theirs in columns.items():
             if theirs in missing:
