@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from assay.data.hub_rows import HubError, HubSet, hub_records, open_set
-from assay.data.loaded import DataError
+from assay.data.loaded import DataError, sound
 from assay.experiment.data_tables import DataSpec
 from assay.lab.setup.manifest import opened_sets
 from assay.lab.setup.prepare import load_rows
@@ -68,7 +68,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tuple[
 
 def test_rows_of_a_split_come_in_their_order_with_the_commit(hub, tmp_path: Path) -> None:
     wanted = HubSet("me/sums", "main", "train", "v1")
-    records = list(hub_records(wanted, tmp_path))
+    records = list(sound(hub_records(wanted, tmp_path)))
     assert [record.value for record in records] == [
         {name: value for name, value in row.items() if value is not None} for row in ROWS
     ]
@@ -148,12 +148,13 @@ def test_the_real_package_reads_what_it_saved_and_folders_of_files(
     shuffled.to_json(tmp_path / "files" / "test.jsonl")
 
     def read(name: str, split: str | None = None) -> list[Any]:
-        return [r.value["meta"]["level"] for r in hub_records(HubSet(name, split=split), tmp_path)]
+        found = sound(hub_records(HubSet(name, split=split), tmp_path))
+        return [record.value["meta"]["level"] for record in found]
 
     order = [row["meta"]["level"] for row in shuffled]
     assert read("one") == read("two", "test") == read("files", "test") == order
     assert read("two", "train") == read("files", "train") == list(range(300))
-    first = next(hub_records(HubSet("one"), tmp_path)).value
+    first = next(iter(sound(hub_records(HubSet("one"), tmp_path)))).value
     assert first["tags"] == ["a", "b"] and "note" not in first
     known = open_set(HubSet("one"), tmp_path).fingerprint
     open_set.cache_clear()

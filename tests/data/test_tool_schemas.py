@@ -26,7 +26,6 @@ def tool(**fields: Any) -> dict[str, Any]:
         [tool(parameters={})],
         [{"name": "f"}],
         [tool(parameters={"type": "object"})],
-        [tool(parameters=CITY | {"required": None})],
         [tool(parameters={"type": "object", "properties": {"type": {"description": "d"}}})],
         [tool(parameters={"type": "object", "properties": {"a": {"type": ["string", "null"]}}})],
     ],

@@ -7,7 +7,8 @@ they became. Roles of other formats, such as ms-swift's `tool_call`, are convert
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 from assay.data.json_files import load_json
@@ -34,7 +35,7 @@ READ = {
     *(*REASONING_KEYS, *OF_ANSWERS, *OF_MESSAGES),
 }
 
-NULLS = "arguments of calls are null, as Arrow fills absent keys (nulls = \"drop\" leaves them out)"
+NULLS = 'arguments of calls are null, as Arrow fills absent keys (nulls = "drop" leaves them out)'
 LITERALS = "calls or tools written as Python literals were read as JSON"
 NO_ARGUMENTS = "arguments of calls that are empty text were read as {}"
 REORDERED = "results of parallel calls were put into the order of their calls"
@@ -59,7 +60,7 @@ def parse_messages(
 def parse_message(record: Record, value: Any, path: str, *, images: bool = False) -> Message:
     """One OpenAI message. Raises DataError."""
     message = record.typed(path, value, dict)
-    role = message_role(record, message, path, (*ROLES, *OTHER_NAMES))
+    role: Any = message_role(record, message, path, (*ROLES, *OTHER_NAMES))
     role = OTHER_NAMES.get(role, role)
     calls = _calls(record, message, path)
     where = f"{path}.content"
@@ -85,10 +86,15 @@ def parse_message(record: Record, value: Any, path: str, *, images: bool = False
     loss = message_loss(record, message, path, role)
     name = message.get("name") if role == "tool" else None
     name = record.typed(f"{path}.name", name or "", str)
-    for key, value in message.items():
-        if key not in READ and value not in (None, "", [], {}):
-            record.remark(f"messages hold {key!r}, which is not read")
+    remark_unread(record, message, READ)
     return Message(role, content, calls, call_id, reasoning, loss, parts, name)
+
+
+def remark_unread(record: Record, message: Mapping[str, Any], read: Container[str]) -> None:
+    """Say which keys of a message hold something and are not read."""
+    for key, value in message.items():
+        if key not in read and value not in (None, "", [], {}):
+            record.remark(f"messages hold {key!r}, which is not read")
 
 
 def message_loss(record: Record, message: Mapping[str, Any], path: str, role: str) -> bool:
@@ -100,7 +106,7 @@ def message_loss(record: Record, message: Mapping[str, Any], path: str, role: st
     said = {}
     for key, value in message.items():
         where = f"{path}.{key}"
-        if value is None or not LIKE_THESE.search(key) and key not in OF_MESSAGES:
+        if value is None or not (LIKE_THESE.search(key) or key in OF_MESSAGES):
             continue
         if key not in OF_ANSWERS + OF_MESSAGES:
             fix = "write loss: true or false in its place, or leave it out"
@@ -170,56 +176,50 @@ def _in_order_of_calls(
     ids tell them apart by their places alone.
     """
     ordered: list[Message] = []
-    waiting: list[ToolCall | None] = []
     calls: tuple[ToolCall, ...] = ()
-    placed: dict[int, Message] = {}
-    for index, message in enumerate((*messages, None)):
-        if message is not None and message.role == "tool":
-            at = _answered_call(record, calls, waiting, message, f"{path}[{index}]")
-            waiting[at], placed[at] = None, message
-            continue
-        if [*placed] != sorted(placed):
-            record.remark(REORDERED)
-        ordered += [placed[at] for at in sorted(placed)]
-        if message is not None:
+    results: list[tuple[int, Message]] = []
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            answered = {at for at, _ in results}
+            at = _answered_call(record, calls, answered, message, f"{path}[{index}]")
+            results.append((at, message))
             ordered.append(message)
-            calls, placed = message.tool_calls, {}
-            waiting = [*calls]
+            in_order = [result for _, result in sorted(results, key=lambda found: found[0])]
+            if ordered[-len(results) :] != in_order:
+                record.remark(REORDERED)
+            ordered[-len(results) :] = in_order
+        else:
+            ordered.append(message)
+            calls, results = message.tool_calls, []
     return tuple(ordered)
 
 
 def _answered_call(
     record: Record,
     calls: tuple[ToolCall, ...],
-    waiting: list[ToolCall | None],
+    answered: Container[int],
     result: Message,
     where: str,
 ) -> int:
     """The place of the call that a result answers: by its id, else by its function's name, else the
     first that has no result yet. Raises DataError where there is none.
     """
+    if not calls:
+        raise record.error(where, "a tool result without a call", "the call comes before it")
     ids = [call.id for call in calls if call.id]
-    wanted: Any = {}
     if result.tool_call_id and ids:
-        wanted = {"id": result.tool_call_id}
-    elif result.name and calls:
-        wanted = {"name": result.name}
-    free = [
-        at
-        for at, call in enumerate(waiting)
-        if call and all(getattr(call, key) == value for key, value in wanted.items())
-    ]
-    if free:
-        return free[0]
-    if result.tool_call_id and ids and result.tool_call_id not in ids:
+        meant = [at for at, call in enumerate(calls) if call.id == result.tool_call_id]
         problem = f"answers call {result.tool_call_id!r}, which was not made"
-        raise record.error(f"{where}.tool_call_id", problem, "the calls are " + ", ".join(ids))
-    if wanted and "name" in wanted and result.name not in [call.name for call in calls]:
+        field, fix = "tool_call_id", "the calls are " + ", ".join(ids)
+    elif result.name:
+        meant = [at for at, call in enumerate(calls) if call.name == result.name]
         problem = f"is a result of {result.name!r}, which was not called"
-        raise record.error(f"{where}.name", problem)
-    if calls:
-        raise record.error(where, "no call is left that it answers", "a call has one result")
-    raise record.error(where, "a tool result without a call", "the call comes before its result")
+        field, fix = "name", "the calls are " + ", ".join(call.name for call in calls)
+    else:
+        return next((at for at in range(len(calls)) if at not in answered), len(calls))
+    if not meant:
+        raise record.error(f"{where}.{field}", problem, fix)
+    return next((at for at in meant if at not in answered), meant[-1])
 
 
 def dump_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
@@ -237,6 +237,14 @@ def stored_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
         if not message.loss:
             value["loss"] = False
     return values
+
+
+def untrained(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages of a prompt: its answers are context, and are not trained on."""
+    return tuple(
+        replace(message, loss=False) if message.role == "assistant" else message
+        for message in messages
+    )
 
 
 def cut_untrained(messages: tuple[Message, ...]) -> tuple[Message, ...]:

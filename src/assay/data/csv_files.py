@@ -39,7 +39,7 @@ def is_csv(path: Path) -> bool:
 
 
 def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Found]:
-    """The rows of a file as objects, one by one, or what is wrong with a row of more or fewer fields
+    """The rows of a file as objects, one by one, or what is wrong with one of more or fewer fields
     than the header; `line` is the one that a row begins on.
 
     Raises DataError for a missing file, bytes of another encoding, a quote that is not closed, and

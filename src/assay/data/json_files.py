@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.data.files import atomic_path
-from assay.data.loaded import JSON_NAMES, DataError, Found, Record
+from assay.data.loaded import JSON_NAMES, DataError, Found, Record, sound
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
@@ -22,10 +22,7 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
 
     Raises DataError for a missing file and the first bad line (`jsonl_lines`).
     """
-    for found in jsonl_lines(Path(path)):
-        if isinstance(found, DataError):
-            raise found
-        yield found
+    return sound(jsonl_lines(Path(path)))
 
 
 def jsonl_lines(path: Path) -> Iterator[Found]:
@@ -122,6 +119,24 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
 
 
+def load_next(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that begins at a place of a text, and where it ends. Raises ValueError."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def load_values(text: str) -> list[Any]:
+    """The JSON values of a text that holds nothing else, as one a line. Raises ValueError."""
+    values, at = [], _past_space(text, 0)
+    while at < len(text):
+        value, end = load_next(text, at)
+        values.append(value)
+        at = _past_space(text, end)
+    return values
+
+
 def begins_array(path: Path) -> bool:
     """Whether the file's first character that is not white space opens an array."""
     if not path.is_file():
@@ -172,11 +187,9 @@ def _past_space(text: str, at: int) -> int:
 
 def _value(path: Path, text: str, at: int) -> tuple[Any, int]:
     try:
-        return _DECODER.raw_decode(text, at)
+        return load_next(text, at)
     except json.JSONDecodeError as error:
         _refuse(path, text, error.pos, error.msg)
-    except RecursionError:
-        _refuse(path, text, at, "nested too deeply")
     except ValueError as error:
         _refuse(path, text, at, str(error))
 

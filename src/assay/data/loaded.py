@@ -4,7 +4,7 @@ Readers yield rows, rows left out with the reason, and remarks one by one, so th
 fit into memory; `gather` collects them. Nothing is read or judged here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,14 @@ Found = Record | DataError
 """An object of a data file, or what is wrong in its place."""
 
 
+def sound(found: Iterable[Found]) -> Iterator[Record]:
+    """The objects. Raises the first DataError in the place of one."""
+    for each in found:
+        if isinstance(each, DataError):
+            raise each
+        yield each
+
+
 UNREADABLE = "rows that cannot be read"
 """The reason of rows whose id, as they have none, is the line and what is wrong with it."""
 FEW = 3
@@ -130,8 +138,11 @@ def gather(items: Iterable[Item]) -> Loaded:
             dropped.setdefault(item.reason, []).append(item.id)
         else:
             remarks.setdefault(item.words, []).append(item.id)
-    return Loaded(tuple(rows), {named(why, ids): tuple(ids) for why, ids in dropped.items()},
-                  {words: tuple(ids) for words, ids in remarks.items()})
+    return Loaded(
+        tuple(rows),
+        {named(why, ids): tuple(ids) for why, ids in dropped.items()},
+        {words: tuple(ids) for words, ids in remarks.items()},
+    )
 
 
 def named(reason: str, ids: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """Reads and writes parquet in batches, as plain objects, and limits how much a file may unpack to.
 
 Arrow gives every struct of a column the same keys and fills absent ones with null; reading drops
-nulls at every depth, those that the writer meant too. Columns of Arrow's JSON type, which `datasets`
-gives a column of mixed types, hold JSON text: it is decoded, and its nulls stay. What the columns
-mean is not known here.
+nulls at every depth, those that the writer meant too. Arrow's JSON type, which `datasets` gives a
+column of mixed types, is JSON text: it is decoded, and its nulls stay. What the columns mean is not
+known here.
 """
 
 import math
@@ -80,7 +80,8 @@ def plain_rows(batches: Iterable[pa.RecordBatch | pa.Table], place: str) -> Iter
     line = 0
     for batch in batches:
         types = {field.name: field.type for field in batch.schema}
-        for line, row in enumerate(_python_rows(batch, Path(place)), line + 1):
+        for row in _python_rows(batch, Path(place)):
+            line += 1
             try:
                 yield Record(place, line, _plain_row(row, types, place, line))
             except DataError as error:
@@ -171,7 +172,7 @@ def without_nulls(value: Any, kind: pa.DataType | None = None) -> Any:
     if value is None or type(value) in (str, int, bool):
         return load_json(value) if value is not None and isinstance(kind, pa.JsonType) else value
     if isinstance(value, dict):
-        kinds = {field.name: field.type for field in kind} if _is_struct(kind) else {}
+        kinds = {field.name: field.type for field in getattr(kind, "fields", ())}
         return {
             key: without_nulls(item, kinds.get(key))
             for key, item in value.items()
@@ -183,10 +184,6 @@ def without_nulls(value: Any, kind: pa.DataType | None = None) -> Any:
     if type(value) is float and math.isfinite(value):
         return value
     raise TypeError(f"{value!r} is no JSON value")
-
-
-def _is_struct(kind: pa.DataType | None) -> bool:
-    return kind is not None and pa.types.is_struct(kind)
 
 
 def _plain_row(

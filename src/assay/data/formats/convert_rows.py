@@ -84,6 +84,12 @@ def _format_of(value: Any) -> str | None:
         return "limr"
     if {"question", "answer"} <= set(value):
         return "gsm8k"
+    if {"query", "answers", "tools"} <= set(value):
+        return "xlam"
+    if {"system", "chat"} <= set(value):
+        return "glaive"
+    if "conversations" in value and "func1(" in str(value.get("system", "")):
+        return "toolace"
     if "conversations" in value or "<|im_start|>" in str(value.get("text", "")):
         return "hermes"
     return _format_of_messages(value.get("messages"))

@@ -1,9 +1,10 @@
 """Reads and writes rows by the name of a data format: `read_rows(path, "messages")`.
 
 A reader yields rows, remarks about them, and conversations it left out with the reason. A few rows
-of a file that cannot be read are left out and named; more refuse the file. To add a format, write its function and enter it here, or set `FORMATS["name"] = reader` in the task that
-owns it. Also turns a conversation into one row for each assistant turn, or cuts it after its last
-call. Splits, lengths and rendering are elsewhere.
+of a file that cannot be read are left out and named; more refuse the file. To add a format, write
+its function and enter it here, or set `FORMATS["name"] = reader` in the task that owns it. Also
+turns a conversation into one row for each assistant turn, or cuts it after its last call. Splits,
+lengths and rendering are elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Literal
 from assay.data.conversation import cut_untrained
 from assay.data.csv_files import CsvOptions, is_csv, read_csv
 from assay.data.formats import (
+    call_sets,
     hardgen,
     hermes_rows,
     math_rows,
@@ -157,6 +159,9 @@ FORMATS: dict[str, Reader] = {
     "hardgen": hardgen.items,
     "looptool": record_reader(hermes_rows.looptool_row),
     "trl": record_reader(trl_rows.parse),
+    "xlam": record_reader(call_sets.xlam_row),
+    "toolace": record_reader(call_sets.toolace_row),
+    "glaive": record_reader(call_sets.glaive_row),
     **{name: record_reader(parse) for name, parse in math_rows.MATH_ROWS.items()},
     **{name: record_reader(parse) for name, parse in problem_rows.PROBLEM_ROWS.items()},
     "math_union": record_reader(math_rows.union_row),
@@ -200,8 +205,8 @@ def iter_items(path: str | Path, format: str, layout: Layout | None = None) -> I
 
     A duplicate of an earlier row is left out (`row_checks`), and so are rows that cannot be read.
 
-    Raises UnknownFormatError, and DataError where more than MOST_BAD of the rows cannot be read, for
-    two rows that share an id alone (it names both lines) and for a file without records.
+    Raises UnknownFormatError, and DataError where more than MOST_BAD of the rows cannot be read,
+    for two rows that share an id alone (it names both lines) and for a file without records.
     """
     return without_duplicates(_every_item(path, format, layout or Layout(), MOST_BAD))
 
@@ -227,9 +232,7 @@ def all_rows(items: Iterable[Item]) -> Iterator[Row]:
             yield item
 
 
-def _every_item(
-    path: str | Path, format: str, layout: Layout, most_bad: float
-) -> Iterator[Item]:
+def _every_item(path: str | Path, format: str, layout: Layout, most_bad: float) -> Iterator[Item]:
     csv = layout.csv or (CsvOptions() if format == "csv" else None)
     return items_of(read_records(path, csv), format, layout, path, most_bad)
 
@@ -250,9 +253,8 @@ def items_of(
     if format not in FORMATS:
         raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
     total, bad, first = 0, 0, None
-    for total, found in enumerate(
-        renamed(records, layout.columns) if layout.columns else records, 1
-    ):
+    for found in renamed(records, layout.columns) if layout.columns else records:
+        total += 1
         try:
             items = _items(found, format, layout)
         except DataError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from assay.data.conversation import check_order, parse_message
+from assay.data.conversation import check_order, parse_message, untrained
 from assay.data.formats.kept import build_row
 from assay.data.hashing import canonical_json
 from assay.data.loaded import DataError, Found, Record
@@ -30,7 +30,7 @@ def prompt_answer_row(record: Record) -> Row:
         asked: tuple[Message, ...] = (Message("user", prompt),)
     else:
         parsed = (parse_message(record, said, f"prompt[{i}]") for i, said in enumerate(prompt))
-        asked = tuple(parsed)
+        asked = untrained(tuple(parsed))
     answer = record.need("answer", str, int, float, bool, list, dict)
     said = record.maybe("completion", str)
     if said is None:

@@ -124,7 +124,9 @@ def left_out(place: str, data: DataSet) -> Seen:
             "warning" if unread or (len(ids) > MANY * data.total and not wanted) else "note",
             f"{place}: rows left out: {reason}",
             evidence,
-            "correct them" if unread else REMEDIES.get(reason, "nothing, if that is meant"),
+            "correct them"
+            if unread
+            else REMEDIES.get(reason, "nothing, if they are meant to be left out"),
         )
 
 
