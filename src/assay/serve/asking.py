@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from assay.data.conversation import parse_messages
 from assay.data.loaded import DataError, Record
@@ -76,7 +75,7 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
         constraint = constraint_of(
             tools, request.tool_choice, request.parallel_tool_calls, request.response_format
         )
-        messages = parse_messages(record, as_known(request.messages), "messages")
+        messages = parse_messages(record, request.messages, "messages")
         shown = () if request.tool_choice == "none" else tools
         context = served.renderer.prompt(messages, shown)
     except DataError as error:
@@ -88,16 +87,6 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     limit = request.max_completion_tokens or request.max_tokens
     asked = ready(served, request, [context], limit, None, served.calls if shown else None)
     return replace(asked, constraint=constraint)
-
-
-def as_known(messages: list[Any]) -> list[Any]:
-    """The messages with the role `developer` as the `system` that models are trained with."""
-    return [
-        {**one, "role": "system"}
-        if isinstance(one, dict) and one.get("role") == "developer"
-        else one
-        for one in messages
-    ]
 
 
 def ask_completion(served: Served, request: CompletionRequest) -> Asked:

@@ -45,16 +45,15 @@ def items(record: Record) -> Iterator[Item]:
     tools = _tools(record)
     source = record.maybe("id", str, int)
     id_ = str(content_id(record.value) if source is None else source)
-    told: set[str] = set()
     try:
-        messages = check_order(record, tuple(_messages(record, told)), "turns")
+        messages = check_order(record, tuple(_messages(record, record.told)), "turns")
     except (_Unreadable, NotCallsError) as error:
         yield LeftOut(id_, str(error), record.origin)
         return
     except DataError as error:
         yield LeftOut(id_, error.problem, record.origin)
         return
-    yield from (Remark(id_, words) for words in sorted(told))
+    yield from (Remark(id_, words) for words in sorted(record.told))
     extra = {key: value for key, value in record.value.items() if not _is_turn(key)}
     extra.pop("id", None)
     yield Row(id_, messages, tools, origin=record.origin, extra=extra)
