@@ -282,15 +282,14 @@ def _dump_call(call: ToolCall) -> dict[str, Any]:
 
 def _calls(record: Record, message: Mapping[str, Any], path: str) -> tuple[ToolCall, ...]:
     single = message.get("function_call")
-    calls = record.typed(f"{path}.tool_calls", message.get("tool_calls") or [], list)
+    where = f"{path}.tool_calls"
+    calls = record.typed(where, loaded_value(record, message.get("tool_calls") or [], where), list)
     if single and calls:
         fix = "keep tool_calls, which took its place"
         raise record.error(f"{path}.function_call", "stands beside tool_calls", fix)
     if single:
         return (parse_call(record, single, f"{path}.function_call"),)
-    return tuple(
-        parse_call(record, call, f"{path}.tool_calls[{i}]") for i, call in enumerate(calls)
-    )
+    return tuple(parse_call(record, call, f"{where}[{i}]") for i, call in enumerate(calls))
 
 
 def _content(record: Record, value: Any, path: str) -> tuple[str, str, tuple[ToolCall, ...]]:

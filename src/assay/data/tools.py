@@ -68,9 +68,11 @@ def _mended_tool(record: Record, path: str, tool: Any) -> dict[str, Any]:
         function = record.typed(f"{path}.function", tool["function"], dict)
         return {**tool, "function": _mended_tool(record, path, function)}
     tool = _without_nulls(record, tool)
-    parameters = tool.get("parameters")
-    if not isinstance(parameters, dict):
+    where = f"{path}.parameters"
+    parameters = loaded_value(record, tool.get("parameters"), where)
+    if parameters is None:
         return tool
+    record.typed(where, parameters, dict)
     properties = {"type": "object", "properties": parameters}
     if not _are_properties(parameters):
         return {**tool, "parameters": _mended(record, parameters)}

@@ -1,4 +1,4 @@
-"""What other tools read of a row, and how Assay reads it: training marks, columns, calls, results."""
+"""What other tools read of a row is read or refused: marks of training, columns, calls, results."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from assay.data.conversation import LITERALS, NO_ARGUMENTS, NULLS, REORDERED
+from assay.data.conversation import (
+    LITERALS,
+    NO_ARGUMENTS,
+    NULLS,
+    OF_ANSWERS,
+    OF_MESSAGES,
+    REORDERED,
+)
 from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import Layout, expanded, iter_items, read_rows, write_rows
 from assay.data.hashing import hash_contents
@@ -36,18 +43,12 @@ def marked(**keys: Any) -> dict[str, Any]:
     return {"messages": [ASK, bad | keys, ASK, good]}
 
 
-@pytest.mark.parametrize(
-    "key", ["loss", "loss_scale", "weight", "loss_weight", "loss_mask", "train"]
-)
-@pytest.mark.parametrize("key_too", ["training", "train_on_turn"])
+@pytest.mark.parametrize("key", [*OF_ANSWERS, *OF_MESSAGES])
 @pytest.mark.parametrize("format", ["messages", "swift", "hermes"])
-def test_marks_of_other_tools_say_what_is_trained(
-    tmp_path: Path, key: str, key_too: str, format: str
-) -> None:
+def test_marks_of_other_tools_say_what_is_trained(tmp_path: Path, key: str, format: str) -> None:
     for value, trained in ((0, False), (1, True), (0.0, False), (True, True), (None, True)):
-        for name in (key, key_too):
-            row = read(tmp_path, marked(**{name: value}), format)
-            assert [m.loss for m in row.messages if m.role == "assistant"] == [trained, True]
+        row = read(tmp_path, marked(**{key: value}), format)
+        assert [m.loss for m in row.messages if m.role == "assistant"] == [trained, True]
 
 
 @pytest.mark.parametrize(
@@ -58,13 +59,12 @@ def test_marks_of_other_tools_say_what_is_trained(
         ({"train_detail": [{"begin_offset": 0}]}, r"\[1\].train_detail: .*not known"),
         ({"token_weights": 2}, r"\[1\].token_weights: .*not known"),
         ({"weight": 0, "loss": True}, r"\[1\]: weight and loss disagree"),
-        ({"function_call": {"name": "f", "arguments": "{}"}, "tool_calls": [{}]}, r"\.name: is nu"),
     ],
 )
 def test_marks_that_mean_neither_yes_nor_no_are_refused(
     tmp_path: Path, keys: dict[str, Any], problem: str
 ) -> None:
-    with pytest.raises(DataError, match=f"a.jsonl:1: messages{problem}|{problem}"):
+    with pytest.raises(DataError, match=f"a.jsonl:1: messages{problem}"):
         load(tmp_path, marked(**keys))
     with pytest.raises(DataError, match="a user message cannot be trained on"):
         load(tmp_path, {"messages": [ASK | {"train": True}, {"role": "assistant", "content": "a"}]})
@@ -89,6 +89,8 @@ def test_calls_in_openais_older_words_are_calls(tmp_path: Path) -> None:
         Message("tool", "4", name="f"),
     )
     assert row.tools == tuple(TOOLS) and row.extra == {}
+    with pytest.raises(DataError, match=r"messages\[2\].function_call: stands beside tool_calls"):
+        load(tmp_path, {"messages": [*messages[:2], called | {"tool_calls": TWO["tool_calls"]}]})
     with pytest.raises(DataError, match="functions: stands beside tools"):
         load(tmp_path, {"messages": messages, "functions": TOOLS, "tools": TOOLS})
 
@@ -296,11 +298,12 @@ def test_xlam_rows_give_a_question_its_tools_and_calls(tmp_path: Path) -> None:
 
 
 TOOLACE = (
-    "You are an expert in composing functions. Today is 2024-05-01.\nHere is a list of functions in "
-    'JSON format that you can invoke:\n[{"name": "Get Weather", "parameters": {"type": "dict", '
+    "You are an expert in composing functions. Today is 2024-05-01.\nHere is a list of functions "
+    'in JSON format that you can invoke:\n[{"name": "Get Weather", "parameters": {"type": "dict", '
     '"properties": {"from": {"type": "string"}}}, "required": null}, {"name": "g"}]. \nShould you '
     "decide to return the function call(s). \nPut it in the format of [func1(params_name="
-    "params_value, params_name2=params_value2...), func2(params)]\n\nNO other text MUST be included."
+    "params_value, params_name2=params_value2...), func2(params)]\n\nNO other text MUST be "
+    "included."
 )
 
 

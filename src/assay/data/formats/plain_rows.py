@@ -17,7 +17,7 @@ from assay.data.tools import parse_tools
 from assay.errors import nearest
 
 PROMPT_ANSWER = ("system", "prompt", "completion", "answer", "tools")
-ALPACA = ("system", "history", "instruction", "input", "output")
+ALPACA = ("system", "history", "instruction", "input", "output", "tools")
 
 
 def prompt_answer_row(record: Record) -> Row:
@@ -52,7 +52,7 @@ def alpaca_row(record: Record) -> Row:
     question = f"{asked}\n{given}" if given else asked
     answer = Message("assistant", record.need("output", str))
     messages = (*_system(record), *_history(record), Message("user", question), answer)
-    return build_row(record, messages, (), *ALPACA)
+    return build_row(record, messages, parse_tools(record, record.value.get("tools")), *ALPACA)
 
 
 def _system(record: Record) -> tuple[Message, ...]:
