@@ -87,6 +87,20 @@ def test_the_nulls_that_arrow_fills_in_are_dropped_at_every_depth() -> None:
     assert without_nulls({"a": None, "b": [{"c": None, "d": 0}, None]}) == {"b": [{"d": 0}, None]}
 
 
+def test_json_columns_are_what_their_text_says_with_its_nulls(tmp_path: Path) -> None:
+    mixed = pa.array(['"Paris"', "7", None, '{"a": null}'], pa.string()).cast(pa.json_())
+    inner = pa.array([['{"role": "user"}', '"x"'], [], None, ["1"]], pa.list_(pa.string()))
+    inner = inner.cast(pa.list_(pa.json_()))
+    table = pa.table({"answer": mixed, "in": pa.StructArray.from_arrays([inner], ["list"])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert [record.value for record in sound(read_parquet(tmp_path / "a.parquet"))] == [
+        {"answer": "Paris", "in": {"list": [{"role": "user"}, "x"]}},
+        {"answer": 7, "in": {"list": []}},
+        {"in": {}},
+        {"answer": {"a": None}, "in": {"list": [1]}},
+    ]
+
+
 @pytest.mark.parametrize("value", [b"x", float("nan"), [float("inf")], {"d": date(2026, 1, 1)}])
 def test_values_that_json_does_not_have_are_refused_with_their_place(
     tmp_path: Path, value: object
