@@ -88,7 +88,7 @@ def test_published_sets_of_calls_are_read(tmp_path: Path) -> None:
     (ace,) = read_rows(write(tmp_path, "toolace"), "toolace")
     (glaive,) = read_rows(write(tmp_path, "glaive"), "glaive")
     assert xlam.messages == (ASKED, CALLS)
-    assert ace.messages[:2] == (Message("system", "Be brief"), ASKED)
+    assert ace.messages[:2] == (Message("system", "Be brief."), ASKED)
     assert glaive.messages[:3] == (Message("system", "You are a helpful assistant."), ASKED, CALLS)
     for row in (ace, glaive):
         assert row.messages[2].tool_calls[0].arguments == {"city": "Oslo"}

@@ -9,6 +9,7 @@ they became. Roles of other formats, such as ms-swift's `tool_call`, are convert
 import re
 from collections.abc import Container, Mapping
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, get_args
 
 from assay.data.json_files import load_json
@@ -176,50 +177,59 @@ def _in_order_of_calls(
     ids tell them apart by their places alone.
     """
     ordered: list[Message] = []
-    calls: tuple[ToolCall, ...] = ()
-    results: list[tuple[int, Message]] = []
-    for index, message in enumerate(messages):
-        if message.role == "tool":
-            answered = {at for at, _ in results}
-            at = _answered_call(record, calls, answered, message, f"{path}[{index}]")
-            results.append((at, message))
-            ordered.append(message)
-            in_order = [result for _, result in sorted(results, key=lambda found: found[0])]
-            if ordered[-len(results) :] != in_order:
+    for is_result, run in groupby(messages, lambda message: message.role == "tool"):
+        said = [*run]
+        if is_result:
+            calls = ordered[-1].tool_calls if ordered else ()
+            places = _answered_calls(record, calls, said, path, len(ordered))
+            if places != sorted(places):
                 record.remark(REORDERED)
-            ordered[-len(results) :] = in_order
-        else:
-            ordered.append(message)
-            calls, results = message.tool_calls, []
+            said = [said[at] for at in sorted(range(len(said)), key=places.__getitem__)]
+        ordered += said
     return tuple(ordered)
 
 
-def _answered_call(
-    record: Record,
-    calls: tuple[ToolCall, ...],
-    answered: Container[int],
-    result: Message,
-    where: str,
-) -> int:
-    """The place of the call that a result answers: by its id, else by its function's name, else the
-    first that has no result yet. Raises DataError where there is none.
+def _answered_calls(
+    record: Record, calls: tuple[ToolCall, ...], results: list[Message], path: str, start: int
+) -> list[int]:
+    """The places of the calls that results answer: those that their ids or names say, and for the
+    others those that are left, in order. Raises DataError.
     """
     if not calls:
-        raise record.error(where, "a tool result without a call", "the call comes before it")
+        fix = "the call comes before its result"
+        raise record.error(f"{path}[{start}]", "a tool result without a call", fix)
+    free = [*range(len(calls))]
+    places: list[int | None] = []
+    for index, result in enumerate(results, start):
+        meant = _meant_calls(record, calls, result, f"{path}[{index}]")
+        place = next((at for at in meant if at in free), meant[-1]) if meant else None
+        if place in free:
+            free.remove(place)
+        places.append(place)
+    left = iter(free)
+    return [next(left, len(calls)) if place is None else place for place in places]
+
+
+def _meant_calls(
+    record: Record, calls: tuple[ToolCall, ...], result: Message, where: str
+) -> list[int]:
+    """The places of the calls that a result may answer by its id, else by the name of its function;
+    none where it says neither. Raises DataError for one that was not called.
+    """
     ids = [call.id for call in calls if call.id]
     if result.tool_call_id and ids:
         meant = [at for at, call in enumerate(calls) if call.id == result.tool_call_id]
-        problem = f"answers call {result.tool_call_id!r}, which was not made"
-        field, fix = "tool_call_id", "the calls are " + ", ".join(ids)
+        field, problem = "tool_call_id", f"answers call {result.tool_call_id!r}, which was not made"
+        known = ids
     elif result.name:
         meant = [at for at, call in enumerate(calls) if call.name == result.name]
-        problem = f"is a result of {result.name!r}, which was not called"
-        field, fix = "name", "the calls are " + ", ".join(call.name for call in calls)
+        field, problem = "name", f"is a result of {result.name!r}, which was not called"
+        known = [call.name for call in calls]
     else:
-        return next((at for at in range(len(calls)) if at not in answered), len(calls))
+        return []
     if not meant:
-        raise record.error(f"{where}.{field}", problem, fix)
-    return next((at for at in meant if at not in answered), meant[-1])
+        raise record.error(f"{where}.{field}", problem, "the calls are " + ", ".join(known))
+    return meant
 
 
 def dump_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:

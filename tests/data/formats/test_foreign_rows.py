@@ -77,7 +77,7 @@ def test_a_key_of_a_message_that_is_not_read_is_said(tmp_path: Path) -> None:
 
 
 def test_calls_in_openais_older_words_are_calls(tmp_path: Path) -> None:
-    called = {"role": "assistant", "content": None}
+    called: dict[str, Any] = {"role": "assistant", "content": None}
     called["function_call"] = {"name": "f", "arguments": '{"a": 1}'}
     messages = [{"role": "developer", "content": "Be brief."}, ASK, called]
     messages += [{"role": "function", "name": "f", "content": "4"}]
@@ -174,6 +174,7 @@ NAMED = calling(("f", "x", ""), ("g", "y", ""))
         (TWO, [told("y", tool_call_id="c2"), told("x", tool_call_id="c1")], [REORDERED]),
         (TWO, [told("x", tool_call_id="c1"), told("y", tool_call_id="c2")], []),
         (TWO, [told("y", tool_call_id="c2"), told("x")], [REORDERED]),
+        (TWO, [told("y"), told("x", tool_call_id="c1")], [REORDERED]),
         (NAMED, [told("y", name="g"), told("x", name="f")], [REORDERED]),
         (NAMED, [told("x"), told("y")], []),
     ],
@@ -284,7 +285,7 @@ def test_a_number_that_no_float_holds_is_refused_as_what_it_is(tmp_path: Path, n
 
 def test_xlam_rows_give_a_question_its_tools_and_calls(tmp_path: Path) -> None:
     # One of its parameters is called `type`, and parameters are the properties themselves.
-    tool = {"name": "giveaways", "description": "d"}
+    tool: dict[str, Any] = {"name": "giveaways", "description": "d"}
     tool["parameters"] = {"type": {"description": "d", "type": "str", "default": "game"}}
     calls = [{"name": "giveaways", "arguments": {"type": kind}} for kind in ("beta", "game")]
     value = {"id": 0, "query": "Which?", "tools": json.dumps([tool]), "answers": json.dumps(calls)}
@@ -321,7 +322,7 @@ def test_toolace_rows_give_tools_calls_and_one_result_for_each_call(tmp_path: Pa
         ToolCall("Get Weather", {"from": "Oslo, [N]", "deep": {"a": True}}),
         ToolCall("g", {"x": [1, None]}),
     )
-    own = "You are an expert in composing functions. Today is 2024-05-01"
+    own = "You are an expert in composing functions. Today is 2024-05-01."
     assert row.messages == (
         Message("system", own),
         Message("user", "?"),

@@ -42,7 +42,7 @@ GLAIVE = ("system", "chat")
 
 LISTED = re.compile(r"\[\s*\{")
 SPELLING = re.compile(
-    r"Here is a list of functions in JSON format that you can invoke:?"
+    r"Here is a list of functions in JSON format that you can invoke:?\s*\.?"
     r"|Should you decide to return the function call\(s\)[.,]?"
     r"|(?:Put it in the format of|Format:)\s*\[func.*?\]|NO other text MUST be included\.?",
     re.DOTALL,
@@ -55,7 +55,7 @@ def toolace_row(record: Record) -> Row:
     system = record.maybe("system", str) or ""
     own, listed = _cut_list(system)
     tools = parse_tools(record, listed, "system")
-    own = SPELLING.sub("", own).strip(" .\n") if tools else system
+    own = SPELLING.sub("", own).strip() if tools else system
     messages = [Message("system", own)] if own else []
     for index, value in enumerate(record.need("conversations", list)):
         path = f"conversations[{index}]"

@@ -51,7 +51,7 @@ ROLES = {
     "tool_call": CALLS,
     CALLS: CALLS,
 }
-READ = {"role", "content", "from", "value", "name", *OF_ANSWERS, *OF_MESSAGES}
+READ = {"role", "content", "from", "value", *OF_ANSWERS, *OF_MESSAGES}
 
 
 def hermes_row(record: Record) -> Row:

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from assay.data.conversation import parse_messages, stored_messages
+from assay.data.conversation import loaded_value, parse_messages, stored_messages
 from assay.data.hashing import canonical_json, content_id
 from assay.data.json_files import load_json
 from assay.data.loaded import DataError, Record
@@ -91,6 +91,7 @@ def build_row(
         if record.value.get(column) is not None and column in MASKS:
             fix = "write loss: true or false into the messages"
             raise record.error(column, "says what is trained on, and is not read", fix)
+    options = loaded_value(record, record.value.get(OPTIONS) or {}, OPTIONS)
     source = record.value.get("id")
     if source is None:
         source = content_id(record.value)
@@ -102,7 +103,7 @@ def build_row(
         conversation=record.maybe("conversation", str) or "",
         origin=record.origin,
         extra=record.others(*own, *ROW_FIELDS),
-        template_options=record.maybe(OPTIONS, dict) or {},
+        template_options=record.typed(OPTIONS, options, dict),
     )
 
 
