@@ -149,8 +149,8 @@ def named(reason: str, ids: Sequence[str]) -> str:
     """A reason with the first rows that it is about, where nothing else would name them."""
     if reason != UNREADABLE:
         return reason
-    more = f"; and {len(ids) - FEW} more" if len(ids) > FEW else ""
-    return f"{reason}: {'; '.join(ids[:FEW])}{more}"
+    more = [f"and {len(ids) - FEW} more"] if len(ids) > FEW else []
+    return f"{reason} ({'; '.join([*ids[:FEW], *more])})"
 
 
 def spread(loaded: Loaded) -> Iterable[Item]:

@@ -33,7 +33,7 @@ def test_one_bad_row_of_a_hundred_is_left_out_and_named(
     loaded = gather(iter_items(rows_with(tmp_path, [bad], 99, ending), "prompt_answer"))
     ((reason, ids),) = loaded.dropped.items()
     assert len(loaded.rows) == 99 and len(ids) == 1
-    assert reason == f"{UNREADABLE}: {ids[0]}" and ids[0].startswith("line 3: ")
+    assert reason == f"{UNREADABLE} ({ids[0]})" and ids[0].startswith("line 3: ")
 
 
 def test_more_than_one_in_a_hundred_refuse_the_file_and_say_how_many(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_more_than_one_in_a_hundred_refuse_the_file_and_say_how_many(tmp_path: P
 def test_many_of_a_large_file_are_counted_and_the_first_named(tmp_path: Path) -> None:
     loaded = gather(iter_items(rows_with(tmp_path, BAD, 396), "prompt_answer"))
     ((reason, ids),) = loaded.dropped.items()
-    assert len(ids) == 4 and reason.endswith("; and 1 more") and "line 5: prompt: " in reason
+    assert len(ids) == 4 and reason.endswith("; and 1 more)") and "line 5: prompt: " in reason
 
 
 def test_items_of_a_benchmark_are_all_read_or_none(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_conversion_says_which_rows_it_left_out(tmp_path: Path) -> None:
     file = rows_with(tmp_path, BAD[:1], 200)
     made = convert(file, tmp_path / "b.jsonl", Wanted(("messages",), "prompt_answer"))
     ((reason, count),) = made.dropped.items()
-    assert count == 1 and reason.startswith(f"{UNREADABLE}: line 3: malformed JSON")
+    assert count == 1 and reason.startswith(f"{UNREADABLE} (line 3: malformed JSON")
     file = rows_with(tmp_path, BAD, 99)
     with pytest.raises(DataError):
         convert(file, tmp_path / "c.jsonl", Wanted(("messages",), "prompt_answer"))
