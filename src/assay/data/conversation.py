@@ -30,10 +30,12 @@ OF_ANSWERS = ("loss", "loss_scale", "weight")
 """Keys of ms-swift and OpenAI that say whether an assistant message is trained on."""
 OF_MESSAGES = ("train", "training", "trainable", "train_on_turn", "loss_mask", "loss_weight")
 """Keys by which others train on messages of any role (axolotl, LLaMA-Factory, verl)."""
-LIKE_THESE = re.compile(r"(?:^|_)(?:loss|masks?|weights?|train|training|trained)(?:_|$)", re.I)
-READ = {
+LIKE_THESE = re.compile(
+    r"(?:^|_)(?:loss|masks?|weights?|train|training|trained)(?:_|$)|Loss|Mask|Weight|Train"
+)
+SAID = {
     *("role", "content", "tool_calls", "function_call", "tool_call_id", "name"),
-    *(*REASONING_KEYS, *OF_ANSWERS, *OF_MESSAGES),
+    *REASONING_KEYS,
 }
 
 NULLS = 'arguments of calls are null, as Arrow fills absent keys (nulls = "drop" leaves them out)'
@@ -87,14 +89,16 @@ def parse_message(record: Record, value: Any, path: str, *, images: bool = False
     loss = message_loss(record, message, path, role)
     name = message.get("name") if role == "tool" else None
     name = record.typed(f"{path}.name", name or "", str)
-    remark_unread(record, message, READ)
+    remark_unread(record, message, SAID)
     return Message(role, content, calls, call_id, reasoning, loss, parts, name)
 
 
-def remark_unread(record: Record, message: Mapping[str, Any], read: Container[str]) -> None:
-    """Say which keys of a message hold something and are not read."""
+def remark_unread(record: Record, message: Mapping[str, Any], said: Container[str]) -> None:
+    """Say which keys of a message hold something and are read neither as `said` nor as marks."""
     for key, value in message.items():
-        if key not in read and value not in (None, "", [], {}):
+        if key in said or key in OF_ANSWERS or key in OF_MESSAGES:
+            continue
+        if value not in (None, "", [], {}):
             record.remark(f"messages hold {key!r}, which is not read")
 
 
@@ -107,7 +111,7 @@ def message_loss(record: Record, message: Mapping[str, Any], path: str, role: st
     said = {}
     for key, value in message.items():
         where = f"{path}.{key}"
-        if value is None or not (LIKE_THESE.search(key) or key in OF_MESSAGES):
+        if value is None or key in SAID or not (LIKE_THESE.search(key) or key in OF_MESSAGES):
             continue
         if key not in OF_ANSWERS + OF_MESSAGES:
             fix = "write loss: true or false in its place, or leave it out"

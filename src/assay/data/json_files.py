@@ -54,7 +54,7 @@ def load_json(text: str) -> Any:
     for a number that no float holds, which `json.loads` takes for Infinity.
     """
     try:
-        return json.loads(text, parse_constant=refuse_constant, parse_float=_finite)
+        return _DECODER.decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except ValueError as error:

@@ -58,6 +58,7 @@ def test_marks_of_other_tools_say_what_is_trained(tmp_path: Path, key: str, form
         ({"loss_mask": [0, 1]}, r"\[1\].loss_mask: is an array, not true or false"),
         ({"train_detail": [{"begin_offset": 0}]}, r"\[1\].train_detail: .*not known"),
         ({"token_weights": 2}, r"\[1\].token_weights: .*not known"),
+        ({"lossMask": 0}, r"\[1\].lossMask: .*not known"),
         ({"weight": 0, "loss": True}, r"\[1\]: weight and loss disagree"),
     ],
 )
@@ -99,11 +100,11 @@ def test_calls_in_openais_older_words_are_calls(tmp_path: Path) -> None:
 def test_a_system_column_stands_before_the_messages(tmp_path: Path, format: str) -> None:
     talk = [ASK, {"role": "assistant", "content": "Salut"}]
     own = {"role": "system", "content": "Answer in French."}
-    for messages in (talk, [own, *talk]):
-        row = read(tmp_path, {"messages": messages, "system": own["content"]}, format)
+    for messages, column in ((talk, "system"), ([own, *talk], "system"), (talk, "system_prompt")):
+        row = read(tmp_path, {"messages": messages, column: own["content"]}, format)
         assert row.messages[0] == Message("system", "Answer in French.")
         assert len(row.messages) == 3 and row.extra == {}
-    with pytest.raises(DataError, match="system: differs from the system message"):
+    with pytest.raises(DataError, match="system: differs from the other system text"):
         load(tmp_path, {"messages": [own, *talk], "system": "Be brief."}, format)
 
 

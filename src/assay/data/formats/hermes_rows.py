@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from assay.data.conversation import (
-    OF_ANSWERS,
-    OF_MESSAGES,
     loaded_value,
     message_loss,
     message_role,
@@ -43,15 +41,18 @@ ROLES = {
     "human": "user",
     "assistant": "assistant",
     "gpt": "assistant",
+    "bot": "assistant",
     "tool": "tool",
     "function": "tool",
     "function_response": "tool",
     "tool_response": "tool",
     "observation": "tool",
+    "observations": "tool",
     "tool_call": CALLS,
     CALLS: CALLS,
 }
-READ = {"role", "content", "from", "value", *OF_ANSWERS, *OF_MESSAGES}
+"""Roles of ShareGPT, LLaMA-Factory, ms-swift and OpenAI -> those of messages, or CALLS."""
+SAID = {"role", "content", "from", "value"}
 
 
 def hermes_row(record: Record) -> Row:
@@ -97,7 +98,7 @@ def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
         if message.get(key):
             fix = "this format reads calls in the text; name format = 'messages'"
             raise record.error(f"{path}.{key}", "holds calls beside the text", fix)
-    remark_unread(record, message, READ)
+    remark_unread(record, message, SAID)
     role = _role(record, {"role": message.get(role_key)}, path)
     text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
     if role != CALLS:

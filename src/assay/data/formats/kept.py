@@ -62,7 +62,7 @@ OPTIONS = "chat_template_kwargs"
 """The column of what a row gives the chat template, in TRL's name."""
 ROW_FIELDS = ("id", "conversation", "gold", OPTIONS)
 """The columns, beside those of the format itself, in which JSON lines keep a row whole."""
-BESIDE = ("system", "functions")
+BESIDE = ("system", "system_prompt", "functions")
 """Columns of conversations that LLaMA-Factory, ms-swift and OpenAI read as a part of them."""
 MEDIA = ("images", "videos", "audios")
 MASKS = ("loss_mask", "loss_masks", "loss_weights", "assistant_masks", "completion_mask")
@@ -108,15 +108,16 @@ def build_row(
 
 
 def system_beside(record: Record, own: str | None) -> str:
-    """The text of a column `system` that stands before the messages; "" where they hold a system
-    message, which is `own`. Raises DataError where the two differ.
+    """The text of a column `system` or `system_prompt` that stands before the messages; "" where
+    they hold a system message, which is `own`. Raises DataError where they differ.
     """
-    said = record.maybe("system", str) or ""
-    if own is None:
-        return said
-    if said not in ("", own):
-        raise record.error("system", "differs from the system message", "keep one of the two")
-    return ""
+    said = own
+    for column in ("system", "system_prompt"):
+        text = record.maybe(column, str)
+        if text and said not in (None, text):
+            raise record.error(column, "differs from the other system text", "keep one of them")
+        said = text or said
+    return "" if own is not None else said or ""
 
 
 def tools_beside(record: Record) -> tuple[dict[str, Any], ...]:

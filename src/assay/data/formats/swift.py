@@ -18,6 +18,7 @@ from assay.data.conversation import (
     parse_call,
     parse_message,
 )
+from assay.data.formats.hermes_rows import CALLS, ROLES
 from assay.data.formats.kept import BESIDE, Written, chat_row, shared_columns
 from assay.data.loaded import Record
 from assay.data.renderings.hermes import think_text
@@ -25,7 +26,6 @@ from assay.data.row import Message, Row
 from assay.data.tools import dump_tools
 
 COLUMNS = ("messages", "tools")
-ROLES = ("system", "developer", "user", "assistant", "tool_call", "tool_response", "tool")
 
 CALL_IDS = "ids of tool calls"
 REASONING = "reasoning kept as <think> text"
@@ -44,8 +44,8 @@ def parse(record: Record) -> Row:
 
 def _add(record: Record, messages: list[Message], value: Any, path: str) -> None:
     message = record.typed(path, value, dict)
-    role = message_role(record, message, path, ROLES)
-    if role == "tool_call":
+    role = ROLES[message_role(record, message, path, tuple(ROLES))]
+    if role == CALLS:
         call = parse_call(record, message.get("content"), f"{path}.content")
         loss = message_loss(record, message, path, "assistant")
         if not (messages and messages[-1].role == "assistant"):
@@ -56,7 +56,6 @@ def _add(record: Record, messages: list[Message], value: Any, path: str) -> None
         else:
             messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, call))
     else:
-        role = "tool" if role == "tool_response" else role
         messages.append(parse_message(record, message | {"role": role}, path))
 
 
