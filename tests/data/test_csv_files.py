@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.data.csv_files import CsvOptions, read_csv
-from assay.data.loaded import DataError
+from assay.data.loaded import DataError, sound
 
 # Characters that CSV, its reader and lines of text treat in their own way.
 CELLS = st.text(st.sampled_from("a,;\"'\n\r \té漢"), max_size=6)
@@ -23,7 +23,7 @@ def test_what_pythons_own_writer_wrote_is_read_back(
     file = tmp_path_factory.mktemp("csv") / "a.csv"
     with file.open("w", encoding="utf-8", newline="") as out:
         csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("x", "y"), *rows])
-    found = [record.value for record in read_csv(file, CsvOptions(delimiter=delimiter))]
+    found = [record.value for record in sound(read_csv(file, CsvOptions(delimiter=delimiter)))]
     wanted = [{k: v for k, v in zip("xy", row, strict=True) if v} for row in rows]
     assert found == wanted
 
@@ -31,17 +31,17 @@ def test_what_pythons_own_writer_wrote_is_read_back(
 def test_a_row_has_the_line_that_it_begins_on(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text('x,y\n1,"two\nlines"\n\n3,4\n')
-    assert [record.line for record in read_csv(file)] == [2, 5]
+    assert [record.line for record in sound(read_csv(file))] == [2, 5]
 
 
 def test_endings_quotes_headers_and_encodings(tmp_path: Path) -> None:
     tabs = tmp_path / "a.tsv"
     tabs.write_bytes(b"\xef\xbb\xbfx\ty\n1\t2\n")
-    assert [record.value for record in read_csv(tabs)] == [{"x": "1", "y": "2"}]
+    assert [record.value for record in sound(read_csv(tabs))] == [{"x": "1", "y": "2"}]
     old = tmp_path / "a.txt"
     old.write_bytes("caf\xe9;'a;b'\n".encode("latin-1"))
     options = CsvOptions(";", "'", ("x", "y"), "latin-1")
-    assert [record.value for record in read_csv(old, options)] == [{"x": "café", "y": "a;b"}]
+    assert [record.value for record in sound(read_csv(old, options))] == [{"x": "café", "y": "a;b"}]
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_what_is_wrong_is_named_by_line(tmp_path: Path, text: bytes, message: st
     file = tmp_path / "a.csv"
     file.write_bytes(text)
     with pytest.raises(DataError, match=message):
-        list(read_csv(file))
+        list(sound(read_csv(file)))
 
 
 def test_a_field_may_be_longer_than_pythons_own_limit(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("x\n" + "a" * 200_000 + "\n")
-    (record,) = read_csv(file)
+    (record,) = sound(read_csv(file))
     assert len(record.value["x"]) == 200_000

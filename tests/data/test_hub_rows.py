@@ -4,6 +4,7 @@ What `datasets` itself reads is tested with the package and folders; a hub that 
 """
 
 import datetime
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from assay.data.hub_rows import HubError, HubSet, hub_records, open_set
-from assay.data.loaded import DataError
+from assay.data.loaded import DataError, sound
+from assay.data.parquet import read_parquet
 from assay.experiment.data_tables import DataSpec
 from assay.lab.setup.manifest import opened_sets
 from assay.lab.setup.prepare import load_rows
@@ -68,7 +70,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tuple[
 
 def test_rows_of_a_split_come_in_their_order_with_the_commit(hub, tmp_path: Path) -> None:
     wanted = HubSet("me/sums", "main", "train", "v1")
-    records = list(hub_records(wanted, tmp_path))
+    records = list(sound(hub_records(wanted, tmp_path)))
     assert [record.value for record in records] == [
         {name: value for name, value in row.items() if value is not None} for row in ROWS
     ]
@@ -148,12 +150,13 @@ def test_the_real_package_reads_what_it_saved_and_folders_of_files(
     shuffled.to_json(tmp_path / "files" / "test.jsonl")
 
     def read(name: str, split: str | None = None) -> list[Any]:
-        return [r.value["meta"]["level"] for r in hub_records(HubSet(name, split=split), tmp_path)]
+        found = sound(hub_records(HubSet(name, split=split), tmp_path))
+        return [record.value["meta"]["level"] for record in found]
 
     order = [row["meta"]["level"] for row in shuffled]
     assert read("one") == read("two", "test") == read("files", "test") == order
     assert read("two", "train") == read("files", "train") == list(range(300))
-    first = next(hub_records(HubSet("one"), tmp_path)).value
+    first = next(iter(sound(hub_records(HubSet("one"), tmp_path)))).value
     assert first["tags"] == ["a", "b"] and "note" not in first
     known = open_set(HubSet("one"), tmp_path).fingerprint
     open_set.cache_clear()
@@ -170,6 +173,33 @@ def test_the_real_package_reads_what_it_saved_and_folders_of_files(
 
 
 @pytest.mark.slow
+def test_columns_of_mixed_types_are_read_as_the_real_package_wrote_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets", minversion="4.7")
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    open_set.cache_clear()
+    call = {"name": "f", "arguments": {"city": "Oslo", "day": None}}
+    rows = [
+        {"prompt": "?", "answer": "Paris", "messages": [{"role": "assistant", "calls": [call]}]},
+        {"prompt": "3 + 4?", "answer": 7, "messages": [{"role": "user", "calls": "none"}]},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "a.jsonl").write_text(lines)
+    made = datasets.load_dataset(
+        "json", data_files=str(tmp_path / "a.jsonl"), split="train", cache_dir=str(tmp_path / "c")
+    )
+    assert [*made] == rows
+    made.save_to_disk(tmp_path / "saved")
+    made.to_parquet(tmp_path / "a.parquet")
+    found = [
+        sound(hub_records(HubSet("saved"), tmp_path)),
+        sound(read_parquet(tmp_path / "a.parquet")),
+    ]
+    assert [[record.value for record in each] for each in found] == [rows, rows]
+
+
+@pytest.mark.slow
 def test_a_column_of_dates_is_refused_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,4 +208,4 @@ def test_a_column_of_dates_is_refused_by_its_name(
     rows = [{"prompt": "?", "answer": "!", "day": datetime.date(2020, 1, 1)}]
     datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "dated")
     with pytest.raises(DataError, match=r"hf:dated:1: day: .*no JSON value"):
-        list(hub_records(HubSet("dated"), tmp_path))
+        list(sound(hub_records(HubSet("dated"), tmp_path)))

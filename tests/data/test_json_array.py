@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.formats.formats import read_records, read_rows
-from assay.data.loaded import DataError
+from assay.data.loaded import DataError, sound
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=("Cs",)))
@@ -21,7 +21,7 @@ def test_an_array_holds_what_its_lines_would(tmp_path_factory, objects, indent, 
     file = tmp_path_factory.mktemp("array") / "rows.json"
     text = json.dumps(objects, indent=indent, ensure_ascii=ascii_only)
     file.write_text(f"\n {text}\n", encoding="utf-8", newline="\n")
-    records = list(read_records(file))
+    records = list(sound(read_records(file)))
     assert [record.value for record in records] == objects
     if indent is None:
         assert {record.line for record in records} <= {2}
@@ -50,7 +50,7 @@ def test_what_is_wrong_in_an_array_is_said_with_its_line(tmp_path: Path, text, l
     file = tmp_path / "rows.json"
     file.write_text(text)
     with pytest.raises(DataError, match=problem) as caught:
-        list(read_records(file))
+        list(sound(read_records(file)))
     assert str(caught.value).startswith(f"{file}:{line}:")
 
 
@@ -58,14 +58,17 @@ def test_bytes_that_are_not_text_are_named_with_their_line(tmp_path: Path):
     file = tmp_path / "rows.json"
     file.write_bytes(b'[{"a": 1},\n{"b": "\xff"}]')
     with pytest.raises(DataError, match="is not UTF-8") as caught:
-        list(read_records(file))
+        list(sound(read_records(file)))
     assert str(caught.value).startswith(f"{file}:2:")
 
 
 def test_lines_in_a_file_named_json_are_still_lines(tmp_path: Path):
     file = tmp_path / "rows.json"
     file.write_text('\ufeff{"a": 1}\n\n{"b": 2}\n')
-    assert [(r.line, dict(r.value)) for r in read_records(file)] == [(1, {"a": 1}), (3, {"b": 2})]
+    assert [(r.line, dict(r.value)) for r in sound(read_records(file))] == [
+        (1, {"a": 1}),
+        (3, {"b": 2}),
+    ]
 
 
 def test_a_data_set_may_be_an_array(tmp_path: Path):

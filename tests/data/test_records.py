@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.json_files import read_jsonl, write_jsonl
-from assay.data.loaded import DataError
+from assay.data.loaded import DataError, sound
 from assay.data.parquet import BATCH_ROWS, read_parquet, without_nulls, write_parquet
 
 scalars = (
@@ -69,7 +69,7 @@ def test_missing_files_and_files_of_another_kind_are_named(tmp_path: Path) -> No
             list(read(tmp_path / name))
     (tmp_path / "b.parquet").write_text("no parquet")
     with pytest.raises(DataError, match=r"b.parquet: is not a parquet file"):
-        list(read_parquet(tmp_path / "b.parquet"))
+        list(sound(read_parquet(tmp_path / "b.parquet")))
 
 
 def test_parquet_comes_back_over_several_batches_with_row_numbers(tmp_path: Path) -> None:
@@ -78,13 +78,27 @@ def test_parquet_comes_back_over_several_batches_with_row_numbers(tmp_path: Path
         {"n": n, "s": {"a": "x"} if n % 2 else {"b": n}} for n in range(BATCH_ROWS + 3)
     ]
     write_parquet(tmp_path / "a.parquet", iter(rows), schema)
-    records = list(read_parquet(tmp_path / "a.parquet"))
+    records = list(sound(read_parquet(tmp_path / "a.parquet")))
     assert [record.value for record in records] == rows
     assert [record.line for record in records] == list(range(1, len(rows) + 1))
 
 
 def test_the_nulls_that_arrow_fills_in_are_dropped_at_every_depth() -> None:
     assert without_nulls({"a": None, "b": [{"c": None, "d": 0}, None]}) == {"b": [{"d": 0}, None]}
+
+
+def test_json_columns_are_what_their_text_says_with_its_nulls(tmp_path: Path) -> None:
+    mixed = pa.array(['"Paris"', "7", None, '{"a": null}'], pa.string()).cast(pa.json_())
+    inner = pa.array([['{"role": "user"}', '"x"'], [], None, ["1"]], pa.list_(pa.string()))
+    inner = inner.cast(pa.list_(pa.json_()))
+    table = pa.table({"answer": mixed, "in": pa.StructArray.from_arrays([inner], ["list"])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert [record.value for record in sound(read_parquet(tmp_path / "a.parquet"))] == [
+        {"answer": "Paris", "in": {"list": [{"role": "user"}, "x"]}},
+        {"answer": 7, "in": {"list": []}},
+        {"in": {}},
+        {"answer": {"a": None}, "in": {"list": [1]}},
+    ]
 
 
 @pytest.mark.parametrize("value", [b"x", float("nan"), [float("inf")], {"d": date(2026, 1, 1)}])
@@ -94,4 +108,4 @@ def test_values_that_json_does_not_have_are_refused_with_their_place(
     table = pa.Table.from_pylist([{"n": 1, "v": None}, {"n": 2, "v": value}])
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"a.parquet:2: v: .* is no JSON value"):
-        list(read_parquet(tmp_path / "a.parquet"))
+        list(sound(read_parquet(tmp_path / "a.parquet")))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from assay.data.loaded import DataError, Record
-from assay.data.tools import function_names, openai_tool, parse_tools
+from assay.data.tools import NULL_KEYWORDS, REQUIRED, function_names, openai_tool, parse_tools
 
 RECORD = Record("a.jsonl", 3, {})
 CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -26,15 +26,59 @@ def tool(**fields: Any) -> dict[str, Any]:
         [tool(parameters={})],
         [{"name": "f"}],
         [tool(parameters={"type": "object"})],
-        [tool(parameters=CITY | {"required": None})],
         [tool(parameters={"type": "object", "properties": {"type": {"description": "d"}}})],
         [tool(parameters={"type": "object", "properties": {"a": {"type": ["string", "null"]}}})],
+        [tool(parameters={"type": "object", "properties": {"a": True, "b": {"items": False}}})],
+        [tool(parameters={"type": "object", "properties": {"a": {"items": [{"type": "string"}]}}})],
+        [tool(parameters={"type": "object", "properties": {"a": {"default": None}}})],
+        [tool(parameters={"type": {"type": "str"}, "required": {"type": "bool"}})],
+        [
+            tool(
+                parameters={"properties": {"type": "str", "description": "d"}, "n": {"type": "int"}}
+            )
+        ],
+        [tool(parameters={"anyOf": [{"type": "object"}]})],
     ],
 )
 def test_the_spellings_in_use_are_accepted_as_list_and_as_text(value: list[dict]) -> None:
     assert parse_tools(RECORD, value) == tuple(value)
     assert parse_tools(RECORD, json.dumps(value)) == tuple(value)
     assert function_names(value) == ("f",)
+
+
+def an_object(*required: str, **properties: Any) -> dict[str, Any]:
+    made = {"type": "object", "properties": properties}
+    return made | ({"required": [*required]} if required else {})
+
+
+TEXT = {"type": "string"}
+MUST, MAY = TEXT | {"required": True}, TEXT | {"required": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "remark"),
+    [
+        (an_object(a=MUST, b=MAY, c=TEXT), an_object("a", a=TEXT, b=TEXT, c=TEXT), REQUIRED),
+        (an_object("c", a=MUST, c=MUST), an_object("c", "a", a=TEXT, c=TEXT), REQUIRED),
+        ({"a": MUST, "b": MAY}, an_object("a", a=TEXT, b=TEXT), REQUIRED),
+        (
+            an_object(o=an_object(a=MUST) | {"required": True}),
+            an_object("o", o=an_object("a", a=TEXT)),
+            REQUIRED,
+        ),
+        (an_object(a=TEXT | {"enum": None}, b=None), an_object(a=TEXT), NULL_KEYWORDS),
+        (CITY | {"required": None}, CITY, NULL_KEYWORDS),
+        (an_object(a={"items": {"enum": None}}), an_object(a={"items": {}}), NULL_KEYWORDS),
+        ({"a": TEXT, "type": None}, {"a": TEXT}, NULL_KEYWORDS),
+    ],
+)
+def test_what_has_one_meaning_is_mended_and_said(given: dict, wanted: dict, remark: str) -> None:
+    record = Record("a.jsonl", 3, {})
+    assert parse_tools(record, [tool(parameters=given)]) == (tool(parameters=wanted),)
+    assert record.told == {remark}
+    assert parse_tools(RECORD, [openai_tool(tool(parameters=json.dumps(given)))]) == (
+        openai_tool(tool(parameters=wanted)),
+    )
 
 
 @pytest.mark.parametrize("value", [None, "", [], "[]"])

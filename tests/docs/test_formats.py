@@ -21,8 +21,18 @@ from tests.data.chat import tokenizer
 from tests.docs.pages import DOCS, blocks
 
 PAGE = "formats.md"
-ORDER = ("messages", "swift", "hermes", "hardgen", "verl", "looptool", "trl", "gsm8k")
-ORDER += ("math", "math_cot", "limr", "olympiadbench", "math_union", "prompt_answer", "alpaca")
+ORDER = ("messages", "swift", "hermes", "xlam", "toolace", "glaive", "hardgen", "verl", "looptool")
+ORDER += (
+    "trl",
+    "gsm8k",
+    "math",
+    "math_cot",
+    "limr",
+    "olympiadbench",
+    "math_union",
+    "prompt_answer",
+    "alpaca",
+)
 ORDER += (
     "preference",
     "workflow_problems",
@@ -68,9 +78,21 @@ def test_rl_rows_become_conversations_with_tools(tmp_path: Path) -> None:
     (verl,) = read_rows(write(tmp_path, "verl"), "verl")
     assert verl.messages == (ASKED, CALLS)
     (loop,) = read_rows(write(tmp_path, "looptool"), "looptool")
-    hello = (Message("user", "Hello."), Message("assistant", "How can I help?"))
+    hello = (Message("user", "Hello."), Message("assistant", "How can I help?", loss=False))
     assert loop.messages == (Message("system", "The current time is noon."), *hello, ASKED, CALLS)
     assert verl.tools == loop.tools and verl.tools[0]["name"] == "get_weather"
+
+
+def test_published_sets_of_calls_are_read(tmp_path: Path) -> None:
+    (xlam,) = read_rows(write(tmp_path, "xlam"), "xlam")
+    (ace,) = read_rows(write(tmp_path, "toolace"), "toolace")
+    (glaive,) = read_rows(write(tmp_path, "glaive"), "glaive")
+    assert xlam.messages == (ASKED, CALLS)
+    assert ace.messages[:2] == (Message("system", "Be brief."), ASKED)
+    assert glaive.messages[:3] == (Message("system", "You are a helpful assistant."), ASKED, CALLS)
+    for row in (ace, glaive):
+        assert row.messages[2].tool_calls[0].arguments == {"city": "Oslo"}
+        assert row.messages[-1] == Message("assistant", "It is 4 degrees.")
 
 
 def test_plain_questions_are_read(tmp_path: Path) -> None:

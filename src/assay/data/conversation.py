@@ -2,22 +2,46 @@
 
 Content may be text, null beside tool calls, or typed parts (`text`, `reasoning`, `tool_call`, and
 `image_url` in user messages of formats that carry images). `<think>` text inside content is left as
-it is. Roles of other formats, such as ms-swift's `tool_call`, are converted by those formats.
+it is. OpenAI's older `function_call` and role `function`, and its `developer`, are read as what
+they became. Roles of other formats, such as ms-swift's `tool_call`, are converted by those formats.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, get_args
 
 from assay.data.json_files import load_json
 from assay.data.loaded import Record
 from assay.data.message_parts import image_part, stored_parts
+from assay.data.python_calls import NotCallsError, parse_literal
 from assay.data.row import Message, Part, Role, TextPart, ToolCall
 from assay.errors import nearest
 
 ROLES: tuple[str, ...] = get_args(Role)
+OTHER_NAMES = {"developer": "system", "function": "tool"}
+"""OpenAI's newer and older names of roles."""
 IMAGE = "image_url"
 CARRIED = "rows of format 'messages' carry text and images to a model behind an endpoint"
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+
+OF_ANSWERS = ("loss", "loss_scale", "weight")
+"""Keys of ms-swift and OpenAI that say whether an assistant message is trained on."""
+OF_MESSAGES = ("train", "training", "trainable", "train_on_turn", "loss_mask", "loss_weight")
+"""Keys by which others train on messages of any role (axolotl, LLaMA-Factory, verl)."""
+LIKE_THESE = re.compile(
+    r"(?:^|_)(?:loss|masks?|weights?|train|training|trained)(?:_|$)|Loss|Mask|Weight|Train"
+)
+SAID = {
+    *("role", "content", "tool_calls", "function_call", "tool_call_id", "name"),
+    *REASONING_KEYS,
+}
+
+NULLS = 'arguments of calls are null, as Arrow fills absent keys (nulls = "drop" leaves them out)'
+LITERALS = "calls or tools written as Python literals were read as JSON"
+NO_ARGUMENTS = "arguments of calls that are empty text were read as {}"
+REORDERED = "results of parallel calls were put into the order of their calls"
 
 
 def parse_messages(
@@ -39,8 +63,9 @@ def parse_messages(
 def parse_message(record: Record, value: Any, path: str, *, images: bool = False) -> Message:
     """One OpenAI message. Raises DataError."""
     message = record.typed(path, value, dict)
-    role = message_role(record, message, path, ROLES)
-    calls = _calls(record, message.get("tool_calls"), f"{path}.tool_calls")
+    role: Any = message_role(record, message, path, (*ROLES, *OTHER_NAMES))
+    role = OTHER_NAMES.get(role, role)
+    calls = _calls(record, message, path)
     where = f"{path}.content"
     content, reasoning, more_calls = _content(record, message.get("content"), where)
     parts: tuple[Part, ...] = ()
@@ -61,14 +86,45 @@ def parse_message(record: Record, value: Any, path: str, *, images: bool = False
     if role != "assistant" and (calls or reasoning):
         raise record.error(path, f"a {role} message cannot call tools or reason")
     call_id = record.typed(f"{path}.tool_call_id", message.get("tool_call_id") or "", str)
-    loss = role != "assistant" or message_loss(record, message, path)
-    return Message(role, content, calls, call_id, reasoning, loss, parts)
+    loss = message_loss(record, message, path, role)
+    name = message.get("name") if role == "tool" else None
+    name = record.typed(f"{path}.name", name or "", str)
+    remark_unread(record, message, SAID)
+    return Message(role, content, calls, call_id, reasoning, loss, parts, name)
 
 
-def message_loss(record: Record, message: Mapping[str, Any], path: str) -> bool:
-    """What an assistant message says under `loss` (ms-swift's key); absent or null means true."""
-    loss = message.get("loss")
-    return True if loss is None else record.typed(f"{path}.loss", loss, bool)
+def remark_unread(record: Record, message: Mapping[str, Any], said: Container[str]) -> None:
+    """Say which keys of a message hold something and are read neither as `said` nor as marks."""
+    for key, value in message.items():
+        if key in said or key in OF_ANSWERS or key in OF_MESSAGES:
+            continue
+        if value not in (None, "", [], {}):
+            record.remark(f"messages hold {key!r}, which is not read")
+
+
+def message_loss(record: Record, message: Mapping[str, Any], path: str, role: str) -> bool:
+    """Whether a message is trained on, by the keys in which other tools say it; true where none is.
+
+    Raises DataError for what is neither yes nor no, for keys that disagree, for one that is not
+    known, and for a message of another role than the assistant's that is to be trained on.
+    """
+    said = {}
+    for key, value in message.items():
+        where = f"{path}.{key}"
+        if value is None or key in SAID or not (LIKE_THESE.search(key) or key in OF_MESSAGES):
+            continue
+        if key not in OF_ANSWERS + OF_MESSAGES:
+            fix = "write loss: true or false in its place, or leave it out"
+            raise record.error(where, "says what is trained on in a way that is not known", fix)
+        if record.typed(where, value, bool, int, float) not in (0, 1):
+            fix = "write loss: true or false, or leave it out"
+            raise record.error(where, f"a weight of one message ({value}) is not supported", fix)
+        said[key] = bool(value)
+        if said[key] and role != "assistant" and key in OF_MESSAGES:
+            raise record.error(where, f"a {role} message cannot be trained on", "leave it out")
+    if role == "assistant" and len({*said.values()}) > 1:
+        raise record.error(path, f"{' and '.join(said)} disagree about training on it")
+    return role != "assistant" or all(said.values())
 
 
 def message_role(record: Record, message: Any, path: str, known: tuple[str, ...]) -> Any:
@@ -81,7 +137,7 @@ def message_role(record: Record, message: Any, path: str, known: tuple[str, ...]
 
 def parse_call(record: Record, value: Any, path: str) -> ToolCall:
     """A call as an object or its JSON text, plain or in OpenAI's wrapping. Raises DataError."""
-    call = record.typed(path, _loaded(record, value, path), dict)
+    call = record.typed(path, loaded_value(record, value, path), dict)
     function, where = call, path
     if "function" in call:
         where = f"{path}.function"
@@ -90,12 +146,21 @@ def parse_call(record: Record, value: Any, path: str) -> ToolCall:
     if not name:
         raise record.error(f"{where}.name", "is empty")
     where += ".arguments"
-    arguments = record.typed(where, _loaded(record, function.get("arguments"), where), dict)
+    given = function.get("arguments")
+    if given is None or (isinstance(given, str) and not given.strip()):
+        record.remark(NO_ARGUMENTS)
+        given = {}
+    if not isinstance(value, str) and _holds_null(given):
+        record.remark(NULLS)
+    arguments = record.typed(where, loaded_value(record, given, where), dict)
     return ToolCall(name, arguments, record.typed(f"{path}.id", call.get("id") or "", str))
 
 
 def check_order(record: Record, messages: tuple[Message, ...], path: str) -> tuple[Message, ...]:
-    """`messages` themselves, if a chat could have gone this way. Raises DataError."""
+    """`messages`, if a chat could have gone this way, with results in the order of their calls.
+
+    Raises DataError.
+    """
     if not messages:
         raise record.error(path, "holds no messages", "a row needs at least a user message")
     for index, message in enumerate(messages):
@@ -104,25 +169,71 @@ def check_order(record: Record, messages: tuple[Message, ...], path: str) -> tup
             raise record.error(where, "a system message after the first place", "put it first")
         if message.role == "assistant" and all(m.role == "system" for m in messages[:index]):
             raise record.error(where, "the assistant speaks first", "a user message comes first")
-        if message.role == "tool":
-            _check_tool_result(record, messages[:index], message, where)
     if all(message.role == "system" for message in messages):
         raise record.error(path, "holds no user message")
-    return messages
+    return _in_order_of_calls(record, messages, path)
 
 
-def _check_tool_result(
-    record: Record, before: tuple[Message, ...], message: Message, where: str
-) -> None:
-    caller = next((m for m in reversed(before) if m.role != "tool"), None)
-    if caller is None or not caller.tool_calls:
-        raise record.error(
-            where, "a tool result without a call", "the call comes before its result"
-        )
-    ids = [call.id for call in caller.tool_calls if call.id]
-    if message.tool_call_id and ids and message.tool_call_id not in ids:
-        problem = f"answers call {message.tool_call_id!r}, which was not made"
-        raise record.error(f"{where}.tool_call_id", problem, "the calls are " + ", ".join(ids))
+def _in_order_of_calls(
+    record: Record, messages: tuple[Message, ...], path: str
+) -> tuple[Message, ...]:
+    """The messages with the results of one turn in the order of its calls: templates that write no
+    ids tell them apart by their places alone.
+    """
+    ordered: list[Message] = []
+    for is_result, run in groupby(messages, lambda message: message.role == "tool"):
+        said = [*run]
+        if is_result:
+            calls = ordered[-1].tool_calls if ordered else ()
+            places = _answered_calls(record, calls, said, path, len(ordered))
+            if places != sorted(places):
+                record.remark(REORDERED)
+            said = [said[at] for at in sorted(range(len(said)), key=places.__getitem__)]
+        ordered += said
+    return tuple(ordered)
+
+
+def _answered_calls(
+    record: Record, calls: tuple[ToolCall, ...], results: list[Message], path: str, start: int
+) -> list[int]:
+    """The places of the calls that results answer: those that their ids or names say, and for the
+    others those that are left, in order. Raises DataError.
+    """
+    if not calls:
+        fix = "the call comes before its result"
+        raise record.error(f"{path}[{start}]", "a tool result without a call", fix)
+    free = [*range(len(calls))]
+    places: list[int | None] = []
+    for index, result in enumerate(results, start):
+        meant = _meant_calls(record, calls, result, f"{path}[{index}]")
+        place = next((at for at in meant if at in free), meant[-1]) if meant else None
+        if place in free:
+            free.remove(place)
+        places.append(place)
+    left = iter(free)
+    return [next(left, len(calls)) if place is None else place for place in places]
+
+
+def _meant_calls(
+    record: Record, calls: tuple[ToolCall, ...], result: Message, where: str
+) -> list[int]:
+    """The places of the calls that a result may answer by its id, else by the name of its function;
+    none where it says neither. Raises DataError for one that was not called.
+    """
+    ids = [call.id for call in calls if call.id]
+    if result.tool_call_id and ids:
+        meant = [at for at, call in enumerate(calls) if call.id == result.tool_call_id]
+        field, problem = "tool_call_id", f"answers call {result.tool_call_id!r}, which was not made"
+        known = ids
+    elif result.name:
+        meant = [at for at, call in enumerate(calls) if call.name == result.name]
+        field, problem = "name", f"is a result of {result.name!r}, which was not called"
+        known = [call.name for call in calls]
+    else:
+        return []
+    if not meant:
+        raise record.error(f"{where}.{field}", problem, "the calls are " + ", ".join(known))
+    return meant
 
 
 def dump_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
@@ -140,6 +251,14 @@ def stored_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
         if not message.loss:
             value["loss"] = False
     return values
+
+
+def untrained(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages of a prompt: its answers are context, and are not trained on."""
+    return tuple(
+        replace(message, loss=False) if message.role == "assistant" else message
+        for message in messages
+    )
 
 
 def cut_untrained(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -164,6 +283,8 @@ def dump_message(message: Message) -> dict[str, Any]:
         value["tool_calls"] = [_dump_call(call) for call in message.tool_calls]
     if message.tool_call_id:
         value["tool_call_id"] = message.tool_call_id
+    if message.name:
+        value["name"] = message.name
     return value
 
 
@@ -173,9 +294,16 @@ def _dump_call(call: ToolCall) -> dict[str, Any]:
     return value | {"type": "function", "function": function}
 
 
-def _calls(record: Record, value: Any, path: str) -> tuple[ToolCall, ...]:
-    calls = record.typed(path, value or [], list)
-    return tuple(parse_call(record, call, f"{path}[{i}]") for i, call in enumerate(calls))
+def _calls(record: Record, message: Mapping[str, Any], path: str) -> tuple[ToolCall, ...]:
+    single = message.get("function_call")
+    where = f"{path}.tool_calls"
+    calls = record.typed(where, loaded_value(record, message.get("tool_calls") or [], where), list)
+    if single and calls:
+        fix = "keep tool_calls, which took its place"
+        raise record.error(f"{path}.function_call", "stands beside tool_calls", fix)
+    if single:
+        return (parse_call(record, single, f"{path}.function_call"),)
+    return tuple(parse_call(record, call, f"{where}[{i}]") for i, call in enumerate(calls))
 
 
 def _content(record: Record, value: Any, path: str) -> tuple[str, str, tuple[ToolCall, ...]]:
@@ -218,11 +346,25 @@ def _parts(record: Record, value: list[dict[str, Any]], path: str) -> tuple[Part
     return tuple(parts)
 
 
-def _loaded(record: Record, value: Any, path: str) -> Any:
-    """What `value` says, if it is JSON text; else `value` itself. Raises DataError."""
+def loaded_value(record: Record, value: Any, path: str) -> Any:
+    """What `value` says, if it is text of JSON or of a Python literal; else `value` itself.
+
+    Raises DataError.
+    """
     if not isinstance(value, str):
         return value
     try:
         return load_json(value)
     except ValueError as error:
-        raise record.error(path, f"is not JSON: {error}") from error
+        try:
+            found = parse_literal(value)
+        except NotCallsError:
+            raise record.error(path, f"is not JSON: {error}") from error
+    record.remark(LITERALS)
+    return found
+
+
+def _holds_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_null, value.values()))
+    return any(map(_holds_null, value)) if isinstance(value, list) else value is None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from assay.data.loaded import DataError, Record
+from assay.data.loaded import DataError, Found, Record
 
 Encoding = Literal["utf-8", "latin-1", "cp1252", "gb18030"]
 """In all of these a line ends where the byte of a line feed is."""
@@ -38,11 +38,12 @@ def is_csv(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
 
 
-def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Record]:
-    """The rows of a file as objects, one by one; `line` is the one that a row begins on.
+def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Found]:
+    """The rows of a file as objects, one by one, or what is wrong with one of more or fewer fields
+    than the header; `line` is the one that a row begins on.
 
-    Raises DataError for a missing file, bytes of another encoding, a quote that is not closed, a
-    header with an empty or a double name, and a row with more or fewer fields than the header.
+    Raises DataError for a missing file, bytes of another encoding, a quote that is not closed, and
+    a header with an empty or a double name.
     """
     options = options or CsvOptions()
     if not path.is_file():
@@ -57,7 +58,8 @@ def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Record]:
             if len(cells) != len(header):
                 problem = f"has {len(cells)} fields, and there are {len(header)} columns"
                 fix = "quote a field that holds the delimiter; csv.delimiter sets it"
-                raise DataError(problem, file=path, line=line, fix=fix)
+                yield DataError(problem, file=path, line=line, fix=fix)
+                continue
             value = {name: cell for name, cell in zip(header, cells, strict=True) if cell != ""}
             yield Record(str(path), line, value)
 

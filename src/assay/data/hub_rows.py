@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.data.files import cache_root
-from assay.data.loaded import Record
-from assay.data.parquet import BATCH_ROWS, plain_row
+from assay.data.loaded import Found
+from assay.data.parquet import BATCH_ROWS, plain_rows
 from assay.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -98,14 +98,12 @@ def _opened(wanted: HubSet, found: "Dataset | DatasetDict", revision: str) -> Op
     return OpenedSet(found[split], revision, found[split]._fingerprint)
 
 
-def hub_records(wanted: HubSet, root: Path) -> Iterator[Record]:
-    """The rows as objects, one by one; nulls are absent, and names of classes are numbers.
+def hub_records(wanted: HubSet, root: Path) -> Iterator[Found]:
+    """The rows as objects, one by one, or what is wrong with one that holds values that JSON does
+    not have, such as images; nulls are absent, and names of classes are numbers.
 
-    Raises HubError, and DataError for values that JSON does not have, such as images.
+    Raises HubError.
     """
-    place = f"hf:{wanted.name}"
     # As Arrow, because the data set's own rows would decode images and sounds.
     tables = open_set(wanted, root).data.with_format("arrow").iter(batch_size=BATCH_ROWS)
-    rows = (row for table in tables for row in table.to_pylist())
-    for line, row in enumerate(rows, 1):
-        yield Record(place, line, plain_row(row, place, line))
+    return plain_rows(tables, f"hf:{wanted.name}")

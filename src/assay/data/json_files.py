@@ -5,6 +5,7 @@ not known here.
 """
 
 import json
+import math
 import re
 import sys
 from codecs import BOM_UTF8
@@ -13,22 +14,32 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.data.files import atomic_path
-from assay.data.loaded import JSON_NAMES, DataError, Record
+from assay.data.loaded import JSON_NAMES, DataError, Found, Record, sound
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
     """The objects of a JSON lines file, one by one; blank lines are passed over.
 
-    Raises DataError for a missing file, bytes that are not UTF-8, malformed JSON, NaN and
-    Infinity (which JSON does not have), lone surrogates and anything that is not an object.
+    Raises DataError for a missing file and the first bad line (`jsonl_lines`).
     """
-    path = Path(path)
+    return sound(jsonl_lines(Path(path)))
+
+
+def jsonl_lines(path: Path) -> Iterator[Found]:
+    """The object of each line, or what is wrong with it: bytes that are not UTF-8, malformed JSON,
+    NaN and Infinity (which JSON does not have), numbers beyond every float, lone surrogates and
+    anything that is not an object. Raises DataError for a missing file.
+    """
     if not path.is_file():
         raise DataError("no such file", file=path)
     with path.open("rb") as stream:
         for line, raw in enumerate(stream, 1):
-            if raw.strip():
+            if not raw.strip():
+                continue
+            try:
                 yield Record(str(path), line, _object(raw, path, line))
+            except DataError as error:
+                yield error
 
 
 def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> None:
@@ -39,9 +50,11 @@ def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> None:
 
 
 def load_json(text: str) -> Any:
-    """`json.loads` without NaN and Infinity. Raises ValueError, for nesting without end too."""
+    """`json.loads` without NaN and Infinity. Raises ValueError, also for nesting without end and
+    for a number that no float holds, which `json.loads` takes for Infinity.
+    """
     try:
-        return json.loads(text, parse_constant=refuse_constant)
+        return _DECODER.decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except ValueError as error:
@@ -93,10 +106,35 @@ def refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:20]} is beyond the largest that a float holds")
+    return value
+
+
 HEAD_BYTES = 4096
 """Within which a file shows what it is."""
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
+
+
+def load_next(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that begins at a place of a text, and where it ends. Raises ValueError."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def load_values(text: str) -> list[Any]:
+    """The JSON values of a text that holds nothing else, as one a line. Raises ValueError."""
+    values, at = [], _past_space(text, 0)
+    while at < len(text):
+        value, end = load_next(text, at)
+        values.append(value)
+        at = _past_space(text, end)
+    return values
 
 
 def begins_array(path: Path) -> bool:
@@ -107,10 +145,11 @@ def begins_array(path: Path) -> bool:
         return stream.read(HEAD_BYTES).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
 
 
-def read_array(path: Path) -> Iterator[Record]:
-    """The objects of the array; a record's line is the one that its object begins on.
+def read_array(path: Path) -> Iterator[Found]:
+    """The objects of the array, or what is wrong with a member; a record's line is the one that its
+    object begins on.
 
-    Raises DataError for what `read_jsonl` raises it for, and for text behind the array.
+    Raises DataError for bytes that are not UTF-8, malformed JSON and text behind the array.
     """
     text = _text(path)
     at = _past_space(text, _past_space(text, 0) + 1)
@@ -119,7 +158,10 @@ def read_array(path: Path) -> Iterator[Record]:
     while more:
         line, counted = line + text.count("\n", counted, at), at
         value, end = _value(path, text, at)
-        yield Record(str(path), line, checked_object(value, text[at:end], path, line))
+        try:
+            yield Record(str(path), line, checked_object(value, text[at:end], path, line))
+        except DataError as error:
+            yield error
         at = _past_space(text, end)
         more = text[at : at + 1] == ","
         if more:
@@ -145,11 +187,9 @@ def _past_space(text: str, at: int) -> int:
 
 def _value(path: Path, text: str, at: int) -> tuple[Any, int]:
     try:
-        return _DECODER.raw_decode(text, at)
+        return load_next(text, at)
     except json.JSONDecodeError as error:
         _refuse(path, text, error.pos, error.msg)
-    except RecursionError:
-        _refuse(path, text, at, "nested too deeply")
     except ValueError as error:
         _refuse(path, text, at, str(error))
 

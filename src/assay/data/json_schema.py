@@ -4,6 +4,7 @@ A client's patterns and references may take for ever to check. Nothing is fetche
 refer only to its own parts. `format` is not checked, as JSON Schema leaves that open.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from assay.data.json_files import load_json
+from assay.data.json_files import refuse_constant
 
 MOST_CHARACTERS = 300
 """Characters of a problem; jsonschema shows the whole value."""
@@ -41,8 +42,9 @@ def check(schema: Any, text: str | None) -> dict[str, str]:
 def unfit(validator: Any, text: str) -> dict[str, str]:
     """Why a text does not fit, if it does not."""
     try:
-        value = load_json(text)
-    except ValueError as error:
+        # 1e999 is a number to JSON Schema, though no float holds it.
+        value = json.loads(text, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
         return {"text": f"is not JSON: {shown(str(error))}"}
     first = next(validator.iter_errors(value), None)
     return {} if first is None else {"text": f"{first.json_path}: {shown(first.message)}"}

@@ -4,7 +4,7 @@ Readers yield rows, rows left out with the reason, and remarks one by one, so th
 fit into memory; `gather` collects them. Nothing is read or judged here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,11 +33,17 @@ class Record:
     file: str
     line: int
     value: Mapping[str, Any]
+    told: set[str] = field(default_factory=set, compare=False, repr=False)
+    """What its readers have to say about the row that they make of it."""
 
     @property
     def origin(self) -> str:
         """`file:line`."""
         return f"{self.file}:{self.line}"
+
+    def remark(self, words: str) -> None:
+        """Say something about the row; `words` are one of few, as those of a `Remark` are."""
+        self.told.add(words)
 
     def error(self, field: str, problem: str, fix: str | None = None) -> DataError:
         """The error to raise about one field of this record."""
@@ -66,6 +72,24 @@ class Record:
     def others(self, *fields: str) -> dict[str, Any]:
         """The fields that are not among `fields`."""
         return {key: value for key, value in self.value.items() if key not in fields}
+
+
+Found = Record | DataError
+"""An object of a data file, or what is wrong in its place."""
+
+
+def sound(found: Iterable[Found]) -> Iterator[Record]:
+    """The objects. Raises the first DataError in the place of one."""
+    for each in found:
+        if isinstance(each, DataError):
+            raise each
+        yield each
+
+
+UNREADABLE = "rows that cannot be read"
+"""The reason of rows whose id, as they have none, is the line and what is wrong with it."""
+FEW = 3
+"""Of them that are named beside how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +138,19 @@ def gather(items: Iterable[Item]) -> Loaded:
             dropped.setdefault(item.reason, []).append(item.id)
         else:
             remarks.setdefault(item.words, []).append(item.id)
-    return Loaded(tuple(rows), _frozen(dropped), _frozen(remarks))
+    return Loaded(
+        tuple(rows),
+        {named(why, ids): tuple(ids) for why, ids in dropped.items()},
+        {words: tuple(ids) for words, ids in remarks.items()},
+    )
+
+
+def named(reason: str, ids: Sequence[str]) -> str:
+    """A reason with the first rows that it is about, where nothing else would name them."""
+    if reason != UNREADABLE:
+        return reason
+    more = [f"and {len(ids) - FEW} more"] if len(ids) > FEW else []
+    return f"{reason} ({'; '.join([*ids[:FEW], *more])})"
 
 
 def spread(loaded: Loaded) -> Iterable[Item]:
@@ -124,7 +160,3 @@ def spread(loaded: Loaded) -> Iterable[Item]:
     for words, ids in loaded.remarks.items():
         yield from (Remark(id_, words) for id_ in ids)
     yield from loaded.rows
-
-
-def _frozen(lists: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(ids) for name, ids in lists.items()}

@@ -1,7 +1,9 @@
 """Reads and writes parquet in batches, as plain objects, and limits how much a file may unpack to.
 
 Arrow gives every struct of a column the same keys and fills absent ones with null; reading drops
-nulls at every depth, those that the writer meant too. What the columns mean is not known here.
+nulls at every depth, those that the writer meant too. Arrow's JSON type, which `datasets` gives a
+column of mixed types, is JSON text: it is decoded, and its nulls stay. What the columns mean is not
+known here.
 """
 
 import math
@@ -16,7 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
-from assay.data.loaded import DataError, Record
+from assay.data.json_files import load_json
+from assay.data.loaded import DataError, Found, Record
 
 FREE_BYTES = 64 << 20
 """That any file may unpack to."""
@@ -58,19 +61,44 @@ PARQUET_FREE_BYTES = 1 << 30
 PARQUET_MOST_TIMES = 200
 
 
-def read_parquet(path: str | Path) -> Iterator[Record]:
-    """The rows of a parquet file as objects, one by one; `line` is the row number from 1.
+def read_parquet(path: str | Path) -> Iterator[Found]:
+    """The rows of a parquet file as objects, one by one, or what is wrong with one that holds a
+    value that JSON does not have (dates, bytes, NaN); `line` is the row number from 1.
 
-    Raises DataError for a missing file, for one that is not parquet, for values that JSON does not
-    have (dates, bytes, NaN), and for what `raw_rows` raises it for.
+    Raises DataError for a missing file, for one that is not parquet, and for what `raw_rows` raises
+    it for.
     """
     path = Path(path)
-    for line, row in enumerate(raw_rows(path), 1):
-        yield Record(str(path), line, plain_row(row, path, line))
+    yield from plain_rows(_checked_batches(path), str(path))
+
+
+def plain_rows(batches: Iterable[pa.RecordBatch | pa.Table], place: str) -> Iterator[Found]:
+    """The rows of batches of a file or data set `place` as objects, or what is wrong with them.
+
+    Raises DataError for a value that Python has no form of.
+    """
+    line = 0
+    for batch in batches:
+        types = {field.name: field.type for field in batch.schema}
+        for row in _python_rows(batch, Path(place)):
+            line += 1
+            try:
+                yield Record(place, line, _plain_row(row, types, place, line))
+            except DataError as error:
+                yield error
 
 
 def raw_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a parquet file with whatever values they have.
+
+    Raises what `read_parquet` raises.
+    """
+    for batch in _checked_batches(path):
+        yield from _python_rows(batch, path)
+
+
+def _checked_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """The batches of a file, each once it is known to be not too large.
 
     Raises DataError for a missing or a damaged file, for a value that Python has no form of, and
     for a file that unpacks to more than PARQUET_FREE_BYTES and PARQUET_MOST_TIMES its size: a
@@ -85,7 +113,7 @@ def raw_rows(path: Path) -> Iterator[dict[str, Any]]:
         budget = Budget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES)
         for batch in _batches(file, path):
             budget.spend(sum(map(_bytes_of, batch.columns)), len(batch))
-            yield from _python_rows(batch, path)
+            yield batch
 
 
 def _opened(path: Path) -> pq.ParquetFile:
@@ -103,7 +131,7 @@ def _batches(file: pq.ParquetFile, path: Path) -> Iterator[pa.RecordBatch]:
         raise _damaged(error, path) from error
 
 
-def _python_rows(batch: pa.RecordBatch, path: Path) -> list[dict[str, Any]]:
+def _python_rows(batch: pa.RecordBatch | pa.Table, path: Path) -> list[dict[str, Any]]:
     try:
         return batch.to_pylist()
     except (pa.ArrowException, ValueError, OverflowError) as error:  # a year beyond Python's
@@ -135,29 +163,39 @@ def write_parquet(path: str | Path, rows: Iterable[Mapping[str, Any]], schema: p
             writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=schema))
 
 
-def without_nulls(value: Any) -> Any:
-    """`value` without the keys whose value is None, at every depth.
+def without_nulls(value: Any, kind: pa.DataType | None = None) -> Any:
+    """`value` without the keys whose value is None, at every depth; JSON text by its Arrow type
+    `kind` as what it says, whole.
 
-    Raises TypeError for a value that JSON does not have.
+    Raises TypeError for a value that JSON does not have, ValueError for text that is no JSON.
     """
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
     if value is None or type(value) in (str, int, bool):
-        return value
+        return load_json(value) if value is not None and isinstance(kind, pa.JsonType) else value
+    if isinstance(value, dict):
+        kinds = {field.name: field.type for field in getattr(kind, "fields", ())}
+        return {
+            key: without_nulls(item, kinds.get(key))
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(value, list):
+        inner = getattr(kind, "value_type", None)
+        return [without_nulls(item, inner) for item in value]
     if type(value) is float and math.isfinite(value):
         return value
     raise TypeError(f"{value!r} is no JSON value")
 
 
-def plain_row(row: dict[str, Any], path: Path | str, line: int) -> dict[str, Any]:
+def _plain_row(
+    row: dict[str, Any], types: Mapping[str, pa.DataType], place: str, line: int
+) -> dict[str, Any]:
     """A row without nulls. Raises DataError for values that JSON does not have."""
     plain = {}
     for field, value in row.items():
         try:
-            plain |= without_nulls({field: value})
-        except TypeError as error:
+            if value is not None:
+                plain[field] = without_nulls(value, types[field])
+        except (TypeError, ValueError) as error:
             fix = "store it as text or as a number, or leave the column out"
-            raise DataError(str(error), file=path, line=line, field=field, fix=fix) from error
+            raise DataError(str(error), file=place, line=line, field=field, fix=fix) from error
     return plain

@@ -51,6 +51,7 @@ def refuse_doubles(items: Iterable[Item]) -> Iterator[Item]:
 def content_digest(row: Row) -> bytes:
     """16 bytes that are the same for rows that say the same."""
     content = [stored_messages(row.messages), list(row.tools), row.gold, dict(row.extra)]
+    content += [dict(row.template_options)] if row.template_options else []
     # Columns of parquet may hold what JSON has no word for, such as dates.
     text = json.dumps(content, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode("ascii"), digest_size=16).digest()
@@ -72,7 +73,9 @@ def conflicts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     first: dict[str, tuple[str, str]] = {}
     found = []
     for row in rows:
-        asked = canonical_json([stored_messages(row.prompt), list(row.tools), _world(row)])
+        asked = canonical_json(
+            [stored_messages(row.prompt), list(row.tools), _world(row), dict(row.template_options)]
+        )
         answer = canonical_json(_answer(row))
         id_, wanted = first.setdefault(asked, (row.id, answer))
         if wanted != answer:

@@ -18,7 +18,7 @@ Values = Mapping[str, Any]
 
 def row_values(row: Row) -> dict[str, Any]:
     """A row as JSON values."""
-    return {
+    values = {
         "id": row.id,
         "messages": [message_values(message) for message in row.messages],
         "tools": [dict(tool) for tool in row.tools],
@@ -27,6 +27,8 @@ def row_values(row: Row) -> dict[str, Any]:
         "origin": row.origin,
         "extra": dict(row.extra),
     }
+    options = dict(row.template_options)
+    return values | ({"template_options": options} if options else {})
 
 
 def row_of(values: Values) -> Row:
@@ -73,6 +75,7 @@ def message_values(message: Message) -> dict[str, Any]:
         "reasoning": message.reasoning,
         "loss": message.loss,
         "parts": [_part_values(part) for part in message.parts],
+        **({"name": message.name} if message.name else {}),
     }
 
 

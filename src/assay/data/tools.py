@@ -2,18 +2,27 @@
 
 A description is plain (`{"name", "description", "parameters"}`) or wrapped as OpenAI does
 (`{"type": "function", "function": {...}}`). Types may be spelled as BFCL does ("dict", "float"),
-and `parameters` may be the properties themselves without `type`, as ToolBench writes them.
-Values are not checked against schemas here.
+and `parameters` may be the properties themselves without `type`, as ToolBench and xLAM write them.
+What is no schema but has one meaning is mended with a remark: nulls in the place of absent
+keywords, and `required: true` inside a property. Values are not checked against schemas here.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from assay.data.json_files import load_json
+from assay.data.conversation import loaded_value
 from assay.data.loaded import Record
 
 OBJECT_TYPES = ("object", "dict")
+NULL_KEYWORDS = "nulls in schemas of tools, as Arrow fills absent keys, were left out"
+REQUIRED = "properties of tools with a required of their own are in the list of their object now"
+VALUES = ("default", "const", "example")
+"""Keywords whose value may be null."""
+COMPOSED = {"$ref", "anyOf", "oneOf", "allOf"}
+"""Keywords of a schema without a type."""
+OF_SCHEMAS = ("properties", "$defs", "definitions")
+"""Keywords that hold schemas by name."""
 
 
 def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -34,21 +43,19 @@ def function_names(tools: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 def parse_tools(record: Record, value: Any, path: str = "tools") -> tuple[dict[str, Any], ...]:
     """Tools from a list or the JSON text of one. Raises DataError for anything that is no schema.
 
-    None and the empty string mean that there are no tools.
+    None and the empty string mean that there are no tools; a tool may be JSON text itself.
     """
     if value is None or value == "":
         return ()
-    if isinstance(value, str):
-        try:
-            value = load_json(value)
-        except ValueError as error:
-            fix = "a list of functions, or the JSON text of one"
-            raise record.error(path, f"is not JSON: {error}", fix) from error
-    record.typed(path, value, list)
-    for index, tool in enumerate(value):
+    listed = record.typed(path, loaded_value(record, value, path), list)
+    tools = [
+        _mended_tool(record, f"{path}[{index}]", loaded_value(record, tool, f"{path}[{index}]"))
+        for index, tool in enumerate(listed)
+    ]
+    for index, tool in enumerate(tools):
         _check_tool(record, f"{path}[{index}]", tool)
-    _check_names_differ(record, path, value)
-    return tuple(value)
+    _check_names_differ(record, path, tools)
+    return tuple(tools)
 
 
 def dump_tools(tools: Iterable[Mapping[str, Any]]) -> str:
@@ -56,11 +63,85 @@ def dump_tools(tools: Iterable[Mapping[str, Any]]) -> str:
     return json.dumps(list(tools), ensure_ascii=False, allow_nan=False)
 
 
-def _check_tool(record: Record, path: str, tool: Any) -> None:
-    record.typed(path, tool, dict)
+def _mended_tool(record: Record, path: str, tool: Any) -> dict[str, Any]:
+    if "function" in record.typed(path, tool, dict):
+        function = record.typed(f"{path}.function", tool["function"], dict)
+        return {**tool, "function": _mended_tool(record, path, function)}
+    tool = _without_nulls(record, tool)
+    where = f"{path}.parameters"
+    parameters = loaded_value(record, tool.get("parameters"), where)
+    if parameters is None:
+        return tool
+    record.typed(where, parameters, dict)
+    properties = {"type": "object", "properties": parameters}
+    if not _are_properties(parameters):
+        return {**tool, "parameters": _mended(record, parameters)}
+    mended = _mended(record, properties)
+    # Properties alone have no list of those that are required.
+    return {**tool, "parameters": mended if "required" in mended else mended["properties"]}
+
+
+def _mended(record: Record, schema: Any) -> Any:
+    """A schema without nulls in the place of absent keywords, and with the names of its required
+    properties in a list.
+    """
+    if isinstance(schema, list):
+        return [_mended(record, each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = _without_nulls(record, schema)
+    if isinstance(made.get("properties"), dict):
+        made |= _with_required(record, made)
+    for key, value in made.items():
+        if key in OF_SCHEMAS and isinstance(value, dict):
+            named = _without_nulls(record, value)
+            made[key] = {name: _mended(record, each) for name, each in named.items()}
+        elif key in ("items", "additionalProperties", "anyOf", "oneOf", "allOf"):
+            made[key] = _mended(record, value)
+    return made
+
+
+def _with_required(record: Record, schema: dict[str, Any]) -> dict[str, Any]:
+    """`properties` and `required` of an object some of whose properties say it themselves."""
+    properties = schema["properties"]
+    said = {
+        name: each["required"]
+        for name, each in properties.items()
+        if isinstance(each, dict) and type(each.get("required")) is bool
+    }
+    if not said:
+        return {}
+    record.remark(REQUIRED)
+    listed = schema["required"] if isinstance(schema.get("required"), list) else []
+    plain = {
+        name: {k: v for k, v in each.items() if k != "required"} if name in said else each
+        for name, each in properties.items()
+    }
+    more = [name for name, needed in said.items() if needed and name not in listed]
+    return {"properties": plain, "required": [*listed, *more]}
+
+
+def _without_nulls(record: Record, value: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: each for key, each in value.items() if each is not None or key in VALUES}
+    if len(kept) < len(value):
+        record.remark(NULL_KEYWORDS)
+    return kept
+
+
+def _are_properties(parameters: dict[str, Any]) -> bool:
+    """Whether they are the properties themselves; one may be called `type` or `properties`."""
+    if not parameters or isinstance(parameters.get("type"), str | list) or {*parameters} & COMPOSED:
+        return False
+    inner = parameters.get("properties", {"": ""})
+    return isinstance(inner, dict) and not all(
+        type(each) in (dict, bool) for each in inner.values()
+    )
+
+
+def _check_tool(record: Record, path: str, tool: dict[str, Any]) -> None:
     if "function" in tool:
         path += ".function"
-        tool = record.typed(path, tool["function"], dict)
+        tool = tool["function"]
     name = record.typed(f"{path}.name", tool.get("name"), str)
     if not name:
         raise record.error(f"{path}.name", "is empty")
@@ -83,7 +164,7 @@ def _check_names_differ(record: Record, path: str, tools: list[Any]) -> None:
 
 def _check_parameters(record: Record, path: str, parameters: dict[str, Any]) -> None:
     kind = parameters.get("type")
-    if parameters and kind is None and "properties" not in parameters:
+    if _are_properties(parameters):
         _check_properties(record, path, parameters)
     elif kind is not None and kind not in OBJECT_TYPES:
         raise record.error(f"{path}.type", f"is {kind!r}", "the parameters are of type 'object'")
@@ -93,11 +174,15 @@ def _check_parameters(record: Record, path: str, parameters: dict[str, Any]) -> 
 
 def _check_properties(record: Record, path: str, properties: Any) -> None:
     for name, schema in record.typed(path, properties, dict).items():
-        _check_schema(record, f"{path}.{name}", record.typed(f"{path}.{name}", schema, dict))
+        _check_schema(record, f"{path}.{name}", schema)
 
 
-def _check_schema(record: Record, path: str, schema: dict[str, Any]) -> None:
-    """The keywords that a tool's schema is made of have the types JSON Schema gives them."""
+def _check_schema(record: Record, path: str, schema: Any) -> None:
+    """The keywords that a tool's schema is made of have the types JSON Schema gives them; true and
+    false are schemas, and `items` may be a list of one for each place, as in its older drafts.
+    """
+    if record.typed(path, schema, dict, bool) in (True, False):
+        return
     if "type" in schema:
         kinds = record.typed(f"{path}.type", schema["type"], str, list)
         for kind in [kinds] if isinstance(kinds, str) else kinds:
@@ -109,5 +194,6 @@ def _check_schema(record: Record, path: str, schema: dict[str, Any]) -> None:
             record.typed(f"{path}.required", name, str)
     if "enum" in schema:
         record.typed(f"{path}.enum", schema["enum"], list)
-    if "items" in schema:
-        _check_schema(record, f"{path}.items", record.typed(f"{path}.items", schema["items"], dict))
+    items = schema.get("items", True)
+    for each in items if isinstance(items, list) else [items]:
+        _check_schema(record, f"{path}.items", each)

@@ -264,6 +264,9 @@ class DataSpec(Table):
     in the source, or sorted, `{ by = "extra.difficulty" }`."""
     undeclared_calls: Literal["keep", "drop"] = "keep"
     """Rows with calls that their tools do not describe; counted either way."""
+    nulls: Literal["keep", "drop"] = "keep"
+    """Keys whose value is null, in JSON lines that were written from Arrow fillers of absent keys;
+    parquet is always read without them."""
     reasoning: Literal["keep", "drop"] = "keep"
     """Reasoning in assistant messages; a model trained without it learns not to think."""
     take: TakeRows | None = None

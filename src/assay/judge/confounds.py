@@ -28,6 +28,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "data.{}.format",
         "data.{}.columns",
         "data.{}.csv",
+        "data.{}.nulls",
         "data.{}.where",
         "data.{}.samples",
         "data.{}.pass_rate",
@@ -57,6 +58,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
     "data.{}.dev": ("data.{}.contents_sha256", "data.{}.split", "data.{}.sources"),
     "data.{}.dropped": (
         "data.{}.contents_sha256",
+        "data.{}.nulls",
         "data.{}.where",
         "data.{}.expand",
         "data.{}.undeclared_calls",

@@ -176,7 +176,7 @@ def _count(rows: Any) -> int:
 def dropped_for(why: str, words: Words) -> str:
     """The reason in the page's language; text in brackets behind it is kept."""
     known = words.known("reason", why)
-    reason, bracket, rest = why.rpartition(" (")
+    reason, bracket, rest = why.partition(" (")
     if known != why or not bracket:
         return known
     return words.known("reason", reason) + bracket + rest

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from assay.data.conversation import parse_messages
 from assay.data.loaded import DataError, Record
@@ -77,7 +76,7 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
         constraint = constraint_of(
             tools, request.tool_choice, request.parallel_tool_calls, request.response_format
         )
-        messages = parse_messages(record, as_known(request.messages), "messages")
+        messages = parse_messages(record, request.messages, "messages")
         shown = () if request.tool_choice == "none" else tools
         context = served.renderer.prompt(messages, shown)
     except DataError as error:
@@ -89,28 +88,6 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     limit = request.max_completion_tokens or request.max_tokens
     asked = ready(served, request, [context], limit, None, served.calls if shown else None)
     return replace(asked, constraint=constraint)
-
-
-def as_known(messages: list[Any]) -> list[Any]:
-    """The messages with the role `developer` as the `system` that models are trained with, and
-    calls without arguments as clients send them (absent, null, or an empty text) with none."""
-    found = []
-    for one in messages:
-        if isinstance(one, dict):
-            role = "system" if one.get("role") == "developer" else one.get("role")
-            one = {**one, "role": role} if "role" in one else one
-            if isinstance(calls := one.get("tool_calls"), list):
-                one = {**one, "tool_calls": [with_arguments(call) for call in calls]}
-        found.append(one)
-    return found
-
-
-def with_arguments(call: Any) -> Any:
-    """A call whose arguments are an object where it names none."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or function.get("arguments") not in (None, ""):
-        return call
-    return {**call, "function": {**function, "arguments": {}}}
 
 
 def ask_completion(served: Served, request: CompletionRequest) -> Asked:

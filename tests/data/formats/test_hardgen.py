@@ -10,21 +10,23 @@ from hypothesis import strategies as st
 
 from assay.data.formats.formats import iter_items, read_rows
 from assay.data.formats.hardgen import (
-    NO_CALLS,
-    NO_JSON,
-    NO_LITERAL,
     NO_RESULTS,
     NO_TEXT,
     POSITIONAL,
     SHORTENED,
+    UNKNOWN_ROLE,
+)
+from assay.data.loaded import DataError, Loaded, gather
+from assay.data.python_calls import (
+    NO_CALLS,
+    NO_JSON,
+    NO_LITERAL,
     SYNTAX,
     TWICE,
-    UNKNOWN_ROLE,
     UNPACKED,
     NotCallsError,
     parse_calls,
 )
-from assay.data.loaded import DataError, Loaded, gather
 from assay.data.row import Message, ToolCall
 
 SYSTEM = {"role": "system", "tools": json.dumps([{"name": "f"}, {"name": "g"}])}

@@ -64,6 +64,24 @@ def test_left_out_rows_are_counted_by_reason(lab: Path) -> None:
     assert finding.evidence.endswith("long")
 
 
+def test_a_row_that_cannot_be_read_is_a_warning_that_names_its_line(lab: Path) -> None:
+    lines = (lab / "sums.jsonl").read_text().splitlines(keepends=True)
+    row = {"messages": [{"role": "user", "content": "?"}, {"role": "asistant", "content": "1"}]}
+    for n in range(90):
+        add_row(
+            lab / "sums.jsonl",
+            f"{n} + 100 = ?",
+            rf"\boxed{{{n + 100}}}",
+            f"r{n}",
+            gold=str(n + 100),
+        )
+    lines = (lab / "sums.jsonl").read_text().splitlines(keepends=True)
+    (lab / "sums.jsonl").write_text("".join([*lines[:6], json.dumps(row) + "\n", *lines[6:]]))
+    finding = found(look(lab), "data.sums: rows left out: rows that cannot be read")
+    assert finding.severity == "warning"
+    assert "1 of 107 (0.9%): line 7: messages[1].role: unknown role 'asistant'" in finding.evidence
+
+
 def test_rows_that_say_the_same_are_dropped_counted_and_never_fatal(lab: Path) -> None:
     lines = (lab / "sums.jsonl").read_text().splitlines(keepends=True)
     (lab / "sums.jsonl").write_text("".join([*lines, lines[0], lines[1].replace('1+2"', 'two"')]))

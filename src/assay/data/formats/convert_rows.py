@@ -26,7 +26,7 @@ from assay.data.formats.formats import (
 from assay.data.formats.messages import refuse_preferences
 from assay.data.formats.trl_rows import KEPT
 from assay.data.json_files import read_jsonl
-from assay.data.loaded import Item, LeftOut, Remark
+from assay.data.loaded import UNREADABLE, DataError, Item, LeftOut, Remark, named
 from assay.data.message_parts import moved
 from assay.data.row import ImagePart, Row
 from assay.data.splits import conversation_of, dev_conversations
@@ -41,13 +41,19 @@ def recognise(path: str | Path) -> str:
     UnknownFormatError where its first records look like none.
     """
     first: dict[str, Any] = {}
+    bad: DataError | None = None
     for record in islice(read_records(path), LOOKED_AT):
+        if isinstance(record, DataError):
+            bad = bad or record
+            continue
         first = first or dict(refuse_preferences(record).value)
         found = _format_of(record.value)
         if found is not None:
             return found
     if "messages" in first or "traj" in first:
         return "messages"
+    if bad and not first:
+        raise bad
     fix = "name it with --from: " + ", ".join(FORMATS)
     keys = ", ".join(list(first)[:8]) or "nothing"
     raise UnknownFormatError(
@@ -78,6 +84,12 @@ def _format_of(value: Any) -> str | None:
         return "limr"
     if {"question", "answer"} <= set(value):
         return "gsm8k"
+    if {"query", "answers", "tools"} <= set(value):
+        return "xlam"
+    if {"system", "chat"} <= set(value):
+        return "glaive"
+    if "conversations" in value and "func1(" in str(value.get("system", "")):
+        return "toolace"
     if "conversations" in value or "<|im_start|>" in str(value.get("text", "")):
         return "hermes"
     return _format_of_messages(value.get("messages"))
@@ -149,6 +161,7 @@ class Converted:
 class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     remarks: Counter[str] = field(default_factory=Counter)
+    unread: list[str] = field(default_factory=list)
 
     def rows(self, items: Iterable[Item]) -> Iterator[Row]:
         """The rows among the items; the others are counted."""
@@ -157,6 +170,8 @@ class _Tally:
                 yield item
             elif isinstance(item, LeftOut):
                 self.dropped[item.reason] += 1
+                if item.reason == UNREADABLE:
+                    self.unread.append(item.id)
             elif isinstance(item, Remark):
                 self.remarks[item.words] += 1
 
@@ -208,7 +223,7 @@ def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted
         format,
         {str(path): seen[side][0] for path, _, side in places},
         {str(path): seen[side][1] for path, _, side in places},
-        dict(tally.dropped),
+        {named(why, tally.unread): count for why, count in tally.dropped.items()},
         {words: count for words, count in tally.remarks.items() if count},
         losses,
     )

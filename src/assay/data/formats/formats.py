@@ -1,9 +1,10 @@
 """Reads and writes rows by the name of a data format: `read_rows(path, "messages")`.
 
-A reader yields rows, remarks about them, and conversations it left out with the reason. To add a
-format, write its function and enter it here, or set `FORMATS["name"] = reader` in the task that
-owns it. Also turns a conversation into one row for each assistant turn, or cuts it after its last
-call. Splits, lengths and rendering are elsewhere.
+A reader yields rows, remarks about them, and conversations it left out with the reason. A few rows
+of a file that cannot be read are left out and named; more refuse the file. To add a format, write
+its function and enter it here, or set `FORMATS["name"] = reader` in the task that owns it. Also
+turns a conversation into one row for each assistant turn, or cuts it after its last call. Splits,
+lengths and rendering are elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Literal
 from assay.data.conversation import cut_untrained
 from assay.data.csv_files import CsvOptions, is_csv, read_csv
 from assay.data.formats import (
+    call_sets,
     hardgen,
     hermes_rows,
     math_rows,
@@ -28,10 +30,10 @@ from assay.data.formats import (
 from assay.data.formats.kept import Written
 from assay.data.formats.messages import PREFERENCE, refuse_preferences
 from assay.data.formats.plain_rows import renamed
-from assay.data.json_files import begins_array, read_array, read_jsonl, write_jsonl
-from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
+from assay.data.json_files import begins_array, jsonl_lines, read_array, write_jsonl
+from assay.data.loaded import UNREADABLE, DataError, Found, Item, LeftOut, Record, Remark
 from assay.data.message_parts import refuse_images
-from assay.data.parquet import read_parquet, write_parquet
+from assay.data.parquet import read_parquet, without_nulls, write_parquet
 from assay.data.row import Message, Row
 from assay.data.row_checks import (
     NO_TOOLS,
@@ -117,23 +119,27 @@ class UnknownFormatError(InputError):
     """A format that nobody registered, or one that cannot be written so."""
 
 
-def read_records(path: str | Path, csv: CsvOptions | None = None) -> Iterator[Record]:
-    """The objects of a file: CSV where `csv` says how, or by its ending; parquet by its ending; a
-    JSON array by its first character; JSON lines otherwise. Raises DataError.
+def read_records(path: str | Path, csv: CsvOptions | None = None) -> Iterator[Found]:
+    """The objects of a file, and what is wrong in the place of others: CSV where `csv` says how, or
+    by its ending; parquet by its ending; a JSON array by its first character; JSON lines otherwise.
+
+    Raises DataError for a file that cannot be read on.
     """
     path = Path(path)
     if csv is not None or is_csv(path):
         return read_csv(path, csv)
     if path.suffix == ".parquet":
         return read_parquet(path)
-    return read_array(path) if begins_array(path) else read_jsonl(path)
+    return read_array(path) if begins_array(path) else jsonl_lines(path)
 
 
 def record_reader(parse: Callable[[Record], Row]) -> Reader:
-    """A reader from a function that makes one row of each object."""
+    """A reader from a function that makes one row of each object, with what it remarked."""
 
     def read(record: Record) -> Iterator[Item]:
-        yield _trained_part(parse(record))
+        row = parse(record)
+        yield from (Remark(row.id, words) for words in sorted(record.told))
+        yield _trained_part(row)
 
     return read
 
@@ -153,6 +159,9 @@ FORMATS: dict[str, Reader] = {
     "hardgen": hardgen.items,
     "looptool": record_reader(hermes_rows.looptool_row),
     "trl": record_reader(trl_rows.parse),
+    "xlam": record_reader(call_sets.xlam_row),
+    "toolace": record_reader(call_sets.toolace_row),
+    "glaive": record_reader(call_sets.glaive_row),
     **{name: record_reader(parse) for name, parse in math_rows.MATH_ROWS.items()},
     **{name: record_reader(parse) for name, parse in problem_rows.PROBLEM_ROWS.items()},
     "math_union": record_reader(math_rows.union_row),
@@ -187,25 +196,27 @@ class Layout:
     """How a CSV file is written; None: as its ending says."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Column that the format knows -> the file's name for it."""
+    nulls: Literal["keep", "drop"] = "keep"
+    """Whether keys whose value is null are there, at every depth."""
 
 
 def iter_items(path: str | Path, format: str, layout: Layout | None = None) -> Iterator[Item]:
     """All that a file gives, one by one, in its order.
 
-    A duplicate of an earlier row is left out (`row_checks`).
+    A duplicate of an earlier row is left out (`row_checks`), and so are rows that cannot be read.
 
-    Raises UnknownFormatError, and DataError for the first bad record, for two rows that share an id
-    alone (it names both lines), for preference data and for a file without records.
+    Raises UnknownFormatError, and DataError where more than MOST_BAD of the rows cannot be read,
+    for two rows that share an id alone (it names both lines) and for a file without records.
     """
-    return without_duplicates(_every_item(path, format, layout or Layout()))
+    return without_duplicates(_every_item(path, format, layout or Layout(), MOST_BAD))
 
 
 def iter_rows(path: str | Path, format: str, layout: Layout | None = None) -> Iterator[Row]:
     """The rows of a file one by one, none left out.
 
-    Raises what `iter_items` and `all_rows` raise.
+    Raises what `iter_items` and `all_rows` raise, and DataError for the first bad record.
     """
-    return all_rows(_every_item(path, format, layout or Layout()))
+    return all_rows(_every_item(path, format, layout or Layout(), 0.0))
 
 
 def all_rows(items: Iterable[Item]) -> Iterator[Row]:
@@ -221,26 +232,61 @@ def all_rows(items: Iterable[Item]) -> Iterator[Row]:
             yield item
 
 
-def _every_item(path: str | Path, format: str, layout: Layout) -> Iterator[Item]:
+def _every_item(path: str | Path, format: str, layout: Layout, most_bad: float) -> Iterator[Item]:
     csv = layout.csv or (CsvOptions() if format == "csv" else None)
-    return items_of(read_records(path, csv), format, layout.columns, path)
+    return items_of(read_records(path, csv), format, layout, path, most_bad)
+
+
+MOST_BAD = 0.01
+"""Rows of a file that may be left out because they cannot be read, as a share of all."""
 
 
 def items_of(
-    records: Iterable[Record], format: str, columns: Mapping[str, str], file: str | Path
+    records: Iterable[Found], format: str, layout: Layout, file: str | Path, most_bad: float
 ) -> Iterator[Item]:
-    """What the records of a `file` give in this format, duplicates included.
+    """What the records of a `file` give in this format, duplicates included. Rows that cannot be
+    read are left out; at the end they are refused where there are more than `most_bad` of all, and
+    at once where that is 0.
 
-    Raises UnknownFormatError, and DataError for a bad record, preference data and no records.
+    Raises UnknownFormatError, and DataError for bad rows and for a file without records.
     """
     if format not in FORMATS:
         raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
-    empty = True
-    for record in renamed(records, columns) if columns else records:
-        empty = False
-        yield from FORMATS[format](record if format == PREFERENCE else refuse_preferences(record))
-    if empty:
+    total, bad, first = 0, 0, None
+    for found in renamed(records, layout.columns) if layout.columns else records:
+        total += 1
+        try:
+            items = _items(found, format, layout)
+        except DataError as error:
+            if not most_bad:
+                raise
+            bad, first = bad + 1, first or error
+            place = f"line {error.line}" + (f": {error.field}" if error.field else "")
+            items = [LeftOut(f"{place}: {error.problem}", UNREADABLE, f"{error.file}:{error.line}")]
+        yield from items
+    if not total:
         raise DataError("holds no rows", file=file)
+    if first is not None and bad > most_bad * total:
+        raise _refused(first, bad, total, most_bad)
+
+
+def _items(found: Found, format: str, layout: Layout) -> list[Item]:
+    """What one record gives. Raises DataError."""
+    if isinstance(found, DataError):
+        raise found
+    if layout.nulls == "drop":
+        found = replace(found, value=without_nulls(found.value))
+    return list(FORMATS[format](found if format == PREFERENCE else refuse_preferences(found)))
+
+
+def _refused(first: DataError, bad: int, total: int, most_bad: float) -> DataError:
+    """The first of several errors, with how many there are."""
+    if bad == 1:
+        return first
+    said = f"{bad} of {total} rows cannot be read, and at most {most_bad:.0%} are left out"
+    fix = f"{first.fix}; {said}" if first.fix else said
+    where = {"file": first.file, "line": first.line, "field": first.field}
+    return DataError(first.problem, fix=fix, **where)
 
 
 def read_rows(path: str | Path, format: str) -> list[Row]:

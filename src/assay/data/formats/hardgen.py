@@ -10,9 +10,7 @@ Not kept: which call a result belongs to (results follow their calls in order), 
 that are not text (they become JSON text), and the stack trace of a result that is an error.
 """
 
-import ast
 import json
-import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -20,111 +18,10 @@ from typing import Any
 from assay.data.conversation import check_order
 from assay.data.hashing import content_id
 from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
+from assay.data.python_calls import NotCallsError, parse_calls, parse_literal
 from assay.data.renderings.hermes import split_thinking
-from assay.data.row import Message, Row, ToolCall
+from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
-
-SYNTAX = "calls that are not Python syntax"
-NO_CALLS = "a list that holds something else than calls"
-NO_LITERAL = "an argument of a call that is no literal"
-NO_JSON = "an argument of a call that JSON cannot say"
-UNPACKED = "an argument of a call that is unpacked (* or **)"
-TWICE = "a call that gives one argument twice"
-
-MAX_CHARACTERS = 200_000
-"""A longer list of calls is no calls that a model should learn."""
-
-
-class NotCallsError(ValueError):
-    """A text that is no list of calls; the message is one of the reasons above."""
-
-
-def parse_calls(text: str) -> tuple[tuple[ToolCall, ...], int]:
-    """The calls of a text in order, and how many of their arguments were given by position.
-
-    Arguments by position are named `arg_0`, `arg_1`, as the published converter of such data names
-    them. Raises NotCallsError.
-    """
-    body = _tree(text)
-    if not isinstance(body, ast.List) or not body.elts:
-        raise NotCallsError(NO_CALLS)
-    calls, positional = [], 0
-    for node in body.elts:
-        if not isinstance(node, ast.Call):
-            raise NotCallsError(NO_CALLS)
-        calls.append(ToolCall(_name(node.func), _arguments(node)))
-        positional += len(node.args)
-    return tuple(calls), positional
-
-
-def parse_literal(text: str) -> Any:
-    """The JSON value that a Python literal says. Raises NotCallsError."""
-    return _value(_tree(text))
-
-
-def _tree(text: str) -> ast.expr:
-    if len(text) > MAX_CHARACTERS:
-        raise NotCallsError(SYNTAX)
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise NotCallsError(SYNTAX) from None
-
-
-def _name(node: ast.expr) -> str:
-    """`search`, or `files.search`."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return f"{_name(node.value)}.{node.attr}"
-    raise NotCallsError(NO_CALLS)
-
-
-def _arguments(node: ast.Call) -> dict[str, Any]:
-    arguments: dict[str, Any] = {}
-    for index, value in enumerate(node.args):
-        if isinstance(value, ast.Starred):
-            raise NotCallsError(UNPACKED)
-        arguments[f"arg_{index}"] = _value(value)
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            raise NotCallsError(UNPACKED)
-        if keyword.arg in arguments:
-            raise NotCallsError(TWICE)
-        arguments[keyword.arg] = _value(keyword.value)
-    return arguments
-
-
-def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Constant):
-        return _constant(node.value)
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_value(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {_key(k): _value(v) for k, v in zip(node.keys, node.values, strict=True)}
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        value = _value(node.operand)
-        if type(value) in (int, float):
-            return -value if isinstance(node.op, ast.USub) else value
-    raise NotCallsError(NO_JSON if isinstance(node, ast.Set) else NO_LITERAL)
-
-
-def _key(node: ast.expr | None) -> str:
-    if node is None:
-        raise NotCallsError(UNPACKED)
-    key = _value(node)
-    if not isinstance(key, str):
-        raise NotCallsError(NO_JSON)
-    return key
-
-
-def _constant(value: Any) -> Any:
-    if value is None or type(value) in (str, int, bool):
-        return value
-    if type(value) is float and math.isfinite(value):
-        return value
-    raise NotCallsError(NO_JSON)
-
 
 POSITIONAL = "calls give arguments by position, which are named arg_0, arg_1 and so on"
 SHORTENED = "tool results that are stack traces were shortened to their error"
@@ -148,16 +45,15 @@ def items(record: Record) -> Iterator[Item]:
     tools = _tools(record)
     source = record.maybe("id", str, int)
     id_ = str(content_id(record.value) if source is None else source)
-    told: set[str] = set()
     try:
-        messages = check_order(record, tuple(_messages(record, told)), "turns")
+        messages = check_order(record, tuple(_messages(record, record.told)), "turns")
     except (_Unreadable, NotCallsError) as error:
         yield LeftOut(id_, str(error), record.origin)
         return
     except DataError as error:
         yield LeftOut(id_, error.problem, record.origin)
         return
-    yield from (Remark(id_, words) for words in sorted(told))
+    yield from (Remark(id_, words) for words in sorted(record.told))
     extra = {key: value for key, value in record.value.items() if not _is_turn(key)}
     extra.pop("id", None)
     yield Row(id_, messages, tools, origin=record.origin, extra=extra)

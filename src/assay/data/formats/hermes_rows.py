@@ -1,7 +1,9 @@
 """Reads rows whose tools, calls and results are Hermes or Qwen text, and LoopTool's RL rows.
 
 Hermes rows are `{"messages": [{"role", "content"}]}`, ShareGPT's `{"conversations": [{"from",
-"value"}]}` or one `{"text": "<|im_start|>..."}`; `tools` may be a column of its own. LoopTool's
+"value"}]}` or one `{"text": "<|im_start|>..."}`; `tools` and `system` may be columns of their own.
+LLaMA-Factory's `function_call` is the JSON text of one call or of several, and `observation` a
+result. LoopTool's
 rows are verl's columns: `prompt` holds a system message with the tools and a user message with the
 whole history, `<|im_end|>` and `<|im_start|>` between its turns. `reward_model.ground_truth` is the
 answer: it becomes the last message, and stays text as the gold; the copies of prompt and answer in
@@ -11,32 +13,57 @@ answer: it becomes the last message, and stays text as the gold; the copies of p
 from collections.abc import Iterator
 from typing import Any
 
-from assay.data.conversation import message_loss, message_role
-from assay.data.formats.kept import build_row
+from assay.data.conversation import (
+    loaded_value,
+    message_loss,
+    message_role,
+    parse_call,
+    remark_unread,
+)
+from assay.data.formats.kept import BESIDE, build_row, system_beside, tools_beside
 from assay.data.formats.verl_rows import ground_truth, source_id
 from assay.data.loaded import Record
-from assay.data.renderings.hermes import Said, parse_text_messages, split_chatml
+from assay.data.renderings.hermes import (
+    THINK_END,
+    Said,
+    call_text,
+    parse_text_messages,
+    split_chatml,
+)
 from assay.data.row import Row
-from assay.data.tools import parse_tools
 
 COLUMNS = ("messages", "conversations", "text", "tools")
+CALLS = "function_call"
 ROLES = {
     "system": "system",
+    "developer": "system",
     "user": "user",
     "human": "user",
     "assistant": "assistant",
     "gpt": "assistant",
+    "bot": "assistant",
     "tool": "tool",
+    "function": "tool",
     "function_response": "tool",
+    "tool_response": "tool",
+    "observation": "tool",
+    "observations": "tool",
+    "tool_call": CALLS,
+    CALLS: CALLS,
 }
+"""Roles of ShareGPT, LLaMA-Factory, ms-swift and OpenAI -> those of messages, or CALLS."""
+SAID = {"role", "content", "from", "value"}
 
 
 def hermes_row(record: Record) -> Row:
     """A row of this format. Raises DataError."""
-    tools = parse_tools(record, record.value.get("tools"))
     column = next((name for name in COLUMNS[:3] if record.value.get(name) is not None), "messages")
-    messages, tools = parse_text_messages(record, _said(record, column), tools, column)
-    return build_row(record, messages, tools, *COLUMNS)
+    said = [*_said(record, column)]
+    own = said[0][1] if said and said[0][0] == "system" else None
+    system = system_beside(record, own)
+    before = [("system", system, True)] if system else []
+    found = parse_text_messages(record, [*before, *said], tools_beside(record), column)
+    return build_row(record, *found, *COLUMNS, *BESIDE)
 
 
 def _said(record: Record, column: str) -> Iterator[Said]:
@@ -44,13 +71,52 @@ def _said(record: Record, column: str) -> Iterator[Said]:
         for role, text in split_chatml(record, record.need("text", str), "text"):
             yield _role(record, {"role": role}, "text"), text, True
         return
-    role_key, text_key = ("from", "value") if column == "conversations" else ("role", "content")
+    waiting: Said | None = None
     for index, value in enumerate(record.need(column, list)):
-        path = f"{column}[{index}]"
-        message = record.typed(path, value, dict)
-        role = _role(record, {"role": message.get(role_key)}, path)
-        text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
-        yield role, text, message_loss(record, message, path)
+        said = _one_said(record, value, f"{column}[{index}]", column)
+        if said[0] != CALLS:
+            yield from [waiting] if waiting else []
+            waiting = said
+            continue
+        said = ("assistant", *said[1:])
+        if waiting and waiting[0] == "assistant":
+            # A call and the text right before it, or another call, are one turn.
+            if waiting[2] != said[2]:
+                fix = "give all messages of the turn the same loss"
+                raise record.error(f"{column}[{index}]", "differs from its turn in loss", fix)
+            said = ("assistant", f"{waiting[1]}\n{said[1]}", said[2])
+        elif waiting:
+            yield waiting
+        waiting = said
+    yield from [waiting] if waiting else []
+
+
+def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
+    role_key, text_key = ("from", "value") if column == "conversations" else ("role", "content")
+    message = record.typed(path, value, dict)
+    for key in ("tool_calls", "function_call"):
+        if message.get(key):
+            fix = "this format reads calls in the text; name format = 'messages'"
+            raise record.error(f"{path}.{key}", "holds calls beside the text", fix)
+    remark_unread(record, message, SAID)
+    role = _role(record, {"role": message.get(role_key)}, path)
+    text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
+    if role != CALLS:
+        return role, text, message_loss(record, message, path, role)
+    return role, _call_blocks(record, text, path), message_loss(record, message, path, "assistant")
+
+
+def _call_blocks(record: Record, text: str, path: str) -> str:
+    """The text of an assistant that makes the calls of a `function_call`: the JSON text of one call
+    or of a list, with reasoning before it where there is some.
+    """
+    thought, end, rest = text.rpartition(THINK_END)
+    calls = record.typed(path, loaded_value(record, rest.strip(), path), dict, list)
+    blocks = (
+        call_text(parse_call(record, call, path))
+        for call in (calls if isinstance(calls, list) else [calls])
+    )
+    return "\n".join([*([thought + end] if end else []), *blocks])
 
 
 def _role(record: Record, message: dict[str, Any], path: str) -> str:
@@ -69,9 +135,9 @@ def looptool_row(record: Record) -> Row:
         role = message_role(record, message, path, ("system", "user"))
         text = record.typed(f"{path}.content", message.get("content"), str)
         if role == "user":
-            said += [(*turn, True) for turn in split_chatml(record, _whole(text), path)]
+            said += [(*turn, False) for turn in split_chatml(record, _whole(text), path)]
         else:
-            said.append((role, text, True))
+            said.append((role, text, False))
     truth = record.typed("reward_model.ground_truth", ground_truth(record), str)
     said.append(("assistant", truth, True))
     messages, tools = parse_text_messages(record, said, (), "prompt")

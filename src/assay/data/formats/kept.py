@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from assay.data.conversation import parse_messages, stored_messages
+from assay.data.conversation import loaded_value, parse_messages, stored_messages
 from assay.data.hashing import canonical_json, content_id
 from assay.data.json_files import load_json
 from assay.data.loaded import DataError, Record
@@ -27,6 +27,8 @@ def kept_text(row: Row) -> str:
         "conversation": row.conversation,
         "extra": dict(row.extra),
     }
+    if row.template_options:
+        kept["template_options"] = dict(row.template_options)
     return json.dumps(kept, ensure_ascii=False, allow_nan=False)
 
 
@@ -45,6 +47,7 @@ def kept_row(record: Record, field: str, text: Any) -> Row:
         conversation=kept.need("conversation", str),
         origin=record.origin,
         extra=kept.need("extra", dict),
+        template_options=kept.maybe("template_options", dict) or {},
     )
 
 
@@ -55,8 +58,15 @@ def gold_text(row: Row) -> str:
     return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)
 
 
-ROW_FIELDS = ("id", "conversation", "gold")
+OPTIONS = "chat_template_kwargs"
+"""The column of what a row gives the chat template, in TRL's name."""
+ROW_FIELDS = ("id", "conversation", "gold", OPTIONS)
 """The columns, beside those of the format itself, in which JSON lines keep a row whole."""
+BESIDE = ("system", "system_prompt", "functions")
+"""Columns of conversations that LLaMA-Factory, ms-swift and OpenAI read as a part of them."""
+MEDIA = ("images", "videos", "audios")
+MASKS = ("loss_mask", "loss_masks", "loss_weights", "assistant_masks", "completion_mask")
+"""Columns by which other tools choose the tokens or messages that are trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,18 @@ class Written:
 def build_row(
     record: Record, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...], *own: str
 ) -> Row:
-    """A row from the columns that JSON lines formats share; `own` are the format's own columns."""
+    """A row from the columns that JSON lines formats share; `own` are the format's own columns.
+
+    Raises DataError for media and masks in columns of their own too, which nothing here carries.
+    """
+    for column in (*MEDIA, *MASKS):
+        if record.value.get(column) and column in MEDIA:
+            fix = "write images as parts of the messages, for format 'messages'"
+            raise record.error(column, "are not carried from a column of their own", fix)
+        if record.value.get(column) is not None and column in MASKS:
+            fix = "write loss: true or false into the messages"
+            raise record.error(column, "says what is trained on, and is not read", fix)
+    options = loaded_value(record, record.value.get(OPTIONS) or {}, OPTIONS)
     source = record.value.get("id")
     if source is None:
         source = content_id(record.value)
@@ -82,7 +103,40 @@ def build_row(
         conversation=record.maybe("conversation", str) or "",
         origin=record.origin,
         extra=record.others(*own, *ROW_FIELDS),
+        template_options=record.typed(OPTIONS, options, dict),
     )
+
+
+def system_beside(record: Record, own: str | None) -> str:
+    """The text of a column `system` or `system_prompt` that stands before the messages; "" where
+    they hold a system message, which is `own`. Raises DataError where they differ.
+    """
+    said = own
+    for column in ("system", "system_prompt"):
+        text = record.maybe(column, str)
+        if text and said not in (None, text):
+            raise record.error(column, "differs from the other system text", "keep one of them")
+        said = text or said
+    return "" if own is not None else said or ""
+
+
+def tools_beside(record: Record) -> tuple[dict[str, Any], ...]:
+    """The tools of a column `tools`, or `functions` in OpenAI's older name. Raises DataError."""
+    tools, functions = (
+        parse_tools(record, record.value.get(name), name) for name in ("tools", "functions")
+    )
+    if tools and functions:
+        raise record.error("functions", "stands beside tools", "keep tools, which took its place")
+    return tools or functions
+
+
+def chat_row(record: Record, messages: tuple[Message, ...], *own: str) -> Row:
+    """`build_row` of a conversation, with the columns that other tools read as a part of it."""
+    first = messages[0]
+    system = system_beside(record, first.content if first.role == "system" else None)
+    if system:
+        messages = (Message("system", system), *messages)
+    return build_row(record, messages, tools_beside(record), *own, *BESIDE)
 
 
 def shared_columns(row: Row, *own: str) -> dict[str, Any]:
@@ -96,4 +150,6 @@ def shared_columns(row: Row, *own: str) -> dict[str, Any]:
         value["conversation"] = row.conversation
     if row.gold is not None:
         value["gold"] = row.gold
+    if row.template_options:
+        value[OPTIONS] = dict(row.template_options)
     return value | dict(row.extra)

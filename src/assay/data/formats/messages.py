@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from assay.data.conversation import parse_messages, stored_messages
-from assay.data.formats.kept import Written, build_row, shared_columns
+from assay.data.formats.kept import BESIDE, Written, chat_row, shared_columns
 from assay.data.loaded import Record
 from assay.data.row import Row
-from assay.data.tools import parse_tools
 
 COLUMNS = ("messages", "tools")
 TRAJECTORY = "traj"
@@ -26,8 +25,7 @@ def parse(record: Record) -> Row:
     """A row of this format. Raises DataError."""
     column = TRAJECTORY if {*record.value} & {*COLUMNS, TRAJECTORY} == {TRAJECTORY} else COLUMNS[0]
     messages = parse_messages(record, record.need(column, list), column, images=True)
-    tools = parse_tools(record, record.value.get("tools"))
-    row = build_row(record, messages, tools, *COLUMNS, TRAJECTORY)
+    row = chat_row(record, messages, *COLUMNS, TRAJECTORY)
     task = record.value.get("task_id")
     if column == TRAJECTORY and task is not None and not row.conversation:
         return replace(row, conversation=f"task {task}")
@@ -36,7 +34,7 @@ def parse(record: Record) -> Row:
 
 def dump(row: Row) -> Written:
     """The record of a row; nothing is lost."""
-    value = shared_columns(row, *COLUMNS) | {"messages": stored_messages(row.messages)}
+    value = shared_columns(row, *COLUMNS, *BESIDE) | {"messages": stored_messages(row.messages)}
     return Written(value | {"tools": list(row.tools)} if row.tools else value)
 
 

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from assay.data.conversation import check_order, parse_message
+from assay.data.conversation import check_order, parse_message, untrained
 from assay.data.formats.kept import build_row
 from assay.data.hashing import canonical_json
-from assay.data.loaded import Record
+from assay.data.loaded import DataError, Found, Record
 from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
 from assay.errors import nearest
 
 PROMPT_ANSWER = ("system", "prompt", "completion", "answer", "tools")
-ALPACA = ("system", "history", "instruction", "input", "output")
+ALPACA = ("system", "history", "instruction", "input", "output", "tools")
 
 
 def prompt_answer_row(record: Record) -> Row:
@@ -30,7 +30,7 @@ def prompt_answer_row(record: Record) -> Row:
         asked: tuple[Message, ...] = (Message("user", prompt),)
     else:
         parsed = (parse_message(record, said, f"prompt[{i}]") for i, said in enumerate(prompt))
-        asked = tuple(parsed)
+        asked = untrained(tuple(parsed))
     answer = record.need("answer", str, int, float, bool, list, dict)
     said = record.maybe("completion", str)
     if said is None:
@@ -52,7 +52,7 @@ def alpaca_row(record: Record) -> Row:
     question = f"{asked}\n{given}" if given else asked
     answer = Message("assistant", record.need("output", str))
     messages = (*_system(record), *_history(record), Message("user", question), answer)
-    return build_row(record, messages, (), *ALPACA)
+    return build_row(record, messages, parse_tools(record, record.value.get("tools")), *ALPACA)
 
 
 def _system(record: Record) -> tuple[Message, ...]:
@@ -69,7 +69,7 @@ def _history(record: Record) -> Iterator[Message]:
         yield Message("assistant", record.typed(f"{path}[1]", pair[1], str))
 
 
-def renamed(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[Record]:
+def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Found]:
     """The records with each column of the file, a value of `columns`, under the key's name.
 
     Raises DataError for a column that no record had yet, and where a name is taken by another
@@ -77,6 +77,9 @@ def renamed(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[R
     """
     missing = set(columns.values())
     for record in records:
+        if isinstance(record, DataError):
+            yield record
+            continue
         missing -= set(record.value)
         for ours, theirs in columns.items():
             if theirs in missing:

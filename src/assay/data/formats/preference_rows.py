@@ -10,10 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from assay.data.conversation import check_order, parse_message
-from assay.data.formats.kept import build_row
+from assay.data.formats.kept import chat_row
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
-from assay.data.tools import parse_tools
 
 CANDIDATES = "candidates"
 SIDES = {"chosen": 1.0, "rejected": 0.0}
@@ -33,7 +32,7 @@ def parse(record: Record) -> Row:
     ordered = check_order(record, asked, "prompt")
     if ordered[-1].role == "assistant":
         raise record.error("prompt", "ends with the assistant", "end it with a user message")
-    row = build_row(record, ordered, parse_tools(record, record.value.get("tools")), *COLUMNS)
+    row = chat_row(record, ordered, *COLUMNS)
     candidates = [
         {"text": _text(record, side, said[-1]), "reward": _score(record, side)}
         for side, said in sides.items()

@@ -1,9 +1,10 @@
 """ms-swift agent rows: roles `tool_call` and `tool_response` (or `tool`), tools as JSON text.
 
 Consecutive `tool_call` messages, and assistant text right before them, are one assistant turn, as
-ms-swift renders them. `loss: false` on the messages of a turn keeps it from being trained on; a
-number under `loss_scale` is refused, as no stage weighs messages. ms-swift has no place for call
-ids, keeps reasoning as `<think>` text, and forgets `loss` where it puts calls together.
+ms-swift renders them. `loss: false` on the messages of a turn keeps it from being trained on, and
+so does a `loss_scale` of 0; other weights are refused, as no stage weighs messages. ms-swift has no
+place for call ids, keeps reasoning as `<think>` text, and forgets `loss` where it puts calls
+together.
 """
 
 import json
@@ -17,14 +18,14 @@ from assay.data.conversation import (
     parse_call,
     parse_message,
 )
-from assay.data.formats.kept import Written, build_row, shared_columns
+from assay.data.formats.hermes_rows import CALLS, ROLES
+from assay.data.formats.kept import BESIDE, Written, chat_row, shared_columns
 from assay.data.loaded import Record
 from assay.data.renderings.hermes import think_text
 from assay.data.row import Message, Row
-from assay.data.tools import dump_tools, parse_tools
+from assay.data.tools import dump_tools
 
 COLUMNS = ("messages", "tools")
-ROLES = ("system", "user", "assistant", "tool_call", "tool_response", "tool")
 
 CALL_IDS = "ids of tool calls"
 REASONING = "reasoning kept as <think> text"
@@ -38,18 +39,15 @@ def parse(record: Record) -> Row:
     for index, value in enumerate(record.need("messages", list)):
         _add(record, messages, value, f"messages[{index}]")
     ordered = check_order(record, tuple(messages), "messages")
-    return build_row(record, ordered, parse_tools(record, record.value.get("tools")), *COLUMNS)
+    return chat_row(record, ordered, *COLUMNS)
 
 
 def _add(record: Record, messages: list[Message], value: Any, path: str) -> None:
     message = record.typed(path, value, dict)
-    role = message_role(record, message, path, ROLES)
-    if message.get("loss_scale") is not None:
-        fix = "write loss: true or false, or leave it out"
-        raise record.error(f"{path}.loss_scale", "a weight of one message is not supported", fix)
-    if role == "tool_call":
+    role = ROLES[message_role(record, message, path, tuple(ROLES))]
+    if role == CALLS:
         call = parse_call(record, message.get("content"), f"{path}.content")
-        loss = message_loss(record, message, path)
+        loss = message_loss(record, message, path, "assistant")
         if not (messages and messages[-1].role == "assistant"):
             messages.append(Message("assistant", "", (call,), loss=loss))
         elif messages[-1].loss != loss:
@@ -58,7 +56,6 @@ def _add(record: Record, messages: list[Message], value: Any, path: str) -> None
         else:
             messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, call))
     else:
-        role = "tool" if role == "tool_response" else role
         messages.append(parse_message(record, message | {"role": role}, path))
 
 
@@ -77,7 +74,7 @@ def dump(row: Row) -> Written:
             losses.append(MERGED)
         if calls and not message.loss:
             losses.append(LOSS)
-    value = shared_columns(row, *COLUMNS) | {"messages": messages}
+    value = shared_columns(row, *COLUMNS, *BESIDE) | {"messages": messages}
     if row.tools:
         value["tools"] = dump_tools(row.tools)
     return Written(value, tuple(losses))

@@ -1,16 +1,16 @@
 """TRL's columns: `prompt` and, for SFT, `completion`; text or lists of messages.
 
 Text becomes a user message and an assistant message, so it is rendered as a chat, where TRL would
-train on the bare text. Written is what both trainers take from one file: SFT reads prompt,
-completion and `tools`; GRPO reads the prompt and hands every other column, `gold` and `id` among
-them, to its reward functions. `datasets` gives a column one type, so tools, gold and nested fields
-are text there, and the row itself is JSON text in `assay`, from which the reader restores it whole
-(TRL f2cd5771, `docs/source/dataset_formats.md`).
+train on the bare text. As in TRL, nothing of a prompt is trained on. Written is what both trainers
+take from one file: SFT reads prompt, completion and `tools`; GRPO reads the prompt and hands every
+other column, `gold` and `id` among them, to its reward functions. `datasets` gives a column one
+type, so tools, gold and nested fields are text there, and the row itself is JSON text in `assay`,
+from which the reader restores it whole (TRL f2cd5771, `docs/source/dataset_formats.md`).
 """
 
 from typing import Any
 
-from assay.data.conversation import check_order, parse_message, stored_messages
+from assay.data.conversation import check_order, parse_message, stored_messages, untrained
 from assay.data.formats.kept import (
     Written,
     build_row,
@@ -37,6 +37,7 @@ def parse(record: Record) -> Row:
     messages = _side(record, "prompt", record.need("prompt", str, list), "user")
     completion = record.maybe("completion", str, list)
     if completion is not None:
+        messages = untrained(messages)
         messages += _side(record, "completion", completion, "assistant")
     ordered = check_order(record, messages, "prompt + completion")
     return build_row(record, ordered, parse_tools(record, record.value.get("tools")), *COLUMNS)

@@ -46,7 +46,7 @@ def parse(record: Record) -> Row:
         return _restore(record, info["assay"])
     plain = not any(message.tool_calls for message in prompt)
     if plain and isinstance(truth, str) and "<tool_call>" in truth:
-        said = [*((m.role, m.content, True) for m in prompt), ("assistant", truth, True)]
+        said = [*((m.role, m.content, False) for m in prompt), ("assistant", truth, True)]
         messages, tools = parse_text_messages(record, said, (), "prompt + ground_truth")
     else:
         messages, tools = check_order(record, prompt, "prompt"), ()

@@ -19,8 +19,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from assay.data.conversation import check_order, parse_call
-from assay.data.json_files import load_json
+from assay.data.conversation import check_order, loaded_value, parse_call
+from assay.data.json_files import load_values
 from assay.data.loaded import Item, Record, Remark
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import function_of, parse_tools
@@ -180,15 +180,14 @@ def _heard(role: str, text: str) -> Iterator[Message]:
 
 
 def _objects(record: Record, text: str, path: str) -> list[Any]:
-    """One JSON list, or one JSON object a line."""
+    """One list or several objects in JSON, or a list or one object a line as Python writes them."""
     text = text.strip()
     try:
-        if text.startswith("["):
-            return load_json(text)
-        return [load_json(line) for line in text.splitlines() if line.strip()]
-    except ValueError as error:
-        fix = "one JSON object a line, or one JSON list"
-        raise record.error(f"{path}.tools", f"is not JSON: {error}", fix) from error
+        values = load_values(text)
+    except ValueError:
+        lines = [text] if text.startswith("[") else filter(str.strip, text.splitlines())
+        values = [loaded_value(record, line, f"{path}.tools") for line in lines]
+    return values[0] if text.startswith("[") else values
 
 
 LEFT_OUT = "the reasoning of its messages was left out"

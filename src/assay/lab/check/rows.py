@@ -6,7 +6,8 @@ Reads the prepared data and changes none of it.
 from collections import Counter
 from collections.abc import Sequence
 
-from assay.data.loaded import DataError, Record
+from assay.data.conversation import NULLS
+from assay.data.loaded import UNREADABLE, DataError, Record
 from assay.data.renderings.qwen import split_thought
 from assay.data.row import Message, Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
@@ -125,12 +126,14 @@ def left_out(place: str, data: DataSet) -> Seen:
         evidence = f"{share_of(len(ids), data.total)}: {some(ids)}"
         if reason in (LONGER, SHORTER) and data.shift is not None:
             evidence += f"; {shifted(data.shift)}"
-        wanted = reason.startswith(WHERE)
+        wanted, unread = reason.startswith(WHERE), reason.startswith(UNREADABLE)
         yield Finding(
-            "warning" if len(ids) > MANY * data.total and not wanted else "note",
+            "warning" if unread or (len(ids) > MANY * data.total and not wanted) else "note",
             f"{place}: rows left out: {reason}",
             evidence,
-            REMEDIES.get(reason, "nothing, if they are meant to be left out"),
+            "correct them"
+            if unread
+            else REMEDIES.get(reason, "nothing, if they are meant to be left out"),
         )
 
 
@@ -166,7 +169,7 @@ def remarked(place: str, data: DataSet) -> Seen:
         yield Number(place, f"kept: {words}", len(ids))
         undeclared = words in (UNDECLARED, NO_TOOLS)
         yield Finding(
-            "warning" if words == UNDECLARED else "note",
+            "warning" if words in (UNDECLARED, NULLS) else "note",
             f"{place}: {words}",
             f"{len(ids)} conversations: {some(ids)}",
             DROP_UNDECLARED if undeclared else "nothing, if that is meant",

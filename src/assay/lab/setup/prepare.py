@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assay.data.csv_files import CsvOptions
-from assay.data.formats.formats import Layout, items_of, iter_items, shaped
+from assay.data.formats.formats import MOST_BAD, Layout, items_of, iter_items, shaped
 from assay.data.hub_rows import HubSet, hub_records
 from assay.data.leakage import call_path, separate
 from assay.data.loaded import Item, Loaded, gather, spread
@@ -145,7 +145,8 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         items = iter_items(root / rest, spec.format or "", layout(spec))
     elif kind == "hf":
         records = hub_records(hub_set(spec), root)
-        found = items_of(records, spec.format or "", spec.columns or {}, spec.source or "")
+        where_ = spec.source or ""
+        found = items_of(records, spec.format or "", layout(spec), where_, MOST_BAD)
         items = without_duplicates(found)
     elif kind == "run":
         items = spread(run_rows(spec, root, rows_by_id))
@@ -186,7 +187,7 @@ def hub_set(spec: DataSpec) -> HubSet:
 def layout(spec: DataSpec) -> Layout:
     """How the table says that its source is laid out."""
     csv = spec.csv and CsvOptions(**spec.csv.model_dump())
-    return Layout(csv, spec.columns or {})
+    return Layout(csv, spec.columns or {}, spec.nulls)
 
 
 def prepare(

@@ -101,7 +101,8 @@ def _of_hub(usual: Published, chosen: Mapping[str, Any], root: Path) -> Iterator
         field = (error.field or "hub.hf").replace("hub.", "options.")
         fix = (error.fix or "").replace("hub.", "options.")
         raise HubError(error.problem, field=field, fix=fix) from error
-    return all_rows(items_of(records, chosen["format"], chosen["columns"], f"hf:{wanted.name}"))
+    layout = Layout(columns=chosen["columns"])
+    return all_rows(items_of(records, chosen["format"], layout, f"hf:{wanted.name}", 0.0))
 
 
 def _of_source(rows: Iterable[Row], source: str) -> tuple[Row, ...]:

@@ -1,0 +1,154 @@
+"""Reads calls and literals that are written as Python: `[f(a=1), g()]`, `{'a': True}`.
+
+The text is parsed into a syntax tree and never run. A name of a function may hold what Python's may
+not, such as spaces, as ToolACE's do. Which functions there are is not known here.
+"""
+
+import ast
+import math
+import re
+from typing import Any
+
+from assay.data.json_files import load_json
+from assay.data.row import ToolCall
+
+SYNTAX = "calls that are not Python syntax"
+NO_CALLS = "a list that holds something else than calls"
+NO_LITERAL = "an argument of a call that is no literal"
+NO_JSON = "an argument of a call that JSON cannot say"
+UNPACKED = "an argument of a call that is unpacked (* or **)"
+TWICE = "a call that gives one argument twice"
+
+TOKEN = re.compile(r"""[()\[\]{},]|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""", re.DOTALL)
+"""A bracket, a comma, or a text in quotes."""
+MAX_CHARACTERS = 200_000
+"""A longer list of calls is no calls that a model should learn."""
+
+
+class NotCallsError(ValueError):
+    """A text that is no list of calls; the message is one of the reasons above."""
+
+
+def parse_calls(text: str) -> tuple[tuple[ToolCall, ...], int]:
+    """The calls of a text in order, and how many of their arguments were given by position.
+
+    Arguments by position are named `arg_0`, `arg_1`, as the published converter of such data names
+    them. Raises NotCallsError.
+    """
+    body = _tree(text)
+    if not isinstance(body, ast.List) or not body.elts:
+        raise NotCallsError(NO_CALLS)
+    calls, positional = [], 0
+    for node in body.elts:
+        if not isinstance(node, ast.Call):
+            raise NotCallsError(NO_CALLS)
+        calls.append(ToolCall(_name(node.func), _arguments(node)))
+        positional += len(node.args)
+    return tuple(calls), positional
+
+
+def parse_literal(text: str) -> Any:
+    """The JSON value that a Python literal says. Raises NotCallsError."""
+    return _value(_tree(text))
+
+
+def parse_loose_calls(text: str) -> tuple[ToolCall, ...]:
+    """The calls of a list whose names need not be Python's, as in `[Get Weather(from="Oslo")]`,
+    with arguments by name in JSON or as Python literals. Raises NotCallsError.
+    """
+    text = text.strip()
+    if len(text) > MAX_CHARACTERS or not (text.startswith("[") and text.endswith("]")):
+        raise NotCallsError(SYNTAX)
+    calls = []
+    for piece in _pieces(text[1:-1]):
+        name, opened, inner = piece.strip().partition("(")
+        if not (name.strip() and opened and inner.endswith(")")):
+            raise NotCallsError(NO_CALLS)
+        arguments: dict[str, Any] = {}
+        for given in _pieces(inner[:-1]):
+            key, equals, value = given.partition("=")
+            if not equals or key.strip() in arguments:
+                raise NotCallsError(TWICE if equals else NO_CALLS)
+            try:
+                arguments[key.strip()] = load_json(value)
+            except ValueError:
+                arguments[key.strip()] = parse_literal(value)
+        calls.append(ToolCall(name.strip(), arguments))
+    return tuple(calls)
+
+
+def _pieces(text: str) -> list[str]:
+    """What stands between the commas of a text that are in no brackets and no quotes."""
+    pieces, start, depth = [], 0, 0
+    for found in TOKEN.finditer(text):
+        token = found[0]
+        depth += (token in "([{") - (token in ")]}")
+        if token == "," and not depth:
+            pieces.append(text[start : found.start()])
+            start = found.end()
+    pieces.append(text[start:])
+    return [piece for piece in pieces if piece.strip()]
+
+
+def _tree(text: str) -> ast.expr:
+    if len(text) > MAX_CHARACTERS:
+        raise NotCallsError(SYNTAX)
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise NotCallsError(SYNTAX) from None
+
+
+def _name(node: ast.expr) -> str:
+    """`search`, or `files.search`."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_name(node.value)}.{node.attr}"
+    raise NotCallsError(NO_CALLS)
+
+
+def _arguments(node: ast.Call) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for index, value in enumerate(node.args):
+        if isinstance(value, ast.Starred):
+            raise NotCallsError(UNPACKED)
+        arguments[f"arg_{index}"] = _value(value)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise NotCallsError(UNPACKED)
+        if keyword.arg in arguments:
+            raise NotCallsError(TWICE)
+        arguments[keyword.arg] = _value(keyword.value)
+    return arguments
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant):
+        return _constant(node.value)
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {_key(k): _value(v) for k, v in zip(node.keys, node.values, strict=True)}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        value = _value(node.operand)
+        if type(value) in (int, float):
+            return -value if isinstance(node.op, ast.USub) else value
+    raise NotCallsError(NO_JSON if isinstance(node, ast.Set) else NO_LITERAL)
+
+
+def _key(node: ast.expr | None) -> str:
+    if node is None:
+        raise NotCallsError(UNPACKED)
+    key = _value(node)
+    if not isinstance(key, str):
+        raise NotCallsError(NO_JSON)
+    return key
+
+
+def _constant(value: Any) -> Any:
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if type(value) is float and math.isfinite(value):
+        return value
+    raise NotCallsError(NO_JSON)

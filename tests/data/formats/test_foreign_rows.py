@@ -1,0 +1,367 @@
+"""What other tools read of a row is read or refused: marks of training, columns, calls, results."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.data.conversation import (
+    LITERALS,
+    NO_ARGUMENTS,
+    NULLS,
+    OF_ANSWERS,
+    OF_MESSAGES,
+    REORDERED,
+)
+from assay.data.formats.convert_rows import recognise
+from assay.data.formats.formats import Layout, expanded, iter_items, read_rows, write_rows
+from assay.data.hashing import hash_contents
+from assay.data.loaded import DataError, Loaded, gather
+from assay.data.row import Message, Row, ToolCall
+from assay.data.row_json import row_of, row_values
+
+ASK = {"role": "user", "content": "?"}
+TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}, {"name": "g"}]
+
+
+def load(
+    folder: Path, value: dict[str, Any] | str, format: str = "messages", **keys: Any
+) -> Loaded:
+    line = value if isinstance(value, str) else json.dumps(value)
+    (folder / "a.jsonl").write_text(line + "\n")
+    return gather(iter_items(folder / "a.jsonl", format, Layout(**keys)))
+
+
+def read(folder: Path, value: dict[str, Any] | str, format: str = "messages") -> Row:
+    return load(folder, value, format).rows[0]
+
+
+def marked(**keys: Any) -> dict[str, Any]:
+    """A conversation of a marked answer and a plain one."""
+    bad, good = ({"role": "assistant", "content": text} for text in ("BAD", "GOOD"))
+    return {"messages": [ASK, bad | keys, ASK, good]}
+
+
+@pytest.mark.parametrize("key", [*OF_ANSWERS, *OF_MESSAGES])
+@pytest.mark.parametrize("format", ["messages", "swift", "hermes"])
+def test_marks_of_other_tools_say_what_is_trained(tmp_path: Path, key: str, format: str) -> None:
+    for value, trained in ((0, False), (1, True), (0.0, False), (True, True), (None, True)):
+        row = read(tmp_path, marked(**{key: value}), format)
+        assert [m.loss for m in row.messages if m.role == "assistant"] == [trained, True]
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"weight": 0.5}, r"\[1\].weight: a weight of one message \(0.5\) is not supported"),
+        ({"loss_mask": [0, 1]}, r"\[1\].loss_mask: is an array, not true or false"),
+        ({"train_detail": [{"begin_offset": 0}]}, r"\[1\].train_detail: .*not known"),
+        ({"token_weights": 2}, r"\[1\].token_weights: .*not known"),
+        ({"lossMask": 0}, r"\[1\].lossMask: .*not known"),
+        ({"weight": 0, "loss": True}, r"\[1\]: weight and loss disagree"),
+    ],
+)
+def test_marks_that_mean_neither_yes_nor_no_are_refused(
+    tmp_path: Path, keys: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(DataError, match=f"a.jsonl:1: messages{problem}"):
+        load(tmp_path, marked(**keys))
+    with pytest.raises(DataError, match="a user message cannot be trained on"):
+        load(tmp_path, {"messages": [ASK | {"train": True}, {"role": "assistant", "content": "a"}]})
+
+
+def test_a_key_of_a_message_that_is_not_read_is_said(tmp_path: Path) -> None:
+    assert list(load(tmp_path, marked(mood="sad", note=None)).remarks) == [
+        "messages hold 'mood', which is not read"
+    ]
+
+
+def test_calls_in_openais_older_words_are_calls(tmp_path: Path) -> None:
+    called: dict[str, Any] = {"role": "assistant", "content": None}
+    called["function_call"] = {"name": "f", "arguments": '{"a": 1}'}
+    messages = [{"role": "developer", "content": "Be brief."}, ASK, called]
+    messages += [{"role": "function", "name": "f", "content": "4"}]
+    row = read(tmp_path, {"messages": messages, "functions": TOOLS})
+    assert row.messages == (
+        Message("system", "Be brief."),
+        Message("user", "?"),
+        Message("assistant", "", (ToolCall("f", {"a": 1}),)),
+        Message("tool", "4", name="f"),
+    )
+    assert row.tools == tuple(TOOLS) and row.extra == {}
+    with pytest.raises(DataError, match=r"messages\[2\].function_call: stands beside tool_calls"):
+        load(tmp_path, {"messages": [*messages[:2], called | {"tool_calls": TWO["tool_calls"]}]})
+    with pytest.raises(DataError, match="functions: stands beside tools"):
+        load(tmp_path, {"messages": messages, "functions": TOOLS, "tools": TOOLS})
+
+
+@pytest.mark.parametrize("format", ["messages", "swift", "hermes"])
+def test_a_system_column_stands_before_the_messages(tmp_path: Path, format: str) -> None:
+    talk = [ASK, {"role": "assistant", "content": "Salut"}]
+    own = {"role": "system", "content": "Answer in French."}
+    for messages, column in ((talk, "system"), ([own, *talk], "system"), (talk, "system_prompt")):
+        row = read(tmp_path, {"messages": messages, column: own["content"]}, format)
+        assert row.messages[0] == Message("system", "Answer in French.")
+        assert len(row.messages) == 3 and row.extra == {}
+    with pytest.raises(DataError, match="system: differs from the other system text"):
+        load(tmp_path, {"messages": [own, *talk], "system": "Be brief."}, format)
+
+
+@pytest.mark.parametrize("format", ["messages", "swift", "hermes", "trl", "verl"])
+def test_options_of_the_template_are_the_rows_and_come_back(tmp_path: Path, format: str) -> None:
+    answer = {"role": "assistant", "content": "4"}
+    value = {"id": "r", "messages": [ASK, answer]}
+    value["chat_template_kwargs"] = {"enable_thinking": False}
+    read_as = format if format in ("swift", "hermes") else "messages"
+    row = read(tmp_path, value, read_as)
+    assert row.template_options == {"enable_thinking": False} and row.extra == {}
+    assert row_of(row_values(row)) == row
+    plain = read(tmp_path, {**value, "chat_template_kwargs": None}, read_as)
+    assert "template_options" not in row_values(plain)
+    assert hash_contents([row]) != hash_contents([plain])
+    if format != "hermes":
+        write_rows(tmp_path / "b.jsonl", [row], format)
+        assert read_rows(tmp_path / "b.jsonl", format)[0].template_options == row.template_options
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("images", ["a.png"]), ("videos", ["a"]), ("loss_mask", [0, 1])]
+)
+def test_columns_that_change_the_example_and_are_not_carried_are_refused(
+    tmp_path: Path, column: str, value: Any
+) -> None:
+    with pytest.raises(DataError, match=f"a.jsonl:1: {column}: "):
+        load(tmp_path, {"messages": [ASK], column: value})
+    assert load(tmp_path, {"messages": [ASK], column: None}).rows
+
+
+@pytest.mark.parametrize(
+    ("format", "value"),
+    [
+        ("trl", {"completion": [{"role": "assistant", "content": "ANS"}]}),
+        ("trl", {"completion": "ANS"}),
+        ("prompt_answer", {"answer": "ANS"}),
+    ],
+)
+def test_nothing_of_a_prompt_is_trained_on(tmp_path: Path, format: str, value: Any) -> None:
+    prompt = [ASK, {"role": "assistant", "content": "HIST"}, ASK]
+    row = read(tmp_path, {"prompt": prompt, **value}, format)
+    assert [m.content for m in row.messages if m.role == "assistant" and m.loss] == ["ANS"]
+    (turn,) = expanded(row, "each_turn")
+    assert isinstance(turn, Row) and turn.messages[-1].content == "ANS"
+
+
+def calling(*calls: tuple[str, str, str], **more: Any) -> dict[str, Any]:
+    """An assistant's calls by name, argument and id."""
+    made = [
+        {"type": "function", "function": {"name": name, "arguments": {"a": a}}, "id": id_}
+        for name, a, id_ in calls
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made, **more}
+
+
+def told(content: str, **keys: Any) -> dict[str, Any]:
+    return {"role": "tool", "content": content, **keys}
+
+
+TWO = calling(("f", "x", "c1"), ("f", "y", "c2"))
+NAMED = calling(("f", "x", ""), ("g", "y", ""))
+
+
+@pytest.mark.parametrize(
+    ("call", "results", "remarks"),
+    [
+        (TWO, [told("y", tool_call_id="c2"), told("x", tool_call_id="c1")], [REORDERED]),
+        (TWO, [told("x", tool_call_id="c1"), told("y", tool_call_id="c2")], []),
+        (TWO, [told("y", tool_call_id="c2"), told("x")], [REORDERED]),
+        (TWO, [told("y"), told("x", tool_call_id="c1")], [REORDERED]),
+        (NAMED, [told("y", name="g"), told("x", name="f")], [REORDERED]),
+        (NAMED, [told("x"), told("y")], []),
+    ],
+)
+def test_results_stand_in_the_order_of_their_calls(
+    tmp_path: Path, call: dict, results: list[dict], remarks: list[str]
+) -> None:
+    # The second turn gives the same ids again, as Kimi and gpt-oss do.
+    again = [TWO, told("x", tool_call_id="c1"), told("y", tool_call_id="c2")]
+    loaded = load(tmp_path, {"messages": [ASK, call, *results, ASK, *again]})
+    (row,) = loaded.rows
+    assert [m.content for m in row.messages if m.role == "tool"] == ["x", "y", "x", "y"]
+    assert list(loaded.remarks) == remarks
+
+
+def test_a_result_of_a_function_that_was_not_called_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"\[2\].name: is a result of 'h', which was not called"):
+        load(tmp_path, {"messages": [ASK, NAMED, told("x", name="h")]})
+
+
+def test_nulls_of_arguments_are_said_and_can_be_left_out(tmp_path: Path) -> None:
+    call = calling(("f", "x", ""))
+    call["tool_calls"][0]["function"]["arguments"] = {"a": "x", "b": {"c": None}}
+    loaded = load(tmp_path, {"messages": [ASK, call]})
+    assert loaded.rows[0].messages[1].tool_calls[0].arguments == {"a": "x", "b": {"c": None}}
+    assert list(loaded.remarks) == [NULLS]
+    dropped = load(tmp_path, {"messages": [ASK, call]}, nulls="drop")
+    assert dropped.rows[0].messages[1].tool_calls[0].arguments == {"a": "x", "b": {}}
+    assert dropped.remarks == {}
+    # Text was written by hand: Arrow fills nothing in there.
+    call["tool_calls"][0]["function"]["arguments"] = '{"a": null}'
+    loaded = load(tmp_path, {"messages": [ASK, call]}, nulls="drop")
+    assert loaded.rows[0].messages[1].tool_calls[0].arguments == {"a": None}
+    assert loaded.remarks == {}
+
+
+@pytest.mark.parametrize("arguments", ["", " \n"])
+def test_empty_text_as_arguments_is_no_arguments(tmp_path: Path, arguments: str) -> None:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    messages = [ASK, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    loaded = load(tmp_path, {"messages": messages})
+    assert loaded.rows[0].messages[1].tool_calls == (ToolCall("f", {}),)
+    assert list(loaded.remarks) == [NO_ARGUMENTS]
+
+
+def sharegpt(*said: tuple[str, str], **columns: Any) -> dict[str, Any]:
+    return {"conversations": [{"from": who, "value": text} for who, text in said], **columns}
+
+
+CALL = '{"name": "f", "arguments": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("said", "answers"),
+    [
+        ([("function_call", CALL)], [("", "", 1)]),
+        ([("function_call", f"[{CALL}, {CALL}]")], [("", "", 2)]),
+        ([("gpt", "I look."), ("function_call", CALL)], [("I look.", "", 1)]),
+        ([("function_call", CALL), ("function_call", CALL)], [("", "", 2)]),
+        ([("function_call", f"<think>\nhm\n</think>\n\n{CALL}")], [("", "hm", 1)]),
+        ([("gpt", "No."), ("human", "?"), ("function_call", CALL)], [("No.", "", 0), ("", "", 1)]),
+    ],
+)
+def test_llama_factorys_roles_are_calls_and_results(
+    tmp_path: Path, said: list[tuple[str, str]], answers: list[tuple[str, str, int]]
+) -> None:
+    talk = [("human", "?"), *said, ("observation", "4"), ("gpt", "It is 4")]
+    value = sharegpt(*talk, system="policy", tools=json.dumps(TOOLS))
+    loaded = load(tmp_path, value, "hermes")
+    (row,) = loaded.rows
+    assert loaded.remarks == {} and recognise(tmp_path / "a.jsonl") == "hermes"
+    assert row.messages[0] == Message("system", "policy") and row.tools == tuple(TOOLS)
+    found = [m for m in row.messages if m.role == "assistant"][:-1]
+    assert [(m.content, m.reasoning, len(m.tool_calls)) for m in found] == answers
+    assert row.messages[-2:] == (Message("tool", "4"), Message("assistant", "It is 4"))
+
+
+def test_calls_beside_the_text_of_a_format_that_reads_text_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"messages\[1\].tool_calls: holds calls beside the text"):
+        load(tmp_path, {"messages": [ASK, {**TWO, "content": "I look."}]}, "hermes")
+
+
+def test_tools_and_calls_that_python_wrote_are_read(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}, "strict": True}}]
+    said = [
+        ("system", f"Call.\n<tools> {tools!r} </tools>"),
+        ("human", "?"),
+        (
+            "gpt",
+            "<tool_call>\n{'name': 'f', 'arguments': {'a': \"it's\", 'b': None}}\n</tool_call>",
+        ),
+    ]
+    loaded = load(tmp_path, sharegpt(*said), "hermes")
+    (row,) = loaded.rows
+    assert row.tools == tuple(tools) and list(loaded.remarks) == [LITERALS]
+    assert row.messages[-1].tool_calls == (ToolCall("f", {"a": "it's", "b": None}),)
+    with pytest.raises(DataError, match=r"tool_call\[0\]: is not JSON"):
+        load(tmp_path, sharegpt(*said[1:2], ("gpt", "<tool_call>{'a': f()}</tool_call>")), "hermes")
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e999"])
+def test_a_number_that_no_float_holds_is_refused_as_what_it_is(tmp_path: Path, number: str) -> None:
+    line = f'{{"messages": [{json.dumps(ASK)}], "gold": {number}}}'
+    for text in (line, f"[{line}]"):
+        with pytest.raises(DataError, match=f"malformed JSON: the number {number} is beyond"):
+            load(tmp_path, text)
+
+
+def test_xlam_rows_give_a_question_its_tools_and_calls(tmp_path: Path) -> None:
+    # One of its parameters is called `type`, and parameters are the properties themselves.
+    tool: dict[str, Any] = {"name": "giveaways", "description": "d"}
+    tool["parameters"] = {"type": {"description": "d", "type": "str", "default": "game"}}
+    calls = [{"name": "giveaways", "arguments": {"type": kind}} for kind in ("beta", "game")]
+    value = {"id": 0, "query": "Which?", "tools": json.dumps([tool]), "answers": json.dumps(calls)}
+    row = read(tmp_path, value, "xlam")
+    made = tuple(ToolCall("giveaways", {"type": kind}) for kind in ("beta", "game"))
+    assert row.messages == (Message("user", "Which?"), Message("assistant", "", made))
+    assert (row.id, row.tools, row.extra) == ("0", (tool,), {})
+    assert recognise(tmp_path / "a.jsonl") == "xlam"
+    with pytest.raises(DataError, match="answers: holds no call"):
+        load(tmp_path, value | {"answers": "[]"}, "xlam")
+
+
+TOOLACE = (
+    "You are an expert in composing functions. Today is 2024-05-01.\nHere is a list of functions "
+    'in JSON format that you can invoke:\n[{"name": "Get Weather", "parameters": {"type": "dict", '
+    '"properties": {"from": {"type": "string"}}}, "required": null}, {"name": "g"}]. \nShould you '
+    "decide to return the function call(s). \nPut it in the format of [func1(params_name="
+    "params_value, params_name2=params_value2...), func2(params)]\n\nNO other text MUST be "
+    "included."
+)
+
+
+def test_toolace_rows_give_tools_calls_and_one_result_for_each_call(tmp_path: Path) -> None:
+    results = [{"name": "g", "results": {"n": 1}}, {"name": "Get Weather", "results": "4"}]
+    said = [
+        ("user", "?"),
+        ("assistant", '[Get Weather(from="Oslo, [N]", deep={"a": true}), g(x=[1, None])]'),
+        ("tool", json.dumps(results)),
+        ("assistant", "[1] It is 4."),
+    ]
+    loaded = load(tmp_path, sharegpt(*said, system=TOOLACE), "toolace")
+    (row,) = loaded.rows
+    calls = (
+        ToolCall("Get Weather", {"from": "Oslo, [N]", "deep": {"a": True}}),
+        ToolCall("g", {"x": [1, None]}),
+    )
+    own = "You are an expert in composing functions. Today is 2024-05-01."
+    assert row.messages == (
+        Message("system", own),
+        Message("user", "?"),
+        Message("assistant", "", calls),
+        Message("tool", "4", name="Get Weather"),
+        Message("tool", '{"n": 1}', name="g"),
+        Message("assistant", "[1] It is 4."),
+    )
+    assert [tool["name"] for tool in row.tools] == ["Get Weather", "g"]
+    assert "required" not in row.tools[0] and REORDERED in loaded.remarks
+    assert recognise(tmp_path / "a.jsonl") == "toolace"
+    broken = sharegpt(*said[:1], ("assistant", "[Get Weather(from=Oslo)]"), system=TOOLACE)
+    with pytest.raises(DataError, match=r"conversations\[1\].value: an argument of a call"):
+        load(tmp_path, broken, "toolace")
+
+
+@pytest.mark.parametrize("gap", ["\n\n\n", " "])
+@pytest.mark.parametrize(
+    "call",
+    [
+        """{"name": "f", "arguments": '{"a": "it's"}'}""",
+        """{"name": "f", "arguments": '{"a": "it\\'s"}'}""",
+        """{"name": "f", "arguments": {"a": "it's"}}""",
+    ],
+)
+def test_glaive_rows_give_tools_calls_and_results(tmp_path: Path, gap: str, call: str) -> None:
+    system = "SYSTEM: You are a helpful assistant with access to the following functions. Use them "
+    system += f"if required -\n{json.dumps(TOOLS[0], indent=4)}\n\n{json.dumps(TOOLS[1])}\n"
+    turns = ["USER: ?", f"ASSISTANT: I look. <functioncall> {call} <|endoftext|>"]
+    turns += ['FUNCTION RESPONSE: {"n": 4}', "ASSISTANT: It is 4. <|endoftext|>"]
+    row = read(tmp_path, {"system": system, "chat": gap.join(turns)}, "glaive")
+    assert row.messages == (
+        Message("system", "You are a helpful assistant."),
+        Message("user", "?"),
+        Message("assistant", "I look.", (ToolCall("f", {"a": "it's"}),)),
+        Message("tool", '{"n": 4}'),
+        Message("assistant", "It is 4."),
+    )
+    assert row.tools == tuple(TOOLS) and recognise(tmp_path / "a.jsonl") == "glaive"
+    with pytest.raises(DataError, match="a tool result without a call"):
+        load(tmp_path, {"system": "", "chat": gap.join([turns[0], turns[2]])}, "glaive")
