@@ -1,0 +1,32 @@
+"""Answers with what ms-swift trains on, for a file of its rows: token ids and trained positions.
+
+Run in ms-swift's environment, without Assay: its data set loader reads the file, and its template,
+with the arguments that `swift sft` gives it, encodes each row.
+"""
+
+import json
+import sys
+from contextlib import redirect_stdout
+
+with redirect_stdout(sys.stderr):
+    from swift.dataset import load_dataset
+    from swift.model import get_processor
+    from swift.template import get_template
+
+
+def encoded(request):
+    processor = get_processor(request["model"], model_type="qwen3")
+    template = get_template(processor, template_type=request["template"], **request["arguments"])
+    template.set_mode("train")
+    rows, _ = load_dataset([request["file"]], split_dataset_ratio=0.0, load_from_cache_file=False)
+    made = [template.encode(row) for row in rows]
+    return [
+        {"tokens": each["input_ids"], "trained": [label != -100 for label in each["labels"]]}
+        for each in made
+    ]
+
+
+if __name__ == "__main__":
+    with redirect_stdout(sys.stderr):
+        answer = encoded(json.load(sys.stdin))
+    print(json.dumps(answer))
