@@ -15,10 +15,13 @@ with redirect_stdout(sys.stderr):
 
 
 def encoded(request):
-    processor = get_processor(request["model"], model_type="qwen3")
-    template = get_template(processor, template_type=request["template"], **request["arguments"])
-    template.set_mode("train")
     rows, _ = load_dataset([request["file"]], split_dataset_ratio=0.0, load_from_cache_file=False)
+    processor = get_processor(request["model"], model_type="qwen3")
+    # Rows that are the text of a rendering are meant for --add_non_thinking_prefix false.
+    adds = "assay" not in rows.column_names
+    kind = request["template"]
+    template = get_template(processor, template_type=kind, add_non_thinking_prefix=adds)
+    template.set_mode("train")
     made = [template.encode(row) for row in rows]
     return [
         {"tokens": each["input_ids"], "trained": [label != -100 for label in each["labels"]]}

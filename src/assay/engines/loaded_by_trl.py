@@ -35,15 +35,16 @@ def prepared(request, folder):
     made = [{"prompt": grpo._tokenize_prompts([row["prompt"]])[0][0]} for row in rows]
     if "completion" not in rows.column_names:
         return made
+    answered = [index for index, answer in enumerate(rows["completion"]) if answer]
     sft = SFTTrainer(
         model=model,
         args=SFTConfig(max_length=None, **common),
-        train_dataset=rows,
+        train_dataset=rows.select(answered),
         processing_class=tokenizer,
     )
-    for each, trained in zip(made, sft.train_dataset, strict=True):
-        each["tokens"] = trained["input_ids"]
-        each["trained"] = [label != -100 for label in trained["labels"]]
+    for index, trained in zip(answered, sft.train_dataset, strict=True):
+        made[index]["tokens"] = trained["input_ids"]
+        made[index]["trained"] = [label != -100 for label in trained["labels"]]
     return made
 
 

@@ -7,12 +7,14 @@ the tool's tokenizer would not turn into the rendering's tokens is refused: a co
 message spells, characters that merge across messages, text that the model's own template adds.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from assay.data.episode import Turn, tokens_of
+from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.renderings.template import (
     CHATML,
@@ -23,7 +25,6 @@ from assay.data.renderings.template import (
 )
 from assay.data.row import Message, Row
 
-REWRITTEN = "the template rewrites earlier answers, so that no one sequence trains them all"
 FIX = "take the row out, or name another rendering"
 
 
@@ -51,9 +52,7 @@ def layout_of(tokenizer: Any) -> Layout:
     first, later, said = PROBE + "a", PROBE + "b", PROBE + "c"
     question, answer = Message("user", first), Message("assistant", said)
     asked = apply_template(tokenizer, source, (question,), (), True)
-    whole = apply_template(
-        tokenizer, source, (question, answer, Message("user", later)), (), True
-    )
+    whole = apply_template(tokenizer, source, (question, answer, Message("user", later)), (), True)
     system, between = "", ""
     try:
         headed = (Message("system", said), question)
@@ -95,91 +94,109 @@ class PlainText:
         """The messages before the answer. Raises RenderingError where they cannot be equal."""
         tokens = self.renderer.prompt(row.prompt, row.tools)
         messages = self._context(tokens)
-        self._check(row, messages, tokens)
+        self._check(messages, tokens)
         return messages
 
     def completion(self, row: Row) -> tuple[Message, ...]:
-        """`prompt` with the answer behind it. Raises RenderingError."""
-        turn = self.renderer.turns((*row.prompt, row.messages[-1]), row.tools, "last")[-1]
-        opened = self.layout.generation.removeprefix(self.layout.answer)
-        text = self._decode(turn.actions).removesuffix(self._end)
-        messages = (*self._context(tokens_of(turn.context)), Message("assistant", opened + text))
-        self._check(row, messages, (*tokens_of(turn.context), *turn.actions))
-        return messages
+        """The answer behind `prompt`; none where the row has none. Raises RenderingError."""
+        if row.messages[-1].role != "assistant":
+            return ()
+        trained = (*row.prompt, replace(row.messages[-1], loss=True))
+        turn = self.renderer.turns(trained, row.tools, "last")[0]
+        text = self.decode(turn.actions).removesuffix(self._end)
+        answer = Message("assistant", self.opened + text, loss=row.messages[-1].loss)
+        context = tokens_of(turn.context)
+        self._check((*self._context(context), answer), (*context, *turn.actions))
+        return (answer,)
+
+    def sequences(self, row: Row) -> int:
+        """How many sequences train the row: several where its earlier answers are rewritten."""
+        return len(self.renderer.turns(row.messages, row.tools)) if _trained(row) else 1
 
     def conversation(self, row: Row) -> tuple[Message, ...]:
-        """The one sequence that is trained, where an assistant message is what one is trained on;
-        what the template writes for the assistant is one that is not.
+        """The sequence that trains the row: its assistant messages are what is trained on, with
+        what the template writes for the assistant before them as one that is not.
 
-        Raises RenderingError where there are several sequences, or they cannot be equal.
+        Raises RenderingError where the tokens cannot be equal.
         """
-        turn, *others = self.renderer.turns(row.messages, row.tools)
-        if others:
-            raise RenderingError(REWRITTEN, fix="--expand each_turn writes a row for each answer")
-        context = tokens_of(turn.context)
-        messages = [*self._context(context), *self._opened()]
-        pieces = [context]
-        at = 0
-        for trained, run in groupby(turn.loss_mask):
-            pieces.append(turn.actions[at : (at := at + len(list(run)))])
-            text = self._decode(pieces[-1])
+        if not _trained(row):
+            return self.prompt(row)
+        (turn,) = self.renderer.turns(row.messages, row.tools)
+        pieces = [tokens_of(turn.context)]
+        messages = [*self._context(pieces[0])]
+        again = self.layout.again.removeprefix(self._end)
+        for trained, run in groupby(zip(turn.loss_mask, turn.actions, strict=True), itemgetter(0)):
+            pieces.append(tuple(token for _, token in run))
+            text = self.decode(pieces[-1])
+            if not trained:
+                messages.append(Message("user", self._inner(text, again)))
+            elif self.opened:
+                messages.append(Message("assistant", self.opened, loss=False))
             if trained:
                 messages.append(Message("assistant", text.removesuffix(self._end)))
-            else:
-                again = self.layout.again.removeprefix(self._end)
-                messages.append(Message("user", self._inner(text, again)))
-                messages += self._opened()
-        for piece in pieces:
-            if self._encode(self._decode(piece)) != list(piece):
-                raise self._differs(row)
+        if any(self._encode(self.decode(piece)) != list(piece) for piece in pieces):
+            raise self._differs
         return tuple(messages)
 
     def _context(self, tokens: tuple[int, ...]) -> tuple[Message, ...]:
-        text, layout = self._decode(tokens), self.layout
-        if text.startswith(layout.question):
-            return (Message("user", self._inner(text, layout.question)),)
-        own, between, _ = text.removeprefix(layout.system).partition(layout.asked)
-        if not (layout.system and between and text.startswith(layout.system)):
-            problem = "the rendering begins in a way that the model's own template cannot write"
-            raise RenderingError(problem, field="rendering", fix="use the model's own template")
-        rest = self._inner(text, layout.system + own + between)
-        return Message("system", own), Message("user", rest)
+        text, layout = self.decode(tokens), self.layout
+        if layout.system and text.startswith(layout.system):
+            own, between, _ = text.removeprefix(layout.system).partition(layout.asked)
+            if own and between:
+                rest = self._inner(text, layout.system + own + between)
+                return Message("system", own), Message("user", rest)
+        return (Message("user", self._inner(text, layout.question)),)
 
     def _inner(self, text: str, before: str) -> str:
         """What stands between `before` and the generation prompt."""
         after = self.layout.generation
         if not (text.startswith(before) and text.endswith(after)):
-            problem = "the rendering asks in a way that the model's own template cannot write"
-            raise RenderingError(problem, field="rendering", fix="use the model's own template")
+            raise self._differs
         return text.removeprefix(before).removesuffix(after)
 
-    def _opened(self) -> list[Message]:
-        opened = self.layout.generation.removeprefix(self.layout.answer)
-        return [Message("assistant", opened, loss=False)] if opened else []
+    @cached_property
+    def opened(self) -> str:
+        """What the template writes for the assistant before its answer."""
+        return self.layout.generation.removeprefix(self.layout.answer)
 
-    def _check(self, row: Row, messages: tuple[Message, ...], tokens: tuple[int, ...]) -> None:
-        """Whether the model's own template makes these tokens of the plain messages."""
+    def _check(self, messages: tuple[Message, ...], tokens: tuple[int, ...]) -> None:
+        """Raise RenderingError unless the model's own template makes these tokens of the plain
+        messages; what it writes behind an answer does not count.
+        """
         asks = messages[-1].role != "assistant"
         source = template_source(self.tokenizer)
-        text = apply_template(self.tokenizer, source, messages, (), asks)
-        made = self._encode(text)
+        made = self._encode(apply_template(self.tokenizer, source, messages, (), asks))
         if made[: len(tokens)] != list(tokens) or (asks and len(made) > len(tokens)):
-            raise self._differs(row)
-
-    def _differs(self, row: Row) -> RenderingError:
-        problem = f"row {row.id}: no plain messages make the tokens of {self.renderer.name!r}"
-        return RenderingError(problem, field="messages", fix=FIX)
+            raise self._differs
 
     @property
-    def _end(self) -> str:
-        return self._decode((self.renderer.end_token,))
+    def _differs(self) -> RenderingError:
+        problem = f"the tokens of {self.renderer.name!r} cannot be had of plain messages"
+        return RenderingError(problem, field="messages", fix=FIX)
 
-    def _decode(self, tokens: tuple[int, ...]) -> str:
+    @cached_property
+    def _end(self) -> str:
+        return self.decode((self.renderer.end_token,))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Their text, special tokens included."""
         options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
         return self.tokenizer.decode(list(tokens), **options)
 
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+def plain_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    """Role and content of each, with `loss: false` on answers that are not trained on."""
+    return [
+        {"role": m.role, "content": m.content} | ({} if m.loss else {"loss": False})
+        for m in messages
+    ]
+
+
+def _trained(row: Row) -> bool:
+    return any(message.role == "assistant" and message.loss for message in row.messages)
 
 
 def _bytes() -> Any:
