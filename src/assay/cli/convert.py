@@ -73,8 +73,8 @@ def convert(
     rendering: Annotated[
         str | None,
         typer.Option(
-            help="The rendering of that text, else the experiment's, or auto; own: no text, but the "
-            "format's own columns."
+            help="The rendering of that text, else the experiment's, or auto; own: no text, but "
+            "the format's own columns."
         ),
     ] = None,
     prove: Annotated[

@@ -7,13 +7,14 @@ the tool's tokenizer would not turn into the rendering's tokens is refused: a co
 message spells, characters that merge across messages, text that the model's own template adds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from assay.data.encoding import BREAK, Codec
 from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.renderings.template import (
@@ -82,8 +83,10 @@ class PlainText:
         if tokenizer is None and name in RENDERINGS and RENDERINGS[name].reads_template:
             fix = "name the model or the experiment: --for"
             raise RenderingError(f"{name!r} reads a model's template", field="--rendering", fix=fix)
-        self.tokenizer = _bytes() if tokenizer is None else tokenizer
+        self.merges = tokenizer is not None
+        self.tokenizer: Any = tokenizer if self.merges else _bytes()
         self.renderer = Renderer(self.tokenizer, name)
+        self._held: dict[str, tuple[Row, tuple[Message, ...]]] = {}
 
     @cached_property
     def layout(self) -> Layout:
@@ -92,13 +95,28 @@ class PlainText:
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The messages before the answer. Raises RenderingError where they cannot be equal."""
+        return self._once("prompt", row, self._prompt)
+
+    def _prompt(self, row: Row) -> tuple[Message, ...]:
+        if not self.merges:
+            # Bytes never merge: only a control token that the row spells can make a difference.
+            codec = Codec(self.tokenizer)
+            safe = [codec.break_message(message) for message in row.prompt]
+            write = RENDERINGS[self.renderer.name].text
+            text = write(self.tokenizer, safe, [codec.break_up(t) for t in row.tools], True)
+            if BREAK in text:
+                raise self._differs
+            return self._split(text)
         tokens = self.renderer.prompt(row.prompt, row.tools)
-        messages = self._context(tokens)
+        messages = self._split(self.decode(tokens))
         self._check(messages, tokens)
         return messages
 
     def completion(self, row: Row) -> tuple[Message, ...]:
         """The answer behind `prompt`; none where the row has none. Raises RenderingError."""
+        return self._once("completion", row, self._completion)
+
+    def _completion(self, row: Row) -> tuple[Message, ...]:
         if row.messages[-1].role != "assistant":
             return ()
         trained = (*row.prompt, replace(row.messages[-1], loss=True))
@@ -106,7 +124,7 @@ class PlainText:
         text = self.decode(turn.actions).removesuffix(self._end)
         answer = Message("assistant", self.opened + text, loss=row.messages[-1].loss)
         context = tokens_of(turn.context)
-        self._check((*self._context(context), answer), (*context, *turn.actions))
+        self._check((*self._split(self.decode(context)), answer), (*context, *turn.actions))
         return (answer,)
 
     def sequences(self, row: Row) -> int:
@@ -119,11 +137,14 @@ class PlainText:
 
         Raises RenderingError where the tokens cannot be equal.
         """
+        return self._once("conversation", row, self._conversation)
+
+    def _conversation(self, row: Row) -> tuple[Message, ...]:
         if not _trained(row):
             return self.prompt(row)
         (turn,) = self.renderer.turns(row.messages, row.tools)
         pieces = [tokens_of(turn.context)]
-        messages = [*self._context(pieces[0])]
+        messages = [*self._split(self.decode(pieces[0]))]
         again = self.layout.again.removeprefix(self._end)
         for trained, run in groupby(zip(turn.loss_mask, turn.actions, strict=True), itemgetter(0)):
             pieces.append(tuple(token for _, token in run))
@@ -138,8 +159,17 @@ class PlainText:
             raise self._differs
         return tuple(messages)
 
-    def _context(self, tokens: tuple[int, ...]) -> tuple[Message, ...]:
-        text, layout = self.decode(tokens), self.layout
+    def _once(
+        self, what: str, row: Row, make: Callable[[Row], tuple[Message, ...]]
+    ) -> tuple[Message, ...]:
+        """What was made of the row just now: a row is tried before it is written."""
+        if what not in self._held or self._held[what][0] is not row:
+            self._held[what] = row, make(row)
+        return self._held[what][1]
+
+    def _split(self, text: str) -> tuple[Message, ...]:
+        """The plain messages whose layout is a prompt's text."""
+        layout = self.layout
         if layout.system and text.startswith(layout.system):
             own, between, _ = text.removeprefix(layout.system).partition(layout.asked)
             if own and between:
