@@ -128,11 +128,11 @@ def dev_side(text: str) -> float | int:
 
 def proof_lines(file: str, proof: "Proof") -> list[str]:
     """What a tool makes of a file, in one line, and where that first differs."""
-    counts = [
-        f"{count:,} of {proof.rows:,} {what} equal"
-        for what, count in (("prompts", proof.prompts), ("trained answers", proof.trained))
-        if count is not None
-    ]
+    kinds = {
+        "prompts": (proof.prompts, proof.asked),
+        "trained answers": (proof.trained, proof.taught),
+    }
+    counts = [f"{n:,} of {total:,} {what} equal" for what, (n, total) in kinds.items() if total]
     counts += [f"{proof.beyond:,} trained beyond the answer's end"] if proof.beyond else []
     lines = [f"{file} in {proof.package}: {', '.join(counts)}"]
     return lines + ([f"{file}: {proof.difference}"] if proof.difference else [])

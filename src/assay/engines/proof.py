@@ -16,7 +16,8 @@ from typing import Any
 from assay.data.episode import tokens_of
 from assay.data.formats.formats import iter_rows
 from assay.data.formats.plain_text import PlainText
-from assay.data.renderings.rendering import first_difference
+from assay.data.renderings.rendering import Renderer, first_difference
+from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.engines.environments import ENVIRONMENTS, ask
 from assay.errors import InputError
@@ -43,20 +44,23 @@ class Proof:
     """What a tool made of a file, row by row."""
 
     package: str
-    rows: int
-    prompts: int | None
-    """Rows whose prompt is Assay's; None where the tool is not asked for prompts."""
-    trained: int | None
-    """Rows that are trained on the same tokens at the same positions, up to the answer's end."""
+    asked: int
+    """Rows whose prompt the tool asks."""
+    prompts: int
+    """How many of them are Assay's."""
+    taught: int
+    """Rows that the tool trains on."""
+    trained: int
+    """How many of them have Assay's tokens, trained at the same positions."""
     beyond: int
-    """Rows of which the tool trains more tokens behind the answer's end."""
+    """How many of those train more tokens behind the end of an answer."""
     difference: str = ""
     """The first token that differs, in the first such row."""
 
     @property
     def equal(self) -> bool:
         """Whether all rows are equal."""
-        return {self.prompts, self.trained} <= {None, self.rows}
+        return self.prompts == self.asked and self.trained == self.taught and not self.difference
 
 
 def prove(file: Path, format: str, text: PlainText) -> Proof:
@@ -80,7 +84,8 @@ def _template(text: PlainText) -> str:
     """The template of ms-swift that Qwen's models of this kind have."""
     if text.opened:
         return "qwen3_thinking"
-    (turn,) = text.renderer.turns((Message("user", "a"), Message("assistant", "b")))
+    own = Renderer(text.tokenizer, "template")
+    (turn,) = own.turns((Message("user", "a"), Message("assistant", "b")))
     return "qwen3" if "<think>" in text.decode(turn.actions) else "qwen3_nothinking"
 
 
@@ -88,27 +93,27 @@ def _compared(
     package: str, rows: Sequence[Row], made: Sequence[dict[str, Any]], text: PlainText
 ) -> Proof:
     counts: Counter[str] = Counter()
-    difference = "" if len(rows) == len(made) else f"{len(made)} rows were loaded"
+    difference = "" if len(rows) == len(made) else f"{len(made)} rows of {len(rows)} were loaded"
     for row, theirs in zip(rows, made, strict=False):
-        wrong = (
-            [_difference(text, text.renderer.prompt(row.prompt, row.tools), theirs["prompt"])]
-            if "prompt" in theirs
-            else []
-        )
-        counts["prompts"] += wrong == [""]
-        if "tokens" in theirs:
-            unlike, beyond = _unlike(row, theirs, text)
-            wrong.append(unlike)
-            counts["trained"] += not unlike
-            counts["beyond"] += beyond
-        difference = difference or next((f"row {row.id}: {w}" for w in wrong if w), "")
-    asked, taught = (any(name in each for each in made) for name in ("prompt", "tokens"))
-    prompts = counts["prompts"] if asked else None
-    trained = counts["trained"] if taught else None
-    return Proof(package, len(rows), prompts, trained, counts["beyond"], difference)
+        for name, compare in (("prompt", _unlike_prompt), ("tokens", _unlike_sequence)):
+            if name not in theirs:
+                continue
+            try:
+                unlike, beyond = compare(row, theirs, text)
+            except RenderingError as error:
+                unlike, beyond = error.problem, False
+            counts.update({name: 1, f"{name} equal": not unlike, "beyond": beyond})
+            difference = difference or (unlike and f"row {row.id}: {unlike}")
+    numbers = ("prompt", "prompt equal", "tokens", "tokens equal", "beyond")
+    return Proof(package, *(counts[name] for name in numbers), difference=difference)
 
 
-def _unlike(row: Row, theirs: dict[str, Any], text: PlainText) -> tuple[str, bool]:
+def _unlike_prompt(row: Row, theirs: dict[str, Any], text: PlainText) -> tuple[str, bool]:
+    prompt = text.renderer.prompt(row.prompt, row.tools)
+    return _difference(text, prompt, theirs["prompt"]), False
+
+
+def _unlike_sequence(row: Row, theirs: dict[str, Any], text: PlainText) -> tuple[str, bool]:
     """How the trained sequence of a row differs, "" where it does not, and whether more is trained
     behind the end of an answer.
     """

@@ -26,6 +26,8 @@ from assay.data.renderings.template import (
 )
 from assay.data.row import Message, Row
 
+BEYOND = "the end of an answer alone: what the template writes behind it is trained too"
+"""What TRL and ms-swift do with every answer."""
 FIX = "take the row out, or name another rendering"
 
 
@@ -172,7 +174,7 @@ class PlainText:
         layout = self.layout
         if layout.system and text.startswith(layout.system):
             own, between, _ = text.removeprefix(layout.system).partition(layout.asked)
-            if own and between:
+            if between and (own or not text.startswith(layout.question)):
                 rest = self._inner(text, layout.system + own + between)
                 return Message("system", own), Message("user", rest)
         return (Message("user", self._inner(text, layout.question)),)
@@ -188,6 +190,13 @@ class PlainText:
     def opened(self) -> str:
         """What the template writes for the assistant before its answer."""
         return self.layout.generation.removeprefix(self.layout.answer)
+
+    @cached_property
+    def tail(self) -> str:
+        """What the template writes behind the end of a last answer."""
+        said = (Message("user", PROBE + "a"), Message("assistant", PROBE + "b"))
+        text = apply_template(self.tokenizer, template_source(self.tokenizer), said, (), False)
+        return text.rpartition(PROBE + "b")[2].removeprefix(self._end)
 
     def _check(self, messages: tuple[Message, ...], tokens: tuple[int, ...]) -> None:
         """Raise RenderingError unless the model's own template makes these tokens of the plain

@@ -20,7 +20,7 @@ from assay.data.conversation import (
     parse_message,
 )
 from assay.data.formats.kept import KEPT, Written, build_row, kept_row, kept_text, shared_columns
-from assay.data.formats.plain_text import PlainText, plain_messages
+from assay.data.formats.plain_text import BEYOND, PlainText, plain_messages
 from assay.data.loaded import Record
 from assay.data.renderings.hermes import think_text
 from assay.data.row import Message, Row
@@ -81,7 +81,8 @@ def dump(row: Row, text: PlainText | None = None) -> Written:
     if text is not None:
         shown = {"messages": plain_messages(text.conversation(row))}
         value = shared_columns(row, *COLUMNS)
-        return Written({**value, **shown, KEPT: kept_text(row, shown)})
+        beyond = (BEYOND,) if text.tail and row.prompt != row.messages else ()
+        return Written({**value, **shown, KEPT: kept_text(row, shown)}, beyond)
     losses = [HEADING] if row.tools and row.messages[0].role != "system" else []
     messages: list[dict[str, Any]] = []
     for message, following in zip(row.messages, (*row.messages[1:], None), strict=True):

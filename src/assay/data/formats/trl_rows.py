@@ -20,7 +20,7 @@ from assay.data.formats.kept import (
     kept_text,
     shared_columns,
 )
-from assay.data.formats.plain_text import PlainText, plain_messages
+from assay.data.formats.plain_text import BEYOND, PlainText, plain_messages
 from assay.data.hashing import canonical_json
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
@@ -84,6 +84,7 @@ def dump(row: Row, text: PlainText | None = None) -> Written:
         value["tools"], value["prompt"] = None, plain_messages(text.prompt(row))
         value |= {"completion": plain_messages(text.completion(row))} if target else {}
         shown = {name: value.get(name) for name in TEXT}
+        losses += [BEYOND] if target and text.tail else []
         return Written({**value, KEPT: kept_text(row, shown)}, tuple(losses))
     value["tools"] = dump_tools(map(openai_tool, row.tools)) if row.tools else None
     value["prompt"] = stored_messages(row.prompt)
