@@ -27,7 +27,6 @@ from assay.data.renderings.template import (
 from assay.data.row import Message, Row
 
 BEYOND = "the end of an answer alone: what the template writes behind it is trained too"
-"""What TRL and ms-swift do with every answer."""
 FIX = "take the row out, or name another rendering"
 
 
@@ -111,23 +110,22 @@ class PlainText:
             return self._split(text)
         tokens = self.renderer.prompt(row.prompt, row.tools)
         messages = self._split(self.decode(tokens))
-        self._check(messages, tokens)
+        if not self._makes(messages, tokens):
+            raise self._differs
         return messages
 
-    def completion(self, row: Row) -> tuple[Message, ...]:
-        """The answer behind `prompt`; none where the row has none. Raises RenderingError."""
-        return self._once("completion", row, self._completion)
-
-    def _completion(self, row: Row) -> tuple[Message, ...]:
-        if row.messages[-1].role != "assistant":
-            return ()
-        trained = (*row.prompt, replace(row.messages[-1], loss=True))
+    def completion(self, row: Row) -> tuple[Message, bool]:
+        """The answer behind `prompt`, and whether the template makes the rendering's tokens of
+        both. Raises RenderingError.
+        """
+        answer = row.messages[-1]
+        trained = (*row.prompt, replace(answer, loss=True))
         turn = self.renderer.turns(trained, row.tools, "last")[0]
-        text = self.decode(turn.actions).removesuffix(self._end)
-        answer = Message("assistant", self.opened + text, loss=row.messages[-1].loss)
+        text = self.opened + self.decode(turn.actions).removesuffix(self._end)
+        plain = Message("assistant", text, loss=answer.loss)
         context = tokens_of(turn.context)
-        self._check((*self._split(self.decode(context)), answer), (*context, *turn.actions))
-        return (answer,)
+        messages = (*self._split(self.decode(context)), plain)
+        return plain, self._makes(messages, (*context, *turn.actions))
 
     def sequences(self, row: Row) -> int:
         """How many sequences train the row: several where its earlier answers are rewritten."""
@@ -198,15 +196,14 @@ class PlainText:
         text = apply_template(self.tokenizer, template_source(self.tokenizer), said, (), False)
         return text.rpartition(PROBE + "b")[2].removeprefix(self._end)
 
-    def _check(self, messages: tuple[Message, ...], tokens: tuple[int, ...]) -> None:
-        """Raise RenderingError unless the model's own template makes these tokens of the plain
-        messages; what it writes behind an answer does not count.
+    def _makes(self, messages: tuple[Message, ...], tokens: tuple[int, ...]) -> bool:
+        """Whether the model's own template makes these tokens of the plain messages; what it writes
+        behind an answer does not count.
         """
         asks = messages[-1].role != "assistant"
         source = template_source(self.tokenizer)
         made = self._encode(apply_template(self.tokenizer, source, messages, (), asks))
-        if made[: len(tokens)] != list(tokens) or (asks and len(made) > len(tokens)):
-            raise self._differs
+        return made[: len(tokens)] == list(tokens) and (not asks or len(made) == len(tokens))
 
     @property
     def _differs(self) -> RenderingError:

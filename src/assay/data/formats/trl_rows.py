@@ -29,6 +29,7 @@ from assay.data.tools import dump_tools, openai_tool, parse_tools
 COLUMNS = ("prompt", "completion", "tools", KEPT)
 TEXT = ("prompt", "completion", "tools")
 """The columns that the text of a rendering fills."""
+UNLIKE = "answers to which the model's template adds what the rendering does not, in SFTTrainer"
 EARLIER = "earlier answers, which SFTTrainer does not train (--expand each_turn makes rows of them)"
 NO_TOOLS = (
     "tools in the prompts of GRPOTrainer, which takes none of a row (--for writes them as text)"
@@ -82,9 +83,11 @@ def dump(row: Row, text: PlainText | None = None) -> Written:
     losses = [EARLIER] * earlier if target else []
     if text is not None:
         value["tools"], value["prompt"] = None, plain_messages(text.prompt(row))
-        value |= {"completion": plain_messages(text.completion(row))} if target else {}
+        if target:
+            answer, equal = text.completion(row)
+            value["completion"] = plain_messages((answer,))
+            losses += ([BEYOND] if text.tail else []) + ([] if equal else [UNLIKE])
         shown = {name: value.get(name) for name in TEXT}
-        losses += [BEYOND] if target and text.tail else []
         return Written({**value, KEPT: kept_text(row, shown)}, tuple(losses))
     value["tools"] = dump_tools(map(openai_tool, row.tools)) if row.tools else None
     value["prompt"] = stored_messages(row.prompt)
