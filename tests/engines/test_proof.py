@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerFast
 
 from assay.data.formats.convert_rows import Wanted, convert
 from assay.data.formats.formats import write_rows
@@ -14,12 +15,12 @@ from assay.data.row import Message, Row, ToolCall
 from assay.engines.environments import python_of
 from assay.engines.proof import prove
 from tests.cli.conftest import answer, call
-from tests.data.bfcl_handler import chat_template
 from tests.data.chat import SPECIAL, build
 from tests.data.formats.test_plain_text import HYBRID, THINKING, WORDS, talk
 from tests.data.talks import WEATHER
 
 KINDS = {"hybrid": HYBRID, "thinking": THINKING}
+ALL = (*KINDS, "instruct")
 ENDINGS = {"verl": "parquet", "swift": "jsonl", "trl": "jsonl"}
 
 
@@ -29,6 +30,13 @@ def template(kind: str) -> str:
         return KINDS[kind]
     package = python_of("trl").parent.parent.glob("lib/*/site-packages/trl/chat_templates")
     return (next(package) / "qwen3_instruct_2507.jinja").read_text(encoding="utf-8")
+
+
+def own(kind: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of that kind; trainers want an end and padding."""
+    made = build(SPECIAL["qwen3"], template(kind), WORDS)
+    made.eos_token = made.pad_token = "<|im_end|>"
+    return made
 
 
 def thoughtless(row: Row, id_: str) -> Row:
@@ -50,12 +58,12 @@ def rows(kind: str) -> list[Row]:
 @pytest.mark.parametrize("format", ENDINGS)
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [*((kind, "template") for kind in (*KINDS, "instruct")), ("hybrid", "qwen3_fc")],
+    [*((kind, "template") for kind in ALL), ("hybrid", "qwen3_fc")],
 )
 def test_rows_as_text_are_equal_in_the_package(
     tmp_path: Path, kind: str, name: str, format: str
 ) -> None:
-    text = PlainText(name, build(SPECIAL["qwen3"], template(kind), WORDS))
+    text = PlainText(name, own(kind))
     write_rows(tmp_path / "a.jsonl", rows(kind), "messages")
     file = tmp_path / f"b.{ENDINGS[format]}"
     made = convert(tmp_path / "a.jsonl", file, Wanted((format,), text=text))
@@ -69,7 +77,7 @@ def test_rows_as_text_are_equal_in_the_package(
 
 @pytest.mark.slow
 def test_the_proof_finds_what_ms_swift_writes_otherwise_by_itself(tmp_path: Path) -> None:
-    text = PlainText("template", build(SPECIAL["qwen3"], template("instruct"), WORDS))
+    text = PlainText("template", own("instruct"))
     write_rows(tmp_path / "a.jsonl", rows("instruct"), "swift")
     proof = prove(tmp_path / "a.jsonl", "swift", text)
     assert proof.taught == 4 and proof.trained < 4 and "# Tools" in proof.difference
@@ -80,7 +88,7 @@ def test_the_command_proves_the_file_for_an_experiments_model_and_rendering(
     tmp_path: Path,
 ) -> None:
     model = tmp_path / "model"
-    build(SPECIAL["qwen3"], chat_template(), WORDS).save_pretrained(model)
+    own("hybrid").save_pretrained(model)
     save_file({"a": torch.zeros(1)}, model / "model.safetensors")
     (model / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     write_rows(tmp_path / "a.jsonl", rows("hybrid"), "messages")
