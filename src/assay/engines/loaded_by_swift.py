@@ -15,6 +15,7 @@ with redirect_stdout(sys.stderr):
 
 
 def encoded(request):
+    """Tokens of each row, and which are trained."""
     rows, _ = load_dataset([request["file"]], split_dataset_ratio=0.0, load_from_cache_file=False)
     processor = get_processor(request["model"], model_type="qwen3")
     # Rows that are the text of a rendering are meant for --add_non_thinking_prefix false.

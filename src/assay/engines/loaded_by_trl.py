@@ -15,12 +15,14 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
 
 def tiny_model(vocabulary):
+    """A model of a few random weights."""
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 8}
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
     return Qwen3ForCausalLM(Qwen3Config(vocab_size=vocabulary, **sizes, **heads))
 
 
 def prepared(request, folder):
+    """The prompt of each row and, where it has an answer, its tokens and which are trained."""
     tokenizer = AutoTokenizer.from_pretrained(request["model"])
     model = tiny_model(len(tokenizer))
     rows = load_dataset("json", data_files=request["file"], split="train", cache_dir=folder)

@@ -25,10 +25,12 @@ class SilentEngine:
         self.end = end
 
     async def generate(self, **request):
+        """The end token, whatever is asked."""
         return TokenOutput(token_ids=[self.end])
 
 
 async def prompts(request, cache):
+    """The prompt of each row, in token ids."""
     tokenizer = hf_tokenizer(request["model"])
     data = OmegaConf.create({"filter_overlong_prompts": False, "cache_dir": cache})
     rows = RLHFDataset(request["file"], tokenizer, data)
