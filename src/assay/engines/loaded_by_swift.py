@@ -7,6 +7,7 @@ with the arguments that `swift sft` gives it, encodes each row.
 import json
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
 
 with redirect_stdout(sys.stderr):
     from swift.dataset import load_dataset
@@ -19,7 +20,8 @@ def encoded(request):
     rows, _ = load_dataset([request["file"]], split_dataset_ratio=0.0, load_from_cache_file=False)
     processor = get_processor(request["model"], model_type="qwen3")
     # Rows that are the text of a rendering are meant for --add_non_thinking_prefix false.
-    adds = "assay" not in rows.column_names
+    with Path(request["file"]).open(encoding="utf-8") as file:  # the loader drops the column
+        adds = "assay" not in json.loads(file.readline())
     kind = request["template"]
     template = get_template(processor, template_type=kind, add_non_thinking_prefix=adds)
     template.set_mode("train")

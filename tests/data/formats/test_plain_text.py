@@ -1,6 +1,7 @@
 """Plain messages become the tokens of a rendering in a template that is given no tools."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def written(text: PlainText, messages: tuple[Message, ...]) -> str:
 def test_the_model_is_asked_what_its_template_asks_with_the_rows_tools(template, system) -> None:
     own = build(SPECIAL["qwen3"], template, WORDS)
     row, text = talk(system), PlainText("template", own)
-    tools = [{"type": "function", "function": WEATHER}]
+    tools: Any = [{"type": "function", "function": WEATHER}]
     expected = own.apply_chat_template(
         openai(row), tools=tools, add_generation_prompt=True, tokenize=False
     )
