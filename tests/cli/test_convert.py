@@ -32,7 +32,7 @@ def hardgen(tmp_path: Path) -> Path:
 
 def test_what_was_written_left_out_and_noted_is_shown(hardgen: Path, tmp_path: Path) -> None:
     target = tmp_path / "rows.parquet"
-    result = call("convert", hardgen, target, "--to", "verl")
+    result = call("convert", hardgen, target, "--to", "verl", "--rendering", "qwen3")
     assert result.exit_code == 0, result.stderr
     assert f"{hardgen}: hardgen (recognised)" in result.stdout
     assert f"{target}: 4 rows of 4 conversations" in result.stdout
@@ -44,7 +44,7 @@ def test_what_was_written_left_out_and_noted_is_shown(hardgen: Path, tmp_path: P
 def test_a_program_reads_the_same_as_one_object(hardgen: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ("--to", "verl", "--to", "swift", "--split", "0.25", "--from", "hardgen", "--json")
-    found = answer(call("convert", hardgen, out, *options))
+    found = answer(call("convert", hardgen, out, *options, "--rendering", "qwen3"))
     assert found["command"] == "convert" and found["result"]["format"] == "hardgen"
     names = ("train.parquet", "test.parquet", "train.jsonl", "test.jsonl")
     assert found["result"]["rows"] == {

@@ -1,5 +1,6 @@
 """`assay convert IN OUT --to FORMAT`: converts a data file, with one split for all formats."""
 
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,9 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.output import Outcome
+from assay.report.words import visible
 
 if TYPE_CHECKING:  # readers load pyarrow, which help must do without
     from assay.data.formats.convert_rows import Converted
+    from assay.engines.proof import Proof
+
+
+OWN = "own"
 
 
 class Expand(StrEnum):
@@ -55,21 +61,55 @@ def convert(
     undeclared_calls: Annotated[
         Undeclared, typer.Option(help="Rows with calls that no tool describes.")
     ] = Undeclared.keep,
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="FILE.toml|MODEL",
+            help="The experiment, or the model, that OUT trains: it is written as text that the "
+            "model's own template makes the prompts of.",
+        ),
+    ] = None,
+    rendering: Annotated[
+        str | None,
+        typer.Option(
+            help="The rendering of that text, else the experiment's, or auto; own: no text, but "
+            "the format's own columns."
+        ),
+    ] = None,
+    prove: Annotated[
+        bool, typer.Option(help="Load OUT in the tool itself and compare token by token.")
+    ] = False,
 ) -> Outcome:
     """Convert conversations between formats; says what was left out and what a format loses."""
-    from assay.data.formats.convert_rows import Wanted
+    from assay.data.formats.convert_rows import Wanted, places_of
     from assay.data.formats.convert_rows import convert as make
+    from assay.engines.proof import prove as compare
+    from assay.errors import InputError
+    from assay.lab.setup.written_for import written_for
 
+    if prove and for_ is None:
+        fix = "--for EXPERIMENT or --for MODEL"
+        raise InputError("needs a model to compare with", field="--prove", fix=fix)
+
+    text = written_for(for_, None if rendering == OWN else rendering, root)
     wanted = Wanted(
         to=tuple(to),
         format=from_,
         expand=expand.value if expand else None,
         keep_undeclared=undeclared_calls is Undeclared.keep,
+        text=None if rendering == OWN else text,
         dev=None if split is None else dev_side(split),
     )
     made = make(source, target, wanted)
     said = " (recognised)" if from_ is None else ""
-    return Outcome(made, [f"{source}: {made.format}{said}", *shown(made)])
+    lines = [f"{source}: {made.format}{said}", *shown(made)]
+    if text is None or not prove:
+        return Outcome(made, lines)
+    proofs = {str(file): compare(file, to, text) for file, to, _ in places_of(target, wanted)}
+    lines += [visible(line) for file, each in proofs.items() for line in proof_lines(file, each)]
+    result = {f.name: getattr(made, f.name) for f in fields(made)} | {"proofs": proofs}
+    return Outcome(result, lines, exit_code=0 if all(p.equal for p in proofs.values()) else 1)
 
 
 def dev_side(text: str) -> float | int:
@@ -86,10 +126,20 @@ def dev_side(text: str) -> float | int:
     return dev
 
 
+def proof_lines(file: str, proof: "Proof") -> list[str]:
+    """What a tool makes of a file, in one line, and where that first differs."""
+    kinds = {
+        "prompts": (proof.prompts, proof.asked),
+        "trained answers": (proof.trained, proof.taught),
+    }
+    counts = [f"{n:,} of {total:,} {what} equal" for what, (n, total) in kinds.items() if total]
+    counts += [f"{proof.beyond:,} trained beyond the answer's end"] if proof.beyond else []
+    lines = [f"{file} in {proof.package}: {', '.join(counts)}"]
+    return lines + ([f"{file}: {proof.difference}"] if proof.difference else [])
+
+
 def shown(made: "Converted") -> list[str]:
     """One line for each file, and one for each thing to know about it."""
-    from assay.report.words import visible
-
     lines = [
         f"{file}: {count:,} rows of {made.conversations[file]:,} conversations"
         for file, count in made.rows.items()

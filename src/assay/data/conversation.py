@@ -147,10 +147,10 @@ def parse_call(record: Record, value: Any, path: str) -> ToolCall:
         raise record.error(f"{where}.name", "is empty")
     where += ".arguments"
     given = function.get("arguments")
-    if given is None or (isinstance(given, str) and not given.strip()):
+    if isinstance(given, str) and not given.strip():
         record.remark(NO_ARGUMENTS)
         given = {}
-    if not isinstance(value, str) and _holds_null(given):
+    if given is not None and not isinstance(value, str) and _holds_null(given):
         record.remark(NULLS)
     arguments = record.typed(where, loaded_value(record, given, where), dict)
     return ToolCall(name, arguments, record.typed(f"{path}.id", call.get("id") or "", str))

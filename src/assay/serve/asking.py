@@ -4,10 +4,12 @@ Chat is rendered as in training and evaluation; the text of a completion request
 is, control tokens included. A prompt that does not fit is refused. Samples nothing.
 """
 
+import copy
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from assay.data.conversation import parse_messages
 from assay.data.loaded import DataError, Record
@@ -76,7 +78,7 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
         constraint = constraint_of(
             tools, request.tool_choice, request.parallel_tool_calls, request.response_format
         )
-        messages = parse_messages(record, request.messages, "messages")
+        messages = parse_messages(record, with_arguments(request.messages), "messages")
         shown = () if request.tool_choice == "none" else tools
         context = served.renderer.prompt(messages, shown)
     except DataError as error:
@@ -88,6 +90,18 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
     limit = request.max_completion_tokens or request.max_tokens
     asked = ready(served, request, [context], limit, None, served.calls if shown else None)
     return replace(asked, constraint=constraint)
+
+
+def with_arguments(messages: list[Any]) -> list[Any]:
+    """The messages with the calls that clients send without arguments, absent or null, given none:
+    a data set that lacks them is refused, a client is not."""
+    found = copy.deepcopy(messages)
+    for message in found:
+        for call in (message.get("tool_calls") or ()) if isinstance(message, dict) else ():
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict) and function.get("arguments") is None:
+                function["arguments"] = {}
+    return found
 
 
 def ask_completion(served: Served, request: CompletionRequest) -> Asked:

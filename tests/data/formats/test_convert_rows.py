@@ -11,6 +11,8 @@ import pytest
 
 from assay.data.formats.convert_rows import NO_ANSWER, ConvertError, Wanted, convert, recognise
 from assay.data.formats.formats import UnknownFormatError, read_rows
+from assay.data.formats.plain_text import PlainText
+from assay.data.formats.trl_rows import EARLIER, NO_TOOLS
 from assay.data.hashing import hash_contents
 from assay.data.loaded import DataError
 from assay.data.message_parts import image_bytes
@@ -19,6 +21,7 @@ from assay.data.row_checks import SAME, content_digest
 from assay.data.splits import conversation_of, split_by_conversation
 from assay.errors import InputError
 
+TEXT = PlainText("qwen3")
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 
 
@@ -48,7 +51,9 @@ def keys(rows: list[Row]) -> list[tuple[str, str]]:
 def test_rl_and_sft_files_of_one_split_hold_the_same_rows_on_the_same_sides(
     source: Path, tmp_path: Path, sft: str
 ) -> None:
-    made = convert(source, tmp_path / "out", Wanted(("verl", sft), expand="each_turn", dev=0.25))
+    made = convert(
+        source, tmp_path / "out", Wanted(("verl", sft), expand="each_turn", dev=0.25, text=TEXT)
+    )
     sides = {}
     for side in ("train", "test"):
         rl = read_rows(tmp_path / "out" / f"{side}.parquet", "verl")
@@ -68,7 +73,7 @@ def test_rl_and_sft_files_of_one_split_hold_the_same_rows_on_the_same_sides(
 def test_verl_rows_say_their_side_and_number_and_come_back_whole(
     source: Path, tmp_path: Path
 ) -> None:
-    convert(source, tmp_path / "out", Wanted(("verl",), dev=0.25))
+    convert(source, tmp_path / "out", Wanted(("verl",), dev=0.25, text=TEXT))
     for side, count in (("train", 15), ("test", 5)):
         table = pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pylist()
         assert [row["extra_info"]["split"] for row in table] == [side] * count
@@ -79,7 +84,7 @@ def test_verl_rows_say_their_side_and_number_and_come_back_whole(
 
 
 def test_every_format_leads_back_to_the_rows(source: Path, tmp_path: Path) -> None:
-    convert(source, tmp_path / "a.parquet", Wanted(("verl",)))
+    convert(source, tmp_path / "a.parquet", Wanted(("verl",), text=TEXT))
     convert(tmp_path / "a.parquet", tmp_path / "b.jsonl", Wanted(("swift",)))
     convert(tmp_path / "b.jsonl", tmp_path / "c.jsonl", Wanted(("messages",)))
     rows = [replace(row, origin="") for row in read_rows(source, "messages")]
@@ -89,13 +94,10 @@ def test_every_format_leads_back_to_the_rows(source: Path, tmp_path: Path) -> No
 def test_trl_is_written_with_the_last_answer_as_the_completion_and_nothing_is_lost(
     source: Path, tmp_path: Path
 ) -> None:
-    made = convert(source, tmp_path / "out", Wanted(("trl", "verl"), dev=5))
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("train.jsonl", "test.jsonl"),
-        *("train.parquet", "test.parquet"),
-    }
+    made = convert(source, tmp_path / "out", Wanted(("trl",), dev=5))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"train.jsonl", "test.jsonl"}
     assert made.rows[str(tmp_path / "out" / "test.jsonl")] == 5
-    assert not any(made.losses.values())
+    assert made.losses[str(tmp_path / "out" / "test.jsonl")] == {EARLIER: 5, NO_TOOLS: 5}
     original = {row.id: replace(row, origin="") for row in read_rows(source, "messages")}
     for side in ("train", "test"):
         file = tmp_path / "out" / f"{side}.jsonl"
@@ -124,9 +126,9 @@ def uneven(folder: Path) -> Path:
 
 
 def test_one_trl_file_is_what_sft_and_grpo_take(tmp_path: Path) -> None:
-    # TRL f2cd5771: SFTTrainer applies the template to prompt, completion and json.loads(tools);
-    # GRPOTrainer calls reward functions with every column but prompt and completion.
-    convert(uneven(tmp_path), tmp_path / "out", Wanted(("trl", "verl"), dev=2))
+    # TRL 1.16: GRPOTrainer gives the template no tools, and reward functions every column but
+    # prompt and completion.
+    convert(uneven(tmp_path), tmp_path / "out", Wanted(("trl", "verl"), dev=2, text=TEXT))
     for side in ("train", "test"):
         records = [json.loads(line) for line in (tmp_path / "out" / f"{side}.jsonl").open()]
         others = pq.read_table(tmp_path / "out" / f"{side}.parquet").to_pylist()
@@ -135,14 +137,8 @@ def test_one_trl_file_is_what_sft_and_grpo_take(tmp_path: Path) -> None:
             assert {"gold", "id"} <= reward_kwargs
             assert trl["id"] == verl["extra_info"]["id"]
             assert trl["gold"] == verl["reward_model"]["ground_truth"]
-            assert {m["role"] for m in trl["prompt"]} <= {"system", "user", "assistant", "tool"}
-            assert all(isinstance(c["function"]["arguments"], dict) for c in calls(trl["prompt"]))
-            for tool in json.loads(trl["tools"]):
-                assert tool.keys() == {"type", "function"} and tool["type"] == "function"
-
-
-def calls(messages: list[dict]) -> list[dict]:
-    return [call for message in messages for call in message.get("tool_calls", [])]
+            assert trl["prompt"] == verl["prompt"] and trl["tools"] is None
+            assert [m["role"] for m in trl["prompt"]] == ["system", "user"]
 
 
 def test_every_column_of_a_trl_file_has_one_type_whatever_the_rows_hold(tmp_path: Path) -> None:
@@ -200,8 +196,8 @@ def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path)
     (tmp_path / "a.jsonl").write_text(
         json.dumps(talk(0)) + "\n" + json.dumps(talk(1, "user")) + "\n"
     )
-    made = convert(tmp_path / "a.jsonl", tmp_path / "out", Wanted(("verl", "swift")))
-    assert made.dropped == {NO_ANSWER: 1} and set(made.rows.values()) == {1}
+    made = convert(tmp_path / "a.jsonl", tmp_path / "out", Wanted(("verl", "swift"), text=TEXT))
+    assert made.dropped == {NO_ANSWER: 1} and set(made.rows.values()) == {2}  # two answers
     alone = convert(tmp_path / "a.jsonl", tmp_path / "sft.jsonl", Wanted(("swift",)))
     assert alone.dropped == {} and set(alone.rows.values()) == {2}
 
@@ -209,7 +205,11 @@ def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path)
 @pytest.mark.parametrize(
     ("target", "wanted", "message"),
     [
-        ("a.txt", Wanted(("verl",)), r"a.txt: is no name for verl rows \(end it in .parquet or"),
+        (
+            "a.txt",
+            Wanted(("verl",), text=TEXT),
+            r"a.txt: is no name for verl rows \(end it in .parquet or",
+        ),
         ("a.parquet", Wanted(("swift",)), "no name for swift rows"),
         ("a.jsonl", Wanted(("swift",), dev=0.5), "looks like a file"),
         ("a.jsonl", Wanted(("swift", "verl")), "looks like a file"),
@@ -231,7 +231,9 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(
     assert source.read_text() == before
 
 
-@pytest.mark.parametrize("wanted", [Wanted(("verl",)), Wanted(("verl", "swift"), dev=0.5)])
+@pytest.mark.parametrize(
+    "wanted", [Wanted(("verl",), text=TEXT), Wanted(("verl", "swift"), dev=0.5, text=TEXT)]
+)
 def test_a_bad_row_at_the_end_leaves_nothing_half_written(
     source: Path, tmp_path: Path, wanted: Wanted
 ) -> None:
@@ -265,7 +267,9 @@ def test_real_rows_are_recognised_converted_and_come_back(
     file = shared / "data" / "tool" / f"{name}.jsonl"
     count, doubles, format = REAL[name]
     assert recognise(file) == format
-    made = convert(file, tmp_path / "out", Wanted(("verl", "swift"), expand="each_turn", dev=0.2))
+    made = convert(
+        file, tmp_path / "out", Wanted(("verl",), expand="each_turn", dev=0.2, text=TEXT)
+    )
     every = read_rows(file, format)
     real = list({content_digest(row): row for row in every}.values())
     answers = [m for row in real for m in row.messages if m.role == "assistant"]

@@ -20,7 +20,9 @@ from assay.data.formats.formats import (
     record_reader,
     write_rows,
 )
-from assay.data.formats.swift import CALL_IDS, MERGED, REASONING
+from assay.data.formats.plain_text import PlainText
+from assay.data.formats.swift import CALL_IDS, EMPTY, HEADING, MERGED, OPENING, REASONING
+from assay.data.formats.trl_rows import EARLIER, NO_TOOLS
 from assay.data.loaded import DataError, gather
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import SAME, conflicts
@@ -98,7 +100,9 @@ def test_a_round_trip_keeps_rows_whole(
     tmp_path_factory: pytest.TempPathFactory, format: str, ending: str, original: list[Row]
 ) -> None:
     path = tmp_path_factory.mktemp("rows") / f"a.{ending}"
-    assert write_rows(path, original, format) == {}
+    text = PlainText("qwen3") if format == "verl" else None
+    losses = write_rows(path, original, format, text=text)
+    assert set(losses) <= ({EARLIER, NO_TOOLS} if format == "trl" else set())
     back = read_rows(path, format)
     assert placeless(back) == original
     assert [row.origin for row in back] == [f"{path}:{n}" for n in range(1, len(back) + 1)]
@@ -112,8 +116,8 @@ def test_a_round_trip_through_swift_loses_what_it_says(
     path = tmp_path_factory.mktemp("rows") / "a.jsonl"
     losses = write_rows(path, original, "swift")
     back = placeless(read_rows(path, "swift"))
-    assert set(losses) <= {CALL_IDS, REASONING, MERGED}
-    assert (back == original) == (not losses)
+    assert set(losses) <= {CALL_IDS, REASONING, MERGED, HEADING, EMPTY, OPENING}
+    assert (back == original) == (not {CALL_IDS, REASONING, MERGED} & set(losses))
     if MERGED not in losses:
         assert back == [replace(row, messages=tuple(map(plain, row.messages))) for row in original]
 
@@ -319,19 +323,19 @@ def test_verl_rows_of_others_are_read_as_they_are(tmp_path: Path) -> None:
         assert written[key] == value[key]
 
 
-def test_verl_rows_of_ours_are_plain_messages_that_verl_can_render(tmp_path: Path) -> None:
+def test_verl_rows_with_tools_are_the_text_of_a_rendering_or_refused(tmp_path: Path) -> None:
     talk = (Message("user", "Weather?"), Message("assistant", "", (ToolCall("f", {"a": 1}),)))
-    row = Row("r", (*talk, Message("tool", "ok"), Message("assistant", "Fine.")), (WEATHER,))
-    write_rows(tmp_path / "a.jsonl", [row], "verl")
+    messages = (*talk, Message("tool", "ok"), Message("assistant", "Fine."))
+    row = Row("r", messages, (WEATHER,), origin="b.jsonl:7")
+    write_rows(tmp_path / "a.jsonl", [row], "verl", text=PlainText("qwen3"))
     value = json.loads((tmp_path / "a.jsonl").read_text())
-    assert [set(message) for message in value["prompt"]] == [{"role", "content"}] * 4
-    assert [message["role"] for message in value["prompt"]] == [
-        "system",
-        "user",
-        "assistant",
-        "user",
-    ]
+    system, asked = value["prompt"]
+    assert [set(message) for message in value["prompt"]] == [{"role", "content"}] * 2
+    assert system["content"].startswith("# Tools\n\nYou may call one or more functions")
+    assert asked["content"].endswith("<tool_response>\nok\n</tool_response>")
     assert value["reward_model"] == {"style": "rule", "ground_truth": "Fine."}
+    with pytest.raises(DataError, match=r"b.jsonl:7: row r: verl gives .* \(name what .* --for"):
+        write_rows(tmp_path / "b.jsonl", [row], "verl")
 
 
 @pytest.mark.parametrize("column", ["prompt", "reward_model.ground_truth"])
@@ -406,7 +410,9 @@ def test_real_tool_rows_are_read_and_come_back(shared: Path, tmp_path: Path, fil
         assert sum(len(m.tool_calls) for row in real for m in row.messages) == 32
         assert all(m.reasoning for row in real for m in row.messages if m.role == "assistant")
     for format in ("messages", "trl", "verl"):
-        assert write_rows(tmp_path / format, real, format) == {}
+        text = PlainText("qwen3") if format == "verl" else None
+        lost = write_rows(tmp_path / format, real, format, text=text)
+        assert set(lost) <= ({EARLIER, NO_TOOLS} if format == "trl" else set())
         assert placeless(read_rows(tmp_path / format, format)) == placeless(real)
 
 

@@ -19,7 +19,8 @@ WORDS += ("seat", "ticket", "total", "travel", "update", "user", "value", "weath
 CONVERT = """
 import sys
 from assay.data.formats.convert_rows import Wanted, convert
-made = convert(sys.argv[1], sys.argv[2], Wanted(("verl",), "hardgen"))
+from assay.data.formats.plain_text import PlainText
+made = convert(sys.argv[1], sys.argv[2], Wanted(("verl",), "hardgen", text=PlainText("qwen3_fc")))
 assert not made.dropped, made.dropped
 print(sum(made.rows.values()))
 """

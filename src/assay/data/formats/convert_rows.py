@@ -16,18 +16,22 @@ from assay.data.files import scratch_folder, sync
 from assay.data.formats import messages
 from assay.data.formats.formats import (
     FORMATS,
+    WRITERS,
     Expand,
     UnknownFormatError,
+    expanded,
     iter_items,
     read_records,
     shaped,
     write_rows,
 )
 from assay.data.formats.messages import refuse_preferences
+from assay.data.formats.plain_text import PlainText
 from assay.data.formats.trl_rows import KEPT
 from assay.data.json_files import read_jsonl
 from assay.data.loaded import UNREADABLE, DataError, Item, LeftOut, Remark, named
 from assay.data.message_parts import moved
+from assay.data.renderings.template import RenderingError
 from assay.data.row import ImagePart, Row
 from assay.data.splits import conversation_of, dev_conversations
 from assay.errors import InputError, nearest
@@ -136,6 +140,8 @@ class Wanted:
     """Of the file that is read; None: recognised."""
     expand: Expand | None = None
     keep_undeclared: bool = True
+    text: PlainText | None = None
+    """Writes conversations as the text of a rendering; None: in the formats' own columns."""
     dev: float | int | None = None
     """What goes to the test side: a share of the conversations, or a number of rows; None: no
     split."""
@@ -186,6 +192,7 @@ class _Tally:
             yield found
 
 
+REWRITTEN = "conversations whose earlier answers the rendering rewrites: a row for each answer"
 EMBEDDED = "images that lie outside the new folder, whose bytes the file holds now"
 
 
@@ -197,20 +204,21 @@ def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted
     written.
     """
     source, target = Path(source), Path(target)
-    places = _places(target, wanted)
+    places = places_of(target, wanted)
     for place in places:
         _refuse_overwriting(place[0])
     format = wanted.format or recognise(source)
     tally = _Tally()
     items = shaped(iter_items(source, format), wanted.expand, wanted.keep_undeclared)
-    rows = tally.rows(_answered(items) if "verl" in wanted.to else items)
+    items = _answered(items) if "verl" in wanted.to else items
+    rows = tally.rows(_carried(items, wanted.text, wanted.to) if wanted.text else items)
     folder = target.parent if places[0][0] == target else target
     rows = tally.moved(rows, folder)
     made_folder = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with scratch_folder(folder, "converting") as scratch:
-            seen, losses = _write(rows, places, wanted.dev, scratch, tally)
+            seen, losses = _write(rows, places, wanted, scratch, tally)
             for path, _, _ in places:
                 part = scratch / path.name
                 sync(part)
@@ -244,11 +252,38 @@ def _answered(items: Iterable[Item]) -> Iterator[Item]:
             yield item
 
 
+def _carried(items: Iterable[Item], text: PlainText, to: Sequence[str]) -> Iterator[Item]:
+    """The items without rows that `text` cannot write in every format. For ms-swift, which trains
+    one sequence of a row, a conversation that is trained as several becomes a row for each.
+    """
+    for item in items:
+        if not isinstance(item, Row):
+            yield item
+            continue
+        try:
+            several = "swift" in to and text.sequences(item) > 1
+            if several:
+                yield Remark(item.id, REWRITTEN)
+            for row in expanded(item, "each_turn" if several else None):
+                yield _carried_row(row, text, to) if isinstance(row, Row) else row
+        except RenderingError as error:
+            yield LeftOut(item.id, error.problem, item.origin)
+
+
+def _carried_row(row: Row, text: PlainText, to: Sequence[str]) -> Row | LeftOut:
+    try:
+        for name in to:
+            WRITERS[name](row, text)
+    except RenderingError as error:
+        return LeftOut(row.id, error.problem, row.origin)
+    return row
+
+
 Place = tuple[Path, str, str]
 """File, format and side ("" where there is no split)."""
 
 
-def _places(target: Path, wanted: Wanted) -> list[Place]:
+def places_of(target: Path, wanted: Wanted) -> list[Place]:
     """Every file to write. Raises ConvertError, UnknownFormatError."""
     for name in wanted.to:
         if name not in ENDINGS:
@@ -283,7 +318,7 @@ def _refuse_overwriting(path: Path) -> None:
 def _write(
     rows: Iterator[Row],
     places: Sequence[Place],
-    dev: float | int | None,
+    wanted: Wanted,
     scratch: Path,
     tally: _Tally,
 ) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, int]]]:
@@ -296,10 +331,11 @@ def _write(
     if len(places) == 1:
         path, format, side = places[0]
         seen = _Seen()
-        lost = write_rows(scratch / path.name, seen.count(rows), format, side)
+        lost = write_rows(scratch / path.name, seen.count(rows), format, side, wanted.text)
         return {side: seen.numbers()}, {str(path): lost}
     spool, every = scratch / "rows-between.jsonl", _Seen()
     write_rows(spool, every.count(rows), "messages")
+    dev = wanted.dev
     test = dev_conversations(every.conversations, dev) if dev is not None else frozenset()
     sides, losses = {}, {}
     for path, format, side in places:
@@ -308,7 +344,9 @@ def _write(
         kept_as = str(places[0][0].with_name(spool.name))
         between = (messages.parse(replace(r, file=kept_as)) for r in read_jsonl(spool))
         kept = (row for row in between if (conversation_of(row) in test) == (side == "test"))
-        losses[str(path)] = write_rows(scratch / path.name, seen.count(kept), format, side)
+        losses[str(path)] = write_rows(
+            scratch / path.name, seen.count(kept), format, side, wanted.text
+        )
         sides[side] = seen.numbers()
     spool.unlink()
     return sides, losses

@@ -30,6 +30,7 @@ from assay.data.formats import (
 from assay.data.formats.kept import Written
 from assay.data.formats.messages import PREFERENCE, refuse_preferences
 from assay.data.formats.plain_rows import renamed
+from assay.data.formats.plain_text import PlainText
 from assay.data.json_files import begins_array, jsonl_lines, read_array, write_jsonl
 from assay.data.loaded import UNREADABLE, DataError, Found, Item, LeftOut, Record, Remark
 from assay.data.message_parts import refuse_images
@@ -110,7 +111,7 @@ def _turn(row: Row, messages: tuple[Message, ...], number: int) -> Row:
 
 Reader = Callable[[Record], Iterable[Item]]
 """What an object of a file becomes: a row, what is left out of it, remarks."""
-Writer = Callable[[Row], Written]
+Writer = Callable[[Row, PlainText | None], Written]
 
 UNTRAINED = "no message of the conversation is trained on (loss is false on all of them)"
 
@@ -172,7 +173,7 @@ FORMATS: dict[str, Reader] = {
 }
 
 WRITERS: dict[str, Writer] = {
-    "messages": messages.dump,
+    "messages": lambda row, _: messages.dump(row),
     "swift": swift.dump,
     "verl": verl_rows.dump,
     "trl": trl_rows.dump,
@@ -312,13 +313,18 @@ def shaped(items: Iterable[Item], expand: Expand | None, keep_undeclared: bool) 
 
 
 def write_rows(
-    path: str | Path, rows: Iterable[Row], format: str, split: str = ""
+    path: str | Path,
+    rows: Iterable[Row],
+    format: str,
+    split: str = "",
+    text: PlainText | None = None,
 ) -> dict[str, int]:
     """Write rows, as parquet if `path` ends so. Returns what was lost, in words, with counts.
 
-    An empty result means that reading the file gives equal rows but for `origin`. `split` is the
-    side the rows are on, for formats that say it. Raises UnknownFormatError for a format without a
-    writer, or one that is not written as parquet.
+    An empty result means that reading the file gives equal rows but for `origin`, and that the
+    format's own tool takes all of them. `split` is the side the rows are on, for formats that say
+    it; `text` writes conversations for tools that render them otherwise. Raises UnknownFormatError
+    for a format without a writer, or one that is not written as parquet, and what writers raise.
     """
     if format not in WRITERS:
         raise UnknownFormatError(f"cannot write format {format!r}", fix=nearest(format, WRITERS))
@@ -328,7 +334,7 @@ def write_rows(
         for index, row in enumerate(rows):
             if format not in WITH_IMAGES:
                 refuse_images(row.messages, f"format {format!r}", "write format 'messages'")
-            written = WRITERS[format](row)
+            written = WRITERS[format](row, text)
             for loss in written.losses:
                 losses[loss] = losses.get(loss, 0) + 1
             place = PLACED.get(format)

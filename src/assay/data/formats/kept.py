@@ -5,6 +5,7 @@ Also holds what all writers share: the row they wrote with what it lost, and com
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,12 @@ from assay.data.renderings.hermes import assistant_text
 from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
 
+KEPT = "assay"
+"""The column of JSON lines that holds a row whole."""
 
-def kept_text(row: Row) -> str:
-    """Everything of a row, as JSON text."""
+
+def kept_text(row: Row, written: Any = None) -> str:
+    """Everything of a row, as JSON text; `written` is what other columns say as plain text."""
     kept = {
         "id": row.id,
         "messages": stored_messages(row.messages),
@@ -29,17 +33,26 @@ def kept_text(row: Row) -> str:
     }
     if row.template_options:
         kept["template_options"] = dict(row.template_options)
+    if written is not None:
+        kept["written"] = content_id(written)
     return json.dumps(kept, ensure_ascii=False, allow_nan=False)
 
 
-def kept_row(record: Record, field: str, text: Any) -> Row:
-    """The row that `kept_text` wrote into the column `field`. Raises DataError."""
+def kept_row(record: Record, field: str, text: Any, written: Mapping[str, Any]) -> tuple[Row, bool]:
+    """The row that `kept_text` wrote into the column `field`, and whether the columns `written` are
+    its text. Raises DataError, also where they were its text and were changed since.
+    """
     try:
         value = record.typed(field, load_json(record.typed(field, text, str)), dict)
     except ValueError as error:
         raise record.error(field, f"is not JSON: {error}", "remove it") from error
     kept = Record(record.file, record.line, value)
-    return Row(
+    as_text = value.get("written")
+    if as_text is not None and as_text != content_id(written):
+        raise record.error(
+            ", ".join(written), f"differs from what {field} keeps", f"remove {field}"
+        )
+    row = Row(
         id=kept.need("id", str),
         messages=parse_messages(kept, kept.need("messages", list), f"{field}.messages"),
         tools=parse_tools(kept, kept.need("tools", list), f"{field}.tools"),
@@ -49,6 +62,7 @@ def kept_row(record: Record, field: str, text: Any) -> Row:
         extra=kept.need("extra", dict),
         template_options=kept.maybe("template_options", dict) or {},
     )
+    return row, as_text is not None
 
 
 def gold_text(row: Row) -> str:

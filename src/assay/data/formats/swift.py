@@ -4,7 +4,9 @@ Consecutive `tool_call` messages, and assistant text right before them, are one 
 ms-swift renders them. `loss: false` on the messages of a turn keeps it from being trained on, and
 so does a `loss_scale` of 0; other weights are refused, as no stage weighs messages. ms-swift has no
 place for call ids, keeps reasoning as `<think>` text, and forgets `loss` where it puts calls
-together.
+together. Its templates are not the models' own: as the text of a rendering (`plain_text`) rows come
+out as Assay trains them, with the row itself as JSON text in `assay`, from which the reader
+restores it whole.
 """
 
 import json
@@ -19,22 +21,39 @@ from assay.data.conversation import (
     parse_message,
 )
 from assay.data.formats.hermes_rows import CALLS, ROLES
-from assay.data.formats.kept import BESIDE, Written, chat_row, shared_columns
+from assay.data.formats.kept import (
+    BESIDE,
+    KEPT,
+    Written,
+    chat_row,
+    kept_row,
+    kept_text,
+    shared_columns,
+)
+from assay.data.formats.plain_text import BEYOND, PlainText, plain_messages
 from assay.data.loaded import Record
 from assay.data.renderings.hermes import think_text
 from assay.data.row import Message, Row
 from assay.data.tools import dump_tools
 
-COLUMNS = ("messages", "tools")
+COLUMNS = ("messages", "tools", KEPT)
 
 CALL_IDS = "ids of tool calls"
 REASONING = "reasoning kept as <think> text"
 MERGED = "assistant messages that become one with the next"
+HEADING = (
+    "Qwen's prompt of tools without a system text, which ms-swift begins with two line ends more"
+)
+EMPTY = "a hybrid model's earlier answers, to which ms-swift adds an empty thought"
+OPENING = "a Thinking model's prompt, whose <think> ms-swift trains"
 LOSS = "loss: false of messages with calls, which Assay reads and ms-swift forgets"
 
 
 def parse(record: Record) -> Row:
     """A row of this format. Raises DataError."""
+    if record.value.get(KEPT) is not None:
+        written = {"messages": record.value.get("messages")}
+        return kept_row(record, KEPT, record.value[KEPT], written)[0]
     messages: list[Message] = []
     for index, value in enumerate(record.need("messages", list)):
         _add(record, messages, value, f"messages[{index}]")
@@ -59,9 +78,17 @@ def _add(record: Record, messages: list[Message], value: Any, path: str) -> None
         messages.append(parse_message(record, message | {"role": role}, path))
 
 
-def dump(row: Row) -> Written:
-    """The record of a row, and what ms-swift's roles cannot say."""
-    losses = []
+def dump(row: Row, text: PlainText | None = None) -> Written:
+    """The record of a row, and what ms-swift's roles and templates cannot say.
+
+    Raises RenderingError where `text` cannot write it.
+    """
+    if text is not None:
+        shown = {"messages": plain_messages(text.conversation(row))}
+        value = shared_columns(row, *COLUMNS)
+        beyond = (BEYOND,) if text.tail and row.prompt != row.messages else ()
+        return Written({**value, **shown, KEPT: kept_text(row, shown)}, beyond)
+    losses = [HEADING] if row.tools and row.messages[0].role != "system" else []
     messages: list[dict[str, Any]] = []
     for message, following in zip(row.messages, (*row.messages[1:], None), strict=True):
         messages += _dump(message)
@@ -74,6 +101,9 @@ def dump(row: Row) -> Written:
             losses.append(MERGED)
         if calls and not message.loss:
             losses.append(LOSS)
+        if message.role == "assistant" and message.loss:
+            losses += [OPENING] if message.reasoning else []
+            losses += [EMPTY] if following is not None and not message.reasoning else []
     value = shared_columns(row, *COLUMNS, *BESIDE) | {"messages": messages}
     if row.tools:
         value["tools"] = dump_tools(row.tools)

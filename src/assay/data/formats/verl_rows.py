@@ -1,8 +1,9 @@
 """Reads and writes verl's RL rows: `data_source, prompt, ability, reward_model, extra_info`.
 
-`prompt` holds plain messages, to which verl (b178a3cd) applies the chat template; `ground_truth` is
-text. A conversation with tools is written as plain messages in the Hermes rendering, which verl can
-train on, and as JSON text in `extra_info.assay`, from which the reader restores the row whole.
+`prompt` holds plain messages, to which verl (0.9.1) applies the chat template; `ground_truth` is
+text. verl's data set and its agent loops take no row's own tools, so that a conversation with tools
+is written as the text of a rendering (`plain_text`) or not at all. The row itself is JSON text in
+`extra_info.assay`, from which the reader restores it whole.
 Without that text the prompt gives the messages, the ground truth the gold, and the id is
 `extra_info.id`, else `split/index`, else a hash; where the ground truth holds Hermes calls, the
 prompt is parsed as Hermes text and the ground truth is the answer.
@@ -15,10 +16,14 @@ import pyarrow as pa
 
 from assay.data.conversation import check_order, parse_message
 from assay.data.formats.kept import Written, gold_text, kept_row, kept_text
+from assay.data.formats.plain_text import PlainText, plain_messages
 from assay.data.hashing import content_id
-from assay.data.loaded import Record
+from assay.data.loaded import DataError, Record
 from assay.data.renderings.hermes import flatten, parse_text_messages
 from assay.data.row import Row
+
+NO_TOOLS = "verl gives the chat template no tools, calls or reasoning of a row's own"
+NAME = "name what it is trained for, which writes them as text: --for EXPERIMENT, or --rendering"
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 SCHEMA = pa.schema(
@@ -68,28 +73,34 @@ def ground_truth(record: Record) -> Any:
     return reward_model["ground_truth"]
 
 
-def dump(row: Row) -> Written:
-    """The record of a row; nothing is lost."""
+def dump(row: Row, text: PlainText | None = None) -> Written:
+    """The record of a row; nothing is lost. Raises DataError for a row that is no plain chat where
+    no `text` writes it, and RenderingError where that cannot.
+    """
+    if text is None and not _is_plain(row):
+        file, _, line = row.origin.rpartition(":")
+        raise DataError(NO_TOOLS, file=file, line=int(line or 0), field=f"row {row.id}", fix=NAME)
+    prompt = plain_messages(row.prompt if text is None else text.prompt(row))
     model, info = (_mapping(row.extra.get(name)) for name in ("reward_model", "extra_info"))
     index = info.get("index")
     value = {
         "data_source": str(row.extra.get("data_source", "assay")),
-        "prompt": _plain_prompt(row),
+        "prompt": prompt,
         "ability": str(row.extra.get("ability", "")),
         "reward_model": {"style": str(model.get("style", "rule")), "ground_truth": gold_text(row)},
         "extra_info": {
             "split": str(info.get("split", "")),
             "index": index if type(index) is int else None,
             "id": row.id,
-            "assay": kept_text(row),
+            "assay": kept_text(row, None if text is None else {"prompt": prompt}),
         },
     }
     return Written(value)
 
 
-def _plain_prompt(row: Row) -> list[dict[str, str]]:
-    plain = flatten(row.prompt, row.tools)
-    return [{"role": message.role, "content": message.content} for message in plain]
+def _is_plain(row: Row) -> bool:
+    special = (m.role == "tool" or m.tool_calls or m.reasoning for m in row.prompt)
+    return not row.tools and not any(special)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -115,8 +126,9 @@ def source_id(record: Record, info: dict[str, Any]) -> str:
 def _restore(record: Record, text: Any) -> Row:
     """The row that a column keeps. Raises DataError if the others say something else by now."""
     field = "extra_info.assay"
-    row = kept_row(record, field, text)
-    if record.value["prompt"] != _plain_prompt(row):
+    row, as_text = kept_row(record, field, text, {"prompt": record.value["prompt"]})
+    plain = plain_messages(flatten(row.prompt, row.tools))  # as rows were written before
+    if not as_text and record.value["prompt"] != plain:
         raise record.error("prompt", f"differs from what {field} keeps", f"remove {field}")
     if record.value["reward_model"]["ground_truth"] != gold_text(row):
         where = "reward_model.ground_truth"

@@ -1,0 +1,38 @@
+"""Answers with what ms-swift trains on, for a file of its rows: token ids and trained positions.
+
+Run in ms-swift's environment, without Assay: its data set loader reads the file, and its template,
+with the arguments that `swift sft` gives it, encodes each row.
+"""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+with redirect_stdout(sys.stderr):
+    from swift.dataset import load_dataset
+    from swift.model import get_processor
+    from swift.template import get_template
+
+
+def encoded(request):
+    """Tokens of each row, and which are trained."""
+    rows, _ = load_dataset([request["file"]], split_dataset_ratio=0.0, load_from_cache_file=False)
+    processor = get_processor(request["model"], model_type="qwen3")
+    # Rows that are the text of a rendering are meant for --add_non_thinking_prefix false.
+    with Path(request["file"]).open(encoding="utf-8") as file:  # the loader drops the column
+        adds = "assay" not in json.loads(file.readline())
+    kind = request["template"]
+    template = get_template(processor, template_type=kind, add_non_thinking_prefix=adds)
+    template.set_mode("train")
+    made = [template.encode(row) for row in rows]
+    return [
+        {"tokens": each["input_ids"], "trained": [label != -100 for label in each["labels"]]}
+        for each in made
+    ]
+
+
+if __name__ == "__main__":
+    with redirect_stdout(sys.stderr):
+        answer = encoded(json.load(sys.stdin))
+    print(json.dumps(answer))
