@@ -43,6 +43,8 @@ def hash_contents(rows: Iterable[Row]) -> str:
         messages = [_said(message) for message in row.messages]
         content = asdict(replace(row, messages=())) | {"messages": messages}
         del content["origin"]
+        if not row.template_options:
+            del content["template_options"]
         digest.update(sha256_text(canonical_json(content)).encode("ascii"))
     return digest.hexdigest()
 
@@ -50,7 +52,7 @@ def hash_contents(rows: Iterable[Row]) -> str:
 def _said(message: Message) -> dict[str, Any]:
     """A message without what every message has by default, so that older hashes stay."""
     content = asdict(replace(message, parts=()))
-    for name, default in (("loss", True), ("parts", ())):
+    for name, default in (("loss", True), ("parts", ()), ("name", "")):
         if content[name] == default:
             del content[name]
     if message.parts:

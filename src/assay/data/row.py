@@ -60,6 +60,8 @@ class Message:
     """Whether an assistant message is trained on; one that is not is context only."""
     parts: tuple[Part, ...] = ()
     """The whole content in order, where it holds an image; empty where `content` is all of it."""
+    name: str = ""
+    """Of a tool result: the function that it names, where the data does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Row:
     origin: str = ""
     """`file:line`, for messages about this row."""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    """What the row gives the chat template, such as `{"enable_thinking": False}`."""
 
     @property
     def prompt(self) -> tuple[Message, ...]:
