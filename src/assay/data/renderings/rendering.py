@@ -36,6 +36,8 @@ from assay.errors import nearest
 BEFORE, AFTER = 12, 8
 """Tokens shown around the first difference of two sequences."""
 
+THINK_TAG = "think>"
+
 THINKING_OPTION = "enable_thinking"
 """The variable by which most thinking templates are told whether to think."""
 
@@ -322,7 +324,7 @@ class Renderer:
         shared = len(before) if begins else len(_alike(before, after))
         forgets = lacks_reasoning(messages[-1], after[shared:])
         if forgets or (target and not begins):
-            thinking = self._with_thought(messages, tools, before)
+            thinking = self._with_thought(messages, tools, before, after)
             if thinking is None and forgets:
                 place = f"message {len(messages)} (assistant)"
                 raise self._left_out(f"the reasoning of {place}")
@@ -346,7 +348,9 @@ class Renderer:
             raise self._endless()
         return None
 
-    def _with_thought(self, messages: Sequence[Message], tools: Tools, before: str) -> str | None:
+    def _with_thought(
+        self, messages: Sequence[Message], tools: Tools, before: str, after: str
+    ) -> str | None:
         """The text with the reasoning of the last message where a template leaves it out because it
         thinks: it cuts an answer's text at `</think>`, or its prompts end with `<think>`, as
         R1's do. None for another template."""
@@ -354,7 +358,8 @@ class Renderer:
         thought, said = split_reasoning(message)
         opening = before.rstrip().endswith(hermes.THINK)
         head = before[: before.rindex(hermes.THINK)] if opening else before
-        if not (thought or opening):
+        writes_block = THINK_TAG in after[len(head) :]
+        if not thought and (writes_block or not opening):
             return None
         block = f"{hermes.THINK}\n{thought}\n{hermes.THINK_END}"
         gap = "\n\n"
@@ -367,7 +372,7 @@ class Renderer:
         rest = after[len(head) :]
         if opening and after.startswith(before) and not lacks_reasoning(message, rest):
             return after
-        if not after.startswith(head) or "think>" in rest.replace(said, ""):
+        if not after.startswith(head) or THINK_TAG in rest.replace(said, ""):
             return None
         if opening:
             block = block.lstrip().removeprefix(before[len(head) :].strip()).removeprefix("\n")
