@@ -260,6 +260,16 @@ class Renderer:
         return sha256_text(canonical_json([self.name, self._rendering.version, sources, *more]))
 
     @property
+    def beginning(self) -> str:
+        """The text of the tokens that begin every conversation, where no template writes them."""
+        return "".join(self.tokenizer.convert_ids_to_tokens(self._beginning))
+
+    @property
+    def reads_template(self) -> bool:
+        """Whether the text depends on the tokenizer's template."""
+        return self._rendering.reads_template
+
+    @property
     def _rendering(self) -> Rendering:
         return RENDERINGS[self.name]
 

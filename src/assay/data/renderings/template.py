@@ -8,7 +8,9 @@ alone, and `qwen3_fc` does not rewrite a call that an earlier answer holds as me
 the template writes of itself. `exported_template` chooses which a checkpoint gets.
 """
 
+import copy
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -48,10 +50,65 @@ def qwen_template(handler: bool) -> str:
 def undressed(source: str) -> str:
     """A model's own template, without what `exported_template` put around it."""
     own = source.removeprefix(DATED).removeprefix(hermes_beginning())
+    own = _STORED.sub("", own)
     if not own.startswith(BARE):
         return own
     own, _, rest = own.removeprefix(BARE).rpartition(BARE_END)
-    return own + "\n" if rest.startswith(LINE_END) else own
+    return _STORED.sub("", own + "\n" if rest.startswith(LINE_END) else own)
+
+
+OPTIONS, STORED = "{#- template_options #}", "{#- template_options of the training #}"
+OPTIONS_END = "{#- end of template_options #}\n"
+_STORED = re.compile(f"^(?:{re.escape(STORED)}.*?{re.escape(OPTIONS_END)})+", re.DOTALL)
+GIVEN = ("messages", "tools", "documents", "chat_template", "date_string", "tokenize")
+GIVEN += ("add_generation_prompt", "continue_final_message")
+"""Variables that renderings give templates themselves."""
+
+
+def with_options(tokenizer: Any, options: Mapping[str, Any], strict: bool = True) -> Any:
+    """The tokenizer with templates that have these variables, unless their caller gives others.
+
+    A variable that no template reads is left out, or raises RenderingError where `strict`.
+    """
+    read = {}
+    for name, value in options.items():
+        if not name.isidentifier() or name in GIVEN:
+            problem = f"{name!r} is no option of a template"
+            raise RenderingError(problem, field="template_options", fix="remove it")
+        if re.search(rf"\b{name}\b", "".join(_sources(tokenizer).values())):
+            read[name] = value
+        elif strict:
+            problem = f"the chat template reads no {name!r}"
+            raise RenderingError(problem, field="template_options", fix="correct or remove it")
+    if not read:
+        return tokenizer
+    sets = (
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {_literal(value)} %}}{{%- endif %}}"
+        for name, value in sorted(read.items())
+    )
+    before = f"{OPTIONS}{''.join(sets)}{OPTIONS_END}"
+    made = copy.copy(tokenizer)
+    sources = {name: before + source for name, source in _sources(tokenizer).items()}
+    made.chat_template = sources if isinstance(tokenizer.chat_template, dict) else sources[""]
+    return made
+
+
+def _sources(tokenizer: Any) -> dict[str, str]:
+    """The model's own templates by name."""
+    several = tokenizer.chat_template
+    if isinstance(several, dict):
+        return {name: undressed(source) for name, source in several.items()}
+    return {"": template_source(tokenizer)}
+
+
+def _literal(value: Any) -> str:
+    """A JSON value as Jinja writes it."""
+    if isinstance(value, Mapping):
+        pairs = (f"{_literal(str(key))}: {_literal(item)}" for key, item in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return "none" if value is None else json.dumps(value)
 
 
 def _text(name: str) -> str:

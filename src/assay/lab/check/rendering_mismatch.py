@@ -16,10 +16,11 @@ from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import SftStage, StageSpec
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Gold, Seen, Subject, reading, share_of, some
-from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.language_learner import LanguageEncoder, language_model
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.tasks.task import Task
@@ -86,7 +87,7 @@ def allowed(session: Session, stage: str) -> tuple[str, ...]:
 def names(session: Session, stage: str, evaluation: str) -> tuple[str, str]:
     """The names of the renderings of a stage and an evaluation, with `auto` resolved."""
     experiment, learner = session.experiment, session.learner
-    both = experiment.stage[stage].rendering, experiment.evaluate[evaluation].rendering
+    both = experiment.stage[stage], experiment.evaluate[evaluation]
     trained, asked = (learner.encoder(name).name for name in both)
     return trained, asked
 
@@ -103,7 +104,7 @@ def parting(session: Session, stage: str, evaluation: str) -> Parting | int:
     conversations = [("row", row) for row in spread(rows)] + [
         ("item", row) for row in spread(items)
     ]
-    return compare(session, spec.rendering, f"evaluate.{evaluation}", conversations, last_of(spec))
+    return compare(session, spec, f"evaluate.{evaluation}", conversations, last_of(spec))
 
 
 def last_of(stage: object) -> bool:
@@ -113,19 +114,19 @@ def last_of(stage: object) -> bool:
 
 def compare(
     session: Session,
-    rendering: str,
+    rendering: RenderingSettings,
     place: str,
     conversations: Sequence[tuple[str, Row]],
     last: bool,
 ) -> Parting | int:
     """The first difference between the rendering of a stage and that of `place`; see `parting`."""
     table, _, name = place.partition(".")
-    other = getattr(session.experiment, table)[name].rendering
+    other = getattr(session.experiment, table)[name]
     learner = session.learner
     if learner.encoder(rendering).fingerprint == learner.encoder(other).fingerprint:
         return 0
     model = language_model(learner, CHECKING)
-    trained, asked = (model.encoder(name).renderer for name in (rendering, other))
+    trained, asked = model.encoder(rendering), model.encoder(other)
     for kind, row in conversations:
         found = part_in(session.task, trained, asked, row, last, place)
         if found is not None:
@@ -134,15 +135,16 @@ def compare(
 
 
 def part_in(
-    task: Task, trained: Renderer, asked: Renderer, row: Row, last: bool, place: str
+    task: Task, stage: LanguageEncoder, other: LanguageEncoder, row: Row, last: bool, place: str
 ) -> tuple[str, str] | None:
     """The place of the first difference in one conversation (" before message 3", or "" at its
     last), and its description."""
     messages = conversation(task, row)
     try:
+        trained, asked = stage.renderer_of(row), other.renderer_of(row)
         before = contexts(trained, messages, row.tools, last)
     except RenderingError as error:
-        return "", f"{trained.name!r} cannot write it: {error}"
+        return "", f"{stage.name!r} cannot write it: {error}"
     for index, (training, rollout) in before.items():
         at = "" if index >= len(messages) - 1 else f" before message {index + 1}"
         try:
@@ -233,7 +235,7 @@ def renderings(subject: Subject) -> Seen:
 
 def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> Seen:
     """Rows that cannot be rendered, or whose answer the tokenizer does not give back."""
-    golds = subject.golds_of_data(data, stage.rendering)
+    golds = subject.golds_of_data(data, stage)
     whole = len(golds.answers) + len(golds.broken)
     if golds.broken:
         ids = [id_ for id_, _ in golds.broken]
@@ -289,7 +291,7 @@ def differing(subject: Subject) -> Seen:
     for name, before in starts(session).items():
         trained = session.experiment.stage[before]
         rows = [("row", row) for row in spread(find_part(session.sets, trained.data))]
-        found = compare(session, trained.rendering, f"stage.{name}", rows, last_of(trained))
+        found = compare(session, trained, f"stage.{name}", rows, last_of(trained))
         if isinstance(found, Parting):
             yield Finding(
                 "warning",

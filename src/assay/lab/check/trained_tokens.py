@@ -105,7 +105,7 @@ def trained(subject: Subject) -> Seen:
     for name, stage in session.experiment.stage.items():
         if not isinstance(stage, SftStage):
             continue
-        renderer = learner.encoder(stage.rendering).renderer
+        renderer = learner.encoder(stage).renderer
         try:
             handling = think_handling(renderer)
         except RenderingError as error:

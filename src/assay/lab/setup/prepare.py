@@ -36,6 +36,7 @@ from assay.data.splits import (
 from assay.errors import InputError, within
 from assay.experiment.data_tables import DataSpec, Hub, OrderBy
 from assay.experiment.experiment import Experiment, mixed
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.high_reward_examples import FEWER, refuse_leaked, with_examples
 from assay.lab.setup.learner import Encoder, gold_turns, question
@@ -270,7 +271,7 @@ def prepare_set(
     experiment: Experiment,
     name: str,
     task: Task,
-    encoders: Callable[[str], Encoder],
+    encoders: Callable[[RenderingSettings], Encoder],
     root: Path,
     made: dict[str, DataSet] | None = None,
 ) -> DataSet:
@@ -302,7 +303,7 @@ def stored_rows(
     experiment: Experiment,
     table: str,
     task: Task,
-    encoders: Callable[[str], Encoder],
+    encoders: Callable[[RenderingSettings], Encoder],
     root: Path,
     made: dict[str, DataSet],
 ) -> Loaded:
@@ -402,14 +403,14 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     return "; ".join(parts)
 
 
-def rendering_of(experiment: Experiment, data: str) -> str:
-    """The rendering of the first stage that reads a data set; `auto` where none does."""
+def rendering_of(experiment: Experiment, data: str) -> RenderingSettings:
+    """How the first stage that reads a data set writes it; the default where none does."""
     reading = [
-        stage.rendering
+        stage
         for stage in experiment.stage.values()
         if any(data in mixed(experiment, name.removesuffix(".dev")) for name in stage.reads)
     ]
-    return reading[0] if reading else "auto"
+    return reading[0] if reading else RenderingSettings()
 
 
 def find_part(sets: Mapping[str, DataSet], name: str) -> tuple[Row, ...]:
