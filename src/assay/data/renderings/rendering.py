@@ -184,6 +184,9 @@ class Renderer:
             problem = f"{self.name!r} writes {missing[0]}, no special token of this tokenizer"
             fix = "use a model of the Qwen family, or rendering = 'hermes'"
             raise RenderingError(problem, field="rendering", fix=fix)
+        if self.kept and self._end_of_turn in self.kept:
+            problem = f"{self._end_of_turn!r} ends answers, so none can hold it"
+            raise RenderingError(problem, field="keep_special", fix="remove it")
         if unknown := [token for token in self.kept if token not in self._specials]:
             problem = f"{unknown[0]!r} is no special token of this tokenizer"
             fix = nearest(unknown[0], self._specials)

@@ -6,7 +6,7 @@ model ask for it by name, with `language_model`. Nothing is trained or judged he
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -206,17 +206,28 @@ class LanguageLearner:
         key = rendering_key(rendering)
         if key not in self._encoders:
             options = rendering.template_options or {}
-            tables = {f"stage.{name}": table for name, table in self.experiment.stage.items()}
-            tables |= {
-                f"evaluate.{name}": table for name, table in self.experiment.evaluate.items()
-            }
-            with within(next((n for n, table in tables.items() if table is rendering), "stage")):
-                renderer = make_renderer(
-                    self.base.tokenizer, rendering.rendering, options, rendering.keep_special or ()
-                )
+            given = (
+                self.base.tokenizer,
+                rendering.rendering,
+                options,
+                rendering.keep_special or (),
+            )
+            with self._inside(rendering):
+                renderer = make_renderer(*given)
             ends = self.base.end_tokens
             self._encoders[key] = LanguageEncoder(renderer, ends, options=options)
         return self._encoders[key]
+
+    def _inside(self, rendering: RenderingSettings) -> AbstractContextManager[None]:
+        """Inside, errors name the stage or evaluation that these settings are of."""
+        for kind, tables in (
+            ("stage", self.experiment.stage),
+            ("evaluate", self.experiment.evaluate),
+        ):
+            for name, table in tables.items():
+                if table is rendering:
+                    return within(f"{kind}.{name}")
+        return nullcontext()
 
     def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
         """See `Learner`; with its adapter, sampler and KL reference."""
@@ -278,7 +289,8 @@ def naming(row: Row) -> Iterator[None]:
         yield
     except RenderingError as error:
         problem = f"row {row.id}: {error.problem}"
-        InputError.__init__(error, problem, field=error.field, fix=error.fix)
+        file = row.origin or None
+        InputError.__init__(error, problem, file=file, field=error.field, fix=error.fix)
         raise
 
 

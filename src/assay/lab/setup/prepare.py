@@ -3,16 +3,17 @@
 Every omitted row is counted by its reason. Truncates and trains nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from assay.data.csv_files import CsvOptions
 from assay.data.formats.formats import Layout, items_of, iter_items, shaped
 from assay.data.hub_rows import HubSet, hub_records
 from assay.data.leakage import call_path, separate
 from assay.data.loaded import Item, Loaded, gather, spread
-from assay.data.renderings.hermes import without_reasoning
+from assay.data.renderings.hermes import without_end, without_reasoning
 from assay.data.row import Row
 from assay.data.row_checks import without_duplicates
 from assay.data.row_fields import Condition, sorted_places, where
@@ -155,6 +156,10 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         items = spread(read_source(task, kind, rest, options or BenchmarkOptions({}, root)))
     if spec.reasoning == "drop":
         items = without_reasoning(items)
+    if spec.cut_end is not None:
+        items = without_end(items, spec.cut_end)
+    if spec.template_options is not None:
+        items = with_template_options(items, spec.template_options)
     found = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
     if spec.pass_rate is not None:
         found = replace(found, rows=with_pass_rates(found.rows, spec.pass_rate, root, rows_by_id))
@@ -162,6 +167,22 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         return found
     rows, fewer = with_examples(found.rows, spec.examples, root, rows_by_id)
     return replace(found, rows=rows, remarks={**found.remarks, **({FEWER: fewer} if fewer else {})})
+
+
+def with_template_options(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator[Item]:
+    """The items with rows that give the template these options too. Raises InputError where a row
+    says otherwise."""
+    for item in items:
+        if isinstance(item, Row):
+            for name, value in item.template_options.items():
+                if options.get(name, value) != value:
+                    problem = f"row {item.id} says {name} = {value!r}, the table {options[name]!r}"
+                    fix = "say it in one place"
+                    raise InputError(
+                        problem, file=item.origin or None, field="template_options", fix=fix
+                    )
+            item = replace(item, template_options={**options, **item.template_options})
+        yield item
 
 
 def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Row]:
