@@ -115,9 +115,15 @@ def said_in_text(message: Message, index: int) -> list[Said]:
 def said_in_calls(message: Message, index: int) -> list[Said]:
     """The calls of a message."""
     place = f"message {index + 1} ({message.role})"
+    several = len(message.tool_calls) > 1
     return [
-        Said(f"the call {call.name!r} of {place}", words_of_call(call))
-        for call in message.tool_calls
+        Said(
+            f"call {number} of {place}, {call.name!r}"
+            if several
+            else f"the call {call.name!r} of {place}",
+            words_of_call(call),
+        )
+        for number, call in enumerate(message.tool_calls, 1)
     ]
 
 
