@@ -1,4 +1,4 @@
-"""What a rendered text leaves out is found, and named; how it is spelled is the template's affair."""
+"""What a rendered text leaves out is found and named; how it is spelled is the template's affair."""
 
 import json
 from dataclasses import replace
@@ -204,6 +204,6 @@ def test_a_template_that_adds_arguments_to_text_gets_text() -> None:
 def test_what_a_conversation_causes_is_not_blamed_on_the_template() -> None:
     raising = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     made = Renderer(build(SPECIAL["chatml"], raising + NO_SYSTEM, []), "template")
-    with pytest.raises(RenderingError, match="no system.*change the rows") as caught:
+    with pytest.raises(RenderingError, match=r"no system.*change the rows") as caught:
         made.prompt((Message("system", "x"), ASKED))
     assert "restore" not in str(caught.value)
