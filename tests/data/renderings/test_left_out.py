@@ -1,4 +1,4 @@
-"""What a rendered text leaves out is found and named; how it is spelled is the template's affair."""
+"""What a rendered text leaves out is found and named; its spelling is the template's affair."""
 
 import json
 from dataclasses import replace
