@@ -141,7 +141,7 @@ def test_every_template_of_trl_is_refused_exactly_where_words_are_missing(talk: 
     """Transformers renders; words that stand nowhere else are looked for in its text."""
     messages = MARKED_TALKS[talk]
     values = template_messages(messages)
-    tools = [{"type": "function", "function": MARKED}]
+    tools: list[Any] = [{"type": "function", "function": MARKED}]
     words = {"qtool", "qdescribed", "qkey", *(m.content for m in messages if m.content)}
     words |= {v for m in messages for c in m.tool_calls for v in c.arguments.values()}
     refused = passed = 0
