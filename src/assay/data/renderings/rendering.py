@@ -289,11 +289,10 @@ class Renderer:
         """The tokens that the tokenizer puts before a text that no template writes."""
         if not self._rendering.begins:
             return []
-        whole, bare = (
-            self.tokenizer.encode("a"),
-            self.tokenizer.encode("a", add_special_tokens=False),
-        )
-        return whole[: next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)]
+        whole = self.tokenizer.encode("a")
+        bare = self.tokenizer.encode("a", add_special_tokens=False)
+        starts = (i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+        return whole[: next(starts, 0)]
 
     def _render(
         self, messages: Sequence[Message], tools: Tools, generation: bool

@@ -20,7 +20,7 @@ from typing import Any
 
 from assay.data.conversation import REASONING_KEYS, dump_messages
 from assay.data.renderings import hermes, qwen
-from assay.data.renderings.bounded import ends
+from assay.data.renderings.bounded import ends, variables
 from assay.data.row import Message, ToolCall
 from assay.data.tools import openai_tool
 from assay.errors import InputError
@@ -75,7 +75,7 @@ def with_options(tokenizer: Any, options: Mapping[str, Any], strict: bool = True
         if not name.isidentifier() or name in GIVEN:
             problem = f"{name!r} is no option of a template"
             raise RenderingError(problem, field="template_options", fix="remove it")
-        if re.search(rf"\b{name}\b", "".join(_sources(tokenizer).values())):
+        if any(name in variables(source) for source in _sources(tokenizer).values()):
             read[name] = value
         elif strict:
             problem = f"the chat template reads no {name!r}"
