@@ -1,5 +1,6 @@
 """Options reach the chat template as Transformers passes them, and leave with a checkpoint."""
 
+import re
 from typing import Any
 
 import pytest
@@ -50,7 +51,8 @@ def test_every_thinking_template_of_trl_is_told_as_transformers_tells_it(
 ) -> None:
     compared, parted = 0, 0
     for source in trl_templates().values():
-        if "enable_thinking" not in source or "strftime_now" in source:
+        read = re.sub("{#.*?#}", "", source, flags=re.DOTALL)
+        if "enable_thinking" not in read or "strftime_now" in read:
             continue
         tokenizer = made(source)
         renderer = Renderer(with_options(tokenizer, {"enable_thinking": thinks}), name)
