@@ -12,7 +12,6 @@ import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import groupby
@@ -260,12 +259,15 @@ def apply_template(
     try:
         return written(False)
     except Exception as error:
-        # A template is a program: it can raise whatever a program can. Some add the arguments of
-        # calls to a text, as OpenAI sends them.
-        with suppress(Exception):
-            if any(message.tool_calls for message in messages):
-                return written(True)
-        raise RenderingError(_failed(error), fix=TAKES_NONE) from error
+        # A template is a program: it can raise whatever a program can.
+        failed = RenderingError(_failed(error), fix=TAKES_NONE)
+        if not any(message.tool_calls for message in messages):
+            raise failed from error
+    try:
+        # Some templates add the arguments of calls to a text, as OpenAI sends them.
+        return written(True)
+    except Exception as error:
+        raise failed from error
 
 
 def _failed(error: Exception) -> str:
