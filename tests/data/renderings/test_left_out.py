@@ -136,6 +136,14 @@ MARKED_TALKS = {
 }
 
 
+def transformers_text(made: Any, values: list[dict[str, Any]], tools: list[Any]) -> str | None:
+    """What Transformers writes; None where the template fails."""
+    try:
+        return str(made.apply_chat_template(values, tools=tools, tokenize=False))
+    except Exception:
+        return None
+
+
 @pytest.mark.parametrize("talk", MARKED_TALKS)
 def test_every_template_of_trl_is_refused_exactly_where_words_are_missing(talk: str) -> None:
     """Transformers renders; words that stand nowhere else are looked for in its text."""
@@ -148,9 +156,8 @@ def test_every_template_of_trl_is_refused_exactly_where_words_are_missing(talk: 
     for name, source in trl_templates().items():
         made = build(SPECIAL["chatml"], source, [])
         made.eos_token = "<|im_end|>"
-        try:
-            text = str(made.apply_chat_template(values, tools=tools, tokenize=False))
-        except Exception:
+        text = transformers_text(made, values, tools)
+        if text is None:
             continue
         calls = sum(len(m.tool_calls) for m in messages)
         there = all(word in text for word in words) and text.count("qtool") > calls

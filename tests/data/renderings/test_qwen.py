@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from assay.data.encoding import BREAK
@@ -224,6 +224,8 @@ def test_every_turn_is_trained_after_the_prompt_that_it_is_sampled_after(
     made = Renderer(PUBLISHED, name)
     tools = (WEATHER,) if with_tools else ()
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    # What stands on the wrong side of a think tag is refused, see test_left_out.
+    assume(written(made, messages, tools, True) is not None)
     turns = made.turns(messages, tools)
     starts = [turn.context for turn in turns]
     assert starts[0] == made.prompt(messages[: spoken[0]], tools)
