@@ -30,10 +30,11 @@ def sha256_of(drawn: Iterable[Any]) -> str:
 
 
 def _plain(one: Any) -> dict[str, Any]:
-    """As JSON has it, without the images that no drawn message has."""
+    """As JSON has it, without what no drawn row or message has."""
     found = dataclasses.asdict(one)
+    assert not found.pop("template_options", None)
     for message in found.get("messages", ()):
-        assert not message.pop("parts")
+        assert not message.pop("parts") and not message.pop("name")
     return found
 
 
