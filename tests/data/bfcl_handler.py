@@ -17,6 +17,7 @@ import pytest
 
 from assay.data.row import Message, ToolCall
 from assay.data.wheels import wheel_directory
+from assay.engines.environments import folder_of
 
 FILE = "bfcl_eval/model_handler/local_inference/qwen_fc.py"
 
@@ -50,11 +51,18 @@ def chat_template() -> str:
 
 def trl_template(name: str) -> str:
     """A chat template that ships inside TRL; the test is skipped where TRL is not installed."""
+    return trl_templates()[name]
+
+
+def trl_templates() -> dict[str, str]:
+    """All chat templates that ship inside TRL, here or in the environment of its own."""
     found = find_spec("trl")
-    if found is None or not found.submodule_search_locations:
+    here = [Path(place) for place in (found and found.submodule_search_locations) or ()]
+    there = folder_of("trl").glob("lib/python*/site-packages/trl")
+    files = [file for home in (*here, *there) for file in home.glob("chat_templates/*.jinja")]
+    if not files:
         pytest.skip("TRL is not installed")
-    folder = Path(found.submodule_search_locations[0]) / "chat_templates"
-    return (folder / f"{name}.jinja").read_text(encoding="utf-8")
+    return {file.stem: file.read_text(encoding="utf-8") for file in files}
 
 
 def format_prompt(messages: list[dict[str, Any]], tools: list[Any]) -> str:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import BASE
 from assay.experiment.read_file import read_experiment
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.lab.check.before_run import Unsound
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
@@ -140,14 +141,14 @@ def test_records_and_manifest_say_what_was_picked_from_what(lab):
 
 def test_other_features_are_other_prompts(lab, monkeypatch):
     session = session_of(lab / "colours.toml")
-    encoder = session.learner.encoder("auto")
+    encoder = session.learner.encoder(RenderingSettings())
     row = session.sets["train"].train[0]
     context, fingerprint = encoder.prompt(row, question(session.task, row)), encoder.fingerprint
-    again = session_of(lab / "colours.toml").learner.encoder("auto")
+    again = session_of(lab / "colours.toml").learner.encoder(RenderingSettings())
     assert again.prompt(row, question(session.task, row)) == context
     other = selector_task.TextEncoder(WORDS.width, lambda: "other", WORDS.open)
     monkeypatch.setitem(selector_task.embeddings.ENCODERS, "minilm", other)
-    changed = session_of(lab / "colours.toml").learner.encoder("auto")
+    changed = session_of(lab / "colours.toml").learner.encoder(RenderingSettings())
     assert changed.fingerprint != fingerprint
     assert changed.prompt(row, question(session.task, row)) != context
     assert changed.plain(changed.prompt(row, question(session.task, row))) != encoder.plain(context)
@@ -155,8 +156,8 @@ def test_other_features_are_other_prompts(lab, monkeypatch):
 
 def test_answers_in_the_features_of_demonstrations_are_other_features(lab, tmp_path):
     file = make_colours_lab(tmp_path, of("similarity", "answers = true"), UNTRAINED)
-    plain = session_of(lab / "colours.toml").learner.encoder("auto")
-    assert session_of(file).learner.encoder("auto").fingerprint != plain.fingerprint
+    plain = session_of(lab / "colours.toml").learner.encoder(RenderingSettings())
+    assert session_of(file).learner.encoder(RenderingSettings()).fingerprint != plain.fingerprint
 
 
 def test_the_similar_and_the_random_are_measured_without_training(tmp_path):

@@ -23,17 +23,22 @@ class Codec:
     """A tokenizer that separates a template's control tokens from a message's characters."""
 
     tokenizer: Any
+    kept: tuple[str, ...] = ()
+    """Special tokens that stay whole where an assistant says them."""
 
     def break_message(self, message: Message) -> Message:
-        """The message with every special token in it broken up."""
+        """The message with every special token in it broken up, but those that an assistant may
+        say."""
+        said = self.break_answer if message.role == "assistant" else self.break_up
         calls = tuple(
             ToolCall(self.break_up(c.name), self.break_up(dict(c.arguments)), self.break_up(c.id))
             for c in message.tool_calls
         )
         return replace(
             message,
-            content=self.break_up(message.content),
-            reasoning=self.break_up(message.reasoning),
+            content=said(message.content),
+            reasoning=said(message.reasoning),
+            name=self.break_up(message.name),
             tool_call_id=self.break_up(message.tool_call_id),
             tool_calls=calls,
         )
@@ -41,12 +46,18 @@ class Codec:
     def break_up(self, value: Any) -> Any:
         """A JSON value with every special token in its strings, keys too, broken up."""
         if isinstance(value, str):
-            return self._special.sub(lambda found: found[0][0] + BREAK + found[0][1:], value)
+            return self._special.sub(_broken, value)
         if isinstance(value, Mapping):
             return {self.break_up(key): self.break_up(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.break_up(item) for item in value]
         return value
+
+    def break_answer(self, text: str) -> str:
+        """What an assistant says with every special token broken up that is not kept."""
+        return self._special.sub(
+            lambda found: found[0] if found[0] in self.kept else _broken(found), text
+        )
 
     def encode(self, text: str, first: bool) -> list[int]:
         """Token ids of rendered text; `first` if nothing comes before it in the conversation."""
@@ -57,8 +68,8 @@ class Codec:
             for token in self._encode_piece(piece, first and index == 0)
         ]
 
-    def template_specials(self, text: str) -> list[tuple[str, int]]:
-        """The special tokens that the template wrote into `text`, and where each ends."""
+    def specials(self, text: str) -> list[tuple[str, int]]:
+        """The special tokens that stand whole in `text`, and where each ends."""
         return [(found[0], found.end()) for found in self._special.finditer(text)]
 
     @cached_property
@@ -86,3 +97,7 @@ class Codec:
 
     def _plain(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+def _broken(token: re.Match[str]) -> str:
+    return token[0][0] + BREAK + token[0][1:]

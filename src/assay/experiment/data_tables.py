@@ -269,6 +269,11 @@ class DataSpec(Table):
     parquet is always read without them."""
     reasoning: Literal["keep", "drop"] = "keep"
     """Reasoning in assistant messages; a model trained without it learns not to think."""
+    cut_end: str | None = None
+    """A text, such as `<|im_end|>`, that is taken off the end of assistant messages: rendering
+    writes the token that ends them."""
+    template_options: dict[str, Any] | None = None
+    """Variables of the chat template for these rows, such as `{ enable_thinking = false }`."""
     take: TakeRows | None = None
     """Use only some rows."""
     split: Split | None = None

@@ -19,7 +19,6 @@ from assay.experiment.base_table import (
     Many,
     Positive,
     Share,
-    Table,
     Temperature,
     Weight,
     raise_all,
@@ -36,6 +35,7 @@ from assay.experiment.grpo_settings import (
     Updates,
 )
 from assay.experiment.preference_settings import Pairs, Range
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
@@ -53,7 +53,7 @@ from assay.experiment.training_settings import (
 )
 
 
-class CommonStage(Table):
+class CommonStage(RenderingSettings):
     """What every training stage has."""
 
     data: str
@@ -71,11 +71,6 @@ class CommonStage(Table):
     """How weights are updated."""
     adapt: Adapt = FullAdapt()
     """Which weights are trained."""
-    rendering: str = "auto"
-    """How conversations become text: `template` (the tokenizer's own), `template_bare` (that
-    without a system text of its own), `hermes`, `qwen3` or `qwen3_fc`; `auto` is `template` where
-    that writes tools and calls, else `hermes`; `completion` is bare text
-    without roles."""
     other_rendering_than: Many[str] | None = None
     """Evaluations, by name, that may use another rendering than this stage; any other is
     refused."""

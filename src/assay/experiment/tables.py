@@ -15,6 +15,7 @@ from assay.errors import nearest
 from assay.experiment.base_table import Count, Few, Many, Table, Tokens, raise_all, refused
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import Take
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.reward_tables import Reward, RewardSettings
 
 
@@ -43,7 +44,7 @@ class EvaluationSampling(Table):
         return self
 
 
-class EvaluateSpec(RewardSettings):
+class EvaluateSpec(RewardSettings, RenderingSettings):
     """One evaluation: items from a benchmark, or from a data set with a reward."""
 
     benchmark: str | None = None
@@ -68,8 +69,6 @@ class EvaluateSpec(RewardSettings):
     """Options of the benchmark, such as `examples` in the prompt."""
     reward: Reward | None = None
     """How answers are scored, for `data`; a benchmark has its own checker."""
-    rendering: str = "auto"
-    """How conversations become text, as for stages."""
 
     @model_validator(mode="after")
     def _items_come_from_one_place(self) -> Self:

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from assay.data.episode import tokens_of
 from assay.data.renderings.exported_template import chat_template, save_tokenizer
-from assay.data.renderings.rendering import Renderer
+from assay.data.renderings.rendering import LeftOutError, Renderer
 from assay.data.renderings.template import RenderingError, undressed
 from assay.data.row import Message
 from assay.errors import InputError
@@ -182,7 +182,13 @@ def test_other_programs_are_told_that_tools_have_no_place() -> None:
 @given(messages=talks())
 def test_any_conversation_with_a_system_text_reads_alike(messages: Any) -> None:
     whole, bare = (Renderer(tokenizer("qwen3"), name) for name in ("template", "template_bare"))
-    assert bare.conversation(messages) == whole.conversation(messages)
+    try:
+        expected = whole.conversation(messages)
+    except LeftOutError:  # an answer's text before a second </think>
+        with pytest.raises(LeftOutError):
+            bare.conversation(messages)
+    else:
+        assert bare.conversation(messages) == expected
 
 
 def test_several_templates_of_a_model_are_each_made_bare() -> None:

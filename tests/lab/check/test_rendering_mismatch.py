@@ -110,3 +110,60 @@ def test_rows_are_compared_from_all_over_and_never_too_many(rows: int) -> None:
     chosen = spread(range(rows))
     assert len(chosen) <= COMPARED
     assert not rows or (chosen[0] == 0 and chosen[-1] >= rows * 0.9 - 1)
+
+
+OPTION = "template_options={ enable_thinking = false }"
+BOTH = ("stage.sft.rendering=template", "evaluate.dev.rendering=template")
+
+
+def test_template_options_of_a_data_set_reach_training_and_evaluation_alike(lab: Path) -> None:
+    report = look(lab, *BOTH, f"data.calls.{OPTION}")
+    assert silent(report, "is trained by") and not report.failed
+
+
+def test_template_options_of_one_side_alone_are_another_rendering(lab: Path) -> None:
+    for one in ("stage.sft", "evaluate.dev"):
+        report = look(lab, *BOTH, f"{one}.{OPTION}")
+        finding = found(report, "stage.sft is trained by 'template', evaluate.dev asks by")
+        assert finding.severity == "error" and "<think>" in finding.evidence
+    report = look(lab, *BOTH, f"stage.sft.{OPTION}", f"evaluate.dev.{OPTION}")
+    assert silent(report, "is trained by")
+
+
+def test_options_of_rows_that_the_items_have_not_are_another_rendering(lab: Path) -> None:
+    text = (lab / "calls.toml").read_text()
+    other = text[text.index("[data.calls]") : text.index("[stage.sft]")]
+    other = other.replace("[data.calls]", f"[data.told]\n{OPTION}")
+    text = text.replace("[stage.sft]", f"{other}[stage.sft]").replace('"calls"\n', '"told"\n')
+    (lab / "calls.toml").write_text(text)
+    finding = found(look(lab, *BOTH), "stage.sft is trained by 'template', evaluate.dev asks by")
+    assert finding.severity == "error" and finding.evidence.startswith("row row")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ((f"stage.sft.{OPTION}",), "stage.sft.template_options: 'qwen3_fc' reads no template"),
+        ((*BOTH, "stage.sft.template_options={ think = true }"), "reads no 'think'"),
+        ((*BOTH, f"data.calls.{OPTION}", "stage.sft.template_options={ enable_thinking = true }"),
+         "enable_thinking is False in the row or its data set, True here"),
+    ],
+)  # fmt: skip
+def test_options_that_have_no_effect_or_two_values_are_errors(
+    lab: Path, overrides: tuple[str, ...], problem: str
+) -> None:
+    report = look(lab, *overrides)
+    assert any(problem in f"{f.what} {f.evidence}" for f in report.errors), report.errors
+
+
+def test_an_earlier_answer_that_cannot_be_trained_is_found_before_the_run(lab: Path) -> None:
+    """The last answers of the rows call, and their text is written; the middle ones are lost."""
+    template = lab / "model" / "chat_template.jinja"
+    dropped = "{%- if message.content == 'It is sunny.' and loop.last %}{%- set content = '' %}"
+    said = "{%- set content = message.content %}"
+    assert said in template.read_text()
+    template.write_text(template.read_text().replace(said, f"{said}{dropped}{{%- endif %}}"))
+    report = look(lab, *BOTH)
+    finding = found(report, "stage.sft: rows cannot be rendered by 'template'")
+    assert "6 of 6" in finding.evidence and "message 4 (assistant)" in finding.evidence
+    assert "row row" in finding.evidence and "calls.jsonl" in finding.evidence

@@ -72,3 +72,31 @@ def test_text_next_to_calls_is_lost_by_the_handler_alone(tmp_path: Path) -> None
     finding = found(look(lab), "text next to calls is trained and then lost")
     assert finding.severity == "warning" and "6 of 12 (50.0%)" in finding.evidence
     assert silent(look(lab, QWEN3, SAME), "text next to calls")
+
+
+def test_answers_that_spell_their_end_stop_a_run_until_it_is_cut_off(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path)
+    rows = (lab / "calls.jsonl").read_text().replace("It is sunny.", "It is sunny.<|im_end|>\\n")
+    (lab / "calls.jsonl").write_text(rows)
+    report = look(lab)
+    finding = found(report, "answers end with '<|im_end|>' as text")
+    assert report.failed and finding.severity == "error" and "6 of 6" in finding.evidence
+    assert 'cut_end = "<|im_end|>"' in finding.fix
+    mended = look(lab, "data.calls.cut_end=<|im_end|>")
+    assert silent(mended, "as text") and not mended.failed
+    remark = found(mended, "the end token that its messages spell was cut off")
+    assert "8 conversations" in remark.evidence
+
+
+def test_special_tokens_in_answers_are_a_choice(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path)
+    rows = (lab / "calls.jsonl").read_text().replace("It is sunny.", "<|im_start|>sunny")
+    (lab / "calls.jsonl").write_text(rows)
+    finding = found(look(lab), "answers spell special tokens")
+    assert finding.severity == "warning" and "'<|im_start|>' in 6 of 6 rows" in finding.evidence
+    assert 'keep_special = ["<|im_start|>"]' in finding.fix
+    keep = 'keep_special=["<|im_start|>"]'
+    assert silent(look(lab, f"stage.sft.{keep}", f"evaluate.dev.{keep}"), "special tokens")
+    # What is kept in training alone reads otherwise in the evaluation.
+    apart = look(lab, f"stage.sft.{keep}")
+    assert found(apart, "evaluate.dev asks by 'qwen3_fc'").severity == "error"

@@ -153,6 +153,24 @@ def test_a_check_asks_whether_the_endpoint_answers(
     assert closed.exit_code == 2 and "does not answer" in closed.stdout + closed.stderr
 
 
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ('rendering = "template_bare"', "a server renders by its own chat template"),
+        ("template_options = { enable_thinking = true }", "the server renders"),
+        ('keep_special = ["<think>"]', "the server renders"),
+    ],
+)
+def test_a_check_refuses_what_no_endpoint_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, problem: str
+) -> None:
+    with server(half_right, monkeypatch) as url:
+        file = experiment(tmp_path, f'endpoint = "{url}"')
+        file.write_text(f"{file.read_text()}{setting}\n")
+        refused = call("check", file, "--lab", tmp_path)
+    assert refused.exit_code == 2 and problem in refused.stdout + refused.stderr
+
+
 def experiment(root: Path, more: str) -> Path:
     """An experiment file that measures the served model."""
     file = root / "served.toml"

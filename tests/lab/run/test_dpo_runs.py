@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from assay.experiment.read_file import read_experiment
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.training_settings import LoraAdapt
 from assay.lab.check.memory_and_disk import reference_bytes
 from assay.lab.monitor.observer import Silent
@@ -142,7 +143,10 @@ def test_pairs_come_from_the_easiest_group_where_the_data_is_sorted_so(tmp_path)
 def test_a_micro_batch_holds_a_pair_whatever_its_budget(tmp_path):
     make_dpo_lab(tmp_path, DPO + "micro_tokens = 1\n")
     session, method = method_of(tmp_path)
-    stage, encoder = session.experiment.stage["prefer"], session.learner.encoder("auto")
+    stage, encoder = (
+        session.experiment.stage["prefer"],
+        session.learner.encoder(RenderingSettings()),
+    )
     sizes = [
         encoder.size(pair.chosen.turns[0].context)
         + sum(len(side.turns[0].actions) for side in (pair.chosen, pair.rejected))

@@ -12,6 +12,7 @@ import pytest
 
 from assay.data.episode import Episode
 from assay.experiment.read_file import read_experiment
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.learner import OtherPrompt, stored_turns
@@ -131,7 +132,7 @@ def samples(lab: Path) -> list[dict[str, Any]]:
 def test_a_stage_learns_the_very_tokens_that_were_sampled(lab: Path, stage: str) -> None:
     session = session_of(lab)
     found = learned_by(session, stage)
-    encoder = session.learner.encoder("auto")
+    encoder = session.learner.encoder(RenderingSettings())
     recorded: dict[str, list[tuple[int, ...]]] = {}
     for line in samples(lab):
         name = f"{line['row_id']}@{line['step']}.{line['visit']}"
@@ -170,7 +171,7 @@ def test_every_method_trains_on_them(lab: Path) -> None:
 def test_another_prompt_than_the_recorded_one_is_refused(lab: Path) -> None:
     session = session_of(lab)
     row = session.sets["groups"].train[0]
-    encoder, candidates = session.learner.encoder("auto"), row.extra["candidates"]
+    encoder, candidates = session.learner.encoder(RenderingSettings()), row.extra["candidates"]
     longer = replace(row, messages=(replace(row.messages[0], content="? "), *row.messages[1:]))
     with pytest.raises(OtherPrompt, match=r"rendered to other tokens than tiny/.* sampled from"):
         stored_turns(encoder, session.task, longer, candidates)

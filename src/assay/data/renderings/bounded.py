@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import jinja2
-from jinja2 import nodes, parser
+from jinja2 import meta, nodes, parser
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -41,6 +41,19 @@ def ends(source: str) -> bool:
     return done.returncode not in (USES_TOO_MUCH, *range(-64, 0))
 
 
+@lru_cache(maxsize=64)
+def variables(source: str) -> frozenset[str]:
+    """The names that a template takes from its caller. Raises jinja2's TemplateSyntaxError."""
+    return frozenset(meta.find_undeclared_variables(environment().parse(source)))
+
+
+def environment() -> ImmutableSandboxedEnvironment:
+    """What Transformers reads templates in."""
+    return ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+    )
+
+
 class Generation(Extension):
     """The `{% generation %}` blocks that some templates mark answers with; taken as they stand."""
 
@@ -63,12 +76,10 @@ def conversations() -> Iterator[dict[str, object]]:
 
 def try_out(source: str) -> None:
     """Render every conversation; one on which the template fails ended all the same."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
-    )
-    environment.globals["strftime_now"] = lambda format: ""
-    environment.globals["raise_exception"] = raise_exception
-    template = environment.from_string(source)
+    reading = environment()
+    reading.globals["strftime_now"] = lambda format: ""
+    reading.globals["raise_exception"] = raise_exception
+    template = reading.from_string(source)
     for given in conversations():
         try:
             template.render(bos_token="", eos_token="", date_string="", **given)

@@ -13,6 +13,8 @@ from typing import Any
 from assay.data.renderings.rendering import Renderer, Tools
 from assay.data.renderings.template import (
     DATED,
+    OPTIONS,
+    STORED,
     RenderingError,
     bare_template,
     hermes_beginning,
@@ -84,11 +86,18 @@ def write_tokenizer(tokenizer: Any, folder: Path) -> None:
 
 def chat_template(renderer: Renderer) -> Any:
     """Jinja that writes what the renderer writes; several by name where the model has several."""
+    made = _template(renderer)
+    if isinstance(made, dict):
+        return {name: source.replace(OPTIONS, STORED) for name, source in made.items()}
+    return made.replace(OPTIONS, STORED)
+
+
+def _template(renderer: Renderer) -> Any:
     tokenizer = renderer.tokenizer
     if renderer.name == "hermes":
         return dated(hermes_beginning() + template_source(tokenizer))
     if renderer.name == "completion":
-        return COMPLETION
+        return renderer.beginning + COMPLETION
     if renderer.name.startswith("qwen3") and not written_by_own_template(renderer):
         return qwen_template(renderer.name == "qwen3_fc")
     if isinstance(tokenizer.chat_template, dict):

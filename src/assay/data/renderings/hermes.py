@@ -205,6 +205,26 @@ def without_reasoning(items: Iterable[Item]) -> Iterator[Item]:
             yield Remark(item.id, LEFT_OUT)
 
 
+CUT_OFF = "the end token that its messages spell was cut off"
+
+
+def without_end(items: Iterable[Item], end: str) -> Iterator[Item]:
+    """The items with rows whose assistant messages do not end with the text `end`."""
+    for item in items:
+        if not isinstance(item, Row):
+            yield item
+            continue
+        messages = tuple(
+            replace(message, content=message.content.rstrip().removesuffix(end))
+            if message.role == "assistant" and message.content.rstrip().endswith(end)
+            else message
+            for message in item.messages
+        )
+        yield replace(item, messages=messages)
+        if messages != item.messages:
+            yield Remark(item.id, CUT_OFF)
+
+
 def _without_thoughts(message: Message) -> Message:
     if message.role != "assistant":
         return message

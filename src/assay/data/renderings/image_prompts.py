@@ -53,7 +53,7 @@ class ImageRenderer:
         control token. Raises RenderingError."""
         said = (Message("user", "a"), Message("assistant", PROBE))
         behind = self._text(said, generation=False).rpartition(PROBE)[2]
-        specials = self._codec.template_specials(behind)
+        specials = self._codec.specials(behind)
         if not specials:
             problem = "the chat template ends an assistant message without a special token"
             raise RenderingError(problem, fix=MEND)

@@ -16,23 +16,30 @@ from functools import cached_property, lru_cache
 from itertools import takewhile
 from typing import Any, Literal
 
-from assay.data.encoding import Codec
+from assay.data.encoding import BREAK, Codec
 from assay.data.episode import Turn
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.message_parts import refuse_images
 from assay.data.renderings import hermes, qwen
+from assay.data.renderings.left_out import lacks_reasoning, left_out, split_reasoning
 from assay.data.renderings.template import (
     PROBE,
     RenderingError,
+    apply_template,
+    in_call_order,
     render_template,
     template_source,
-    writes,
 )
-from assay.data.row import Message
+from assay.data.row import Message, ToolCall
 from assay.errors import nearest
 
 BEFORE, AFTER = 12, 8
 """Tokens shown around the first difference of two sequences."""
+
+THINK_TAG = "think>"
+
+THINKING_OPTION = "enable_thinking"
+"""The variable by which most thinking templates are told whether to think."""
 
 TEXT_ONLY = "take the row out, or ask a model behind an endpoint with rendering = 'auto'"
 
@@ -42,6 +49,10 @@ Tools = Sequence[Mapping[str, Any]]
 
 class UnknownRenderingError(RenderingError):
     """A rendering that nobody registered."""
+
+
+class LeftOutError(RenderingError):
+    """A text that lacks a part of its conversation."""
 
 
 class PrefixMismatchError(RenderingError):
@@ -65,6 +76,11 @@ class Rendering:
     that writes them."""
     reads_template: bool = True
     """Whether the text depends on the tokenizer's template."""
+    begins: bool = False
+    """Whether the tokenizer's own beginning of a text goes before it, such as `<bos>`; templates
+    write theirs."""
+    keeps_texts: bool = True
+    """Whether earlier answers keep what they say beside calls."""
 
 
 def _hermes(tokenizer: Any, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
@@ -93,27 +109,44 @@ def _completion(tokenizer: Any, messages: Sequence[Message], tools: Tools, gener
 
 
 @lru_cache(maxsize=8)
-def _codec_of(tokenizer: Any) -> Codec:
-    return Codec(tokenizer)
+def _codec_of(tokenizer: Any, kept: tuple[str, ...] = ()) -> Codec:
+    return Codec(tokenizer, kept)
 
 
 RENDERINGS: dict[str, Rendering] = {
     "template": Rendering(render_template, "1"),
     "template_bare": Rendering(_bare, "1"),
-    "completion": Rendering(_completion, "1", reads_template=False),
+    "completion": Rendering(_completion, "1", reads_template=False, begins=True),
     "hermes": Rendering(_hermes, "2 " + hermes.INSTRUCTION),
     "qwen3": Rendering(_qwen3, "1", qwen.CONTROL, reads_template=False),
-    "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL, reads_template=False),
+    "qwen3_fc": Rendering(_qwen3_fc, "1", qwen.CONTROL, reads_template=False, keeps_texts=False),
+}
+
+
+CALL = ToolCall("f", {"x": PROBE}, "call00001")
+CALLING = (
+    Message("user", "a"),
+    Message("assistant", "", (CALL,)),
+    Message("tool", "b", (), CALL.id),
+    Message("assistant", "c"),
+)
+TOOL = {
+    "name": "f",
+    "description": PROBE,
+    "parameters": {"type": "object", "properties": {"x": {"type": "string", "description": "d"}}},
 }
 
 
 def automatic(tokenizer: Any) -> str:
     """The rendering for a tokenizer whose user names none: its own template where that writes
-    tools and calls, else "hermes". Raises RenderingError if the tokenizer has no template.
+    tools, calls and results, else "hermes". Raises RenderingError if the tokenizer has no template.
     """
     source = template_source(tokenizer, tools=True)
-    able = all(writes(tokenizer, source, what) for what in ("tools", "tool calls"))
-    return "template" if able else "hermes"
+    try:
+        text = apply_template(tokenizer, source, CALLING, [TOOL], False)
+    except RenderingError:
+        return "hermes"
+    return "hermes" if left_out(CALLING, [TOOL], text) else "template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +170,8 @@ class Renderer:
 
     tokenizer: Any
     name: str
+    kept: tuple[str, ...] = ()
+    """Special tokens that assistant messages may hold; others are broken up."""
 
     def __post_init__(self) -> None:
         if self.name not in RENDERINGS:
@@ -149,6 +184,13 @@ class Renderer:
             problem = f"{self.name!r} writes {missing[0]}, no special token of this tokenizer"
             fix = "use a model of the Qwen family, or rendering = 'hermes'"
             raise RenderingError(problem, field="rendering", fix=fix)
+        if self.kept and self._end_of_turn in self.kept:
+            problem = f"{self._end_of_turn!r} ends answers, so none can hold it"
+            raise RenderingError(problem, field="keep_special", fix="remove it")
+        if unknown := [token for token in self.kept if token not in self._specials]:
+            problem = f"{unknown[0]!r} is no special token of this tokenizer"
+            fix = nearest(unknown[0], self._specials)
+            raise RenderingError(problem, field="keep_special", fix=fix)
 
     def prompt(self, messages: Sequence[Message], tools: Tools = ()) -> tuple[int, ...]:
         """The tokens that a model continues as the assistant. Raises RenderingError."""
@@ -156,7 +198,7 @@ class Renderer:
 
     def text(self, text: str) -> tuple[int, ...]:
         """The tokens of what an assistant writes after a prompt, without the end of its turn."""
-        return tuple(self._codec.encode(self._codec.break_up(text), first=False))
+        return tuple(self._codec.encode(self._codec.break_answer(text), first=False))
 
     def rendered_prompt(
         self, messages: Sequence[Message], tools: Tools = ()
@@ -216,7 +258,19 @@ class Renderer:
         """sha256 of the rendering's name and version, and of the template where that is read."""
         used = (False, True) if self._rendering.reads_template else ()
         sources = [template_source(self.tokenizer, tools) for tools in used]
-        return sha256_text(canonical_json([self.name, self._rendering.version, sources]))
+        # What most renderings have none of leaves no trace, so that older fingerprints stay.
+        more = [each for each in (self.kept, self._beginning) if each]
+        return sha256_text(canonical_json([self.name, self._rendering.version, sources, *more]))
+
+    @property
+    def beginning(self) -> str:
+        """The text of the tokens that begin every conversation, where no template writes them."""
+        return "".join(self.tokenizer.convert_ids_to_tokens(self._beginning))
+
+    @property
+    def reads_template(self) -> bool:
+        """Whether the text depends on the tokenizer's template."""
+        return self._rendering.reads_template
 
     @property
     def _rendering(self) -> Rendering:
@@ -228,57 +282,130 @@ class Renderer:
 
     @cached_property
     def _codec(self) -> Codec:
-        return _codec_of(self.tokenizer)
+        return _codec_of(self.tokenizer, self.kept)
+
+    @cached_property
+    def _beginning(self) -> list[int]:
+        """The tokens that the tokenizer puts before a text that no template writes."""
+        if not self._rendering.begins:
+            return []
+        whole = self.tokenizer.encode("a")
+        bare = self.tokenizer.encode("a", add_special_tokens=False)
+        starts = (i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+        return whole[: next(starts, 0)]
 
     def _render(
         self, messages: Sequence[Message], tools: Tools, generation: bool
     ) -> RenderedConversation:
         refuse_images(messages, f"rendering {self.name!r}", TEXT_ONLY)
-        safe = [self._codec.break_message(message) for message in messages]
+        safe = [self._codec.break_message(message) for message in in_call_order(messages)]
         safe_tools = [self._codec.break_up(tool) for tool in tools]
-        text = self._text(safe, safe_tools, generation)
-        tokens: list[int] = []
+        spoken = [index for index, message in enumerate(safe) if message.role == "assistant"]
+        target = None if generation or spoken[-1:] != [len(safe) - 1] else spoken.pop()
+        answer = None if target is None else self._bounds(safe, safe_tools, target=True)
+        text = answer.text if answer else self._text(safe, safe_tools, generation)
+        self._refuse_left_out(safe, safe_tools, text, target)
+        tokens: list[int] = [*self._beginning]
         spans, rewritten, done = [], [], 0
-        for index, message in enumerate(safe):
-            if message.role != "assistant":
-                continue
-            target = index == len(safe) - 1 and not generation
-            start, upto = self._bounds(safe[: index + 1], safe_tools, target)
-            if start is None or start < done or not text.startswith(upto):
+        for index in (*spoken, *([] if target is None else [target])):
+            said = answer if index == target else self._bounds(safe[: index + 1], safe_tools)
+            if said is None or said.start < done or not text.startswith(said.upto):
                 rewritten.append(index)
                 continue
-            tokens += self._codec.encode(text[done:start], first=done == 0)
+            tokens += self._codec.encode(text[done : said.start], first=done == 0)
             begin = len(tokens)
-            tokens += self._codec.encode(text[start : len(upto)], first=start == 0)
+            tokens += self._codec.encode(text[said.start : said.end], first=said.start == 0)
             tokens += [self.end_token] if self.adds_end else []
             spans.append((index, begin, len(tokens)))
-            done = len(upto)
+            done = said.end
         tokens += self._codec.encode(text[done:], first=done == 0)
         return RenderedConversation(tuple(tokens), tuple(spans), tuple(rewritten))
 
     def _bounds(
-        self, messages: Sequence[Message], tools: Tools, target: bool
-    ) -> tuple[int | None, str]:
-        """Where the last of `messages`, an assistant's, starts in the text, and that text up to
-        its end of turn. None if its prompt does not begin that text, which raises for the target of
-        training, and where the end is added: later prompts are without it.
+        self, messages: Sequence[Message], tools: Tools, target: bool = False
+    ) -> "_Answer | None":
+        """Where the last of `messages`, an assistant's, stands in the text up to it.
+
+        None where it reads otherwise than when it was generated, which raises for the target of
+        training: if its prompt does not begin that text, if the template forgets its reasoning, and
+        where the end is added, as later prompts are without it.
         """
         before = self._text(messages[:-1], tools, generation=True)
         after = self._text(messages, tools, generation=False)
-        if not after.startswith(before):
-            if target:
-                raise self._mismatch(before, after)
-            return None, after
+        begins = after.startswith(before)
+        shared = len(before) if begins else len(_alike(before, after))
+        forgets = lacks_reasoning(messages[-1], after[shared:])
+        if forgets or (target and not begins):
+            thinking = self._with_thought(messages, tools, before, after)
+            if thinking is None and forgets:
+                place = f"message {len(messages)} (assistant)"
+                raise self._left_out(f"the reasoning of {place}")
+            if not target:
+                return None
+            if thinking is None:
+                raise self._mismatch(messages, before, after)
+            after = thinking
+        elif not begins:
+            return None
         if self.adds_end:
-            return (len(before), after.removesuffix(self._behind)) if target else (None, after)
-        specials = self._codec.template_specials(after[len(before) :])
-        if not specials:
-            if target:
-                raise self._endless()
-            return None, after
+            end = len(after.removesuffix(self._behind))
+            return _Answer(after, len(before), end) if target else None
+        specials = self._codec.specials(after[len(before) :])
         # A template may end a call, or the last message, with a token of its own.
-        ends = [end for token, end in specials if token == self._end_of_turn] or [specials[-1][1]]
-        return len(before), after[: len(before) + ends[-1]]
+        ends = [end for token, end in specials if token == self._end_of_turn]
+        ends = ends or [end for token, end in specials if token not in self.kept]
+        if ends:
+            return _Answer(after, len(before), len(before) + ends[-1])
+        if target:
+            raise self._endless()
+        return None
+
+    def _with_thought(
+        self, messages: Sequence[Message], tools: Tools, before: str, after: str
+    ) -> str | None:
+        """The text with the reasoning of the last message where a template leaves it out because it
+        thinks: it cuts an answer's text at `</think>`, or its prompts end with `<think>`, as
+        R1's do. None for another template."""
+        message = messages[-1]
+        thought, said = split_reasoning(message)
+        opening = before.rstrip().endswith(hermes.THINK)
+        head = before[: before.rindex(hermes.THINK)] if opening else before
+        writes_block = THINK_TAG in after[len(head) :]
+        if not thought and (writes_block or not opening):
+            return None
+        block = f"{hermes.THINK}\n{thought}\n{hermes.THINK_END}"
+        gap = "\n\n"
+        if thought and not message.reasoning:
+            block = thought + hermes.THINK_END
+            gap = said[: len(said) - len(said.lstrip("\n"))]
+            said = said[len(gap) :]
+        spelled = replace(message, content=block + gap + said, reasoning="")
+        after = self._text((*messages[:-1], spelled), tools, generation=False)
+        rest = after[len(head) :]
+        if opening and after.startswith(before) and not lacks_reasoning(message, rest):
+            return after
+        if not after.startswith(head) or THINK_TAG in rest.replace(said, ""):
+            return None
+        if opening:
+            block = block.lstrip().removeprefix(before[len(head) :].strip()).removeprefix("\n")
+            block = block if before.endswith("\n") else "\n" + block
+        return before + block + (rest if rest.startswith(gap) else gap + rest)
+
+    def _refuse_left_out(
+        self, messages: Sequence[Message], tools: Tools, text: str, target: int | None
+    ) -> None:
+        """Raise LeftOutError where the text lacks what the conversation says."""
+        forgotten = () if self._rendering.keeps_texts else range(len(messages))
+        earlier = [i for i in forgotten if messages[i].role == "assistant" and i != target]
+        if what := left_out(messages, tools, text, earlier):
+            raise self._left_out(what)
+
+    def _left_out(self, what: str) -> "LeftOutError":
+        fix = "leave it out of the rows, or use a model whose template writes it"
+        if self.name in ("template", "template_bare"):
+            fix = "use rendering = 'hermes', or leave it out of the rows"
+        problem = f"the text that {self.name!r} writes lacks {what.replace(BREAK, '')}"
+        return LeftOutError(problem, field="rendering", fix=fix)
 
     @cached_property
     def _end_of_turn(self) -> str:
@@ -295,9 +422,8 @@ class Renderer:
         messages = (Message("user", "a"), Message("assistant", PROBE))
         last = self._text(messages, (), generation=False)
         followed = self._text((*messages, Message("user", "c")), (), generation=False)
-        alike = takewhile(lambda pair: pair[0] == pair[1], zip(last, followed, strict=False))
-        for text in ("".join(character for character, _ in alike), last):
-            specials = self._codec.template_specials(text.rpartition(PROBE)[2])
+        for text in (_alike(last, followed), last):
+            specials = self._codec.specials(text.rpartition(PROBE)[2])
             if PROBE in text and specials:
                 return specials[-1][0]
         return None
@@ -316,13 +442,37 @@ class Renderer:
     def _text(self, messages: Sequence[Message], tools: Tools, generation: bool) -> str:
         return self._rendering.text(self.tokenizer, messages, tools, generation)
 
-    def _mismatch(self, before: str, after: str) -> PrefixMismatchError:
+    def _mismatch(
+        self, messages: Sequence[Message], before: str, after: str
+    ) -> PrefixMismatchError:
         left, right = (self._codec.encode(text, first=True) for text in (before, after))
         difference = first_difference(self.tokenizer, left, right)
-        return PrefixMismatchError(
-            f"the prompt of the last message does not begin the conversation: {difference}",
-            fix="the chat template writes the generation prompt and the message differently",
-        )
+        fix = "the chat template writes the generation prompt and the message differently"
+        if THINKING_OPTION in template_source(self.tokenizer) and self._rendering.reads_template:
+            thinks = "true" if split_reasoning(messages[-1])[0] else "false"
+            fix = f"set template_options = {{ {THINKING_OPTION} = {thinks} }} for such rows"
+        problem = f"the prompt of the last message does not begin the conversation: {difference}"
+        return PrefixMismatchError(problem, fix=fix)
+
+
+def _alike(one: str, other: str) -> str:
+    """What two texts begin with."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return "".join(character for character, _ in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The text up to an assistant's message, and where that stands in it, its end included."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def upto(self) -> str:
+        """The text up to its end."""
+        return self.text[: self.end]
 
 
 def loss_mask(rendered: RenderedConversation, which: Loss = "all") -> tuple[bool, ...]:

@@ -1,6 +1,6 @@
 """Runs the tokenizer's own chat template, in the sandbox that Transformers runs templates in.
 
-A template that silently drops tools, calls or reasoning is refused. Dates are pinned, because a
+What a template leaves out is found by `left_out`. Dates are pinned, because a
 prompt that changes overnight cannot be resumed or compared. Also writes Assay's renderings as
 Jinja, for other programs: `hermes` goes before the model's own template, the Qwen renderings stand
 alone, and `qwen3_fc` does not rewrite a call that an earlier answer holds as mere text.
@@ -8,14 +8,18 @@ alone, and `qwen3_fc` does not rewrite a call that an earlier answer holds as me
 the template writes of itself. `exported_template` chooses which a checkpoint gets.
 """
 
+import copy
+import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import groupby
 from typing import Any
 
-from assay.data.conversation import dump_messages
+from assay.data.conversation import REASONING_KEYS, dump_messages
 from assay.data.renderings import hermes, qwen
-from assay.data.renderings.bounded import ends
+from assay.data.renderings.bounded import ends, variables
 from assay.data.row import Message, ToolCall
 from assay.data.tools import openai_tool
 from assay.errors import InputError
@@ -45,10 +49,65 @@ def qwen_template(handler: bool) -> str:
 def undressed(source: str) -> str:
     """A model's own template, without what `exported_template` put around it."""
     own = source.removeprefix(DATED).removeprefix(hermes_beginning())
+    own = _STORED.sub("", own)
     if not own.startswith(BARE):
         return own
     own, _, rest = own.removeprefix(BARE).rpartition(BARE_END)
-    return own + "\n" if rest.startswith(LINE_END) else own
+    return _STORED.sub("", own + "\n" if rest.startswith(LINE_END) else own)
+
+
+OPTIONS, STORED = "{#- template_options #}", "{#- template_options of the training #}"
+OPTIONS_END = "{#- end of template_options #}\n"
+_STORED = re.compile(f"^(?:{re.escape(STORED)}.*?{re.escape(OPTIONS_END)})+", re.DOTALL)
+GIVEN = ("messages", "tools", "documents", "chat_template", "date_string", "tokenize")
+GIVEN += ("add_generation_prompt", "continue_final_message")
+"""Variables that renderings give templates themselves."""
+
+
+def with_options(tokenizer: Any, options: Mapping[str, Any], strict: bool = True) -> Any:
+    """The tokenizer with templates that have these variables, unless their caller gives others.
+
+    A variable that no template reads is left out, or raises RenderingError where `strict`.
+    """
+    read = {}
+    for name, value in options.items():
+        if not name.isidentifier() or name in GIVEN:
+            problem = f"{name!r} is no option of a template"
+            raise RenderingError(problem, field="template_options", fix="remove it")
+        if any(name in variables(source) for source in _sources(tokenizer).values()):
+            read[name] = value
+        elif strict:
+            problem = f"the chat template reads no {name!r}"
+            raise RenderingError(problem, field="template_options", fix="correct or remove it")
+    if not read:
+        return tokenizer
+    sets = (
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {_literal(value)} %}}{{%- endif %}}"
+        for name, value in sorted(read.items())
+    )
+    before = f"{OPTIONS}{''.join(sets)}{OPTIONS_END}"
+    made = copy.copy(tokenizer)
+    sources = {name: before + source for name, source in _sources(tokenizer).items()}
+    made.chat_template = sources if isinstance(tokenizer.chat_template, dict) else sources[""]
+    return made
+
+
+def _sources(tokenizer: Any) -> dict[str, str]:
+    """The model's own templates by name."""
+    several = tokenizer.chat_template
+    if isinstance(several, dict):
+        return {name: undressed(source) for name, source in several.items()}
+    return {"": template_source(tokenizer)}
+
+
+def _literal(value: Any) -> str:
+    """A JSON value as Jinja writes it."""
+    if isinstance(value, Mapping):
+        pairs = (f"{_literal(str(key))}: {_literal(item)}" for key, item in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return "none" if value is None else json.dumps(value)
 
 
 def _text(name: str) -> str:
@@ -119,6 +178,7 @@ CHATML = (
 
 
 MEND = "restore the model's own template"
+TAKES_NONE = "the template takes no such conversation: change the rows, or use another rendering"
 
 PROBE = "qzxprobe"
 """A word that no template writes by itself."""
@@ -152,11 +212,10 @@ def render_template(
     """The text of a conversation, ending in the generation prompt if `generation`; without the
     template's own system text if `bare`.
 
-    Raises RenderingError if the template fails, or would drop something in silence.
+    Raises RenderingError if the template fails.
     """
     source = template_source(tokenizer, bool(tools))
     _refuse_clock(source)
-    _refuse_silence(tokenizer, source, messages, tools)
     if bare:
         if tools and messages[0].role != "system":
             _refuse_no_place(tokenizer, source, messages, tools)
@@ -186,44 +245,92 @@ def apply_template(
     generation: bool,
 ) -> str:
     """What the template `source` writes, whatever it leaves out. Raises RenderingError."""
-    try:
+
+    def written(arguments_as_text: bool) -> str:
         return tokenizer.apply_chat_template(
-            _template_messages(messages),
+            template_messages(messages, arguments_as_text),
             tools=[openai_tool(tool) for tool in tools] or None,
             chat_template=source,
             add_generation_prompt=generation,
             tokenize=False,
             date_string=DATE,
         )
+
+    try:
+        return written(False)
     except Exception as error:
         # A template is a program: it can raise whatever a program can.
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise RenderingError(f"the chat template failed: {why}", fix=MEND) from error
+        failed = RenderingError(_failed(error), fix=TAKES_NONE)
+        if not any(message.tool_calls for message in messages):
+            raise failed from error
+    try:
+        # Some templates add the arguments of calls to a text, as OpenAI sends them.
+        return written(True)
+    except Exception as error:
+        raise failed from error
 
 
-def _template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as JSON; a tool result also carries the name of its function where that is known."""
-    names = {call.id: call.name for m in messages for call in m.tool_calls if call.id}
+def _failed(error: Exception) -> str:
+    why = " ".join(str(error).split()) or type(error).__name__
+    return f"the chat template failed: {why}"
+
+
+def template_messages(
+    messages: Sequence[Message], arguments_as_text: bool = False
+) -> list[dict[str, Any]]:
+    """Messages as JSON; reasoning under all names that templates have for it, and a tool result
+    with the name of its function."""
     values = dump_messages(tuple(messages))
-    for value in values:
-        if value.get("tool_call_id") in names:
-            value["name"] = names[value["tool_call_id"]]
+    for value, message, call in zip(values, messages, answered_calls(messages), strict=True):
+        if message.reasoning:
+            value |= dict.fromkeys(REASONING_KEYS, message.reasoning)
+        if message.name or call is not None:
+            value["name"] = message.name or (call.name if call else "")
+        for function in (each["function"] for each in value.get("tool_calls", ())):
+            if arguments_as_text:
+                function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
     return values
 
 
-def _refuse_silence(
-    tokenizer: Any, source: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
-) -> None:
-    used = {
-        "tools": bool(tools),
-        "tool calls": any(message.tool_calls for message in messages),
-        "tool results": any(message.role == "tool" for message in messages),
-        "reasoning": any(message.reasoning for message in messages),
-    }
-    for what in (name for name, present in used.items() if present):
-        if not writes(tokenizer, source, what):
-            problem = f"the tokenizer's chat template does not write {what}"
-            raise RenderingError(problem, field="rendering", fix="use rendering = 'hermes'")
+def answered_calls(messages: Sequence[Message]) -> list[ToolCall | None]:
+    """The call that each message answers: the one of its id, else of its function's name, else the
+    first that no other result of its run answers."""
+    answered: list[ToolCall | None] = []
+    calls: list[ToolCall] = []
+    for is_result, run in groupby(messages, lambda message: message.role == "tool"):
+        results = list(run)
+        found: list[ToolCall | None] = [None] * len(results)
+        for mark in ("id", "name", "") if is_result else ():
+            for index, result in enumerate(results):
+                call = None if found[index] else _first_call(calls, result, mark)
+                if call is not None:
+                    found[index] = calls.pop(next(i for i, c in enumerate(calls) if c is call))
+        calls = list(results[-1].tool_calls)
+        answered += found
+    return answered
+
+
+def _first_call(calls: Sequence[ToolCall], result: Message, mark: str) -> ToolCall | None:
+    """The first call that a result names by `mark`; any where that is empty."""
+    named = {"id": result.tool_call_id, "name": result.name, "": ""}[mark]
+    known = [call for call in calls if not mark or (named and getattr(call, mark) == named)]
+    return known[0] if known else None
+
+
+def in_call_order(messages: Sequence[Message]) -> list[Message]:
+    """The messages with the results of parallel calls in the order of the calls, because most
+    renderings tell them apart by their order alone."""
+    ordered: list[Message] = []
+    answered = zip(messages, answered_calls(messages), strict=True)
+    calls: Sequence[ToolCall] = ()
+    for is_result, run in groupby(answered, lambda pair: pair[0].role == "tool"):
+        pairs = list(run)
+        if is_result:
+            places = {id(call): place for place, call in enumerate(calls)}
+            pairs.sort(key=lambda pair: places.get(id(pair[1]), len(calls)))
+        ordered += [message for message, _ in pairs]
+        calls = ordered[-1].tool_calls
+    return ordered
 
 
 def _refuse_no_place(
@@ -233,27 +340,6 @@ def _refuse_no_place(
     if not text.startswith(beginning(tokenizer, source)[0]):
         fix = "use 'template' or 'hermes', or give each conversation a system message"
         raise RenderingError(NO_PLACE, field="rendering", fix=fix)
-
-
-@lru_cache(maxsize=64)
-def writes(tokenizer: Any, source: str, what: str) -> bool:
-    """Whether a template writes a thing: it is tried, since a mention proves nothing.
-
-    A template that fails on the trial is left to fail on the messages, with its own words.
-    """
-    call = ToolCall(PROBE if what == "tool calls" else "f", {}, "call00001")
-    reasoning = PROBE if what == "reasoning" else ""
-    messages = [Message("user", "a"), Message("assistant", "b", reasoning=reasoning)]
-    if what in ("tool calls", "tool results"):
-        messages[1] = Message("assistant", "", (call,))
-        messages.append(Message("tool", PROBE if what == "tool results" else "c", (), call.id))
-    tool = {"name": PROBE, "description": "", "parameters": {"type": "object", "properties": {}}}
-    try:
-        return PROBE in apply_template(
-            tokenizer, source, messages, [tool] if what == "tools" else [], False
-        )
-    except RenderingError:
-        return True
 
 
 def _refuse_clock(source: str) -> None:

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Row
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.findings import Finding
 from assay.lab.check.subject import (
@@ -347,7 +348,9 @@ class Scripted:
     """The conversation, or an abstention if the environment failed."""
 
 
-def scripted(session: Session, rows: Sequence[Row], rendering: str, world: World) -> list[Scripted]:
+def scripted(
+    session: Session, rows: Sequence[Row], rendering: RenderingSettings, world: World
+) -> list[Scripted]:
     """The gold conversations of at most CONTROLS rows that are dialogues, evenly spread."""
     chosen = rows[:: -(-len(rows) // CONTROLS)] if rows else ()
     encoder = session.learner.encoder(rendering)
@@ -435,7 +438,7 @@ def gold_answers(subject: Subject) -> Seen:
     session = subject.session
     for use in reward_uses(session):
         parts = table_parts(session.task, use.reward, session.run.root)
-        golds = subject.golds_of_data(use.data, use.rendering).answers
+        golds = subject.golds_of_data(use.data, use.written).answers
         world = session.task.dialogue
         rows = find_part(session.sets, use.data)
         runner_of = partial(session.reward_runner, settings=use.settings)
@@ -449,7 +452,7 @@ def gold_answers(subject: Subject) -> Seen:
                 ],
             )
         if len(single) < len(golds):
-            talks = scripted(session, rows, use.rendering, world)
+            talks = scripted(session, rows, use.written, world)
             yield from judge_trials(
                 use.place,
                 [
@@ -481,5 +484,5 @@ def checker_trial(session: Session, name: str, golds: tuple[Gold, ...]) -> Trial
         return try_reward(called, score, most, golds, runner_of)
     world: World = evaluation.dialogue
     rows = [gold.row for gold in golds]
-    talks = scripted(session, rows, evaluation.spec.rendering, world)
+    talks = scripted(session, rows, evaluation.spec, world)
     return try_dialogues(called, score, most, talks, world, runner_of)

@@ -64,7 +64,7 @@ def preference_pairs(subject: Subject) -> Seen:
 def sizes(subject: Subject, place: str, stage: DpoStage, found: Dpo) -> Seen:
     """How many pairs there are, and the longest completion against what the model reads."""
     learner = subject.session.learner
-    size = learner.encoder(stage.rendering).size
+    size = learner.encoder(stage).size
     turns = [turn for p in found.pairs for side in (p.chosen, p.rejected) for turn in side.turns]
     longest = max(size(turn.context) + len(turn.actions) for turn in turns)
     yield Number(place, "pairs", len(found.pairs))

@@ -6,20 +6,20 @@ it allows the evaluation's rendering by name.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from assay.data.encoding import Codec
 from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import Renderer, Tools, first_difference
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import SftStage, StageSpec
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Gold, Seen, Subject, reading, share_of, some
-from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.language_learner import LanguageEncoder, language_model
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
 from assay.tasks.task import Task
@@ -86,7 +86,7 @@ def allowed(session: Session, stage: str) -> tuple[str, ...]:
 def names(session: Session, stage: str, evaluation: str) -> tuple[str, str]:
     """The names of the renderings of a stage and an evaluation, with `auto` resolved."""
     experiment, learner = session.experiment, session.learner
-    both = experiment.stage[stage].rendering, experiment.evaluate[evaluation].rendering
+    both = experiment.stage[stage], experiment.evaluate[evaluation]
     trained, asked = (learner.encoder(name).name for name in both)
     return trained, asked
 
@@ -103,7 +103,8 @@ def parting(session: Session, stage: str, evaluation: str) -> Parting | int:
     conversations = [("row", row) for row in spread(rows)] + [
         ("item", row) for row in spread(items)
     ]
-    return compare(session, spec.rendering, f"evaluate.{evaluation}", conversations, last_of(spec))
+    place, options = f"evaluate.{evaluation}", [item.template_options for item in items]
+    return compare(session, spec, place, conversations, last_of(spec), options)
 
 
 def last_of(stage: object) -> bool:
@@ -113,36 +114,46 @@ def last_of(stage: object) -> bool:
 
 def compare(
     session: Session,
-    rendering: str,
+    rendering: RenderingSettings,
     place: str,
     conversations: Sequence[tuple[str, Row]],
     last: bool,
+    options: Sequence[Mapping[str, Any]] = (),
 ) -> Parting | int:
-    """The first difference between the rendering of a stage and that of `place`; see `parting`."""
+    """The first difference between the rendering of a stage and that of `place`, whose items give
+    the template these `options`; see `parting`."""
     table, _, name = place.partition(".")
-    other = getattr(session.experiment, table)[name].rendering
+    other = getattr(session.experiment, table)[name]
     learner = session.learner
-    if learner.encoder(rendering).fingerprint == learner.encoder(other).fingerprint:
+    alike = learner.encoder(rendering).fingerprint == learner.encoder(other).fingerprint
+    others = [row for _, row in conversations if options and row.template_options not in options]
+    if alike and not others:
         return 0
     model = language_model(learner, CHECKING)
-    trained, asked = (model.encoder(name).renderer for name in (rendering, other))
+    trained, asked = model.encoder(rendering), model.encoder(other)
     for kind, row in conversations:
-        found = part_in(session.task, trained, asked, row, last, place)
+        item = replace(row, template_options=options[0]) if row in others else row
+        found = part_in(session.task, (trained, row), (asked, item), last, place)
         if found is not None:
             return Parting(f"{kind} {row.id}{found[0]}", found[1])
     return len(conversations)
 
 
+Written = tuple[LanguageEncoder, Row]
+
+
 def part_in(
-    task: Task, trained: Renderer, asked: Renderer, row: Row, last: bool, place: str
+    task: Task, one: Written, other: Written, last: bool, place: str
 ) -> tuple[str, str] | None:
     """The place of the first difference in one conversation (" before message 3", or "" at its
-    last), and its description."""
+    last), and its description. The two rows have one conversation."""
+    (stage, row), (evaluation, item) = one, other
     messages = conversation(task, row)
     try:
+        trained, asked = stage.renderer_of(row), evaluation.renderer_of(item)
         before = contexts(trained, messages, row.tools, last)
     except RenderingError as error:
-        return "", f"{trained.name!r} cannot write it: {error}"
+        return "", f"{stage.name!r} cannot write it: {error}"
     for index, (training, rollout) in before.items():
         at = "" if index >= len(messages) - 1 else f" before message {index + 1}"
         try:
@@ -233,14 +244,15 @@ def renderings(subject: Subject) -> Seen:
 
 def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> Seen:
     """Rows that cannot be rendered, or whose answer the tokenizer does not give back."""
-    golds = subject.golds_of_data(data, stage.rendering)
+    golds = subject.golds_of_data(data, stage)
     whole = len(golds.answers) + len(golds.broken)
-    if golds.broken:
-        ids = [id_ for id_, _ in golds.broken]
+    broken = [*golds.broken, *untrainable(subject, stage, golds.answers)]
+    if broken:
+        ids = [id_ for id_, _ in broken]
         yield Finding(
             "error",
             f"{place}: rows cannot be rendered by {stage.rendering!r}",
-            f"{share_of(len(ids), whole)}: {some(ids)}; {golds.broken[0][1]}",
+            f"{share_of(len(ids), whole)}: {some(ids)}; {broken[0][1]}",
             "choose another rendering, or leave these rows out",
         )
     elsewhere = [gold for gold in golds.answers if gold.context != gold.prompt]
@@ -254,17 +266,33 @@ def round_trip(subject: Subject, place: str, stage: StageSpec, data: str) -> See
             f"{first_difference(tokenizer, *sides) or 'it is longer'}",
             "choose a rendering whose prompt begins its conversation",
         )
-    yield from reencoded(subject, place, golds.answers)
+    yield from reencoded(subject, place, stage, golds.answers)
 
 
-def reencoded(subject: Subject, place: str, golds: tuple[Gold, ...]) -> Seen:
+def untrainable(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> list[tuple[str, str]]:
+    """(id, why) of rows whose last answer can be trained, but not an earlier one that is."""
+    broken: list[tuple[str, str]] = []
+    if last_of(stage):
+        return broken
+    encoder = subject.session.learner.encoder(stage)
+    for gold in golds:
+        messages = conversation(subject.session.task, gold.row)
+        if sum(message.role == "assistant" for message in messages) > 1:
+            try:
+                encoder.turns(gold.row, messages, "all")
+            except RenderingError as error:
+                broken.append((gold.row.id, str(error)))
+    return broken
+
+
+def reencoded(subject: Subject, place: str, stage: StageSpec, golds: tuple[Gold, ...]) -> Seen:
     """Answers whose decoded text is tokenized differently from the trained tokens."""
-    base = language_model(subject.session.learner, CHECKING).base
-    codec = Codec(base.tokenizer)
+    learner = language_model(subject.session.learner, CHECKING)
+    base, renderer = learner.base, learner.encoder(stage).renderer
     changed: list[tuple[str, str]] = []
     for gold in golds:
         spoken = [t for t in gold.actions if t not in base.end_tokens]
-        again = codec.encode(codec.break_up(gold.text), first=False)
+        again = [*renderer.text(gold.text)]
         if spoken != again:
             difference = first_difference(base.tokenizer, spoken, again)
             changed.append((gold.row.id, difference or "the second goes on"))
@@ -289,7 +317,7 @@ def differing(subject: Subject) -> Seen:
     for name, before in starts(session).items():
         trained = session.experiment.stage[before]
         rows = [("row", row) for row in spread(find_part(session.sets, trained.data))]
-        found = compare(session, trained.rendering, f"stage.{name}", rows, last_of(trained))
+        found = compare(session, trained, f"stage.{name}", rows, last_of(trained))
         if isinstance(found, Parting):
             yield Finding(
                 "warning",

@@ -16,6 +16,7 @@ from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
 from assay.errors import within
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import (
     DpoStage,
     SamplingStage,
@@ -221,7 +222,7 @@ def without_answers(subject: Subject) -> Seen:
     """Rows without a gold answer: SFT cannot train on them, no stage can be validated on them, and
     nothing proves the others."""
     for place, stage, data in reading(subject.session):
-        golds = subject.golds_of_data(data, stage.rendering)
+        golds = subject.golds_of_data(data, stage)
         if not golds.missing:
             continue
         whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
@@ -307,7 +308,7 @@ def lengths(subject: Subject) -> Seen:
     for place, stage, data in reading(session):
         if isinstance(stage, DpoStage) and data == stage.data:
             continue  # Its candidates are measured with its pairs.
-        golds = subject.golds_of_data(data, stage.rendering)
+        golds = subject.golds_of_data(data, stage)
         limit = stage.sampling.max_tokens if samples(stage) else None
         yield from measured(place, golds)
         yield from compared(subject, place, golds, limit)
@@ -336,8 +337,8 @@ def conversation_lengths(subject: Subject, name: str) -> list[int]:
     """Tokens of each row that can be rendered, as the first stage that reads it renders it."""
     session = subject.session
     reads = reading(session)
-    used = [stage.rendering for _, stage, data in reads if data.removesuffix(".dev") == name]
-    rendering = used[0] if used else "auto"
+    used = [stage for _, stage, data in reads if data.removesuffix(".dev") == name]
+    rendering = used[0] if used else RenderingSettings()
     encoder = session.learner.encoder(rendering)
     data = session.sets[name]
     found: list[int] = []

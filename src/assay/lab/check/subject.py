@@ -12,6 +12,7 @@ from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.experiment.rendering_settings import RenderingSettings, rendering_key
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec
@@ -114,17 +115,17 @@ class Subject:
     """The pairs of dpo stages, see `preference_pairs.pairs_of`."""
     _golds: dict[tuple[str, str], Golds] = field(default_factory=dict)
 
-    def golds_of_data(self, name: str, rendering: str) -> Golds:
+    def golds_of_data(self, name: str, rendering: RenderingSettings) -> Golds:
         """The gold answers of `NAME` or `NAME.dev`."""
         return self._cached(name, rendering, find_part(self.session.sets, name))
 
     def golds_of_items(self, evaluation: Evaluation) -> Golds:
         """The gold answers of an evaluation's items."""
         place = f"evaluate.{evaluation.name}"
-        return self._cached(place, evaluation.spec.rendering, evaluation.items)
+        return self._cached(place, evaluation.spec, evaluation.items)
 
-    def _cached(self, place: str, rendering: str, rows: Sequence[Row]) -> Golds:
-        key = (place, rendering)
+    def _cached(self, place: str, rendering: RenderingSettings, rows: Sequence[Row]) -> Golds:
+        key = (place, rendering_key(rendering))
         if key not in self._golds:
             self._golds[key] = render_golds(self.session, rows, rendering)
         return self._golds[key]
@@ -137,25 +138,25 @@ class RewardUse:
     place: str
     data: str
     reward: RewardSpec
-    rendering: str
+    written: RenderingSettings
     settings: RewardSettings
 
 
 def reward_uses(session: Session) -> list[RewardUse]:
     """Every reward of a stage or an evaluation; where two are alike, the first."""
     stages = [
-        RewardUse(f"stage.{name}", stage.data, stage.reward, stage.rendering, stage)
+        RewardUse(f"stage.{name}", stage.data, stage.reward, stage, stage)
         for name, stage in session.experiment.stage.items()
         if isinstance(stage, SamplingStage) and not stage.stored and stage.reward is not None
     ]
     evaluations = [
-        RewardUse(f"evaluate.{name}", spec.data, spec.reward, spec.rendering, spec)
+        RewardUse(f"evaluate.{name}", spec.data, spec.reward, spec, spec)
         for name, spec in session.experiment.evaluate.items()
         if spec.data is not None and spec.reward is not None
     ]
     found: dict[tuple[str, str, str], RewardUse] = {}
     for use in stages + evaluations:
-        found.setdefault((use.data, str(use.reward), use.rendering), use)
+        found.setdefault((use.data, str(use.reward), rendering_key(use.written)), use)
     return list(found.values())
 
 
@@ -173,7 +174,7 @@ def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
     return isinstance(stage, SamplingStage) and not stage.stored
 
 
-def render_golds(session: Session, rows: Sequence[Row], rendering: str) -> Golds:
+def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSettings) -> Golds:
     """The gold answer of each row; what cannot be rendered is kept with its reason."""
     encoder = session.learner.encoder(rendering)
     answers, missing, broken = [], [], []

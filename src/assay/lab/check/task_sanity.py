@@ -28,7 +28,7 @@ def task_sanity(subject: Subject) -> Seen:
     for use in reward_uses(session):
         rows = spread(find_part(session.sets, use.data))
         yield from broken_dialogues(use.place, rows, session.task.dialogue)
-        golds = spread(subject.golds_of_data(use.data, use.rendering).answers)
+        golds = spread(subject.golds_of_data(use.data, use.written).answers)
         single = [gold for gold in golds if session.task.dialogue(gold.row) is None]
         for name, part in table_parts(session.task, use.reward, session.run.root).items():
             yield from unsteady(use.place, name, part.reward, single)

@@ -8,6 +8,7 @@ proves nothing. Whether conversations can be rendered at all is checked in `rend
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from assay.data.encoding import Codec
 from assay.data.episode import tokens_of
 from assay.data.renderings.qwen import is_tool_result, split_thought
 from assay.data.renderings.rendering import Renderer
@@ -19,7 +20,7 @@ from assay.experiment.training_settings import LoraAdapt
 from assay.judge.findings import Finding
 from assay.lab.check.rendering_mismatch import conversation, spread
 from assay.lab.check.subject import Number, Seen, Subject, share_of, some
-from assay.lab.setup.language_learner import LanguageLearner, language_model
+from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model
 from assay.lab.setup.prepare import find_part
 from assay.models.embedding_rows import untrained_rows
 
@@ -86,9 +87,14 @@ class Trained:
 
     name: str
     stage: SftStage
-    renderer: Renderer
+    encoder: LanguageEncoder
     handling: ThinkHandling
     talks: tuple[tuple[Row, tuple[Message, ...]], ...]
+
+    @property
+    def renderer(self) -> Renderer:
+        """Of rows without template options of their own."""
+        return self.encoder.renderer
 
     @property
     def learned(self) -> list[Message]:
@@ -111,7 +117,8 @@ def trained(subject: Subject) -> Seen:
             yield from new_tokens(subject, learner, name, stage)
         if not isinstance(stage, SftStage):
             continue
-        renderer = learner.encoder(stage.rendering).renderer
+        encoder = learner.encoder(stage)
+        renderer = encoder.renderer
         try:
             handling = think_handling(renderer)
         except RenderingError as error:
@@ -120,9 +127,10 @@ def trained(subject: Subject) -> Seen:
             continue
         rows = find_part(session.sets, stage.data)
         talks = tuple((row, conversation(session.task, row)) for row in rows)
-        found = Trained(name, stage, renderer, handling, talks)
+        found = Trained(name, stage, encoder, handling, talks)
         yield from share(found)
         yield from ends(found, learner.base.end_tokens)
+        yield from special_tokens(found)
         yield from empty_blocks(found)
         yield from history(found)
 
@@ -138,7 +146,7 @@ def on_the_models_embedding(experiment: Experiment, stage: StageSpec) -> bool:
 
 def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: StageSpec) -> Seen:
     """Added tokens whose embedding was never trained, in what an adapter learns from."""
-    golds = subject.golds_of_data(stage.data, stage.rendering).answers
+    golds = subject.golds_of_data(stage.data, stage).answers
     read = [{*tokens_of(gold.context), *gold.actions} for gold in golds]
     added = learner.base.tokenizer.added_tokens_decoder
     used = sorted(set(added) & set().union(*read))
@@ -189,7 +197,7 @@ def ends(found: Trained, stops: frozenset[int]) -> Seen:
     last: list[tuple[str, bool]] = []
     for row, messages in spread(found.talks):
         try:
-            turns = found.renderer.turns(messages, row.tools, found.stage.loss_on)
+            turns = found.encoder.turns(row, messages, found.stage.loss_on)
         except RenderingError:
             continue
         last.append((row.id, all(t.loss_mask[-1] and t.actions[-1] in stops for t in turns)))
@@ -221,14 +229,47 @@ def token_share(found: Trained) -> float:
     trained_tokens = all_tokens = 0
     for row, messages in spread(found.talks):
         try:
-            every = found.renderer.turns(messages, row.tools, "all")
-            turns = found.renderer.turns(messages, row.tools, found.stage.loss_on)
+            every = found.encoder.turns(row, messages, "all")
+            turns = found.encoder.turns(row, messages, found.stage.loss_on)
         except RenderingError:
             # Counted and shown by `renderings_alike`.
             continue
         all_tokens += sum(sum(turn.loss_mask) for turn in every)
         trained_tokens += sum(sum(turn.loss_mask) for turn in turns)
     return trained_tokens / all_tokens if all_tokens else 0.0
+
+
+def special_tokens(found: Trained) -> Seen:
+    """Answers that spell special tokens, which are trained as ordinary text."""
+    codec = Codec(found.renderer.tokenizer)
+    end = found.renderer.tokenizer.convert_ids_to_tokens(found.renderer.end_token)
+    ending: list[str] = []
+    spelled: dict[str, list[str]] = {}
+    for row, messages in found.talks:
+        said = [f"{m.reasoning}\n{m.content}" for m in spoken_by(messages) if m.loss]
+        if any(text.rstrip().endswith(end) for text in said):
+            ending.append(row.id)
+        for token in {token for text in said for token, _ in codec.specials(text)}:
+            if token not in (end, *found.renderer.kept):
+                spelled.setdefault(token, []).append(row.id)
+    if ending:
+        yield Finding(
+            "error",
+            f"stage.{found.name}: answers end with {end!r} as text, before the token itself",
+            f"{share_of(len(ending), len(found.talks))}: {some(ending)}; the model would learn to "
+            "spell it in pieces",
+            f'take it off: [data.{found.stage.data.removesuffix(".dev")}] cut_end = "{end}"',
+        )
+    if spelled:
+        counts = ", ".join(f"{token!r} in {len(ids)}" for token, ids in sorted(spelled.items()))
+        kept = ", ".join(f'"{token}"' for token in sorted({*spelled, *found.renderer.kept}))
+        yield Finding(
+            "warning",
+            f"stage.{found.name}: answers spell special tokens, trained as ordinary text",
+            f"{counts} of {len(found.talks)} rows",
+            f"keep_special = [{kept}] in the stage and its evaluations trains the tokens "
+            "themselves; else leave it so",
+        )
 
 
 def empty_blocks(found: Trained) -> Seen:

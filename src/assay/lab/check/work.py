@@ -73,7 +73,7 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
     """The work of a stage; None where no row has a gold answer, or a pair, to measure."""
     if isinstance(stage, DpoStage):
         return pair_work(subject, stage)
-    golds = subject.golds_of_data(stage.data, stage.rendering).answers
+    golds = subject.golds_of_data(stage.data, stage).answers
     if not golds:
         return None
     steps, prompts = steps_of(stage, visits_of(subject, stage)), rows_per_step(stage)
@@ -100,7 +100,7 @@ def pair_work(subject: Subject, stage: DpoStage) -> StageWork | None:
     found = pairs_of(subject, stage)
     if not isinstance(found, Dpo):
         return None
-    size = subject.session.learner.encoder(stage.rendering).size
+    size = subject.session.learner.encoder(stage).size
     turns = pair_sizes(found.pairs)
     prompts = [size(context) for context, _ in turns]
     sides = [side for pair in found.pairs for side in (pair.chosen, pair.rejected)]
@@ -124,7 +124,7 @@ def visits_of(subject: Subject, stage: StageSpec) -> int:
         found = pairs_of(subject, stage)
         return len(found.pairs) if isinstance(found, Dpo) else 1
     if isinstance(stage, SftStage) and stage.pack_tokens is not None:
-        golds = subject.golds_of_data(stage.data, stage.rendering).answers
+        golds = subject.golds_of_data(stage.data, stage).answers
         sizes = [gold.context_size + len(gold.actions) for gold in golds]
         return max(len(packs_of(sizes, stage.pack_tokens)), 1)
     return rows_per_epoch(subject.session.sets, stage.data)
@@ -134,7 +134,7 @@ def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) 
     """The stage's largest micro-batch, see `stage_methods.largest_of`; sampled answers are as long
     as they may be. Where several messages of a row are trained, all tokens may be scored.
     """
-    encoder = subject.session.learner.encoder(stage.rendering)
+    encoder = subject.session.learner.encoder(stage)
     group = stage.group if isinstance(stage, SamplingStage) else 1
     together, budget = rows_per_step(stage), stage.micro_tokens
     sampled = stage.sampling.max_tokens if samples(stage) else None
@@ -152,7 +152,7 @@ def validation_tokens(subject: Subject, stage: StageSpec) -> int:
     """Tokens of all measurements of a stage's validation loss."""
     if stage.validation is None:
         return 0
-    golds = subject.golds_of_data(stage.validation, stage.rendering).answers
+    golds = subject.golds_of_data(stage.validation, stage).answers
     looks = len(due_steps(stage.validation_every, stage, visits_of(subject, stage)))
     return looks * sum(gold.context_size + len(gold.actions) for gold in golds)
 
@@ -259,7 +259,7 @@ def measure(subject: Subject) -> Speed | None:
     golds = [
         gold
         for stage in session.experiment.stage.values()
-        for gold in subject.golds_of_data(stage.data, stage.rendering).answers
+        for gold in subject.golds_of_data(stage.data, stage).answers
     ]
     stored = [
         context

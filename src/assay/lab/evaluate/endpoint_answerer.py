@@ -18,6 +18,7 @@ from assay.data.conversation import dump_messages
 from assay.data.episode import Completion
 from assay.data.hashing import sha256_text
 from assay.data.row import Message
+from assay.errors import InputError, within
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
@@ -32,6 +33,7 @@ from assay.rollout.engines.endpoint.client import (
     EndpointError,
     Said,
     Unanswered,
+    check_rendering,
 )
 from assay.rollout.engines.register import TEXT_ENGINES
 from assay.rollout.token_choice import key_state
@@ -96,7 +98,18 @@ class EndpointAnswerer:
     def _made(self, name: str, spec: EvaluateSpec) -> Evaluation:
         session = self.session
         given = (session.task, {}, f"endpoint: {spec.rendering}", session.seed)
-        return make_evaluation(name, spec, *given, root=session.run.root)
+        made = make_evaluation(name, spec, *given, root=session.run.root)
+        with within(f"evaluate.{name}"):
+            check_rendering(spec.rendering)
+            of_rows = any(item.template_options for item in made.items)
+            for key, given in (
+                ("template_options", spec.template_options or of_rows),
+                ("keep_special", spec.keep_special),
+            ):
+                if given:
+                    problem = "the server renders, and is not told of them"
+                    raise InputError(problem, field=key, fix="remove them")
+        return made
 
     def manifest(self) -> Manifest:
         """See `Answerer`; weights are unknown, and nothing is trained."""

@@ -15,6 +15,8 @@ from assay.data.hashing import sha256_text
 from assay.data.row import Row
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.experiment import Experiment
+from assay.experiment.rendering_settings import RenderingSettings
+from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
@@ -63,8 +65,9 @@ class LocalAnswerer:
     ) -> Evaluation:
         """See `Answerer`; asked as the checkpoint was trained. Raises AnswersTooLong."""
         session = self.session
-        rendering = rendering_for(session.experiment, reference)
-        spec = spec.model_copy(update={"rendering": rendering})
+        trained_by = stage_of(session.experiment, reference) or RenderingSettings()
+        written = {name: getattr(trained_by, name) for name in RenderingSettings.model_fields}
+        spec = spec.model_copy(update=written)
         learner, trained = session.learner, rows_still_there(session)
         refuse_longer("sampling.max_tokens", spec.sampling.max_tokens, learner.positions)
         given = (session.task, {}, learner, session.seed, trained, session.run.root)
@@ -104,7 +107,7 @@ class LocalAnswerer:
         asked = [(evaluation.items[place], repeat) for place, repeat in chunk]
         keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in asked]
         learner = self.session.learner
-        encoder = learner.encoder(evaluation.spec.rendering)
+        encoder = learner.encoder(evaluation.spec)
         sampling = evaluation.sampling
         if sampling.stop is not None:
             encoder = encoder.stopping_at(sampling.stop.strings)
@@ -138,13 +141,11 @@ def in_tokens(
     return Answered(item, repeat, completion, prompt, len(completion.tokens), tuple(turns))
 
 
-def rendering_for(experiment: Experiment, reference: CheckpointReference) -> str:
-    """The rendering of the stage that made a checkpoint, of the first stage for the model before
-    any; `auto` where nothing is trained.
-    """
+def stage_of(experiment: Experiment, reference: CheckpointReference) -> StageSpec | None:
+    """The stage that made a checkpoint, the first for the model before any; None where nothing is
+    trained."""
     stages = experiment.stage
-    stage = stages[reference.stage] if reference.stage else next(iter(stages.values()), None)
-    return stage.rendering if stage else "auto"
+    return stages[reference.stage] if reference.stage else next(iter(stages.values()), None)
 
 
 def local_holder(root: Path, source: str, skill: str) -> Experiment:

@@ -13,6 +13,7 @@ import torch
 from assay.data.episode import Episode, Turn
 from assay.data.row import Row
 from assay.errors import InputError
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.selection_tables import RUN, SelectionsSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.learner import Encoder, question
@@ -71,7 +72,7 @@ def trained_selector(source: str, root: Path, observer: Observer, seed: int) -> 
     if not isinstance(policy, SelectorPolicy):
         problem = f"{source} is a {session.learner.name}, which picks no demonstrations"
         raise NoSelector(problem, field="selector", fix="name a checkpoint of a selector")
-    encoder = session.learner.encoder("auto")
+    encoder = session.learner.encoder(RenderingSettings())
     return TrainedSelector(policy, encoder, session.task, folder.relative_to(root).as_posix())
 
 

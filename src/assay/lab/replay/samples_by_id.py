@@ -21,6 +21,7 @@ from assay.runs.run_files import read_json
 
 if TYPE_CHECKING:  # a session loads torch, which finding a record can do without
     from assay.data.episode import Context
+    from assay.experiment.rendering_settings import RenderingSettings
     from assay.lab.setup.evaluation import Evaluation
     from assay.lab.setup.session import Session
 
@@ -95,15 +96,19 @@ def evaluation_of(session: "Session", folder: Path) -> "Evaluation":
     return encoded_evaluation(*given, root=session.run.root)
 
 
-def _evaluation_prompt(session: "Session", file: Path, item_id: str) -> "tuple[str, Context]":
+def _evaluation_prompt(
+    session: "Session", file: Path, item_id: str
+) -> "tuple[RenderingSettings, Context]":
     evaluation = evaluation_of(session, file.parent)
     ids = [item.id for item in evaluation.items]
     if item_id not in ids:
         raise SampleNotFound(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
-    return evaluation.spec.rendering, evaluation.contexts[ids.index(item_id)]
+    return evaluation.spec, evaluation.contexts[ids.index(item_id)]
 
 
-def _training_prompt(session: "Session", stage_name: str, row_id: str) -> "tuple[str, Context]":
+def _training_prompt(
+    session: "Session", stage_name: str, row_id: str
+) -> "tuple[RenderingSettings, Context]":
     from assay.lab.setup.learner import first_context
     from assay.lab.setup.prepare import find_part
     from assay.tasks.rendered_dialogue import dialogue_of
@@ -111,8 +116,8 @@ def _training_prompt(session: "Session", stage_name: str, row_id: str) -> "tuple
     stage = session.experiment.stage[stage_name]
     for row in find_part(session.sets, stage.data):
         if row.id == row_id:
-            encoder, task = session.learner.encoder(stage.rendering), session.task
-            return stage.rendering, first_context(encoder, task, row, partial(dialogue_of, task))
+            encoder, task = session.learner.encoder(stage), session.task
+            return stage, first_context(encoder, task, row, partial(dialogue_of, task))
     raise SampleNotFound(f"{stage.data} has no row {row_id!r} any more")
 
 

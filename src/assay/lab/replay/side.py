@@ -116,7 +116,7 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
         if line["row_id"] not in known:
             raise SampleNotFound(f"{stage.data} has no row {line['row_id']!r} any more")
     rows = {line["row_id"]: known[line["row_id"]] for line in stored.lines}
-    encoder = session.learner.encoder(stage.rendering)
+    encoder = session.learner.encoder(stage)
     dialogue = partial(dialogue_of, session.task)
     contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
     steps = steps_of(stage, rows_per_epoch({name: made}, stage.data))
@@ -149,7 +149,7 @@ def judge_side(
     if isinstance(method, Grpo):
         method = replace(method.at(place.step), schedules={})
     if gradient or reads_weights(method):
-        largest = largest_of(stage, method, bench.session.learner.encoder(stage.rendering))
+        largest = largest_of(stage, method, bench.session.learner.encoder(stage))
         policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights, largest)
     if not gradient and isinstance(method, Grpo):
         # Advantages need neither the loss nor what the loss reads.

@@ -92,7 +92,7 @@ def write_model(
 ) -> Exported:
     """Weights, configs, tokenizer and template, and the GGUF file if it is wanted."""
     stage = session.experiment.stage[reference.stage or ""]
-    renderer = learner.encoder(stage.rendering).renderer
+    renderer = learner.encoder(stage).renderer
     model.to(DTYPES[dtype])  # type: ignore[arg-type]
     model.config.dtype = DTYPES[dtype]
     save_weights(model, part)

@@ -211,7 +211,7 @@ def encoded_evaluation(
     root: Path = Path(),
 ) -> Evaluation:
     """See `make_evaluation`; for a learner in this process, as the table's rendering writes."""
-    encoder = learner.encoder(spec.rendering)
+    encoder = learner.encoder(spec)
     made = make_evaluation(name, spec, task, sets, encoder.fingerprint, seed, trained, root)
     return replace(
         made,

@@ -60,6 +60,7 @@ from assay.rollout.engines.endpoint.client import (
     PREFIX,
     Endpoint,
     EndpointError,
+    check_rendering,
     endpoint_of,
 )
 from assay.rollout.engines.endpoint.traffic import Bucket, Traffic
@@ -195,6 +196,8 @@ class HelperModels(Mapping[str, HelperModel]):
             if kind == "scripted":
                 read_script(self.root / rest)
             elif kind == "openai":
+                with within(f"model.{name}"):
+                    check_rendering(spec.rendering)
                 with _named(name):
                     endpoint_for(name, spec).check()
             else:

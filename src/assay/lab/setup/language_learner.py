@@ -5,7 +5,8 @@ model ask for it by name, with `language_model`. Nothing is trained or judged he
 """
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,12 +17,15 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from assay.data.episode import Context, Turn, tokens_of
+from assay.data.hashing import canonical_json
 from assay.data.renderings.exported_template import save_tokenizer
 from assay.data.renderings.rendering import Loss, Renderer, automatic
+from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
-from assay.errors import InputError
+from assay.errors import InputError, within
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
+from assay.experiment.rendering_settings import RenderingSettings, rendering_key
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.setup.checkpoint_models import ModelShelf, model_folder
 from assay.lab.setup.learner import Learner, LearnerInput, StagePolicy, refuse_longer
@@ -63,6 +67,9 @@ class LanguageEncoder:
     renderer: Renderer
     end_tokens: frozenset[int]
     stop: Stop | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What every row gives the chat template; a row may give more."""
+    _by_options: dict[str, Renderer] = field(default_factory=dict, repr=False)
 
     def stopping_at(self, strings: tuple[str, ...]) -> "LanguageEncoder":
         """See `Encoder`."""
@@ -88,15 +95,34 @@ class LanguageEncoder:
 
     def prompt(self, row: Row, asked: Asked) -> tuple[int, ...]:
         """The rendered conversation with its generation prompt. Raises RenderingError."""
-        return self.renderer.prompt(asked.messages, asked.tools)
+        with naming(row):
+            return self.renderer_of(row).prompt(asked.messages, asked.tools)
 
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
         """See `Renderer.turns`. Raises RenderingError."""
-        return self.renderer.turns(messages, row.tools, loss_on)
+        with naming(row):
+            return self.renderer_of(row).turns(messages, row.tools, loss_on)
+
+    def renderer_of(self, row: Row) -> Renderer:
+        """The renderer with the template options of a row. Raises RenderingError where those of the
+        table are others."""
+        more = {k: v for k, v in row.template_options.items() if k not in self.options}
+        for name in row.template_options.keys() & self.options.keys():
+            if row.template_options[name] != self.options[name]:
+                problem = f"{name} is {row.template_options[name]!r} in the row or its data set, "
+                problem += f"{self.options[name]!r} here"
+                raise RenderingError(problem, field="template_options", fix="say it in one place")
+        if more and not self.renderer.reads_template:
+            raise no_options(self.name, f"the row's {next(iter(more))}")
+        key = canonical_json(more)
+        if key not in self._by_options:
+            tokenizer = with_options(self.renderer.tokenizer, more, strict=False)
+            self._by_options[key] = replace(self.renderer, tokenizer=tokenizer)
+        return self._by_options[key] if more else self.renderer
 
     def environment(self, row: Row, dialogue: Dialogue) -> RenderedDialogue:
         """The dialogue in tokens."""
-        return RenderedDialogue(dialogue, self.renderer, self.decode)
+        return RenderedDialogue(dialogue, self.renderer_of(row), self.decode)
 
     def decode(self, actions: Sequence[int]) -> str:
         """The text without end tokens, cut before a stop string, everything else kept."""
@@ -175,12 +201,33 @@ class LanguageLearner:
         """See `refuse_unopenable`."""
         refuse_unopenable(self.experiment, self.root)
 
-    def encoder(self, rendering: str) -> LanguageEncoder:
-        """See `Learner`. Raises UnknownRenderingError."""
-        if rendering not in self._encoders:
-            renderer = make_renderer(self.base.tokenizer, rendering)
-            self._encoders[rendering] = LanguageEncoder(renderer, self.base.end_tokens)
-        return self._encoders[rendering]
+    def encoder(self, rendering: RenderingSettings) -> LanguageEncoder:
+        """See `Learner`. Raises RenderingError for settings that do not fit the model."""
+        key = rendering_key(rendering)
+        if key not in self._encoders:
+            options = rendering.template_options or {}
+            given = (
+                self.base.tokenizer,
+                rendering.rendering,
+                options,
+                rendering.keep_special or (),
+            )
+            with self._inside(rendering):
+                renderer = make_renderer(*given)
+            ends = self.base.end_tokens
+            self._encoders[key] = LanguageEncoder(renderer, ends, options=options)
+        return self._encoders[key]
+
+    def _inside(self, rendering: RenderingSettings) -> AbstractContextManager[None]:
+        """Inside, errors name the stage or evaluation that these settings are of."""
+        for kind, tables in (
+            ("stage", self.experiment.stage),
+            ("evaluate", self.experiment.evaluate),
+        ):
+            for name, table in tables.items():
+                if table is rendering:
+                    return within(f"{kind}.{name}")
+        return nullcontext()
 
     def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
         """See `Learner`; with its adapter, sampler and KL reference."""
@@ -205,7 +252,7 @@ class LanguageLearner:
 
     def complete(self, run: RunDirectory, stage: StageSpec, folder: Path) -> None:
         """See `Learner`: the files that other programs need to answer as the run does."""
-        save_tokenizer(self.encoder(stage.rendering).renderer, folder)
+        save_tokenizer(self.encoder(stage).renderer, folder)
         self.shelf(run).complete(stage, folder)
 
     def first_batch_check(self, stage: StageSpec) -> BatchCheck:
@@ -235,9 +282,37 @@ def path_table(learner: Learner) -> dict[str, str]:
     return {"plain_path": f"{why}: {SLOWER}"} if why else {}
 
 
-def make_renderer(tokenizer: object, name: str) -> Renderer:
+@contextmanager
+def naming(row: Row) -> Iterator[None]:
+    """Inside, a RenderingError says which row it is about."""
+    try:
+        yield
+    except RenderingError as error:
+        problem = f"row {row.id}: {error.problem}"
+        file = row.origin or None
+        InputError.__init__(error, problem, file=file, field=error.field, fix=error.fix)
+        raise
+
+
+def make_renderer(
+    tokenizer: object,
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    kept: tuple[str, ...] = (),
+) -> Renderer:
     """The rendering called `name`; `auto` is the tokenizer's own template where it writes tools."""
-    return Renderer(tokenizer, automatic(tokenizer) if name == "auto" else name)
+    if options:
+        tokenizer = with_options(tokenizer, options)
+    made = Renderer(tokenizer, automatic(tokenizer) if name == "auto" else name, kept)
+    if options and not made.reads_template:
+        raise no_options(name, next(iter(options)))
+    return made
+
+
+def no_options(name: str, option: str) -> RenderingError:
+    """The error of template options for a rendering that reads no template."""
+    problem = f"{name!r} reads no template, and so not {option}"
+    return RenderingError(problem, field="template_options", fix="use rendering = 'template'")
 
 
 def fit_activations(

@@ -15,6 +15,7 @@ from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.selector_table import SCHEME
 from assay.experiment.stage_tables import StageSpec
 from assay.models.source import EXAMPLES
@@ -126,7 +127,7 @@ class Learner(Protocol):
         before a run is made for it. Reads no weights."""
         ...
 
-    def encoder(self, rendering: str) -> Encoder:
+    def encoder(self, rendering: RenderingSettings) -> Encoder:
         """How a stage or an evaluation with this `rendering` writes rows."""
         ...
 

@@ -365,7 +365,7 @@ def _counts(made: DataSet) -> dict[str, Any]:
 
 def stage_table(session: Session, spec: StageSpec) -> dict[str, Any]:
     """The table of a stage, its rendering and rewards with their fingerprints."""
-    encoder = session.learner.encoder(spec.rendering)
+    encoder = session.learner.encoder(spec)
     table = spec.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
     table["rendering"] = {"name": encoder.name, "sha256": encoder.fingerprint}
     if spec.start.startswith(OTHER_RUN):
@@ -414,7 +414,7 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
 
 def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
     """The fingerprints of an evaluation, without its list of checkpoints."""
-    encoder = session.learner.encoder(made.spec.rendering)
+    encoder = session.learner.encoder(made.spec)
     hashed = prompts_sha256(map(encoder.plain, made.contexts))
     return {**evaluation_table(session, made), "prompts_sha256": hashed}
 

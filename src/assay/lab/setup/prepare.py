@@ -3,16 +3,17 @@
 Every omitted row is counted by its reason. Truncates and trains nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from assay.data.csv_files import CsvOptions
 from assay.data.formats.formats import MOST_BAD, Layout, items_of, iter_items, shaped
 from assay.data.hub_rows import HubSet, hub_records
 from assay.data.leakage import call_path, separate
 from assay.data.loaded import Item, Loaded, gather, spread
-from assay.data.renderings.hermes import without_reasoning
+from assay.data.renderings.hermes import without_end, without_reasoning
 from assay.data.row import Row
 from assay.data.row_checks import without_duplicates
 from assay.data.row_fields import Condition, sorted_places, where
@@ -36,6 +37,7 @@ from assay.data.splits import (
 from assay.errors import InputError, within
 from assay.experiment.data_tables import DataSpec, Hub, OrderBy
 from assay.experiment.experiment import Experiment, mixed
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.high_reward_examples import FEWER, refuse_leaked, with_examples
 from assay.lab.setup.learner import Encoder, gold_turns, question
@@ -155,6 +157,10 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         items = spread(read_source(task, kind, rest, options or BenchmarkOptions({}, root)))
     if spec.reasoning == "drop":
         items = without_reasoning(items)
+    if spec.cut_end is not None:
+        items = without_end(items, spec.cut_end)
+    if spec.template_options is not None:
+        items = with_template_options(items, spec.template_options)
     found = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
     if spec.pass_rate is not None:
         found = replace(found, rows=with_pass_rates(found.rows, spec.pass_rate, root, rows_by_id))
@@ -162,6 +168,22 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         return found
     rows, fewer = with_examples(found.rows, spec.examples, root, rows_by_id)
     return replace(found, rows=rows, remarks={**found.remarks, **({FEWER: fewer} if fewer else {})})
+
+
+def with_template_options(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator[Item]:
+    """The items with rows that give the template these options too. Raises InputError where a row
+    says otherwise."""
+    for item in items:
+        if isinstance(item, Row):
+            for name, value in item.template_options.items():
+                if options.get(name, value) != value:
+                    problem = f"row {item.id} says {name} = {value!r}, the table {options[name]!r}"
+                    fix = "say it in one place"
+                    raise InputError(
+                        problem, file=item.origin or None, field="template_options", fix=fix
+                    )
+            item = replace(item, template_options={**options, **item.template_options})
+        yield item
 
 
 def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Row]:
@@ -271,7 +293,7 @@ def prepare_set(
     experiment: Experiment,
     name: str,
     task: Task,
-    encoders: Callable[[str], Encoder],
+    encoders: Callable[[RenderingSettings], Encoder],
     root: Path,
     made: dict[str, DataSet] | None = None,
 ) -> DataSet:
@@ -303,7 +325,7 @@ def stored_rows(
     experiment: Experiment,
     table: str,
     task: Task,
-    encoders: Callable[[str], Encoder],
+    encoders: Callable[[RenderingSettings], Encoder],
     root: Path,
     made: dict[str, DataSet],
 ) -> Loaded:
@@ -403,14 +425,14 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     return "; ".join(parts)
 
 
-def rendering_of(experiment: Experiment, data: str) -> str:
-    """The rendering of the first stage that reads a data set; `auto` where none does."""
+def rendering_of(experiment: Experiment, data: str) -> RenderingSettings:
+    """How the first stage that reads a data set writes it; the default where none does."""
     reading = [
-        stage.rendering
+        stage
         for stage in experiment.stage.values()
         if any(data in mixed(experiment, name.removesuffix(".dev")) for name in stage.reads)
     ]
-    return reading[0] if reading else "auto"
+    return reading[0] if reading else RenderingSettings()
 
 
 def find_part(sets: Mapping[str, DataSet], name: str) -> tuple[Row, ...]:

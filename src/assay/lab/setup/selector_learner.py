@@ -15,6 +15,7 @@ from torch import nn
 from assay.data.files import atomic_write_text
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.selector_table import SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
@@ -136,7 +137,7 @@ class SelectorLearner:
             for stage in self.given.experiment.stage.values():
                 adapt(make_selector(self.kind, self.sizes, 0), self.kind, stage)
 
-    def encoder(self, rendering: str) -> SelectorEncoder:
+    def encoder(self, rendering: RenderingSettings) -> SelectorEncoder:
         """A selector knows no renderings: its rows are features."""
         return SelectorEncoder(self.features)
 

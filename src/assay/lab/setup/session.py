@@ -112,7 +112,7 @@ class Session:
         order: RowOrder | None = None,
     ) -> StageInput:
         """The inputs that the method of a stage is built from."""
-        encoder = self.learner.encoder(stage.rendering)
+        encoder = self.learner.encoder(stage)
         if isinstance(stage, SamplingStage) and stage.sampling.stop is not None:
             encoder = encoder.stopping_at(stage.sampling.stop)
         return StageInput(

@@ -31,6 +31,7 @@ from assay.data.files import whole_text
 from assay.data.message_parts import refuse_images, sent_parts
 from assay.data.renderings import hermes
 from assay.data.renderings.rendering import RENDERINGS, UnknownRenderingError
+from assay.data.renderings.template import in_call_order
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
@@ -243,7 +244,9 @@ class Endpoint:
         settings = {"model": self.model, **_settings(sampling, seed)}
         written = sum(len(message.content) for message in messages)
         tokens = written // BYTES_PER_TOKEN + sampling.max_tokens
-        if rendering in ("auto", "template", "hermes"):
+        if rendering not in ("auto", "template"):
+            messages = in_call_order(messages)
+        if rendering in CHATS:
             hermes_text = rendering == "hermes"
             names = portable(() if hermes_text else tools)
 
@@ -441,7 +444,14 @@ def _sent(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": sent_parts(message)}
 
 
-def _text(rendering: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
+CHATS = ("auto", "template", "hermes")
+"""Renderings for which messages go to the chat endpoint, as they are or in plain text."""
+
+
+def check_rendering(rendering: str) -> None:
+    """Raise UnknownRenderingError for a rendering by which no endpoint can be asked."""
+    if rendering in CHATS:
+        return
     if rendering not in RENDERINGS:
         fix = nearest(rendering, ["auto", *RENDERINGS])
         raise UnknownRenderingError(f"unknown rendering {rendering!r}", field="rendering", fix=fix)
@@ -449,5 +459,9 @@ def _text(rendering: str, messages: Sequence[Message], tools: Sequence[Mapping[s
         problem = f"a server renders by its own chat template, not by {rendering!r}"
         fix = "serve a checkpoint that was trained so, and ask by 'template': its template is that"
         raise UnknownRenderingError(problem, field="rendering", fix=fix)
+
+
+def _text(rendering: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
+    check_rendering(rendering)
     # Renderings that are written out here ask nothing of a tokenizer.
     return RENDERINGS[rendering].text(None, messages, tools, True)

@@ -1,0 +1,180 @@
+"""Options reach the chat template as Transformers passes them, and leave with a checkpoint."""
+
+import re
+from typing import Any
+
+import pytest
+
+from assay.data.episode import tokens_of
+from assay.data.renderings.exported_template import chat_template
+from assay.data.renderings.rendering import PrefixMismatchError, Renderer
+from assay.data.renderings.template import (
+    DATE,
+    RenderingError,
+    template_messages,
+    undressed,
+    with_options,
+)
+from assay.data.row import Message
+from tests.data.bfcl_handler import trl_template, trl_templates
+from tests.data.chat import SPECIAL, build
+
+ASKED = Message("user", "How warm is it?")
+PLAIN = (ASKED, Message("assistant", "It is 4."))
+THOUGHT = (ASKED, Message("assistant", "It is 4.", reasoning="I look."))
+INLINE = (ASKED, Message("assistant", "<think>\nI look.\n</think>\n\nIt is 4."))
+WORDS = ["<think>", "</think>"]
+R1 = ["<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"]
+
+
+def made(source: str | None, special: list[str] = SPECIAL["qwen3"]) -> Any:
+    tokenizer = build(special, source, WORDS)
+    tokenizer.eos_token = special[-1]
+    return tokenizer
+
+
+def told(tokenizer: Any, messages: Any, generation: bool, **options: Any) -> str:
+    """What Transformers writes."""
+    return tokenizer.apply_chat_template(
+        template_messages(messages),
+        tokenize=False,
+        add_generation_prompt=generation,
+        date_string=DATE,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("name", ["template", "hermes"])
+@pytest.mark.parametrize("thinks", [True, False])
+def test_every_thinking_template_of_trl_is_told_as_transformers_tells_it(
+    name: str, thinks: bool
+) -> None:
+    compared, parted = 0, 0
+    for source in trl_templates().values():
+        read = re.sub("{#.*?#}", "", source, flags=re.DOTALL)
+        if "enable_thinking" not in read or "strftime_now" in read:
+            continue
+        tokenizer = made(source)
+        renderer = Renderer(with_options(tokenizer, {"enable_thinking": thinks}), name)
+        expected = told(tokenizer, PLAIN[:1], True, enable_thinking=thinks)
+        assert tokenizer.decode(list(renderer.prompt(PLAIN[:1]))) == expected
+        compared += 1
+        parted += expected != told(tokenizer, PLAIN[:1], True)
+        # A checkpoint asks as it was trained, unless its caller says otherwise.
+        carried = made(chat_template(renderer))
+        assert told(carried, PLAIN[:1], True) == expected
+        other = told(tokenizer, PLAIN[:1], True, enable_thinking=not thinks)
+        assert told(carried, PLAIN[:1], True, enable_thinking=not thinks) == other
+        assert undressed(carried.chat_template) == source
+    assert compared > 5 and parted
+
+
+def test_options_of_every_json_kind_reach_the_template() -> None:
+    options = {"a": "q'\"\\\n{{ é }}", "b": [1, 2.5, None, True], "c": {"k": {"n": False}}}
+    source = "{{ [a, b, c] | tojson }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    tokenizer = made(source)
+    prompt = Renderer(with_options(tokenizer, options), "template").prompt(PLAIN[:1])
+    assert tokenizer.decode(list(prompt)) == told(tokenizer, PLAIN[:1], True, **options)
+
+
+def test_options_change_the_fingerprint_and_wrong_ones_are_named() -> None:
+    tokenizer = made(trl_template("qwen3"))
+    plain = Renderer(tokenizer, "template").fingerprint
+    for value in (True, False):
+        told_so = with_options(tokenizer, {"enable_thinking": value})
+        assert Renderer(told_so, "template").fingerprint != plain
+    with pytest.raises(RenderingError, match=r"template_options: .*reads no 'enable_thinkin'"):
+        with_options(tokenizer, {"enable_thinkin": True})
+    assert with_options(tokenizer, {"enable_thinkin": True}, strict=False) is tokenizer
+    with pytest.raises(RenderingError, match="'messages' is no option"):
+        with_options(tokenizer, {"messages": []})
+
+
+@pytest.mark.parametrize(
+    ("template", "rows", "thinks"),
+    [
+        ("nemotron_3_nano", PLAIN, False),
+        ("nemotron_3_ultra", PLAIN, False),
+        ("qwen3_5_nothink", THOUGHT, True),
+    ],
+)
+def test_rows_that_need_an_option_say_which_and_train_with_it(
+    template: str, rows: tuple[Message, ...], thinks: bool
+) -> None:
+    tokenizer = made(trl_template(template))
+    wanted = f"template_options = {{ enable_thinking = {str(thinks).lower()} }}"
+    with pytest.raises(PrefixMismatchError) as caught:
+        Renderer(tokenizer, "template").turns(rows)
+    assert wanted in str(caught.value)
+    renderer = Renderer(with_options(tokenizer, {"enable_thinking": thinks}), "template")
+    (turn,) = renderer.turns(rows)
+    text = tokenizer.decode([*tokens_of(turn.context), *turn.actions])
+    assert text + "\n" == told(tokenizer, rows, False, enable_thinking=thinks)
+
+
+@pytest.mark.parametrize("rows", [THOUGHT, INLINE])
+@pytest.mark.parametrize("name", ["template", "hermes"])
+def test_a_template_that_cuts_reasoning_trains_it_as_trl_does(
+    rows: tuple[Message, ...], name: str
+) -> None:
+    """DeepSeek-R1: prompts end with <think>, and what stands before </think> is cut."""
+    renderer = Renderer(made(trl_template("deepseek_r1_distill"), R1), name)
+    (turn,) = renderer.turns(rows)
+    decode = renderer.tokenizer.decode
+    assert tokens_of(turn.context) == renderer.prompt(rows[:1])
+    assert decode(list(turn.actions)) == "I look.\n</think>\n\nIt is 4.<｜end▁of▁sentence｜>"
+    trained = made(trl_template("deepseek_r1_distill_training"), R1)
+    assert decode([*tokens_of(turn.context), *turn.actions]) == told(trained, INLINE, False)
+
+
+def test_an_answer_without_reasoning_closes_the_thought_that_its_prompt_opened() -> None:
+    renderer = Renderer(made(trl_template("deepseek_r1_distill"), R1), "template")
+    first, second = renderer.turns((*PLAIN, *THOUGHT))
+    decode = renderer.tokenizer.decode
+    assert decode(list(first.actions)) == "\n</think>\n\nIt is 4.<｜end▁of▁sentence｜>"
+    assert decode(list(second.actions)) == "I look.\n</think>\n\nIt is 4.<｜end▁of▁sentence｜>"
+    # What later prompts forget stays forgotten.
+    assert tokens_of(second.context) == renderer.prompt((*PLAIN, ASKED))
+
+
+CUTS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_a_cutting_template_whose_prompts_open_nothing_trains_the_tags_too() -> None:
+    renderer = Renderer(made(CUTS), "template")
+    for rows in (THOUGHT, INLINE):
+        (turn,) = renderer.turns(rows)
+        text = renderer.tokenizer.decode(list(turn.actions))
+        assert text == "<think>\nI look.\n</think>\n\nIt is 4.<|im_end|>"
+    first, _ = renderer.turns((*INLINE, *INLINE))
+    assert "I look." in renderer.tokenizer.decode(list(first.actions))
+
+
+def test_special_tokens_that_are_kept_are_trained_whole_and_no_others() -> None:
+    special = [*SPECIAL["chatml"], "<t>", "</t>"]
+    plain = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
+    plain += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    tokenizer = made(None, special)
+    tokenizer.chat_template = plain
+    talk = (Message("user", "<t>?</t>"), Message("assistant", "<t>so</t> <|im_start|>"))
+    kept, broken = (Renderer(tokenizer, "template", keep) for keep in (("<t>", "</t>"), ()))
+    ids = [tokenizer.convert_tokens_to_ids(token) for token in special[2:]]
+    (turn,) = kept.turns(talk)
+    assert [turn.actions.count(id_) for id_ in ids] == [1, 1]
+    assert not set(ids) & set(tokens_of(turn.context))
+    start = tokenizer.convert_tokens_to_ids("<|im_start|>")
+    assert start not in turn.actions
+    assert not set(ids) & set(broken.turns(talk)[0].actions)
+    assert set(ids) <= set(kept.prompt((*talk, ASKED))) and set(ids) <= set(kept.text("<t></t>"))
+    assert kept.fingerprint != broken.fingerprint
+    for token, problem in (("<think>", "no special token"), ("</t>x", "no special token")):
+        with pytest.raises(RenderingError, match=problem):
+            Renderer(tokenizer, "template", (token,))
+    tokenizer.eos_token = "<|im_end|>"
+    with pytest.raises(RenderingError, match="ends answers"):
+        Renderer(tokenizer, "template", ("<|im_end|>",))
