@@ -206,6 +206,17 @@ def target_messages(task: Task, row: Row) -> tuple | None:
         return None
 
 
+def gold_conversations(task: Task, row: Row) -> list[tuple[Message, ...]]:
+    """Conversations that end with what the assistant rightly says in a dialogue, one for each of
+    its messages: those of the row, or what the task declares as `right_messages`, each after the
+    row's prompt."""
+    right_messages = getattr(task, "right_messages", lambda row: ())(row)
+    if right_messages:
+        return [(*task.prompt(row), message) for message in right_messages]
+    whole = target_messages(task, row) or ()
+    return [whole[: i + 1] for i, message in enumerate(whole) if message.role == "assistant"]
+
+
 def some(ids: Sequence[str], shown: int = SHOWN) -> str:
     """The first ids in words, and how many more there are."""
     rest = len(ids) - shown

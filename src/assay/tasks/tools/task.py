@@ -5,8 +5,9 @@ Beside this file: reading entries (`single_turn`, `multi_turn`), reading answers
 `call_text`), judging (`rewards`, `relevance`, `dialogue_rewards`, with `checker` and the simulators
 behind `simulation`), made-up training data (`generated_calls`, `simulated`).
 
-Options of the categories with one question: `parser` is "strict" (Hermes blocks) or "lenient" (bare
-and fenced JSON too); `examples` puts that many worked examples before each question, the first rows
+The option `parser` says what is read as calls: "bfcl", what BFCL reads, "strict" (Hermes blocks) or
+"lenient" (bare and fenced JSON too), see `parsing` and `call_text`. Options of the categories with
+one question: `examples` puts that many worked examples before each question, the first rows
 of `examples_from`, in the source's order, that have no system message and whose functions occur in
 no item nor in an earlier example. The tools of the examples follow the item's own, whose first
 place the checker relies on. Option of the categories of several turns: `added` says where functions
@@ -28,8 +29,9 @@ from assay.tasks.task import (
     NoTargetError,
     lookup,
 )
+from assay.tasks.tools.call_text import DECODERS
 from assay.tasks.tools.checker import CHECKER, MULTI_TURN_CHECKER
-from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
+from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error, dialogue_reward
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
 from assay.tasks.tools.multi_turn import (
     ADDED,
@@ -38,6 +40,7 @@ from assay.tasks.tools.multi_turn import (
     first_turn,
     is_multi_turn,
     multi_turn_entries,
+    truth_messages,
 )
 from assay.tasks.tools.parsing import PARSERS
 from assay.tasks.tools.prompts import prompt
@@ -51,8 +54,8 @@ from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS, ast, ast_error
 from assay.tasks.tools.simulated import read_held_out, read_simulated
 from assay.tasks.tools.single_turn import CATEGORIES, entries, read_bfcl, read_single
 
-DEFAULTS = {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
-MULTI_TURN_DEFAULTS = {"added": "tools"}
+DEFAULTS = {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
+MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
 
 
 def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
@@ -74,7 +77,7 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
         name=f"bfcl/{category}",
         items=items,
         score=partial(score, parse=parse),
-        checker=checker,
+        checker=f"{checker}, parser {chosen['parser']}",
         classify=partial(classify, parse=parse),
         options=chosen,
     )
@@ -87,14 +90,15 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
     """
     chosen = options.over(MULTI_TURN_DEFAULTS)
     added = lookup(ADDED, chosen["added"], "place of added functions")
+    decode = lookup(DECODERS, chosen["parser"], "parser")
     return Benchmark(
         name=f"bfcl/{category}",
         items=multi_turn_entries(category),
-        score=DIALOGUE_REWARDS["dialogue_binary"],
-        checker=MULTI_TURN_CHECKER,
-        classify=dialogue_error,
+        score=dialogue_reward("binary", decode),
+        checker=f"{MULTI_TURN_CHECKER}, parser {chosen['parser']}",
+        classify=partial(dialogue_error, decode=decode),
         options=chosen,
-        dialogue=partial(MultiTurnDialogue, added=added),
+        dialogue=partial(MultiTurnDialogue, added=added, decode=decode),
     )
 
 
@@ -159,6 +163,19 @@ class ToolsTask:
             why = row.extra.get("no_target", "it ends with no assistant message")
             raise NoTargetError(f"row {row.id} has no target: {why}", file=row.origin or None)
         return row.messages[-1]
+
+    def right_answer(self, row: Row) -> Message:
+        """The target; of an entry of several turns the first message of a dialogue that is right.
+
+        Raises NoTargetError without one.
+        """
+        return next(iter(self.right_messages(row)), None) or self.target(row)
+
+    def right_messages(self, row: Row) -> list[Message]:
+        """What the assistant says in the dialogue that an entry's ground truth is; none for a row
+        that holds its conversation itself, or is one question."""
+        bare = is_multi_turn(row) and row.messages[-1].role != "assistant"
+        return truth_messages(row) if bare else []
 
     def dialogue(self, row: Row) -> Dialogue | None:
         """The dialogue with an entry that has simulators; None where one answer is all."""
