@@ -40,6 +40,8 @@ ENVIRONMENTS = {
     ),
     "swift": Environment((TORCH, "ms-swift==4.6.0", "msgspec")),
     "trl": Environment((TORCH, "trl==1.16.0", "transformers>=5.20,<5.24", "jinja2>=3.1,<4")),
+    # soundfile: bfcl-eval imports it, by way of qwen-agent, undeclared.
+    "bfcl": Environment((TORCH, "bfcl-eval==2026.3.23", "soundfile")),
     "transformers4": Environment((TORCH, "transformers==4.57.6", "jinja2>=3.1,<4")),
 }
 

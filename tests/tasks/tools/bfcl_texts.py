@@ -162,18 +162,19 @@ def single(row: Row, rng: Random, number: int) -> str:
 
 def dialogue(row: Row, rng: Random, number: int) -> list[str]:
     """The messages of a dialogue that makes the calls of the truth, or nearly."""
-    said, spoiled = [], rng.choice([0.0, 0.1, 0.7])
-    for message in truth_messages(row):
+    said, most = [], rng.choice([0, 1, 4, 4])
+    for turn, message in enumerate(truth_messages(row)):
         calls = message.tool_calls
         if not calls:
             said.append(rng.choice(["Done.", "", "<think>\nls\n</think>\n\nDone."]))
             continue
-        number += 1
         if rng.random() < 0.01:
             said += [answer(calls[:1], rng, -1)] * (STEP_LIMIT + 1)
+        # An answer without calls ends the turn, so that what follows is said in the next one.
+        said += [
+            answer(calls, rng, number * 31 + turn * 4 + n) for n in range(rng.randint(0, most))
+        ]
         said.append("".join(blocks(calls)))
-        if rng.random() < spoiled:
-            said[-1:] = [answer(calls, rng, number * 7), *said[-1:]][: rng.choice([1, 2])]
     return said
 
 

@@ -38,6 +38,7 @@ VALUES = st.recursive(
 
 def call(text: str) -> PythonCall:
     (only,) = decode_message(text).calls
+    assert isinstance(only, PythonCall)
     return only
 
 

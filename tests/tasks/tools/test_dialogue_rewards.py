@@ -174,5 +174,5 @@ def test_the_benchmark_names_checker_and_options_and_refuses_unknown_ones():
     assert (made.options, len(made.items)) == ({"parser": "bfcl", "added": "tools"}, 200)
     with pytest.raises(UnknownNameError, match="unknown place of added functions 'tool'"):
         benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"added": "tool"}))
-    with pytest.raises(UnknownNameError, match="unknown parser 'strickt'.*'strict'"):
+    with pytest.raises(UnknownNameError, match=r"unknown parser 'strickt'.*'strict'"):
         benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"parser": "strickt"}))
