@@ -165,11 +165,13 @@ class ToolsTask:
         return row.messages[-1]
 
     def right_answer(self, row: Row) -> Message:
-        """The target; of an entry of several turns the first message of a dialogue that is right.
+        """The target; of an entry of several turns the first step of a dialogue that is right.
 
         Raises NoTargetError without one.
         """
-        return next(iter(self.right_messages(row)), None) or self.target(row)
+        for message in self.right_messages(row):
+            return replace(message, tool_calls=message.tool_calls[:1])
+        return self.target(row)
 
     def right_messages(self, row: Row) -> list[Message]:
         """What the assistant says in the dialogue that an entry's ground truth is; none for a row
