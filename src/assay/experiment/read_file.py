@@ -82,10 +82,8 @@ def read_experiment(
     """
     raw, text, file = _values_of(source), text_of(source), file_of(source)
     if "base" in raw:  # which every sweep has, and no experiment
-        fix = (
-            "run it with 'assay fill', see it with 'assay matrix', or give the file of one of its "
-        )
-        fix += f"experiments: {raw['base']}"
+        fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
+        fix += f"its experiments: {raw['base']}"
         raise SpecError("is a sweep, not an experiment", file=file, fix=fix)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)

@@ -354,7 +354,7 @@ def scripted(session: Session, rows: Sequence[Row], rendering: str, world: World
     for row in chosen:
         said = gold_conversations(session.task, row)
         if said and world(row) is not None:
-            script = tuple(encoder.decode(encoder.turns(row, m, "last")[0].actions) for m in said)
+            script = tuple(encoder.decode(encoder.turns(*one, "last")[0].actions) for one in said)
             found.append(Scripted(row, script, play(world, row, script)))
     return found
 
