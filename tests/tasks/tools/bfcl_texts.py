@@ -69,7 +69,6 @@ def other_values(value: Value, rng: Random) -> list[Any]:
         {**value, "arguments": {k: v for k, v in arguments.items() if k != key}},
         {**value, "arguments": {f" {k}": v for k, v in arguments.items()}},
         {**value, "arguments": {f"{k}=1,{k}": v for k, v in arguments.items()}},
-        {**value, "arguments": {f"*[],{k}": v for k, v in arguments.items()}},
         {**value, "arguments": {k.upper(): v for k, v in arguments.items()}},
         {**value, "arguments": {k: [v] for k, v in arguments.items()}},
         {**value, "arguments": {k: str(v) for k, v in arguments.items()}},

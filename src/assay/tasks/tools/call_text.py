@@ -138,22 +138,23 @@ def _written(call: Any) -> WrittenCall:
     return WrittenCall(f"{name}", f"{name}({values})")
 
 
-_CALLED = re.compile(r"\s*([a-zA-Z_]\w*)\s*\(")
+_CALLED = re.compile(r"(\s*)([a-zA-Z_]\w*)\s*(?=\()")
 
 
 def read_call(source: str) -> PythonCall:
     """One call as BFCL's executor evaluates it, if it is a plain one with literal arguments.
 
-    Its name is what upstream writes a simulator in front of (multi_turn_utils,
-    _process_method_calls), as it is spelled. Raises RefusedCallError.
+    Its name is what upstream writes a simulator in front of, as it is spelled; white space behind
+    it goes (multi_turn_utils, _process_method_calls). Raises RefusedCallError.
     """
-    called, tree = _CALLED.match(source), _parsed(source.lstrip(" \t"), "eval")
+    called = _CALLED.match(source)
+    tree = _parsed(_CALLED.sub(r"\1\2", source, count=1).lstrip(" \t"), "eval")
     if not isinstance(tree, ast.Expression):
         raise RefusedCallError("not_only_calls")
     call = _from_node(tree.body)
     if called is None:
         raise RefusedCallError("not_a_name")
-    return replace(call, name=called[1])
+    return replace(call, name=called[2])
 
 
 def read_calls(source: str) -> tuple[PythonCall, ...]:
