@@ -377,6 +377,15 @@ def test_the_first_problem_of_the_file_is_told_and_the_others_counted(tmp_path):
     assert "(2 more problems)" in message(file)
 
 
+def test_a_sweep_is_told_from_an_experiment_and_how_to_run_it(tmp_path):
+    file = tmp_path / "ladder.toml"
+    file.write_text('name = "ladder"\nbase = "base.toml"\n[axes]\nmodel = ["a", "b"]\n')
+    assert message(file) == (
+        "e.toml: is a sweep, not an experiment (run it with 'assay fill', see it with "
+        "'assay matrix', or give the file of one of its experiments: base.toml)"
+    )
+
+
 def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
     assert message(tmp_path / "absent.toml") == "e.toml: no such file"
     file = tmp_path / "e.toml"

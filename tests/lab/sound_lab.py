@@ -33,14 +33,19 @@ def make_sound_lab(folder: Path) -> Path:
 
 
 def look(
-    lab: Path, *overrides: str, probe: int = 0, file: str = "tiny.toml", timed: bool = False
+    lab: Path,
+    *overrides: str,
+    probe: int = 0,
+    file: str = "tiny.toml",
+    timed: bool = False,
+    settings: tuple[str, ...] = SOUND,
 ) -> CheckResult:
     """The check of the lab's experiment; with `timed` the model's speed is really measured, which
     takes longer than all the rest."""
     with pytest.MonkeyPatch.context() as patch:
         if not timed:
             patch.setattr(work, "measure", lambda subject: work.Speed(1e-5, 1e-3, 1e-5))
-        return check_experiment(lab / file, (*SOUND, *overrides), root=lab, probe=probe)
+        return check_experiment(lab / file, (*settings, *overrides), root=lab, probe=probe)
 
 
 def found(report: CheckResult, words: str) -> Finding:

@@ -19,9 +19,9 @@ from assay.rollout.engines.cpu import continuous_batch as engine
 from assay.rollout.engines.cpu.continuous_batch import Step
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
-from assay.tasks.tools.call_text import read_call
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.single_turn import target_calls
+from tests.tasks.tools.scripted import truth_calls
 
 START, RESPONSE = "<|im_start|>", "<tool_response>"
 PLAIN = "I cannot help with that."
@@ -56,8 +56,6 @@ SINGLE: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
     "called twice": lambda calls: call_text([*calls, *calls]),
     "broken JSON": lambda calls: call_text(calls).replace('"name"', '"name'),
     "right again": call_text,
-}
-DIFFERENT: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
     "no line breaks in the tags": _bare,
     "a broken call beside a right one": lambda calls: (
         f"<tool_call>\nnothing\n</tool_call>\n{call_text(calls)}"
@@ -66,7 +64,6 @@ DIFFERENT: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
         f"<think>\n{call_text(calls)}\n</think>\n\n{call_text(calls)}"
     ),
 }
-"""BFCL wants line breaks inside the tags, passes over broken blocks, and cuts the reasoning off."""
 Turns = Sequence[Sequence[ToolCall]]
 """The calls of the ground truth, by the user's turn."""
 Steps = list[list[str]]
@@ -110,15 +107,8 @@ SEVERAL: Mapping[str, Callable[[Turns], Steps]] = {
         [call_text([ToolCall("nothing", {})]), *turn] for turn in _stepwise(turns)
     ],
     "a step that never ends": _endless,
-}
-SEVERAL_DIFFERENT: Mapping[str, Callable[[Turns], Steps]] = {
     "no line breaks, every turn": lambda turns: [[_bare([c]) for c in turn] for turn in turns],
 }
-
-
-def known_to_differ(variant: str) -> bool:
-    """Whether the two ways read this variant differently by their rules."""
-    return variant in DIFFERENT or variant in SEVERAL_DIFFERENT
 
 
 @dataclass(frozen=True)
@@ -185,10 +175,9 @@ def scripts_of(category: str, count: int) -> list[Script]:
 
 def single(made: Benchmark, row: Row, index: int) -> Script:
     """The script of an entry that takes one answer."""
-    ways = {**SINGLE, **DIFFERENT}
-    variant = list(ways)[index % len(ways)]
+    variant = list(SINGLE)[index % len(SINGLE)]
     calls = target_calls(row) if row.gold else any_call(row)
-    return Script(made, row, variant, [[ways[variant](calls)]])
+    return Script(made, row, variant, [[SINGLE[variant](calls)]])
 
 
 def any_call(row: Row) -> tuple[ToolCall, ...]:
@@ -199,20 +188,8 @@ def any_call(row: Row) -> tuple[ToolCall, ...]:
 
 def several(made: Benchmark, row: Row, index: int) -> Script:
     """The script of an entry that takes several turns."""
-    ways = {**SEVERAL, **SEVERAL_DIFFERENT}
-    variant = list(ways)[index % len(ways)]
-    truth = [[as_json(row, source) for source in turn] for turn in row.gold]
-    return Script(made, row, variant, ways[variant](truth))
-
-
-def as_json(row: Row, source: str) -> ToolCall:
-    """A call of the ground truth with all its arguments by name."""
-    call = read_call(source)
-    withheld = row.extra["entry"].get("missed_function", {}).values()
-    docs = {doc["name"]: doc for doc in (*row.tools, *(d for some in withheld for d in some))}
-    names = docs[call.name]["parameters"]["properties"]
-    positional = zip(names, call.positional, strict=False)
-    return ToolCall(call.name, {**dict(positional), **(call.named or {})})
+    variant = list(SEVERAL)[index % len(SEVERAL)]
+    return Script(made, row, variant, SEVERAL[variant](truth_calls(row)))
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def test_a_stream_ends_with_usage_where_it_was_asked_for() -> None:
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["é", "日本", " ", "\n", "a", "<", "tool", "<tool_call>", "</tool_call>", CALL]
+        ["é", "日本", " ", "\n", "a", "<", "tool", "<tool_call>", "</tool_call>", "</think>", CALL]
     ),
     max_size=8,
 ).map("".join)
@@ -203,6 +203,16 @@ def test_the_pieces_of_a_stream_add_up_to_the_whole_answer(text: str, stop, tool
     assert "".join(d.get("content") or "" for d in deltas) == (whole["message"]["content"] or "")
     assert calls == [call["function"] for call in whole["message"].get("tool_calls", [])]
     assert pieces[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
+
+
+def test_a_call_that_a_thought_drafts_is_text_and_no_call() -> None:
+    thought = f"<think>\n{CALL}\n</think>"
+    for answer, calls in ((f"{thought}\n\n{CALL}", 1), (f"{thought}I cannot.", 0)):
+        with client(answer) as (http, _):
+            asked = {**HELLO, "tools": [TOOL]}
+            message = http.post(CHAT, json=asked).json()["choices"][0]["message"]
+        assert len(message.get("tool_calls", [])) == calls
+        assert message["content"] == (thought if calls else answer)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from assay.data.renderings.rendering import Renderer
 from assay.lab.evaluate.opened_model import Served
 from assay.models.gguf_file import converted_directory
 from assay.serve.server import running
-from tests.serve.bfcl_script import Script, ScriptedDecoder, known_to_differ, scripts_of
+from tests.serve.bfcl_script import Script, ScriptedDecoder, scripts_of
 
 MODEL, REGISTERED = "Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-FC"
 """The name that BFCL's handler asks for, and the one that its register knows the handler by."""
@@ -51,14 +51,13 @@ def test_both_ways_judge_every_entry_alike(
     scripts = [script for category in categories for script in scripts_of(category, count)]
     tokenizer, sampler = ask_upstream(scripts, tmp_path)
     theirs = upstream_verdicts(tmp_path, by_category(scripts))
-    compared = [s for s in scripts if not known_to_differ(s.variant)]
     differing = {
         script.entry: (script.variant, theirs[script.entry])
-        for script in compared
+        for script in scripts
         if theirs[script.entry] != script.judged_here()
     }
     assert not differing
-    assert {theirs[script.entry] for script in compared} == {True, False}, "both verdicts occur"
+    assert {theirs[script.entry] for script in scripts} == {True, False}, "both verdicts occur"
     here = Renderer(tokenizer, "qwen3_fc")
     for script in scripts:
         prompt = here.prompt(script.row.prompt, script.row.tools)

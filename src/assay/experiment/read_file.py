@@ -81,6 +81,10 @@ def read_experiment(
     and OverrideError for an override that names nothing.
     """
     raw, text, file = _values_of(source), text_of(source), file_of(source)
+    if "base" in raw:  # which every sweep has, and no experiment
+        fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
+        fix += f"its experiments: {raw['base']}"
+        raise SpecError("is a sweep, not an experiment", file=file, fix=fix)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
     unusable = [Problem(*found) for found in unusable_values(values)]

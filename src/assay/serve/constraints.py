@@ -13,13 +13,13 @@ from assay.data.json_files import load_json
 from assay.data.row import ToolCall
 from assay.data.tools import function_names, function_of
 from assay.serve.requests import Refusal
+from assay.serve.texts import THOUGHT
 
 CHOICES = (
     "tool_choice: 'auto', 'none', 'required', "
     "{'type': 'function', 'function': {'name': NAME}} or an 'allowed_tools' object of functions"
 )
 FORMATS = "response_format: an object of type 'text', 'json_object' or 'json_schema'"
-THOUGHT = "</think>"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 from assay.data.row import ToolCall
 from assay.tasks.task import CallSyntax
 
+THOUGHT = "</think>"
 UNFINISHED = "\ufffd"
 """The decoded form of a character with missing bytes."""
 
@@ -93,7 +94,8 @@ def content_and_calls(text: str, syntax: CallSyntax) -> tuple[str, tuple[ToolCal
     if not calls or not all(sendable(call.name) for call in calls):
         return text, ()
     outside, position = [], 0
-    while (start := text.find(syntax.opening, position)) >= 0:
+    thought = text.rfind(THOUGHT)  # in which nothing is called
+    while (start := text.find(syntax.opening, max(position, thought))) >= 0:
         outside.append(text[position:start])
         position = text.index(syntax.closing, start) + len(syntax.closing)
     outside.append(text[position:])

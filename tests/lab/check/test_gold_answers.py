@@ -72,6 +72,48 @@ def test_gold_answers_exchanged_between_two_rows_are_caught_and_named(lab: Path)
     assert "row2 (calls.jsonl:3), row5 (calls.jsonl:6)" in finding.evidence
 
 
+def test_the_ground_truth_of_dialogues_is_played_and_earns_the_score(lab: Path) -> None:
+    (lab / "talks.toml").write_text("""\
+name  = "talks"
+model = "path:model"
+task  = "tools"
+
+[evaluate.talks]
+benchmark   = "bfcl/multi_turn_miss_func"
+role        = "report"
+checkpoints = ["base"]
+take        = { rows = 3, how = "random" }
+sampling    = { max_tokens = 512 }
+""")
+    report = look(lab, file="talks.toml", settings=())
+    numbers = report.numbers["evaluate.talks"]
+    assert numbers["gold_full_share: bfcl/multi_turn_miss_func"] == 1
+    assert numbers["prompt_tokens_mean"] > 1000 and numbers["answer_tokens_mean"] > 0
+    assert silent(report, "gold answer") and silent(report, "full reward")
+
+
+def test_rows_without_a_target_cannot_be_learnt_from_though_a_right_dialogue_is_known(
+    lab: Path,
+) -> None:
+    (lab / "talks.toml").write_text("""\
+name  = "talks"
+model = "path:model"
+task  = "tools"
+
+[data.train]
+source = "bfcl:multi_turn_base"
+take   = { rows = 4, how = "first" }
+
+[stage.sft]
+method = "sft"
+data   = "train"
+steps  = 1
+batch  = 1
+""")
+    finding = found(look(lab, file="talks.toml", settings=()), "rows of data.train have no gold")
+    assert finding.severity == "error" and "4 of 4" in finding.evidence
+
+
 def test_full_reward_is_the_rewards_own_maximum(lab: Path) -> None:
     write_calls(lab, [str(i) for i in range(8)])
     report = look_at_calls(lab, "stage.rl.reward=tools.fine_grained")

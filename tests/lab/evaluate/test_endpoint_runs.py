@@ -85,7 +85,7 @@ def test_scores_are_the_answers_own_and_tokens_are_counted(
     assert by_item == known and len(known) == TAKEN
     assert all(0 < count < CONTEXT for count in columns["prompt_tokens"])
     assert all(columns["completion_tokens"])
-    assert set(columns["error"]) == {"", "no_call"}
+    assert set(columns["error"]) == {"", "simple_function_checker:wrong_count"}
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     texts = [file.read_bytes() for file in files]
     assert any(url.encode() in text for text in texts)

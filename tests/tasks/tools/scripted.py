@@ -1,7 +1,7 @@
 """Scripted policies of the multi-turn tests, and one worker that answers many requests at once."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from assay.data.episode import Completion
@@ -10,7 +10,7 @@ from assay.sandbox.limits import Limits
 from assay.sandbox.pool import Worker
 from assay.tasks.task import Dialogue
 from assay.tasks.tools import single_turn
-from assay.tasks.tools.call_text import PythonCall, read_call
+from assay.tasks.tools.multi_turn import truth_messages
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.simulation import functions_of, judging, wheel_folders
 
@@ -58,10 +58,9 @@ def in_python(row: Row) -> Iterator[str]:
 
 
 def a_turn_at_once(row: Row) -> Iterator[str]:
-    """The same with all calls of a turn in one message."""
-    for turn in row.gold:
-        yield f"[{', '.join(turn)}]"
-        yield "Done."
+    """The ground truth in Hermes blocks, all calls of a turn in one message."""
+    for message in truth_messages(row):
+        yield call_text(message.tool_calls) or message.content
 
 
 def in_hermes(row: Row, change: Callable[[ToolCall], Sequence[ToolCall]] = lambda c: [c]) -> Any:
@@ -80,17 +79,10 @@ def play(dialogue: Dialogue, answers: Iterable[str]) -> Completion:
     return Completion("\n".join(written), messages=dialogue.messages)
 
 
-def truth_calls(row: Row) -> tuple[tuple[ToolCall, ...], ...]:
-    """The calls of `row.gold` by turn; a positional argument has its name from the docs' order."""
-    added = row.extra["entry"].get("missed_function", {}).values()
-    docs = [*row.tools, *(doc for docs in added for doc in docs)]
-    order = {doc["name"]: tuple(doc["parameters"]["properties"]) for doc in docs}
-    return tuple(tuple(_named(read_call(call), order) for call in turn) for turn in row.gold)
-
-
-def _named(call: PythonCall, order: Mapping[str, tuple[str, ...]]) -> ToolCall:
-    positional = dict(zip(order[call.name], call.positional, strict=False))
-    return ToolCall(call.name, {**positional, **call.named})
+def truth_calls(row: Row) -> list[tuple[ToolCall, ...]]:
+    """The calls of `row.gold` by turn, all arguments by name."""
+    calls = iter(m.tool_calls for m in truth_messages(row) if m.tool_calls)
+    return [next(calls) if turn else () for turn in row.gold]
 
 
 def judged(rows: Sequence[Row], policy: Callable[[Row], Turns]) -> list[dict[str, Any]]:

@@ -59,16 +59,19 @@ def test_items_are_all_entries_even_those_that_no_answer_can_pass():
 def test_every_benchmark_knows_its_checker_and_its_gold(name):
     built = made(name)
     assert built.name == name
-    assert built.checker == "bfcl-eval==2026.3.23 ast_checker"
-    assert built.options == {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
+    assert built.checker == "bfcl-eval==2026.3.23 ast_checker, parser bfcl"
+    assert built.options == {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
     item = built.items[0]
     assert built.score(item, Completion(gold(item))).value == built.max_score == 1
     assert built.classify(item, Completion(gold(item))) == ""
-    assert built.classify(item, Completion("I do not know")) == "no_call"
+    assert built.classify(item, Completion("I do not know")).endswith(":wrong_count")
+    strict = made(name, parser="strict")
+    assert strict.classify(item, Completion("I do not know")) == "no_call"
+    assert strict.checker == "bfcl-eval==2026.3.23 ast_checker, parser strict"
 
 
 def test_lenient_parser_accepts_what_strict_does_not():
-    strict, lenient = made(), made(parser="lenient")
+    strict, lenient = made(parser="strict"), made(parser="lenient")
     item = strict.items[0]
     fenced = Completion("```json\n" + gold(item).split("\n")[1] + "\n```")
     assert (strict.score(item, fenced).value, lenient.score(item, fenced).value) == (0, 1)

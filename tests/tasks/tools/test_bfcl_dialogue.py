@@ -1,9 +1,6 @@
 """The dialogue with BFCL's simulators: upstream's order of messages, its limits, its verdicts."""
 
-import json
 import random
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,7 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import function_names
-from assay.data.wheels import wheel_directory
-from assay.tasks.tools.call_text import decode_message
+from assay.tasks.tools.call_text import decode_message, read_call
 from assay.tasks.tools.dialogue_rewards import dialogue_error
 from assay.tasks.tools.multi_turn import (
     MORE_FUNCTIONS,
@@ -27,6 +23,7 @@ from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.simulation import SimulatorFailure
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import entries, in_hermes, in_python, play, truth_calls
+from tests.tasks.tools.upstream import upstreams
 
 
 def echo(row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:
@@ -188,7 +185,7 @@ def test_dialogues_and_verdicts_are_upstreams(every: int, tmp_path: Path):
         for first, category in enumerate(MULTI_TURN)
     }
     errors = []
-    for category, found in upstream(cases, tmp_path).items():
+    for category, found in upstreams(cases, tmp_path).items():
         for (index, texts), played in zip(cases[category], found, strict=True):
             errors.append(played["tools"]["error"])
             compare(entries(category)[index], texts, played["tools"], "tools")
@@ -201,22 +198,13 @@ def test_dialogues_and_verdicts_are_upstreams(every: int, tmp_path: Path):
     assert 0.1 < errors.count("") / len(errors) < 0.9
 
 
-def upstream(cases: dict[str, list[Any]], scratch: Path) -> dict[str, list[Any]]:
-    """What upstream's own code does with the cases."""
-    program = Path(__file__).with_name("upstream_dialogue.py")
-    command = [sys.executable, str(program), str(wheel_directory("bfcl-eval")), str(scratch)]
-    sent = json.dumps(cases)
-    done = subprocess.run(command, input=sent, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
-
-
 def compare(row: Row, texts: list[str], expected: dict[str, Any], added: Added) -> None:
     """The same questions with the same tools in the same order, and the same verdict."""
     said, asked, coming = MultiTurnDialogue(row, added=added), [], iter(texts)
     while (now := said.asks()) is not None:
         asked.append([[plain(m) for m in now.messages], list(function_names(now.tools))])
         said.hears(next(coming, ""), "stop")
-    assert asked == [[[upstreams(m) for m in found], names] for found, names in expected["asked"]]
+    assert asked == [[[as_plain(m) for m in found], names] for found, names in expected["asked"]]
     error = dialogue_error(row, Completion("", messages=said.messages))
     assert error == expected["error"], row.id
 
@@ -225,7 +213,8 @@ def plain(message: Message) -> list:
     """A message as upstream keeps it: calls by name and arguments, no text beside them."""
     if message.role != "assistant":
         return [message.role, message.content, []]
-    calls = [[call.name, dict(call.named)] for call in decode_message(message.content).calls]
+    read = [read_call(call.source) for call in decode_message(message.content).calls]
+    calls = [[call.name, dict(call.named)] for call in read]
     return [
         "assistant",
         "" if calls else message.content.rpartition("</think>")[2].lstrip("\n"),
@@ -233,6 +222,6 @@ def plain(message: Message) -> list:
     ]
 
 
-def upstreams(message: dict) -> list:
+def as_plain(message: dict) -> list:
     calls = [[call["name"], call["arguments"]] for call in message.get("tool_calls", [])]
     return [message["role"], message["content"], calls]

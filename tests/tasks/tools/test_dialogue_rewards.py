@@ -67,12 +67,7 @@ def test_truth_played_through_the_dialogue_earns_everything_and_silence_nothing(
 def test_all_of_a_category_through_dialogue_and_benchmark(category):
     made = benchmark(TASK, category, BenchmarkOptions())
     assert made.dialogue is not None
-    # Two entries of long contexts want more calls in a turn than the limit gives steps.
-    ways = [
-        (row, a_turn_at_once if max(map(len, row.gold)) > STEP_LIMIT else in_python)
-        for row in made.items
-    ]
-    pairs = [(row, play(made.dialogue(row), way(row))) for row, way in ways]
+    pairs = [(row, play(made.dialogue(row), a_turn_at_once(row))) for row in made.items]
     with RewardRunner(made.score) as scorer:
         assert sum(r.value or 0 for r in scorer.score(pairs)) == 200
         assert scorer.abstentions == {}
@@ -175,9 +170,9 @@ def test_a_row_without_simulators_is_an_abstention_that_says_so():
 
 def test_the_benchmark_names_checker_and_options_and_refuses_unknown_ones():
     made = benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions())
-    assert made.checker == "bfcl-eval==2026.3.23 multi_turn_checker"
-    assert (made.options, len(made.items)) == ({"added": "tools"}, 200)
+    assert made.checker == "bfcl-eval==2026.3.23 multi_turn_checker, parser bfcl"
+    assert (made.options, len(made.items)) == ({"parser": "bfcl", "added": "tools"}, 200)
     with pytest.raises(UnknownNameError, match="unknown place of added functions 'tool'"):
         benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"added": "tool"}))
-    with pytest.raises(UnknownNameError, match="unknown benchmark option 'parser'"):
-        benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"parser": "strict"}))
+    with pytest.raises(UnknownNameError, match=r"unknown parser 'strickt'.*'strict'"):
+        benchmark(TASK, "bfcl/multi_turn_base", BenchmarkOptions({"parser": "strickt"}))

@@ -26,14 +26,33 @@ def test_every_entry_is_an_item_and_one_answer_is_right_for_all(category):
     )
     whole = SIZES[category]
     assert (called, silent) == ((whole, 0) if category == "live_relevance" else (0, whole))
-    assert made.checker == "bfcl-eval==2026.3.23 relevance rule"
+    assert made.checker == "bfcl-eval==2026.3.23 relevance rule, parser bfcl"
     assert made.items[0].tools and made.items[0].gold is None
 
 
-@pytest.mark.parametrize("text", ["", "no", "<tool_call>", "<tool_call>\n{}\n</tool_call>", BARE])
-def test_what_does_not_parse_is_no_call(text):
-    assert relevance(entries("irrelevance")[0], Completion(text)).value == 1
-    assert relevance(entries("live_relevance")[0], Completion(text)).value == 0
+BROKEN = ["<tool_call>", "<tool_call>\n{}\n</tool_call>", "<tool_call>\n[]\n</tool_call>"]
+
+
+@pytest.mark.parametrize("text", ["", "no", BARE, f"<think>{CALL}</think>no", *BROKEN])
+def test_a_broken_call_is_none_to_bfcl_and_earns_nothing_as_a_reward(text):
+    made = benchmark(TASK, "bfcl/irrelevance", BenchmarkOptions())
+    item, wanting = made.items[0], entries("live_relevance")[0]
+    assert made.score(item, Completion(text)).value == 1
+    assert relevance(item, Completion(text)).value == (text not in BROKEN)
+    assert relevance(wanting, Completion(text)).value == 0
+
+
+@pytest.mark.parametrize("broken", BROKEN[:2])
+def test_a_call_beside_a_broken_one_is_not_nothing(broken):
+    made = benchmark(TASK, "bfcl/irrelevance", BenchmarkOptions())
+    item, text = made.items[0], Completion(f"{CALL}\n{broken}")
+    assert relevance(item, text).value == 0
+    if broken == "<tool_call>":
+        assert made.score(item, text).value == 0
+        assert made.classify(item, text) == "irrelevance_error:decoder_success"
+    strict = benchmark(TASK, "bfcl/irrelevance", BenchmarkOptions({"parser": "strict"}))
+    assert strict.score(item, text).value == 0
+    assert strict.classify(item, text) in ("unclosed_call", "missing_name")
 
 
 def test_the_parser_of_the_benchmark_says_what_a_call_is():

@@ -173,6 +173,19 @@ def test_gold_answer_without_calls_wants_words_without_calls(text, score):
     assert value(fine_grained_as_reported, text, gold) < 1
 
 
+@pytest.mark.parametrize("thought", ["<think>\n{}\n</think>\n\n", "{}\n</think>\n\n"])
+def test_a_call_in_a_thought_is_no_call_and_spoils_none(thought):
+    item = entries("simple_python")[0]
+    right = call_text(item.messages[-1].tool_calls)
+    for draft in (right, call_text(CALLS), "Use <tool_call> tags."):
+        before = thought.format(draft)
+        for judge in (ast, strict_binary, fine_grained):
+            full = REWARD_MAXIMUM.get(judge.__name__, 1.0)
+            assert judge(item, Completion(before + right)).value == full
+            assert judge(item, Completion(before + "I cannot.")).value == 0
+        assert value(strict_binary, before + "No.", "No.") == 1
+
+
 def test_gold_is_the_string_else_the_target_message():
     target = Row("r", (Message("user", "?"), Message("assistant", "", tool_calls=CALLS)))
     assert strict_binary(target, Completion(SWAPPED)).value == 1

@@ -1,4 +1,5 @@
-"""What BFCL's own loader gives for a category, in a process of its own."""
+"""What BFCL's own loader gives for a category, and how its runner judges texts, in processes of
+their own."""
 
 import json
 import subprocess
@@ -8,6 +9,7 @@ from typing import Any
 
 from assay.data.wheels import wheel_directory
 
+PROGRAM = Path(__file__).with_name("upstream_dialogue.py")
 LOADER = """
 import json, os, sys
 os.environ["BFCL_PROJECT_ROOT"] = sys.argv[2]
@@ -32,4 +34,12 @@ def _load(function: str, category: str, project: Path) -> Any:
     done = subprocess.run(
         [*command, function, category], check=True, capture_output=True, text=True
     )
+    return json.loads(done.stdout)
+
+
+def upstreams(cases: dict[str, list[Any]], scratch: Path) -> dict[str, list[Any]]:
+    """How upstream's handler and runner judge texts and dialogues, see `upstream_dialogue`."""
+    sent = {"wheel": str(wheel_directory("bfcl-eval")), "scratch": str(scratch), "cases": cases}
+    command, text = [sys.executable, str(PROGRAM)], json.dumps(sent)
+    done = subprocess.run(command, input=text, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)

@@ -1,10 +1,14 @@
-"""A program, run in a process of its own by the tests: upstream's own dialogues and verdicts.
+"""A program, run in a process of its own by the tests: upstream's own reading and its verdicts.
 
-Reads {category: [[entry index, answers], ...]} as JSON from standard input, plays each entry with
-upstream's two loops ("tools": inference_multi_turn_FC, "text": inference_multi_turn_prompting of
-its Qwen3 handler) and scores it with upstream's runner. Prints {category: [{loop: {"asked": [...],
-"error": ...}}, ...]}, where `asked` has the messages and the names of the tools of every query.
-Upstream evaluates calls: only harmless ones may be sent here. Arguments: wheel, scratch directory.
+Reads {"wheel": ..., "scratch": ..., "cases": {category: [[entry index, text or texts], ...]}} as
+JSON from standard input. A text is judged as the answer to an entry of one question by upstream's
+Qwen3 handler and its runner, and is answered by the type of its error, "" where it is right. Texts
+are the messages of a dialogue, which is played with upstream's two loops ("tools":
+inference_multi_turn_FC, "text": inference_multi_turn_prompting) and answered by {loop: {"asked":
+[...], "error": ...}}, where `asked` has the messages and the names of the tools of every query.
+
+With a wheel, packages that upstream imports and these cases do not need are stood in for; without,
+upstream has to be installed. Upstream evaluates calls: only harmless ones may be sent here.
 """
 
 import contextlib
@@ -17,16 +21,27 @@ import sys
 import types
 from importlib import import_module
 
+MODEL = "Qwen/Qwen3-0.6B-FC"
 ABSENT = {"overrides", "tenacity", "openai", "requests", "dotenv", "tqdm", "pandas"}
 UNUSED = {
     "bfcl_eval.constants.model_config",
     "bfcl_eval.model_handler.parser.java_parser",
     "bfcl_eval.model_handler.parser.js_parser",
 }
+RAISED = "upstream raises"
+
+
+class AnyModel(dict):
+    """Upstream's table of models, of which its checker reads this flag."""
+
+    def __missing__(self, key):
+        return types.SimpleNamespace(underscore_to_dot=False)
 
 
 class Anything(types.ModuleType):
     """A module that has every name; what it has is never called here but as a decorator."""
+
+    MODEL_CONFIG_MAPPING = AnyModel()
 
     def __getattr__(self, name):
         if name == "EnforceOverrides":
@@ -49,82 +64,101 @@ class Stands(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def scripted(answers, asked, upstream):
-    """A Qwen3 handler that says `answers`, then nothing, and notes what it was asked."""
+def response(text):
+    """What a server answers to a request of a completion."""
+    usage = types.SimpleNamespace(prompt_tokens=0, completion_tokens=0)
+    return types.SimpleNamespace(choices=[types.SimpleNamespace(text=text)], usage=usage)
+
+
+def scripted(handler, answers, asked):
+    """The handler says `answers`, then nothing, and notes what it was asked."""
     left = iter(answers)
 
-    class Handler(upstream):
-        def __init__(self):
-            pass
+    def answer(messages, functions):
+        asked.append([copy.deepcopy(messages), [doc["name"] for doc in functions]])
+        return response(next(left, "")), 0.0
 
-        def answer(self, messages, functions):
-            asked.append([copy.deepcopy(messages), [doc["name"] for doc in functions]])
-            choice = types.SimpleNamespace(text=next(left, ""))
-            usage = types.SimpleNamespace(prompt_tokens=0, completion_tokens=0)
-            return types.SimpleNamespace(choices=[choice], usage=usage), 0.0
+    def with_results(data, results, _):
+        data["message"] += [{"role": "tool", "content": result} for result in results]
+        return data
 
-        def _query_prompting(self, data):
-            return self.answer(data["message"], data["function"])
-
-        def _query_FC(self, data):
-            return self.answer(data["message"], data["tools"])
-
-        def _pre_query_processing_FC(self, data, entry):
-            return {"message": []}
-
-        def _compile_tools(self, data, entry):
-            return {**data, "tools": list(entry["function"])}
-
-        def _add_execution_results_FC(self, data, results, response):
-            data["message"] += [{"role": "tool", "content": result} for result in results]
-            return data
-
-        add_first_turn_message_FC = upstream.add_first_turn_message_prompting
-        _add_next_turn_user_message_FC = upstream._add_next_turn_user_message_prompting
-        _add_assistant_message_FC = upstream._add_assistant_message_prompting
-        _parse_query_response_FC = upstream._parse_query_response_prompting
-
-    handler = Handler()
+    handler._query_prompting = lambda data: answer(data["message"], data["function"])
+    handler._query_FC = lambda data: answer(data["message"], data["tools"])
+    handler._pre_query_processing_FC = lambda data, entry: {"message": []}
+    handler._compile_tools = lambda data, entry: {**data, "tools": list(entry["function"])}
+    handler._add_execution_results_FC = with_results
+    handler.add_first_turn_message_FC = handler.add_first_turn_message_prompting
+    handler._add_next_turn_user_message_FC = handler._add_next_turn_user_message_prompting
+    handler._add_assistant_message_FC = handler._add_assistant_message_prompting
+    handler._parse_query_response_FC = handler._parse_query_response_prompting
     # A name of its own: upstream keeps the simulators of a name and an entry for ever.
     handler.model_name_underline_replaced = f"model_{id(asked)}"
-    return handler
 
 
-def main(wheel: str, scratch: str) -> None:
-    """Play everything on standard input."""
+def dialogues(runner, handler, category, entry, truth, answers, keep):
+    """What both loops ask, and the type of the error of each."""
+    loops = {"tools": "inference_multi_turn_FC", "text": "inference_multi_turn_prompting"}
+    played = {}
+    for loop, method in loops.items():
+        keep.append([])  # kept, so that no other has its id
+        scripted(handler, answers, keep[-1])
+        copied, name = copy.deepcopy(entry), handler.model_name_underline_replaced
+        said, _ = getattr(handler, method)(copied, False, True)
+        verdict = runner._evaluate_single_multi_turn_entry(
+            handler, entry["id"], said, truth["ground_truth"], copied, name, category
+        )
+        error = "" if verdict["valid"] else verdict["error"]["error_type"]
+        played[loop] = {"asked": keep[-1], "error": error}
+    return played
+
+
+def single(runner, handler, category, entry, truth, text):
+    """The type of the error of one answer."""
+    enums = import_module("bfcl_eval.constants.enums")
+    said = handler._parse_query_response_prompting(response(text))["model_responses"]
+    entry, given = copy.deepcopy(entry), (said, entry, MODEL, category)
+    if truth is None:
+        verdict = runner._evaluate_single_relevance_entry(handler, entry["id"], *given)
+        return "" if verdict["valid"] else verdict["error_type"]
+    language = "JAVA" if "_java" in category and "script" not in category else "PYTHON"
+    language = "JAVASCRIPT" if "javascript" in category else language
+    of = getattr(enums.Language, language), getattr(enums.ReturnFormat, language)
+    try:
+        verdict = runner._evaluate_single_ast_entry(
+            handler, entry["id"], said, truth["ground_truth"], entry, MODEL, category, *of
+        )
+    except Exception:  # upstream has no verdict, and stops
+        return RAISED
+    return "" if verdict["valid"] else verdict["error_type"]
+
+
+def main(wheel, scratch, cases):
+    """Answer all cases."""
     os.environ["BFCL_PROJECT_ROOT"] = scratch
-    sys.meta_path.insert(0, Stands())
-    sys.path.insert(0, wheel)
+    if wheel:
+        sys.meta_path.insert(0, Stands())
+        sys.path.insert(0, wheel)
     utils = import_module("bfcl_eval.utils")
     runner = import_module("bfcl_eval.eval_checker.eval_runner")
     qwen = import_module("bfcl_eval.model_handler.local_inference.qwen_fc").QwenFCHandler
-    loops = {"tools": "inference_multi_turn_FC", "text": "inference_multi_turn_prompting"}
+    handler = qwen.__new__(qwen) if wheel else runner.get_handler(MODEL)
+    assert type(handler) is qwen
     out, keep = {}, []
-    for category, cases in json.load(sys.stdin).items():
-        entries = utils.load_dataset_entry(category)
-        truths = utils.load_ground_truth_entry(category)
-        out[category] = []
-        for index, answers in cases:
-            played = {}
-            for loop, method in loops.items():
-                keep.append([])  # kept, so that no other has its id
-                handler, entry = scripted(answers, keep[-1], qwen), copy.deepcopy(entries[index])
-                with contextlib.redirect_stdout(sys.stderr):
-                    said, _ = getattr(handler, method)(entry, False, True)
-                    verdict = runner._evaluate_single_multi_turn_entry(
-                        handler,
-                        entry["id"],
-                        said,
-                        truths[index]["ground_truth"],
-                        entry,
-                        handler.model_name_underline_replaced,
-                        category,
-                    )
-                error = "" if verdict["valid"] else verdict["error"]["error_type"]
-                played[loop] = {"asked": keep[-1], "error": error}
-            out[category].append(played)
-    json.dump(out, sys.stdout)
+    for category, asked in cases.items():
+        several = "multi_turn" in category
+        entries = utils.load_dataset_entry(category, include_language_specific_hint=several)
+        bare = "relevance" in category
+        truths = [None] * len(entries) if bare else utils.load_ground_truth_entry(category)
+        out[category] = [
+            dialogues(runner, handler, category, entries[i], truths[i], said, keep)
+            if several
+            else single(runner, handler, category, entries[i], truths[i], said)
+            for i, said in asked
+        ]
+    return out
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with contextlib.redirect_stdout(sys.stderr):
+        found = main(**json.load(sys.stdin))
+    json.dump(found, sys.stdout)

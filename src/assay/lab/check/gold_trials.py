@@ -22,13 +22,12 @@ from assay.lab.check.subject import (
     Number,
     Seen,
     Subject,
+    gold_conversations,
     reward_uses,
     share_of,
     some,
-    target_messages,
     with_line,
 )
-from assay.lab.setup.learner import Encoder
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.reward_parts import table_parts
 from assay.lab.setup.session import Session
@@ -356,20 +355,11 @@ def scripted(
     encoder = session.learner.encoder(rendering)
     found = []
     for row in chosen:
-        messages = target_messages(session.task, row)
-        if messages is not None and world(row) is not None:
-            script = script_of(encoder, messages, row)
+        said = gold_conversations(session.task, row)
+        if said and world(row) is not None:
+            script = tuple(encoder.decode(encoder.turns(*one, "last")[0].actions) for one in said)
             found.append(Scripted(row, script, play(world, row, script)))
     return found
-
-
-def script_of(encoder: Encoder, messages: Sequence, row: Row) -> Script:
-    """Every assistant message as the model would write it. Raises RenderingError."""
-    return tuple(
-        encoder.decode(encoder.turns(row, messages[: index + 1], "last")[0].actions)
-        for index, message in enumerate(messages)
-        if message.role == "assistant"
-    )
 
 
 def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Completion | Reward:

@@ -15,7 +15,7 @@ from assay.data.row_fields import WHERE
 from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
-from assay.errors import within
+from assay.errors import InputError, within
 from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import (
     DpoStage,
@@ -223,16 +223,17 @@ def without_answers(subject: Subject) -> Seen:
     nothing proves the others."""
     for place, stage, data in reading(subject.session):
         golds = subject.golds_of_data(data, stage)
-        if not golds.missing:
-            continue
         whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
         learned = isinstance(stage, SftStage) or data == stage.validation
+        missing = without_targets(subject, data) if learned else golds.missing
+        if not missing:
+            continue
         if isinstance(stage, DpoStage) and all_hold_candidates(subject, data):
             continue  # It learns from them alone, and is validated on them.
         yield Finding(
             "error" if learned else "note",
             f"{place}: rows of data.{data} have no gold answer",
-            f"{share_of(len(golds.missing), whole)}: {some(golds.missing)}",
+            f"{share_of(len(missing), whole)}: {some(missing)}",
             "give each row an answer, or leave it out"
             if learned
             else "that the reward can be reached on these rows is not proven",
@@ -272,6 +273,17 @@ def says_nothing(message: Message) -> bool:
     """Whether an answer has no visible character beside its reasoning, and no call."""
     text = split_thought(message)[1]
     return not message.tool_calls and not any(c.isprintable() and c != " " for c in text)
+
+
+def without_targets(subject: Subject, data: str) -> list[str]:
+    """Rows that hold no answer to learn from, whatever the task knows to be right."""
+    task, missing = subject.session.task, []
+    for row in find_part(subject.session.sets, data):
+        try:
+            task.target(row)
+        except InputError:
+            missing.append(row.id)
+    return missing
 
 
 def all_hold_candidates(subject: Subject, data: str) -> bool:

@@ -4,7 +4,7 @@ Gold answers are encoded once and shared. Nothing is judged here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
@@ -205,6 +205,19 @@ def target_messages(task: Task, row: Row) -> tuple | None:
         return (*task.prompt(row), right_answer(row))
     except InputError:
         return None
+
+
+def gold_conversations(task: Task, row: Row) -> list[tuple[Row, tuple[Message, ...]]]:
+    """Conversations that end with what the assistant rightly says in a dialogue, one for each of
+    its messages, and the row to render them with: those of the row, or what the task declares as
+    `right_messages`, each after the row's prompt."""
+    right_messages = getattr(task, "right_messages", lambda row: ())(row)
+    if right_messages:
+        # How a message is written depends on no function but that there are some.
+        short = replace(row, tools=row.tools[:1])
+        return [(short, (*task.prompt(row), message)) for message in right_messages]
+    whole = target_messages(task, row) or ()
+    return [(row, whole[: i + 1]) for i, m in enumerate(whole) if m.role == "assistant"]
 
 
 def some(ids: Sequence[str], shown: int = SHOWN) -> str:

@@ -23,7 +23,7 @@ from assay.data.tools import function_names
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.sandbox.limits import Limits
 from assay.tasks.task import Asked
-from assay.tasks.tools.call_text import decode_message
+from assay.tasks.tools.call_text import Decode, decode_message
 from assay.tasks.tools.checker import WHEEL, upstream_module
 from assay.tasks.tools.decoded_answers import RIGHT, answer_text
 from assay.tasks.tools.multi_turn import MultiTurnDialogue, messages_of
@@ -142,8 +142,8 @@ def in_worker(
 class AgenticDialogue:
     """One episode with an item of AGENTIC; a `tasks.task.Dialogue`."""
 
-    def __init__(self, row: Row, backend: Backend = in_worker):
-        self._row, self._backend = row, backend
+    def __init__(self, row: Row, backend: Backend = in_worker, decode: Decode = decode_message):
+        self._row, self._backend, self._decode = row, backend, decode
         self._left = list(row.extra["conversations"])
         self._written: list[Message] = []
         self._snapshot = self._latest = None
@@ -182,9 +182,8 @@ class AgenticDialogue:
         if len(self._left) < len(self._row.extra["conversations"]):
             self._written += opening
         extra = {**self._row.extra, "entry": entry}
-        return MultiTurnDialogue(
-            replace(self._row, messages=opening, extra=extra), execute=self._execute
-        )
+        row = replace(self._row, messages=opening, extra=extra)
+        return MultiTurnDialogue(row, execute=self._execute, decode=self._decode)
 
     def _execute(self, row: Row, done: Sequence[str], calls: Sequence[str]) -> list[str]:
         reply = self._backend(self._row, self._left[0], self._snapshot, done, calls)
@@ -197,7 +196,7 @@ class AgenticDialogue:
         self._played = None
 
 
-def agentic(row: Row, completion: Completion) -> Reward:
+def agentic(row: Row, completion: Completion, decode: Decode = decode_message) -> Reward:
     """The share of the item's questions that upstream's checker finds answered.
 
     Parts: each question's id, 0 or 1; `refused`, messages and calls that were not executed. Facts:
@@ -208,12 +207,12 @@ def agentic(row: Row, completion: Completion) -> Reward:
         raise GoldError(f"row {row.id} is no agentic entry", fix="use another reward")
     talks = _conversations(completion.messages)
     errors = {
-        entry["id"]: _error(talks[n] if n < len(talks) else [], row.gold[entry["id"]])
+        entry["id"]: _error(talks[n] if n < len(talks) else [], row.gold[entry["id"]], decode)
         for n, entry in enumerate(row.extra["conversations"])
         if entry["id"] in row.gold
     }
     wrong = {id: error for id, error in errors.items() if error}
-    decoded = [decode_message(text) for talk in talks for text in talk]
+    decoded = [decode(text) for talk in talks for text in talk]
     refused = sum(each.error not in ("", "no_call") for each in decoded)
     parts = {id: float(not error) for id, error in errors.items()} | {"refused": float(refused)}
     outcome = Counter(wrong.values()).most_common(1)[0][0] if wrong else RIGHT
@@ -231,11 +230,11 @@ def _conversations(messages: Sequence[Message]) -> list[list[str]]:
     return talks
 
 
-def _error(said: Sequence[str], answers: Sequence[str]) -> str:
+def _error(said: Sequence[str], answers: Sequence[str], decode: Decode) -> str:
     """Upstream's type of error of a question; "" where it is answered."""
     if not said:
         return "agentic:inference_error"
-    last = [text for text in said if not decode_message(text).calls][-1:]
+    last = [text for text in said if not decode(text).calls][-1:]
     answer = answer_text(last[0]) if last else ""
     if not answer:
         return "agentic:no_last_message"

@@ -1,29 +1,39 @@
 """Reads the calls of one message of a dialogue, as data; nothing is evaluated, imported or run.
 
-Two spellings are read: Hermes blocks (`parsing.parse_strict`), wherever a message has an opening
-tag; otherwise a message that is nothing but calls in Python, `[f(a=1), g("x")]`, brackets optional,
-white space and backquotes around it ignored. Reasoning up to the last `</think>` is not read.
+With the parser "bfcl" a message is read as BFCL's handler of Qwen3 models reads it, and its calls
+are the text that BFCL would evaluate (`decode_bfcl`). With "strict" and "lenient" its calls are
+those of the parser of that name; where that finds none, a message that is nothing but calls in
+Python, `[f(a=1), g("x")]`, is read too, brackets optional, white space and backquotes around it
+ignored. No parser reads a thought.
 
-A call is the plain name of a function with literal arguments: strings, finite numbers, booleans,
-None, and lists, tuples and dicts of them. Everything else that parses as a call is refused with a
-reason, and one refused call refuses its message. Which functions exist the simulators know.
+A call that is executed is the plain name of a function with literal arguments: strings, finite
+numbers, booleans, None, and lists, tuples and dicts of them. Everything else that parses as a call
+is refused with a reason. To strict and lenient one refused call refuses its message; to bfcl it is
+a call that fails. Which functions exist the simulators know.
 """
 
 import ast
+import json
 import keyword
 import math
+import re
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from assay.data.row import ToolCall
-from assay.tasks.tools.parsing import MAX_DEPTH, OPEN, ParseError, parse_strict
+from assay.tasks.tools.parsing import (
+    PARSERS,
+    Parsed,
+    ParseError,
+    answer_of,
+    bfcl_blocks,
+    parse_strict,
+)
 
-THINK_END = "</think>"
 MAX_PYTHON_CHARACTERS = 50_000
-MAX_DIGITS = 300
-"""Of an integer, as in the Hermes parser: no double holds more."""
 
 Refusal = Literal[
     "not_a_name",
@@ -41,10 +51,10 @@ Refusal = Literal[
 
 not_a_name: what is called is no plain name (an attribute chain, the result of a call, a keyword of
 Python). private_name: a name with a leading underscore, dunder names among them. bad_keyword: an
-argument's name is no plain name or has a leading underscore. unpacked: `*` or `**`. not_literal: an
-argument is no literal. not_only_calls: something else beside the calls. statements: a program, not
-calls. too_large: an integer over `MAX_DIGITS`, or a number that is not finite. too_deep: nested
-deeper than `MAX_DEPTH`, or than Python parses. too_long: over `MAX_PYTHON_CHARACTERS`.
+argument's name is no plain name, has a leading underscore or is there twice. unpacked: `*` or `**`.
+not_literal: an argument is no literal. not_only_calls: something else beside the calls. statements:
+a program, not calls. too_large: an integer of more digits than Python reads, or a number that is
+not finite. too_deep: nested deeper than Python parses. too_long: over `MAX_PYTHON_CHARACTERS`.
 """
 
 
@@ -65,10 +75,18 @@ class PythonCall:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenCall:
+    """One call as the Python text that BFCL would evaluate; nothing of it was checked."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """The calls of a message in order, or why there are none (never both)."""
 
-    calls: tuple[PythonCall, ...] = ()
+    calls: tuple[PythonCall, ...] | tuple[WrittenCall, ...] = ()
     error: ParseError | Refusal = ""
 
 
@@ -80,25 +98,63 @@ class RefusedCallError(ValueError):
         self.reason: Refusal = reason
 
 
-def decode_message(text: str) -> Decoded:
+def decode_message(text: str, parse: Callable[[str], Parsed] = parse_strict) -> Decoded:
     """The calls of what a model wrote; "no_call" where it is text without calls."""
-    answer = text.rpartition(THINK_END)[2]
+    parsed = parse(text)
     try:
-        if OPEN not in answer:
-            calls = read_calls(answer.strip("`\n "))
+        if parsed.error == "no_call":
+            calls = read_calls(answer_of(text).strip("`\n "))
             return Decoded(calls, "" if calls else "no_call")
-        parsed = parse_strict(answer)
         return Decoded(tuple(_from_json(call) for call in parsed.calls), parsed.error)
     except RefusedCallError as refused:
         return Decoded(error=refused.reason)
 
 
+def decode_bfcl(text: str) -> Decoded:
+    """The calls of what a model wrote as BFCL executes them: QwenFCHandler.decode_execute, with
+    arguments that are an object or the JSON text of one."""
+    try:
+        calls = tuple(map(_written, bfcl_blocks(text)))
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return Decoded(error="ast_decoder:decoder_failed")
+    return Decoded(calls, "" if calls else "no_call")
+
+
+Decode = Callable[[str], Decoded]
+DECODERS: Mapping[str, Decode] = {
+    "bfcl": decode_bfcl,
+    **{name: partial(decode_message, parse=PARSERS[name]) for name in ("strict", "lenient")},
+}
+"""How a message of a dialogue is read, by parser."""
+
+
+def _written(call: Any) -> WrittenCall:
+    """Source: bfcl_eval/model_handler/utils.py, convert_to_function_call."""
+    name, arguments = call["name"], call["arguments"]
+    hash(name)  # upstream's key
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    values = ",".join(f"{key}={value!r}" for key, value in arguments.items())
+    return WrittenCall(f"{name}", f"{name}({values})")
+
+
+_CALLED = re.compile(r"(\s*)([a-zA-Z_]\w*)\s*(?=\()")
+
+
 def read_call(source: str) -> PythonCall:
-    """One call written as Python. Raises RefusedCallError."""
-    calls = read_calls(source)
-    if len(calls) != 1:
+    """One call as BFCL's executor evaluates it, if it is a plain one with literal arguments.
+
+    Its name is what upstream writes a simulator in front of, as it is spelled; white space behind
+    it goes (multi_turn_utils, _process_method_calls). Raises RefusedCallError.
+    """
+    called = _CALLED.match(source)
+    tree = _parsed(_CALLED.sub(r"\1\2", source, count=1).lstrip(" \t"), "eval")
+    if not isinstance(tree, ast.Expression):
         raise RefusedCallError("not_only_calls")
-    return calls[0]
+    call = _from_node(tree.body)
+    if called is None:
+        raise RefusedCallError("not_a_name")
+    return replace(call, name=called[2])
 
 
 def read_calls(source: str) -> tuple[PythonCall, ...]:
@@ -118,7 +174,7 @@ def read_calls(source: str) -> tuple[PythonCall, ...]:
     body = tree.body if isinstance(tree, ast.Expression) else None
     if not isinstance(body, ast.List):
         raise RefusedCallError("not_only_calls")
-    return tuple(_from_node(node) for node in body.elts)
+    return tuple(_checked(_from_node(node)) for node in body.elts)
 
 
 def _does_something(tree: ast.AST | None) -> bool:
@@ -154,23 +210,24 @@ def _from_node(node: ast.expr) -> PythonCall:
     unpacked = any(isinstance(value, ast.Starred) for value in node.args)
     if unpacked or any(item.arg is None for item in node.keywords):
         raise RefusedCallError("unpacked")
-    _check_depth(node)
     named = {str(item.arg): _literal(item.value) for item in node.keywords}
-    return _checked(node.func.id, tuple(_literal(value) for value in node.args), named)
+    if len(named) < len(node.keywords):
+        raise RefusedCallError("bad_keyword")
+    return PythonCall(node.func.id, tuple(_literal(value) for value in node.args), named)
 
 
 def _from_json(call: ToolCall) -> PythonCall:
-    return _checked(call.name, (), dict(call.arguments))
+    return _checked(PythonCall(call.name, (), dict(call.arguments)))
 
 
-def _checked(name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> PythonCall:
-    if not _is_plain(name):
+def _checked(call: PythonCall) -> PythonCall:
+    if not _is_plain(call.name):
         raise RefusedCallError("not_a_name")
-    if name.startswith("_"):
+    if call.name.startswith("_"):
         raise RefusedCallError("private_name")
-    if not all(_is_plain(key) and not key.startswith("_") for key in named):
+    if not all(_is_plain(key) and not key.startswith("_") for key in call.named):
         raise RefusedCallError("bad_keyword")
-    return PythonCall(name, positional, named)
+    return call
 
 
 def _is_plain(name: str) -> bool:
@@ -178,20 +235,9 @@ def _is_plain(name: str) -> bool:
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
-def _check_depth(node: ast.AST) -> None:
-    """Without recursion, as the text is hostile. Call, keyword and context are levels of their own.
-
-    Raises RefusedCallError.
-    """
-    level = [node]
-    for _ in range(MAX_DEPTH + 3):
-        level = [child for parent in level for child in ast.iter_child_nodes(parent)]
-    if level:
-        raise RefusedCallError("too_deep")
-
-
 def _literal(node: ast.expr) -> Any:
-    """The value of a literal of bounded depth. Raises RefusedCallError."""
+    """The value of a literal; Python parses no more than 200 open brackets. Raises
+    RefusedCallError."""
     match node:
         case ast.Constant(value=bool() | str() | None as value):
             return value
@@ -220,8 +266,6 @@ def _key(node: ast.expr | None) -> Any:
 
 
 def _bounded(number: int | float) -> int | float:
-    if isinstance(number, int) and abs(number) >= 10**MAX_DIGITS:
-        raise RefusedCallError("too_large")
     if isinstance(number, float) and not math.isfinite(number):
         raise RefusedCallError("too_large")
     return number

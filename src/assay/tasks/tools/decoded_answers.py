@@ -13,6 +13,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.tasks.running import WorkerReward
 from assay.tasks.tools.checker import LANGUAGES
+from assay.tasks.tools.parsing import answer_of
 from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.rewards import GoldError, Parser
 from assay.tasks.tools.simulation import wheel_folders
@@ -25,7 +26,7 @@ RIGHT = "right"
 
 def answer_text(text: str) -> str:
     """What a model answers after its last thought."""
-    return text.rpartition("</think>")[2].lstrip("\n")
+    return answer_of(text).lstrip("\n")
 
 
 def in_worker(parse: Parser | None = None) -> WorkerReward:

@@ -12,6 +12,8 @@ A dialogue that was stopped has failed: upstream calls it `multi_turn:force_term
 turn that it was stopped in counts as failed. (As upstream, a dialogue stopped in its last turn is
 judged like a finished one.) One whose calls end the simulators earns 0.
 
+The rewards read messages as the parser "strict" does (`call_text`); a benchmark has one of its own.
+
 Parts: `binary`, `per_turn`, `final_state`, the three values; `calls`, executed calls;
 `refused`, messages and calls that were not executed. `why` says what was refused and how often:
 a reason of `call_text` or of the Hermes parser, or `unknown_function`.
@@ -19,7 +21,7 @@ a reason of `call_text` or of the Hermes parser, or `unknown_function`.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -29,8 +31,9 @@ from assay.data.row import Message, Row
 from assay.sandbox.limits import Outcome
 from assay.tasks.no_verdict import earned
 from assay.tasks.running import WorkerReward
-from assay.tasks.tools.call_text import Decoded, decode_message
-from assay.tasks.tools.multi_turn import is_multi_turn
+from assay.tasks.tools.call_text import Decode, Decoded, decode_message
+from assay.tasks.tools.multi_turn import is_multi_turn, truth_messages
+from assay.tasks.tools.prompts import call_text
 from assay.tasks.tools.rewards import GoldError
 from assay.tasks.tools.simulation import JUDGE, ask, functions_of, judging, wheel_folders
 
@@ -59,7 +62,7 @@ class Heard:
         return reasons + Counter(unknown_function=unknown)
 
 
-def heard(messages: tuple[Message, ...]) -> Heard:
+def heard(messages: tuple[Message, ...], decode: Decode = decode_message) -> Heard:
     """The messages after a row's prompt; a turn begins where the user speaks."""
     turns: list[list[Decoded]] = [[]] if messages else []
     for of_user, run in groupby(messages, lambda message: message.role == "user"):
@@ -67,18 +70,20 @@ def heard(messages: tuple[Message, ...]) -> Heard:
             turns.append([])
         else:
             said = [message.content for message in run if message.role == "assistant"]
-            turns[-1] += map(decode_message, said)
+            turns[-1] += map(decode, said)
     return Heard(tuple(map(tuple, turns)))
 
 
-def _ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
+def _ask(decode: Decode, row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
     if not is_multi_turn(row):
         raise GoldError(f"row {row.id} has no simulators", fix="use a reward of single answers")
-    return judging(row, heard(completion.messages).calls)
+    return judging(row, heard(completion.messages, decode).calls)
 
 
-def _read(name: str, row: Row, completion: Completion, value: Mapping[str, Any]) -> Reward:
-    said = heard(completion.messages)
+def _read(
+    name: str, decode: Decode, row: Row, completion: Completion, value: Mapping[str, Any]
+) -> Reward:
+    said = heard(completion.messages, decode)
     refused = said.refused(functions_of(row))
     calls = sum(len(step) for turn in said.calls for step in turn)
     parts = {
@@ -92,12 +97,12 @@ def _read(name: str, row: Row, completion: Completion, value: Mapping[str, Any])
     return Reward(parts[name], parts, f"refused: {reasons}" if reasons else "")
 
 
-def dialogue_error(row: Row, completion: Completion) -> str:
+def dialogue_error(row: Row, completion: Completion, decode: Decode = decode_message) -> str:
     """Upstream's type of what is wrong with a dialogue; "" when nothing is.
 
     Raises SimulatorFailure.
     """
-    said = heard(completion.messages)
+    said = heard(completion.messages, decode)
     if not said.turns:
         return INFERENCE_ERROR
     return ask(JUDGE, judging(row, said.calls))["error_type"]
@@ -112,20 +117,25 @@ def _failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
 def truth_completion(row: Row) -> Completion:
     """A dialogue that makes the calls of the truth, turn by turn."""
     said: list[Message] = []
-    for turn in row.gold or ():
-        said += [Message("assistant", f"[{call}]") for call in turn]
-        said += [Message("assistant", "Done."), Message("user", "")]
+    for message in truth_messages(row):
+        calls = message.tool_calls
+        said.append(replace(message, content=call_text(calls) or message.content, tool_calls=()))
+        said += [] if calls else [Message("user", "")]
     return Completion("", messages=tuple(said[:-1]))
 
 
-DIALOGUE_REWARDS = {
-    f"dialogue_{name}": WorkerReward(
+def dialogue_reward(name: str, decode: Decode = decode_message) -> WorkerReward:
+    """The reward whose value is the part `name`."""
+    return WorkerReward(
         JUDGE,
-        _ask,
-        partial(_read, name),
+        partial(_ask, decode),
+        partial(_read, name, decode),
         folders=wheel_folders,
         failed=_failed,
         gold=truth_completion,
     )
-    for name in ("binary", "per_turn", "final_state")
+
+
+DIALOGUE_REWARDS = {
+    f"dialogue_{name}": dialogue_reward(name) for name in ("binary", "per_turn", "final_state")
 }

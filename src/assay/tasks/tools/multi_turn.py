@@ -14,7 +14,8 @@ models do, Qwen3's among them (inference_multi_turn_prompting). Source:
 bfcl_eval/model_handler/base_handler.py. Upstream drops text beside calls from the history; here the
 model's messages stay as it wrote them.
 
-Judging is in `dialogue_rewards`; rendering is the caller's.
+`decode` reads a message (`call_text.DECODERS`); judging by the same is in `dialogue_rewards`;
+rendering is the caller's.
 """
 
 import functools
@@ -25,10 +26,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assay.data.episode import Ended
-from assay.data.row import Message, Row
+from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
 from assay.tasks.task import Asked, lookup
-from assay.tasks.tools.call_text import decode_message
+from assay.tasks.tools.call_text import Decode, PythonCall, decode_message, read_call
 from assay.tasks.tools.checker import WHEEL
 from assay.tasks.tools.simulation import CallsFailed, run_calls
 
@@ -78,6 +79,26 @@ def is_multi_turn(row: Row) -> bool:
 def first_turn(row: Row) -> Row:
     """The row with its first turn's messages alone, where it holds a whole conversation."""
     return replace(row, messages=messages_of(row.extra["entry"]["question"][0]))
+
+
+def truth_messages(row: Row) -> list[Message]:
+    """What the assistant says in a dialogue that is right: in each turn the calls of the truth in
+    one message, then a word that ends the turn. Positional arguments have their names from the
+    order in the docs."""
+    added = row.extra["entry"].get("missed_function", {}).values()
+    docs = [*row.tools, *(doc for docs in added for doc in docs)]
+    order = {doc["name"]: tuple(doc["parameters"]["properties"]) for doc in docs}
+    said: list[Message] = []
+    for turn in row.gold or ():
+        calls = tuple(_by_name(read_call(call), order) for call in turn)
+        said += [Message("assistant", "", tool_calls=calls)] if calls else []
+        said.append(Message("assistant", "Done."))
+    return said
+
+
+def _by_name(call: PythonCall, order: Mapping[str, tuple[str, ...]]) -> ToolCall:
+    positional = zip(order.get(call.name, ()), call.positional, strict=False)
+    return ToolCall(call.name, {**dict(positional), **call.named})
 
 
 def messages_of(turn: Sequence[Mapping[str, str]]) -> tuple[Message, ...]:
@@ -135,8 +156,14 @@ Execute = Callable[[Row, Sequence[str], Sequence[str]], list[str]]
 class MultiTurnDialogue:
     """One episode with a row that `is_multi_turn`; a `tasks.task.Dialogue`."""
 
-    def __init__(self, row: Row, execute: Execute = run_calls, added: Added = "tools"):
-        self._row, self._execute, self._added = row, execute, added
+    def __init__(
+        self,
+        row: Row,
+        execute: Execute = run_calls,
+        added: Added = "tools",
+        decode: Decode = decode_message,
+    ):
+        self._row, self._execute, self._added, self._decode = row, execute, added, decode
         self._tools = row.tools
         self._written: list[Message] = []
         self._done: list[str] = []
@@ -155,7 +182,7 @@ class MultiTurnDialogue:
     def hears(self, text: str, ended: Ended = "stop") -> None:
         """See `Dialogue.hears`. Raises SimulatorFailure where the calls are not at fault."""
         self._written.append(Message("assistant", text))
-        calls = [call.source for call in decode_message(text).calls]
+        calls = [call.source for call in self._decode(text).calls]
         if not calls:
             self._next_turn()
             return

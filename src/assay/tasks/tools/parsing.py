@@ -1,15 +1,22 @@
 """Reads function calls out of text that a model wrote; never runs or trusts any of it.
 
-The strict parser reads Hermes blocks: the tag `<tool_call>`, one JSON object with a string "name"
-and an object "arguments", the tag `</tool_call>`; white space around the object and text outside
-the blocks are allowed, further keys are ignored, and one bad block spoils the whole answer. A
-block ends at the first closing tag, so a closing tag inside a JSON string is a bad block. The
-lenient parser also accepts bare JSON objects, those in fenced code blocks first.
+Every parser reads the answer alone: what follows the last `</think>` (`answer_of`).
 
-Pure and linear in the text, which is refused above `MAX_CHARACTERS`; values nest at most
-`MAX_DEPTH` deep. Comparing calls and judging them is not here.
+  bfcl     what BFCL's own handler of Qwen3 models reads: JSON between `<tool_call>`, newline and
+           newline, `</tool_call>`; blocks that are no JSON are passed over, one that is no call
+           spoils the answer. Source: bfcl_eval/model_handler/local_inference/qwen_fc.py
+  strict   Hermes blocks: the tag `<tool_call>`, one JSON object with a string "name" and an object
+           "arguments", the tag `</tool_call>`; white space around the object and text outside the
+           blocks are allowed, further keys are ignored, and one bad block spoils the answer. A
+           block ends at the first closing tag, so one inside a JSON string makes a bad block
+  lenient  the same, else bare JSON objects, those in fenced code blocks first
+
+Pure and linear in the text. The strict and the lenient parser refuse texts above `MAX_CHARACTERS`
+and values deeper than `MAX_DEPTH`; BFCL has no limits but Python's. Comparing calls and judging
+them is not here.
 """
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass
@@ -18,6 +25,7 @@ from typing import Any, Literal
 from assay.data.row import ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+THINK_END = "</think>"
 MAX_CHARACTERS = 200_000
 MAX_DEPTH = 32
 MAX_OBJECTS = 64
@@ -32,13 +40,15 @@ ParseError = Literal[
     "missing_name",
     "bad_arguments",
     "too_long",
+    "ast_decoder:decoder_failed",
 ]
 """Why a text is not a list of calls; "" when it is one.
 
 no_call: no opening tag. unclosed_call: an opening tag without a closing one. bad_json: a block that
 is not one JSON value (NaN, infinities, numbers no double holds and too deep values included).
 not_an_object: JSON, but no object. missing_name: no non-empty string "name". bad_arguments: no
-object "arguments". too_long: over `MAX_CHARACTERS`.
+object "arguments". too_long: over `MAX_CHARACTERS`. ast_decoder:decoder_failed: BFCL's name for a
+block that is JSON and no call; a text without blocks is no error to it.
 """
 
 
@@ -57,8 +67,14 @@ class NotACallError(ValueError):
         self.error: ParseError = error
 
 
+def answer_of(text: str) -> str:
+    """What a model answers: the text after its last thought, which a prompt may have opened."""
+    return text.rpartition(THINK_END)[2]
+
+
 def parse_strict(text: str) -> Parsed:
     """The calls in Hermes blocks."""
+    text = answer_of(text)
     if len(text) > MAX_CHARACTERS:
         return Parsed(error="too_long")
     try:
@@ -79,6 +95,7 @@ def parse_lenient(text: str) -> Parsed:
     strict = parse_strict(text)
     if not strict.error or strict.error == "too_long":
         return strict
+    text = answer_of(text)
     for source in ("\n".join(_FENCE.findall(text)), text):
         try:
             calls = tuple(_call(value) for value in _bare_objects(source))
@@ -89,20 +106,44 @@ def parse_lenient(text: str) -> Parsed:
     return strict
 
 
-PARSERS = {"strict": parse_strict, "lenient": parse_lenient}
+def parse_bfcl(text: str) -> Parsed:
+    """The calls that BFCL compares with possible answers (QwenFCHandler.decode_ast).
+
+    A name may be any JSON value that can be a key.
+    """
+    found = bfcl_blocks(text)
+    try:
+        calls = tuple(ToolCall(call["name"], {**call["arguments"]}) for call in found)
+        {call.name for call in calls}  # as upstream's dict, it refuses lists and objects
+    except (KeyError, TypeError):
+        return Parsed(error="ast_decoder:decoder_failed")
+    return Parsed(calls)
+
+
+def bfcl_blocks(text: str) -> list[Any]:
+    """The JSON values that BFCL finds in an answer (QwenFCHandler._extract_tool_calls)."""
+    found = []
+    for body in blocks(answer_of(text), f"{OPEN}\n", f"\n{CLOSE}")[0]:
+        with contextlib.suppress(ValueError, RecursionError):  # upstream passes over these
+            found.append(json.loads(body))
+    return found
+
+
+PARSERS = {"bfcl": parse_bfcl, "strict": parse_strict, "lenient": parse_lenient}
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n([^`]*)```")
 
 
-def blocks(text: str) -> tuple[list[str], bool]:
+def blocks(text: str, opening: str = OPEN, closing: str = CLOSE) -> tuple[list[str], bool]:
     """The texts between tags, and whether every opening tag has its closing tag."""
     bodies, position = [], 0
-    while (start := text.find(OPEN, position)) >= 0:
-        end = text.find(CLOSE, start)
+    while (start := text.find(opening, position)) >= 0:
+        start += len(opening)
+        end = text.find(closing, start)
         if end < 0:
             return bodies, False
-        bodies.append(text[start + len(OPEN) : end])
-        position = end + len(CLOSE)
+        bodies.append(text[start:end])
+        position = end + len(closing)
     return bodies, True
 
 

@@ -1,6 +1,7 @@
 """Rewards of tool calls: the published ones, made strict, and BFCL's checker as a reward.
 
-All are pure and read the completion as text. Parts are 0 or 1; `format` is worth `FORMAT_BONUS`
+All are pure and read the completion as text, by the strict parser and without thoughts
+(`parsing.answer_of`) but for the reported ones. Parts are 0 or 1; `format` is worth `FORMAT_BONUS`
 in the fine-grained rewards only.
 
   reward               full   rule
@@ -24,11 +25,11 @@ from assay.data.row import Row, ToolCall
 from assay.errors import InputError
 from assay.tasks.tools.checker import CheckResult, ast_check
 from assay.tasks.tools.comparison import reported_blocks, same_as_reported, same_calls
-from assay.tasks.tools.parsing import CLOSE, OPEN, Parsed, parse_strict
+from assay.tasks.tools.parsing import CLOSE, OPEN, THINK_END, Parsed, answer_of, parse_strict
 from assay.tasks.tools.prompts import call_text
 
 FORMAT_BONUS = 0.1
-THINK_END = "</think>\n\n"
+THOUGHT_END = f"{THINK_END}\n\n"
 
 Parser = Callable[[str], Parsed]
 Judge = Callable[[Row, str], tuple[bool, bool]]
@@ -63,7 +64,8 @@ def gold_calls(row: Row) -> tuple[ToolCall, ...]:
 
 def judge_strict(row: Row, text: str) -> tuple[bool, bool]:
     """Format and calls by JSON value; handles gold answers without calls."""
-    gold, parsed = gold_calls(row), parse_strict(text)
+    gold, text = gold_calls(row), answer_of(text)
+    parsed = parse_strict(text)
     if not gold:
         plain = bool(text.strip()) and parsed.error == "no_call"
         return plain, plain
@@ -90,7 +92,7 @@ def strict_binary(row: Row, completion: Completion, judge: Judge = judge_strict)
 
 def strict_binary_think(row: Row, completion: Completion, judge: Judge = judge_strict) -> Reward:
     """0 or 1, judging only what follows the reasoning (source: hardtry, reward_fn_egpo.py)."""
-    _, end, answer = completion.text.rpartition(THINK_END)
+    _, end, answer = completion.text.rpartition(THOUGHT_END)
     form, calls = judge(row, answer) if end else (False, False)
     return Reward(float(form and calls), {**_parts(form, calls), "think": float(bool(end))})
 
@@ -125,7 +127,7 @@ def ast(row: Row, completion: Completion, parse: Parser = parse_strict) -> Rewar
     gold = Counter(name for call in row.gold for name in call)
     name = Counter(call.name for call in parsed.calls) == gold
     parts = {
-        "format": float(not parsed.error),
+        "format": float(bool(parsed.calls)),
         "name": float(name),
         "arguments": float(result.valid),
     }

@@ -5,8 +5,9 @@ Beside this file: reading entries (`single_turn`, `multi_turn`), reading answers
 `call_text`), judging (`rewards`, `relevance`, `dialogue_rewards`, with `checker` and the simulators
 behind `simulation`), made-up training data (`generated_calls`, `simulated`).
 
-Options of the categories with one question: `parser` is "strict" (Hermes blocks) or "lenient" (bare
-and fenced JSON too); `examples` puts that many worked examples before each question, the first rows
+The option `parser` says what is read as calls: "bfcl", what BFCL reads, "strict" (Hermes blocks) or
+"lenient" (bare and fenced JSON too), see `parsing` and `call_text`. Options of the categories with
+one question: `examples` puts that many worked examples before each question, the first rows
 of `examples_from`, in the source's order, that have no system message and whose functions occur in
 no item nor in an earlier example. The tools of the examples follow the item's own, whose first
 place the checker relies on. Option of the categories of several turns: `added` says where functions
@@ -36,9 +37,10 @@ from assay.tasks.tools.agentic import (
     agentic_entries,
     missing,
 )
+from assay.tasks.tools.call_text import DECODERS
 from assay.tasks.tools.checker import CHECKER, LANGUAGES, MULTI_TURN_CHECKER
 from assay.tasks.tools.decoded_answers import SOURCE, in_worker
-from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error
+from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error, dialogue_reward
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
 from assay.tasks.tools.java_and_javascript import as_source
 from assay.tasks.tools.multi_turn import (
@@ -48,6 +50,7 @@ from assay.tasks.tools.multi_turn import (
     first_turn,
     is_multi_turn,
     multi_turn_entries,
+    truth_messages,
 )
 from assay.tasks.tools.parsing import PARSERS, parse_strict
 from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
@@ -63,8 +66,8 @@ from assay.tasks.tools.simulated import read_held_out, read_simulated
 from assay.tasks.tools.single_turn import CATEGORIES, entries, read_bfcl, read_single
 from assay.tasks.tools.stand_ins import TREE_SITTER, absent
 
-DEFAULTS = {"parser": "strict", "examples": 0, "examples_from": "live_simple"}
-MULTI_TURN_DEFAULTS = {"added": "tools"}
+DEFAULTS = {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
+MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
 
 
 def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
@@ -85,13 +88,16 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     made = partial(Benchmark, name=f"bfcl/{category}", items=items, options=chosen)
     if category in LANGUAGES:
         why = absent(TREE_SITTER) if source else ""
-        return made(score=in_worker(parse), checker=CHECKER, missing=why)
+        checker = f"{CHECKER}, parser {chosen['parser']}"
+        return made(score=in_worker(parse), checker=checker, missing=why)
     assert parse is not None
     score, classify, checker = ast, ast_error, CHECKER
     if category in RELEVANCE:
         score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
     return made(
-        score=partial(score, parse=parse), checker=checker, classify=partial(classify, parse=parse)
+        score=partial(score, parse=parse),
+        checker=f"{checker}, parser {chosen['parser']}",
+        classify=partial(classify, parse=parse),
     )
 
 
@@ -113,27 +119,30 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
     """
     chosen = options.over(MULTI_TURN_DEFAULTS)
     added = lookup(ADDED, chosen["added"], "place of added functions")
+    decode = lookup(DECODERS, chosen["parser"], "parser")
     return Benchmark(
         name=f"bfcl/{category}",
         items=multi_turn_entries(category),
-        score=DIALOGUE_REWARDS["dialogue_binary"],
-        checker=MULTI_TURN_CHECKER,
-        classify=dialogue_error,
+        score=dialogue_reward("binary", decode),
+        checker=f"{MULTI_TURN_CHECKER}, parser {chosen['parser']}",
+        classify=partial(dialogue_error, decode=decode),
         options=chosen,
-        dialogue=partial(MultiTurnDialogue, added=added),
+        dialogue=partial(MultiTurnDialogue, added=added, decode=decode),
     )
 
 
 def agentic_benchmark(category: str, options: BenchmarkOptions) -> Benchmark:
-    """The benchmark of one agentic category. Raises UnknownNameError for any option."""
+    """The benchmark of one agentic category. Raises UnknownNameError for an unknown option."""
+    chosen = options.over({"parser": "bfcl"})
+    decode = lookup(DECODERS, chosen["parser"], "parser")
     why = missing(category)
     return Benchmark(
         name=f"bfcl/{category}",
         items=agentic_entries(category),
-        score=agentic,
-        checker=AGENTIC_CHECKER,
-        options=options.over({}),
-        dialogue=None if why else AgenticDialogue,
+        score=partial(agentic, decode=decode),
+        checker=f"{AGENTIC_CHECKER}, parser {chosen['parser']}",
+        options=chosen,
+        dialogue=None if why else partial(AgenticDialogue, decode=decode),
         missing=why,
     )
 
@@ -208,6 +217,21 @@ class ToolsTask:
             why = row.extra.get("no_target", "it ends with no assistant message")
             raise NoTargetError(f"row {row.id} has no target: {why}", file=row.origin or None)
         return row.messages[-1]
+
+    def right_answer(self, row: Row) -> Message:
+        """The target; of an entry of several turns the first step of a dialogue that is right.
+
+        Raises NoTargetError without one.
+        """
+        for message in self.right_messages(row):
+            return replace(message, tool_calls=message.tool_calls[:1])
+        return self.target(row)
+
+    def right_messages(self, row: Row) -> list[Message]:
+        """What the assistant says in the dialogue that an entry's ground truth is; none for a row
+        that holds its conversation itself, or is one question."""
+        bare = is_multi_turn(row) and row.messages[-1].role != "assistant"
+        return truth_messages(row) if bare else []
 
     def dialogue(self, row: Row) -> Dialogue | None:
         """The dialogue with an entry that has simulators; None where one answer is all."""
