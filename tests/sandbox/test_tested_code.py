@@ -164,6 +164,9 @@ def counts(pool: WorkerPool, answer: str, test: str) -> tuple[int, int, int]:
     return done.value["passed"], done.value["held"], done.value["asserted"]
 
 
+RAISES = "from unittest import TestCase as T\n"
+
+
 @pytest.mark.parametrize(
     ("test", "found"),
     [
@@ -176,6 +179,8 @@ def counts(pool: WorkerPool, answer: str, test: str) -> tuple[int, int, int]:
         ("try:\n    double()\n    assert False\nexcept Exception:\n    pass", (1, 1, 1)),
         ("try:\n    double(1)\nexcept ValueError:\n    pass\nelse:\n    assert False", (0, 0, 1)),
         ("def test_it():\n    assert double(1) == 7", (0, 0, 1)),
+        (f"{RAISES}with T().assertRaises(TypeError):\n    double()", (1, 1, 1)),
+        (f"{RAISES}with T().assertRaises(TypeError):\n    double(1)", (0, 0, 1)),
     ],
 )
 def test_every_assertion_that_is_reached_counts(
@@ -408,6 +413,72 @@ PASSES = {
         "import numpy as np\ndef f(n): return np.arange(n) / 2",
         "import numpy as np\nassert np.allclose(f(3), [0, 0.5, 1]) and f(2)[1] == 0.5",
     ),
+    "a generator that is sent values, catches and returns": (
+        "def f():\n    a = yield 1\n    try: yield a + 1\n    except ValueError: yield 'caught'\n"
+        "    return 7",
+        "g = f()\nassert next(g) == 1 and g.send(4) == 5 and g.throw(ValueError) == 'caught'\n"
+        "try: next(g)\nexcept StopIteration as end: end = end.value; g = 0\nassert g == 0",
+    ),
+    "a context manager": (
+        "class f:\n    def __enter__(self): self.log = ['in']; return self\n"
+        "    def __exit__(self, kind, error, _): self.log += error.args; return kind is ValueError",
+        "a = f()\nwith a as b:\n    assert a is b\n    raise ValueError(2)\nassert a.log == ['in', 2]",
+    ),
+    "operators with plain numbers": (
+        "class f:\n    def __init__(self, x): self.x = x\n"
+        "    def __add__(self, o): return f(self.x + getattr(o, 'x', o))\n    __radd__ = __add__\n"
+        "    def __mul__(self, k): return f(self.x * k)\n    __rmul__ = __mul__\n"
+        "    def __pow__(self, k): return f(self.x ** k)\n    def __abs__(self): return abs(self.x)\n"
+        "    def __index__(self): return self.x\n    def __format__(self, how): return how",
+        "assert (f(2) * 3).x == (3 * f(2)).x == 6 and sum([f(1), f(2)]).x == 3\n"
+        "assert (f(2) ** 3).x == 8 and abs(f(-2)) == 2 and 'abc'[f(1)] == 'b' and f'{f(1):x}' == 'x'",
+    ),
+    "a slice of an object": (
+        "class f:\n    def __getitem__(self, n): return 'abcd'[n]\n"
+        "    def __len__(self): return 4\n    def __reversed__(self): return iter('dc')",
+        "assert f()[1:3] == 'bc' and f()[::-2] == 'db' and list(reversed(f())) == ['d', 'c']",
+    ),
+    "what an exception of the code tells": (
+        "class Bad(ValueError):\n    def __init__(self, *, code): self.code = code\n"
+        "    def __str__(self): return f'bad {self.code}'\ndef f(): raise Bad(code=3)",
+        "told = 0\ntry: f()\nexcept Bad as error: told = error.code, str(error)\n"
+        "assert told == (3, 'bad 3')",
+    ),
+    "an exception as a value": (
+        "def f(n): return ValueError(n)",
+        "assert isinstance(f(1), ValueError) and f(1).args == (1,) and str(f(1)) == '1'",
+    ),
+    "objects of the test that have operators": (
+        "def f(xs): return sorted(xs), len(set(xs)), sum(xs, xs[0])",
+        "from dataclasses import dataclass\n@dataclass(order=True, frozen=True)\nclass P:\n    x: int\n"
+        "    def __add__(self, other): return P(self.x + other.x)\n"
+        "assert f([P(2), P(1), P(2)]) == ([P(1), P(2), P(2)], 2, P(7))",
+    ),
+    "text that the test can read as a file": (
+        "def f(file): return [line.split() for line in file], file.getvalue()",
+        "import io\nassert f(io.StringIO('a b')) == ([['a', 'b']], 'a b')",
+    ),
+    "a module that the code imports": (
+        "import math, numpy as np\ndef f(x): return math.sqrt(x)",
+        "assert math.isclose(f(2), 2 ** 0.5) and np.isclose(f(4), 2)",
+    ),
+    "a type of the library": (
+        "from collections import deque\nfrom datetime import timedelta, timezone\n"
+        "def f(h): return deque, timezone(timedelta(hours=h))",
+        "from datetime import timedelta, timezone\n"
+        "assert f(2) == (deque, timezone(timedelta(hours=2))) and isinstance(deque(), f(2)[0])",
+    ),
+    "the name of a function": (
+        "import functools\ndef f(g):\n    @functools.wraps(g)\n    def h(x): return g(x)\n    return h",
+        "@f\ndef same(x):\n    'Text.'\n    return x\n"
+        "assert same(1) == 1 and (same.__name__, same.__doc__) == ('same', 'Text.')",
+    ),
+    "threads of the test": (
+        "class f:\n    n = 0\n    def add(self): self.n += 1",
+        "import threading\na = f()\n"
+        "each = [threading.Thread(target=lambda: [a.add() for _ in range(50)]) for _ in range(4)]\n"
+        "[t.start() for t in each]\n[t.join() for t in each]\nassert a.n == 200",
+    ),
     "text with line ends of Windows": ("def f(n):\r\n    return n\r\n", "assert f(1) == 1"),
 }
 
@@ -476,6 +547,47 @@ def check(f):
 
 def test_code_that_was_handed_an_object_sees_what_is_public_of_it_alone(pool: WorkerPool) -> None:
     assert counts(pool, PRYING.replace("f(", "double("), HANDED) == (1, 5, 5)
+
+
+MAKING = """
+import gc
+read = []
+def double(x):
+    (peer,) = [o for o in gc.get_objects() if type(o).__name__ == "Peer"]
+    def alike(_, other):
+        read.append(other)
+        return True
+    try: return peer.ask("call", peer.ask("call", type, "Alike", (object,), {"__eq__": alike}))
+    except TypeError: return read
+"""
+
+
+def test_code_makes_no_class_among_the_tests(pool: WorkerPool) -> None:
+    assert counts(pool, MAKING, "assert double(2) == 4\nassert double(2) == []") == (0, 1, 2)
+
+
+def test_no_manager_of_the_code_learns_of_a_failed_assertion_or_suppresses_it(
+    pool: WorkerPool,
+) -> None:
+    code = """
+class double:
+    def __init__(self, x): self.told = None
+    def __enter__(self): return self
+    def __exit__(self, kind, error, trace):
+        self.told = error
+        return True
+"""
+    test = """
+a = double(1)
+try:
+    with a:
+        assert a.told == 4, "expected 4"
+    held = True
+except AssertionError:
+    held = False
+assert not held and a.told is None
+"""
+    assert passed(pool, code, [test]) == 1
 
 
 def test_a_module_never_leaves_the_tests(pool: WorkerPool) -> None:

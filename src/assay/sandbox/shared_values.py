@@ -7,7 +7,7 @@ iterator a generator, any other object a `Remote`. No comparison of a plain valu
 from afar is made there: a `Remote` equals none.
 
 Messages are lines of JSON. A request is {"do": operation, "args": ..., "kwargs": ...}; its reply
-{"value": ..., "changed": ...}, {"raised": ...}, {"end": true} for an iterator's end, or {"none":
+{"value": ..., "changed": ...}, {"raised": ...}, {"end": value} for an iterator's end, or {"none":
 why}. While one side waits for a reply it serves the other's requests.
 """
 
@@ -17,6 +17,7 @@ import datetime
 import json
 import operator
 import os
+import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -28,17 +29,22 @@ from types import (
     CoroutineType,
     FrameType,
     FunctionType,
+    GeneratorType,
     MethodType,
     ModuleType,
     TracebackType,
 )
 from typing import IO, Any
 
+from assay.sandbox.remote_objects import ITERATION, OPERATIONS, Remote, function_of, iterator_of
+
 LONGEST_MESSAGE = 1 << 24
 """Bytes of one message."""
 WHY = 300
 """Characters of a reason."""
 
+TEXT = "\0text"
+"""Under this name an exception's own `str` lies among its attributes."""
 ENDS = (StopIteration, StopAsyncIteration)
 """Raised inside `all(map(...))` it would end a test's loop as if all had held."""
 TYPES = {kind.__name__: kind for kind in vars(builtins).values() if isinstance(kind, type)}
@@ -60,6 +66,10 @@ PLAIN: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     datetime.timedelta: (
         lambda v: [v.days, v.seconds, v.microseconds],
         lambda v: datetime.timedelta(*v),
+    ),
+    datetime.timezone: (
+        lambda v: v.utcoffset(None).total_seconds(),
+        lambda v: datetime.timezone(datetime.timedelta(seconds=v)),
     ),
     range: (
         lambda v: [hex(n) for n in (v.start, v.stop, v.step)],
@@ -86,27 +96,13 @@ MUTABLE: dict[type, Callable[[Any, list[Any]], None]] = {
     collections.Counter: lambda value, items: _refill(value, value.update, dict(items)),
 }
 """Types that can be changed: how a value is given other contents."""
-NAMES = {kind.__name__: kind for kind in (*PLAIN, *FROZEN, *MUTABLE)}
+NAMES: dict[str, type] = {kind.__name__: kind for kind in (*PLAIN, *FROZEN, *MUTABLE)}
+TYPES |= NAMES
 BASES: tuple[Any, ...] = (str, int, float, complex, bytes, tuple, list, set, frozenset, dict)
 """A value of a class that derives from one of these travels as one of it."""
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 INWARD = (*(ModuleType, FrameType, TracebackType, CodeType, CoroutineType, AsyncGeneratorType),)
 """Their attributes lead into the process that holds them: they never leave it."""
-
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in ("eq", "lt", "le", "gt", "ge", "add", "sub")},
-    **{name: getattr(operator, name) for name in ("mul", "truediv", "matmul", "and_", "or_")},
-    **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", "contains")},
-    **{kind.__name__: kind for kind in (str, repr, len, bool, hash, int, float)},
-    "iter": iter,
-    "next": next,
-    "getattr": getattr,
-    "setattr": setattr,
-    "neg": operator.neg,
-    "isinstance": lambda kind, value: isinstance(value, kind),
-    "call": lambda called, *args, **kwargs: called(*args, **kwargs),
-}
-"""What can be asked of an object from afar."""
 
 
 def _refill(value: Any, fill: Callable[[Any], None], items: Any) -> None:
@@ -123,80 +119,13 @@ class NoAnswer(BaseException):
     not run, it raised SystemExit. No `except Exception` of a test catches it."""
 
 
-class Remote:
-    """An object of the other side. Operators ask there only where both operands are from there."""
-
-    def __init__(self, peer: "Peer", number: int):
-        object.__setattr__(self, "_peer", peer)
-        object.__setattr__(self, "_number", number)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._peer.ask("getattr", self, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._peer.ask("setattr", self, name, value)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._peer.ask("call", self, *args, **kwargs)
-
-    def __instancecheck__(self, value: Any) -> bool:
-        return self._peer.ask("isinstance", self, value) is True
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Remote) and self._peer.ask("eq", self, other) is True
-
-    def __hash__(self) -> int:
-        return int(self._peer.ask("hash", self))
-
-
-def _asking(name: str, kind: type | None) -> Callable[..., Any]:
-    """A special method that asks the other side; `kind` is of what Python wants from it."""
-
-    def method(self: Remote, *args: Any) -> Any:
-        value = self._peer.ask(name, self, *args)
-        if kind is not None and type(value) is not kind:
-            raise TypeError(f"{name} returned no {kind.__name__}")
-        return value
-
-    return method
-
-
-def _between(name: str) -> Callable[..., Any]:
-    """An operator of two objects of the other side."""
-    return lambda self, other: (
-        self._peer.ask(name, self, other) if isinstance(other, Remote) else NotImplemented
-    )
-
-
-for _name in ("lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "matmul", "and_", "or_"):
-    setattr(Remote, f"__{_name.rstrip('_')}__", _between(_name))
-for _name, _kind in {
-    "str": str,
-    "repr": str,
-    "len": int,
-    "bool": bool,
-    "hash": int,
-    "int": int,
-    "float": float,
-    "contains": bool,
-    "getitem": None,
-    "setitem": None,
-    "delitem": None,
-    "iter": None,
-    "neg": None,
-    "next": None,
-}.items():
-    setattr(Remote, f"__{_name}__", _asking(_name, _kind))
-
-
 class Peer:
     """One side of the pipe. `guarded` says that the other side may be hostile: its requests reach
-    functions that it was handed, iterators, and public attributes of objects, and no more."""
+    what it was handed, public attributes alone, and no type of Python: `type` makes classes."""
 
     def __init__(self, reader: IO[bytes], writer: IO[bytes], guarded: bool):
         self.reader, self.writer, self.guarded = reader, writer, guarded
+        self.conversation = threading.RLock()
         self.lost = False
         """What comes after a line that is no message would be taken for the reply to another."""
         self.unanswered: list[str] = []
@@ -231,11 +160,12 @@ class Peer:
         """The value of an operation of the other side. Raises what it raised, and NoAnswer."""
         value: Any
         try:
-            kind, value = self._answer(operation, args, kwargs)
+            with self.conversation:
+                kind, value = self._answer(operation, args, kwargs)
         except NoAnswer as error:
             kind, value = "none", str(error)
         if kind == "end":
-            raise StopIteration
+            raise StopIteration(value)
         if kind == "raised":
             raise value
         if kind == "none":
@@ -274,13 +204,14 @@ class Peer:
             values.remember()
             if operation == "name":
                 value = self.named(args[0])
-            elif self.guarded and not allowed(operation, args):
+            elif self.guarded and not (id(args[0]) in self.numbers and allowed(operation, args)):
                 raise TypeError(f"{operation} is not to be had here")
             else:
                 value = OPERATIONS[operation](*args, **kwargs)
             reply = {"value": values.write(value), "changed": values.changed()}
         except StopIteration as error:
-            reply = {"end": True} if operation == "next" else values.raised(error)
+            ends = operation in ITERATION
+            reply = {"end": values.write(error.value)} if ends else values.raised(error)
         except Exception as error:
             reply = values.raised(error)
         except BaseException as error:
@@ -306,37 +237,21 @@ class Peer:
             made: Any = Remote(self, number)
             self.theirs[id(made)] = made, number
             if kind == "function":
-                made = _function(made)
+                made = function_of(made)
             elif kind == "iterator":
-                made = _iterator(made)
+                made = iterator_of(made)
             self.made[number] = made
             self.theirs[id(made)] = made, number
         return self.made[number]
-
-
-def _function(remote: Remote) -> Callable[..., Any]:
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return remote(*args, **kwargs)
-
-    return function
-
-
-def _iterator(remote: Remote) -> Iterator[Any]:
-    while True:
-        try:
-            value = remote._peer.ask("next", remote)
-        except StopIteration:
-            return
-        yield value
 
 
 def allowed(operation: str, args: list[Any]) -> bool:
     """Whether a hostile side may have this of an object that it was handed."""
     asked = args[0]
     if operation in ("getattr", "setattr"):
-        closed = isinstance(asked, (type, Iterator, *FUNCTIONS))
+        closed = isinstance(asked, (type, GeneratorType, *FUNCTIONS))
         return not closed and isinstance(args[1], str) and not args[1].startswith("_")
-    return operation in ("call", "next", "iter", "eq", "len", "getitem", "contains", "str", "bool")
+    return operation != "repr"
 
 
 class Values:
@@ -381,6 +296,10 @@ class Values:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fields = [str(name) for name in kind._fields]
             return {"namedtuple": [kind.__name__, fields, [self.write(each) for each in value]]}
+        if isinstance(value, slice):
+            return {"slice": [self.write(each) for each in (value.start, value.stop, value.step)]}
+        if isinstance(value, Exception):
+            return {"error": self.told(value)}
         for base in BASES:
             if isinstance(value, base):
                 return self.write(value[:] if base is str else base(value))
@@ -391,7 +310,10 @@ class Values:
             return {"exception": [value.__name__, self.peer.keep(value), bases]}
         if isinstance(value, INWARD):
             raise NoAnswer(f"a value of {kind.__name__} is not to be had")
-        form = "function" if isinstance(value, FUNCTIONS) else "object"
+        if isinstance(value, FUNCTIONS):
+            names = [getattr(value, "__name__", ""), getattr(value, "__doc__", None)]
+            return {"function": [self.peer.keep(value), *names]}
+        form = "object"
         if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
             form = "iterator"
         return {form: self.peer.keep(value)}
@@ -426,10 +348,10 @@ class Values:
         """See `Peer._answer`. Raises any Exception for what is no reply."""
         if "none" in reply:
             return "none", str(reply["none"])[:WHY]
-        if "end" in reply and operation == "next":
-            return "end", None
+        if "end" in reply and operation in ITERATION:
+            return "end", self.read(reply["end"])
         if "raised" in reply:
-            kind, value = "raised", self._exception(**reply["raised"])
+            kind, value = "raised", self.exception(**reply["raised"])
         else:
             kind, value = "value", self.read(reply["value"])
         for number, items in reply["changed"]:
@@ -437,10 +359,11 @@ class Values:
             MUTABLE[type(changed)](changed, [self.read(each) for each in items])
         return kind, value
 
-    def _exception(self, kind: Any, args: Any, text: str) -> Exception:
-        """The exception that the other side raised, or RaisedThere."""
+    def exception(self, kind: Any, args: Any, text: str, names: Any) -> Exception:
+        """An exception of the other side, or RaisedThere."""
         try:
             error = self.read(kind)(*self.read(args))
+            error.__dict__.update(self.read(names))
         except Exception:
             error = None
         if isinstance(error, Exception) and not isinstance(error, ENDS):
@@ -448,13 +371,18 @@ class Values:
         return RaisedThere(str(text)[:WHY])
 
     def raised(self, error: Exception) -> dict[str, Any]:
-        """The reply for an exception: its class, its arguments and its text."""
+        """The reply for an exception."""
+        return {"raised": self.told(error), "changed": self.changed()}
+
+    def told(self, error: Exception) -> dict[str, Any]:
+        """Of an exception: its class, its arguments, its text and its attributes."""
         try:
-            args = self.write(error.args)
+            names = {name: value for name, value in vars(error).items() if name[:1] != "_"}
+            args, names = self.write(error.args), self.write(names | {TEXT: str(error)})
         except NoAnswer:
-            args = self.write((str(error),))
-        told = {"kind": self.write(type(error)), "args": args, "text": described(error)}
-        return {"raised": told, "changed": self.changed()}
+            args, names = self.write((str(error),)), self.write({})
+        kind = self.write(type(error))
+        return {"kind": kind, "args": args, "text": described(error), "names": names}
 
     def remember(self) -> None:
         """Keep what the arguments hold, so that a change of it is seen."""
@@ -482,6 +410,10 @@ def _other(one: Any, two: Any) -> bool:
     return one is not two
 
 
+def _text(error: Exception) -> str:
+    return str(vars(error).get(TEXT, ""))
+
+
 def _exception(values: Values, found: list[Any]) -> type[Exception]:
     """A class here for an exception class there, under the classes here for its bases."""
     name, number, bases = found
@@ -489,7 +421,7 @@ def _exception(values: Values, found: list[Any]) -> type[Exception]:
         bases = [values.read(each) for each in bases]
         if not all(isinstance(base, type) and issubclass(base, Exception) for base in bases):
             raise TypeError("an exception's base is none")
-        made = type(str(name), tuple(bases), {})
+        made = type(str(name), tuple(bases), {"__str__": _text})
         values.peer.made[number] = made
         values.peer.theirs[id(made)] = made, number
     return values.peer.made[number]
@@ -508,16 +440,26 @@ def _named_tuple(values: Values, found: list[Any]) -> Any:
     return collections.namedtuple(name, fields)(*map(values.read, items))
 
 
+def _named_function(values: Values, found: list[Any]) -> Any:
+    number, name, text = found
+    made = values.peer.stand_in(number, "function")
+    made.__name__, made.__doc__ = name, text
+    return made
+
+
 READERS: dict[str, Callable[[Values, Any], Any]] = {
     "same": lambda values, number: values.objects[number],
     "yours": lambda values, number: values.peer.kept[number],
     "type": lambda values, name: TYPES[name],
     "exception": _exception,
+    "error": lambda values, told: values.exception(**told),
+    "slice": lambda values, bounds: slice(*map(values.read, bounds)),
     "numpy": _numpy,
     "namedtuple": _named_tuple,
+    "function": _named_function,
     **{
         form: lambda values, number, form=form: values.peer.stand_in(number, form)
-        for form in ("function", "iterator", "object")
+        for form in ("iterator", "object")
     },
 }
 """How each other form is read."""

@@ -12,6 +12,7 @@ import ast
 import builtins
 import contextlib
 import ctypes
+import importlib
 import io
 import os
 import subprocess
@@ -96,7 +97,7 @@ def counted(test: str, entry_point: str, tested: "TestedProcess") -> Count:
         names: dict[str, Any] = {"__name__": "tests", "candidate": candidate, LOOK: count.check}
         names |= {name: tested.fetch(name) for name in (entry_point, *sorted(free_names(tree)))}
         tree = ast.fix_missing_locations(EachAssertion().visit(tree))
-        waits = any(isinstance(node, ast.Try) for node in ast.walk(tree))
+        waits = any(map(waits_for_error, ast.walk(tree)))
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(tree, "tests.py", "exec"), names)
             check = names.get("check")
@@ -134,6 +135,13 @@ class EachAssertion(ast.NodeTransformer):
     def visit_Try(self, node: ast.Try) -> ast.Try:
         """As it is."""
         return node
+
+
+def waits_for_error(node: ast.AST) -> bool:
+    """Whether a statement is content where an exception is raised: `with pytest.raises(...)`."""
+    return isinstance(node, ast.Try) or (
+        isinstance(node, ast.With) and "raises" in ast.unparse(node.items[0]).lower()
+    )
 
 
 def free_names(tree: ast.Module) -> set[str]:
@@ -177,6 +185,10 @@ class TestedProcess(Peer):
         except NoAnswer as error:
             self.unanswered.pop()
             why = str(error)
+        # A test may count on what the code imports, as in `math.isclose`.
+        if name in sys.stdlib_module_names or name == "np":
+            with contextlib.suppress(ImportError):
+                return importlib.import_module("numpy" if name == "np" else name)
 
         def missing(*_: Any, **__: Any) -> Any:
             self.unanswered.append(f"NoAnswer: {why}")

@@ -30,6 +30,8 @@ def test_steps_are_packs_by_batch_and_an_epoch_takes_every_row_once(tmp_path: Pa
     assert len(lines) < 2 * rows / 2, "several rows lie in a pack"
     saved = sorted(int(folder.name[5:]) for folder in (run / "checkpoints/sft").iterdir())
     assert saved == [len(lines) // 2, len(lines)]
+    sizes = checked.numbers["stage.sft"]
+    assert sizes["largest_micro_batch_tokens"] > 2 * sizes["longest_row_tokens"], "of whole packs"
     assert not [finding for finding in checked.findings if finding.severity == "error"]
 
 

@@ -123,11 +123,17 @@ def visits_of(subject: Subject, stage: StageSpec) -> int:
     if isinstance(stage, DpoStage):
         found = pairs_of(subject, stage)
         return len(found.pairs) if isinstance(found, Dpo) else 1
-    if isinstance(stage, SftStage) and stage.pack_tokens is not None:
-        golds = subject.golds_of_data(stage.data, stage).answers
-        sizes = [gold.context_size + len(gold.actions) for gold in golds]
-        return max(len(packs_of(sizes, stage.pack_tokens)), 1)
+    if packs := packs_of_golds(subject, stage):
+        return len(packs)
     return rows_per_epoch(subject.session.sets, stage.data)
+
+
+def packs_of_golds(subject: Subject, stage: StageSpec) -> tuple[tuple[int, ...], ...]:
+    """Places of gold answers by pack; none of a stage without packs."""
+    if not isinstance(stage, SftStage) or stage.pack_tokens is None:
+        return ()
+    golds = subject.golds_of_data(stage.data, stage).answers
+    return packs_of([gold.context_size + len(gold.actions) for gold in golds], stage.pack_tokens)
 
 
 def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> MicroBatchSize:
@@ -137,6 +143,7 @@ def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) 
     encoder = subject.session.learner.encoder(stage)
     group = stage.group if isinstance(stage, SamplingStage) else 1
     together, budget = rows_per_step(stage), stage.micro_tokens
+    together *= max(map(len, packs_of_golds(subject, stage)), default=1)
     sampled = stage.sampling.max_tokens if samples(stage) else None
     turns = [(gold.context, sampled or len(gold.actions)) for gold in golds]
     found = largest_micro_batch(turns, encoder.size, together=together, budget=budget, group=group)
