@@ -24,7 +24,7 @@ from typing import Any
 
 import sympy
 
-from assay.tasks.math import families, regions, special_forms, units, written
+from assay.tasks.math import families, regions, sentences, special_forms, units, written
 from assay.tasks.math.answers import delimited
 from assay.tasks.math.asked import Asked, asked, in_form
 from assay.tasks.math.expressions import expression, identical, proportional
@@ -64,7 +64,25 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
         return verdict(Ruling(False, "text", read=False))
     if written.same_text(wanted, given):
         return verdict(Ruling(True, "text"))
-    return verdict(_as_asked(wanted, given, asked(question)), *own_verdicts(gold, answer))
+    found = _as_asked(wanted, given, asked(question))
+    if not found.equal:
+        found = _sentence(wanted, given, question) or found
+    return verdict(found, *own_verdicts(gold, answer))
+
+
+def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
+    """The ruling on what a sentence says; a bound that the question names is none of the answer."""
+    if written.affirmation(gold) is not None:
+        affirms = sentences.affirms(answer, question)
+        return None if affirms is None else Ruling(affirms == written.affirmation(gold), "text")
+    allowed = written.hedges(question) - written.DENIALS
+    if written.hedges(answer) - written.hedges(gold) - allowed:
+        return None
+    pairs = sentences.named_values(gold, answer)
+    if pairs is not None:
+        return Ruling(all(rule(*pair).equal for pair in pairs), "list")
+    said = sentences.value_in(answer)
+    return _as_asked(gold, said, asked(question)) if said and said != answer else None
 
 
 def _as_asked(gold: str, answer: str, of: Asked) -> Ruling:

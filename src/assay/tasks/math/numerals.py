@@ -45,6 +45,12 @@ _PARTS = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth"
 _PARTS |= {"seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10}
 _PARTS |= {f"{word}s": n for word, n in _PARTS.items() if word != "halves"}
 _WORD = re.compile(r"[A-Za-z]+")
+SPELT = re.compile(
+    rf"\b(?:half|{'|'.join(word for word in _SMALL if word != 'one')})\b"
+    r"|百分之[一-龥]|(?<=[是为有到得])[一二两三四五六七八九十百]+(?!样|些|定)",
+    re.IGNORECASE,
+)
+"""Where a spelt number begins in a sentence."""
 _DIGITS = {sign: n for n, sign in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
 _PLACES = {"十": 10, "百": 100, "千": 1000}
 _CHINESE = "零〇一二两三四五六七八九十百千万亿"

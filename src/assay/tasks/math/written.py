@@ -161,6 +161,8 @@ HEDGES = frozenset(
     )
 )
 """Words with which an answer does not say that it is the number beside them."""
+DENIALS = frozenset("not no never none neither nor cannot isn impossible ≠ ≈ 不 非 没有 无".split())
+"""Those that no question makes part of an answer."""
 APPROXIMATE = frozenset(
     {
         "about",
@@ -320,6 +322,13 @@ def polarity(text: str) -> int | None:
         unwrapped(text).lower(),
     )
     return _MEANING.get(first[1]) if first else None
+
+
+def affirmation(text: str) -> bool | None:
+    """Whether a text is, or begins with, yes or no."""
+    found = polarity(text)
+    found = meaning(text) if found is None else found
+    return found == 0 if found in (0, 1) else None
 
 
 def is_words(text: str) -> bool:
