@@ -186,8 +186,10 @@ class _Reader:
     def starts(self) -> bool:
         """Whether a factor begins here that is multiplied without a sign."""
         token = self.token
-        if token is None or token[0].isdigit() or token[0] == ".":
+        if token is None or token[0] == ".":
             return False
+        if token[0].isdigit():  # 4!2! is a product, 4 2 none
+            return self.tokens[self.at - 1] == "!"
         if token == "|":
             return self.bars == 0
         return (

@@ -36,11 +36,12 @@ from assay.tasks.math.quantities import (
     single,
     value_of,
 )
+from assay.tasks.math.vectors import Vector, same_line, vector
 from assay.tasks.math.verify import both_orders
 
 LONGEST_LIST = 40
 POLAR = (written.meaning("yes"), written.meaning("no"))
-VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
+VECTORS = {"()": ("()", "⟨⟩", "column"), "⟨⟩": ("⟨⟩", "()", "column"), "column": ("column", "()", "⟨⟩")}
 """The brackets that an answer may have beside its own, by those of the gold answer."""
 
 
@@ -75,14 +76,18 @@ def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
     if written.affirmation(gold) is not None:
         affirms = sentences.affirms(answer, question)
         return None if affirms is None else Ruling(affirms == written.affirmation(gold), "text")
+    if sentences.only_name(gold, answer):
+        return Ruling(True, "text")
     allowed = written.hedges(question) - written.DENIALS
     if written.hedges(answer) - written.hedges(gold) - allowed:
         return None
     pairs = sentences.named_values(gold, answer)
     if pairs is not None:
         return Ruling(all(rule(*pair).equal for pair in pairs), "list")
-    said = sentences.value_in(answer)
-    return _as_asked(gold, said, asked(question)) if said and said != answer else None
+    for said in (sentences.value_in(answer), written.without_lead_words(answer)):
+        if said and said != answer and (found := _as_asked(gold, said, asked(question))).equal:
+            return found
+    return None
 
 
 def _as_asked(gold: str, answer: str, of: Asked) -> Ruling:
@@ -176,7 +181,7 @@ def _texts(gold: str, answer: str) -> Ruling | None:
     same = (
         wanted == written.words(said) or written.words(written.without_lead_words(said)) == wanted
     )
-    return Ruling(same or _same_names(gold, said) or _subject(gold, answer), "text")
+    return Ruling(same or _same_names(gold, said), "text")
 
 
 def _same_names(gold: str, answer: str) -> bool:
@@ -184,23 +189,6 @@ def _same_names(gold: str, answer: str) -> bool:
     gold, answer = written.unwrapped(gold), written.unwrapped(answer)
     one, other = (sorted(map(written.fold, written.listed(text))) for text in (gold, answer))
     return len(one) > 1 and one == other and "," not in gold.replace(", and", " and")
-
-
-_SAID_OF = re.compile(
-    r" (?:is|are|was|has|had|have|wins?|won|will|can|did|does|ran|got)\b|[有胜获赢更最跑]"
-)
-
-
-def _subject(gold: str, answer: str) -> bool:
-    """Whether a sentence says something of the one name that the gold answer is: "Tom has more"."""
-    name, said = written.unwrapped(gold).strip(), written.unwrapped(answer).strip()
-    if not re.fullmatch(r"[A-Z][a-z]+|[甲乙丙丁小][\u4e00-\u9fff]?", name) or not said.startswith(
-        name
-    ):
-        return False
-    rest = said[len(name) :]
-    sure = not written.hedges(rest) - {"more", "less", "most", "least", "fewer", "greater", "than"}
-    return bool(_SAID_OF.match(rest)) and sure and len(rest) < 60
 
 
 def _choices(gold: str, answer: str) -> Ruling | None:
@@ -384,10 +372,10 @@ def _by_form(gold: str, answer: str) -> Ruling:
                 return found
     if found is not None:
         return found
-    tuples = _tuple(gold), _tuple(answer)
-    if tuples[0] and tuples[1]:
-        return _tuples(tuples[0], tuples[1])
     sides, known = written.links(answer), written.links(gold)
+    one, other = vector(known[-1]), vector(sides[-1])
+    if one and other and (len(known) == len(sides) == 1 or not one.whole):
+        return _vectors(one, other)
     if len(sides) > 1 or len(known) > 1:
         return _chains(known, sides)
     return single(gold, answer)
@@ -434,6 +422,9 @@ def _signs(text: str, apart: bool) -> list[str]:
 
 def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Ruling:
     """Lists, of which one may be a tuple, or name its values."""
+    line = vector(written.links(gold)[-1]) if len(wanted) == 1 else None
+    if line and not line.whole:
+        return Ruling(same_line(line, Vector("", [value for _, value in given])), "brackets")
     for items, text, other, whole in ((wanted, gold, given, answer), (given, answer, wanted, gold)):
         kind, inner = written.brackets(text)
         parts = written.listed(inner)
@@ -492,42 +483,16 @@ def _matched(
     return Ruling(True, name)
 
 
-def _tuple(text: str) -> tuple[str, list[str]] | None:
-    """The kind and the parts of a tuple, vector or matrix; None where it is none."""
-    rows = written.matrix(text) or special_forms.nested_rows(text)
-    if rows is not None:
-        kind = "column" if all(len(row) == 1 for row in rows) else f"matrix of {len(rows)} rows"
-        return kind, [cell for row in rows for cell in row]
-    if r"\vec{" in text:
-        return _components(text)
-    kind, inner = written.brackets(text)
-    parts = written.listed(inner)
-    return (kind, parts) if kind and len(parts) > 1 else None
-
-
-def _components(text: str) -> tuple[str, list[str]] | None:
-    r"""The vector of a sum of unit vectors such as `\vec{i}-2\vec{j}`."""
-    found = expression(text)
-    if found is None:
-        return None
-    names = [sympy.Symbol(rf"\vec{{{letter}}}") for letter in "ijk"]
-    parts = [found.expand().coeff(name) for name in names]
-    rest = found.expand() - sum(part * name for part, name in zip(parts, names, strict=True))
-    kept = parts if names[2] in found.free_symbols else parts[:2]
-    return ("⟨⟩", [_latex(part) for part in kept]) if rest == 0 else None
-
-
-def _latex(value: Any) -> str:
-    return sympy.latex(value)
-
-
-def _tuples(gold: tuple[str, list[str]], answer: tuple[str, list[str]]) -> Ruling:
-    (kind, wanted), (other, given) = gold, answer
-    if kind == "⟨⟩" and len(wanted) == 3 and len(given) == 2 and "\\vec" in str(given):
+def _vectors(gold: Vector, answer: Vector) -> Ruling:
+    wanted, given = gold.parts, answer.parts
+    if gold.kind == "⟨⟩" and len(wanted) == 3 and len(given) == 2 and not answer.whole:
         given = [*given, "0"]
-    if other not in VECTORS.get(kind, (kind,)):
+    if answer.kind not in VECTORS.get(gold.kind, (gold.kind,)):
         return Ruling(False, "brackets")
-    return _matched(wanted, given, ordered=kind != "{}", name="brackets")
+    found = _matched(wanted, given, ordered=gold.kind != "{}", name="brackets")
+    if not found.equal and not gold.whole:
+        return Ruling(same_line(gold, answer), "brackets")
+    return found
 
 
 def _chains(known: list[str], sides: list[str]) -> Ruling:

@@ -46,7 +46,7 @@ _BLUR = re.compile(
 )
 _MARKER = re.compile(
     r"(?:^|(?<=[\s,，;；。、:：*]))(?:so|thus|hence|therefore|i\.e\.|that is|giving|which gives"
-    r"|we (?:get|have|find))\b,?\s*(?:that\s+)?"
+    r"|we (?:get|have|find))(?!\w),?\s*(?:that\s+)?"
     r"|(?:所以|因此|从而|于是|综上(?:所述)?|可得|解得|(?<![因缘])故|即(?!可)|∴|则)[，,：:]?\s*",
     re.IGNORECASE,
 )
@@ -89,7 +89,8 @@ def _of_line(line: str) -> str | None:
     bold = list(_BOLD.finditer(unmarked))
     if bold:
         before = unmarked[: bold[0].start()]
-        sure = len(bold) == 1 and not (_DOUBT.search(before) or _BLUR.search(_conclusion(before)))
+        before = _conclusion(_SENTENCE_END.split(before)[-1])
+        sure = len(bold) == 1 and not (_DOUBT.search(before) or _BLUR.search(before))
         return bold[0][1].strip() if sure else None
     last = _SENTENCE_END.split(line)[-1]
     if re.match(r"(?:yes|no|是的?|不是|否)[,.，。]", line, re.IGNORECASE):
@@ -102,7 +103,9 @@ def _of_line(line: str) -> str | None:
         return stated if re.search(r"\w", stated) and not _BLUR.search(last) else None
     concluded = _conclusion(last)
     plain = written.plain(concluded)
-    sure = concluded != last or "=" in plain or len(_formulas(plain)) < 2
+    found = _formulas(plain)
+    named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in found)
+    sure = concluded != last or "=" in plain or len(found) < 2 or named
     return concluded if sure or value_in(plain) or r"\[" in last or "$$" in last else None
 
 
@@ -184,11 +187,29 @@ def affirms(answer: str, question: str) -> bool | None:
     if denials or _AFFIRMATIVE.search(answer):
         return denials == 0 if denials < 2 else None
     asked = {word[:5] for word in written.words(question)}
-    said = {word[:5] for word in written.words(answer)} - {"it", "so"}
+    said = {word[:5] for word in written.words(answer)} - {"it", "so", "numbe", "this"}
     return True if len(said) > 1 and said <= asked else None
 
 
-_VALUE = re.compile(r"[-+]?[$€£¥]?\d[\d.,/]*(?<![,.])\s*(?:%|[\u4e00-\u9fff]|[A-Za-z]+)?")
+_NAME = re.compile(r"[A-Z][a-z]+|[甲乙丙丁戊]|小[\u4e00-\u9fff]")
+_NO_NAMES = frozenset("The A An In So If How What Who Which On At He She It They There That".split())
+_LOST = re.compile(r"\b(?:los[et]\w*|last|beat|beaten|worst)\b|输|败")
+
+
+def only_name(gold: str, answer: str) -> bool:
+    """Whether a gold answer is a name, and a sentence says something of it and of no other: "Tom
+    has more", "The first player (Alice) wins"."""
+    name, said = written.unwrapped(gold).strip(), written.unwrapped(answer)
+    if not _NAME.fullmatch(name) or len(said) > LONGEST_SENTENCE or _LOST.search(said):
+        return False
+    if written.hedges(said) - {"more", "less", "most", "least", "fewer", "greater", "than"}:
+        return False
+    return {found for found in _NAME.findall(said) if found not in _NO_NAMES} == {name}
+
+
+_VALUE = re.compile(
+    r"[-+]?[$€£¥]?\d[\d.,/]*(?<![,.])\s*(?:%|[\u4e00-\u9fff]|(?!and|or)[A-Za-z]+)?"
+)
 _NAMED_VALUE = re.compile(
     r"\s*(?P<name>[A-Za-z]{2,}(?: [A-Za-z]+)?|[\u4e00-\u9fff]+?)\s*(?:[:=]|有|是|为)?\s*"
     rf"(?P<value>{_VALUE.pattern})\s*"

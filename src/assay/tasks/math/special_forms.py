@@ -32,9 +32,9 @@ _DIVISIONS = tuple(
     for pattern in (
         r"(\d+) ?(?:r|rem\.?|remainder|with (?:a )?remainder(?: of)?"
         r"|余数?|\\ldots|,? ?and (?:a )?remainder(?: of)?) ?(?:是|为)?(\d+)",
-        r"(?:the )?quotient(?: is)?[ :=]*(\d+)[ ,;]*(?:and )?"
+        r"(?:.{0,80}?\b)?quotient(?: is)?[ :=]*(\d+)[ ,;]*(?:and )?"
         r"(?:the )?(?:with )?(?:a )?remainder(?: is)?(?: of)?[ :=]*(\d+)",
-        r"商(?:是|为)?(\d+)[ ,;]*余数?(?:是|为)?(\d+)",
+        r".{0,80}?商 ?(?:是|为)?[ =]*(\d+)[ ,;]*余数? ?(?:是|为)?[ =]*(\d+)",
     )
 )
 _PAST = re.compile(r"(half|(?:a )?quarter|\d+(?: minutes)?) (past|after|to|before) (\d+)")

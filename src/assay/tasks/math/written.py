@@ -73,7 +73,12 @@ def _binomial(match: re.Match[str]) -> str:
 _SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
     (re.compile(pattern), other)
     for pattern, other in (
-        (r"\\(?:d|t|c)frac(?![a-zA-Z])", r"\\frac"),
+        (r"\\[dtc](?=(?:frac|binom)(?![a-zA-Z]))", r"\\"),
+        (r"\{([:,;=<>])\}", r"\1"),
+        (r"(\d)\(([\u4e00-\u9fff/]{1,6})\)$", r"\1\2"),
+        (r"∀", r"\\forall "),
+        (r"∃", r"\\exists "),
+        (r"\\in\s*([RZNQC])(?![a-zA-Z])", r"\\in \\mathbb{\1}"),
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
         (r"\\left\s*(?:<|\\langle)|\\langle(?![a-zA-Z])", "⟨"),
         (r"\\right\s*(?:>|\\rangle)|\\rangle(?![a-zA-Z])", "⟩"),
