@@ -14,8 +14,8 @@ from assay.tasks.math.answers import (
     final_answer,
     last_boxed,
     number,
-    stated_answer,
 )
+from assay.tasks.math.sentences import stated_answer
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ _BOX = re.compile(
 )
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINED = re.compile(
-    r"(?:[,;$&/.\\ \t，；、。]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
+    r"(?:[,;$&/.\\ \t，；、。①-⑨]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
     r"|\\text\s*\{\s*(?:or|and)\s*\})*"
 )
 """What may stand between boxes that are one answer together."""

@@ -27,7 +27,7 @@ _PARAMETER = re.compile(
 )
 _INTEGER = re.compile(
     _WHERE + r"(?:(?P<name>[a-zA-Z])\s*(?:\\text\{\s*)?(?:is |为|是)?\s*"
-    r"(?:an |any )?(?:arbitrary )?(?:integer|整数)s?\s*\}?\s*\)?"
+    r"(?:an |any )?(?:arbitrary )?(?P<natural>positive |正)?(?:integer|整数)s?\s*\}?\s*\)?"
     r"|(?:\\text\{\s*)?(?:where |for )?(?:any|all|every"
     r"|each|some) integers?\s*\}?\s*(?P<name2>[a-zA-Z])\s*\}?)"
 )
@@ -104,7 +104,7 @@ def _domain(found: dict[str, str | None]) -> tuple[Sequence[int], Sequence[int]]
     if found.get("low") is not None:
         low = int(found["low"] or 0)
         return range(low, low + 2 * NEAR), range(low, low + 2 * FAR)
-    natural = "N" in (found.get("set"), found.get("b"), found.get("c")) or found.get("more")
+    natural = found.get("natural") or "N" in (found.get("set"), found.get("b"), found.get("c")) or found.get("more")
     if natural:
         low = 0 if re.search(r"\\ge|0", found.get("more") or "") else 1
         return range(low, low + 2 * NEAR), range(low, low + 2 * FAR)
@@ -121,8 +121,12 @@ def _family(
         texts = [_coordinates(value) for _, value in items]
     values = [[expression(each) for each in text] for text in texts]
     symbol = sympy.Symbol(name)
-    known = all(v is not None and not v.free_symbols - {symbol} for value in values for v in value)
-    return Family(values, symbol, near, far) if known else None
+    if any(each is None for value in values for each in value):
+        return None
+    if len(near) > 1 and not any(symbol in each.free_symbols for value in values for each in value):
+        return None
+    fixed = [[regions.at_places(each, symbol) for each in value] for value in values]
+    return Family(fixed, symbol, near, far)
 
 
 def _coordinates(text: str) -> list[str]:
@@ -135,6 +139,7 @@ _CASES = re.compile(
     r"(?:(?P<head>[^=]+)=\s*)?(?:\\\{)?\s*\\begin\s*\{cases\}(?P<rows>.*)\\end\s*\{cases\}",
     re.DOTALL,
 )
+_FIRST = re.compile(r"([a-zA-Z])_\{?1\}?\s*=([^=,]+),\s*\1_\{?([a-z])\}?\s*=([^=,]+?)[,\s]*\(?(\3\s*(?:\\ge|≥|>)[^()=]+)\)?")
 _CONDITION_WORDS = re.compile(
     r"\\text\s*\{\s*(?:if|when|for|当|其中|,)?\s*\}|\\?\bif\b|,?\s*时$|当"
 )
@@ -143,6 +148,9 @@ _CONDITION_WORDS = re.compile(
 def cases(text: str) -> list[tuple[Any, regions.Region | None]] | None:
     r"""The expressions of `\begin{cases} ... \end{cases}`, each with where it holds; the last may
     hold elsewhere (None)."""
+    first = _FIRST.fullmatch(text.strip())
+    if first:
+        text = rf"\begin{{cases}}{first[2]}, & {first[3]}=1\\{first[4]}, & {first[5]}\end{{cases}}"
     match = _CASES.fullmatch(text.strip())
     if match is None:
         return None
@@ -192,7 +200,7 @@ _MODULUS = re.compile(
 )
 _WORDED = (
     (
-        r"(?:n |n is |the |all |exactly |n 是 |numbers |integers"
+        r"(?:n |n is |the |all |exactly |positive |n 是 |numbers |integers"
         r" )*(?:divisible by|(?:multiples?|a multiple) of) ?(\d+)",
         lambda n, m: n % m == 0,
     ),
@@ -315,7 +323,8 @@ Head = tuple[str, str]
 """The name of a function and that of its argument."""
 _HEAD = re.compile(r"([A-Za-z](?:_\{?\w+\}?|\^\{-1\}|')?)\s*\(\s*([a-z])\s*\)")
 _FOR_ALL = re.compile(
-    r"[,;]?\s*(?:\\text\s*\{\s*)?\(?(?:for (?:all|any"
+    r"[,;]\s*(?:\\forall\s*)?[a-z]\s*\\in\s*\\mathbb\s*\{?[RQ]\s*\}?\)?$"
+    r"|[,;]?\s*(?:\\text\s*\{\s*)?\(?(?:for (?:all|any"
     r"|every|each)|where) (?:real (?:numbers? )?)?\}?\s*"
     r"[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?)?\)?\s*\}?$|^"
     r"\\forall\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\}?\s*,\s*"
@@ -326,6 +335,47 @@ _CONSTANT = re.compile(
     r"([a-zA-Z])\s*(?:\\in\s*\\mathbb\s*\{?\s*R\s*\}?|(?:\\text\s*"
     r"\{\s*)?is (?:a |any )?(?:real )?(?:constant|number|real)\s*\}?)?\)?$"
 )
+
+
+_WHERE_DEFINED = re.compile(
+    r"(?P<body>.*?[^,;(\s])\s*(?:[,;]\s*|\\text\s*\{[^{}]*\}\s*|(?<=[\s)}])(?=\()|\bfor\b|\bwhere\b)"
+    r"\s*(?:\\forall\s*)?\(?\s*(?P<where>(?:[-\d.]+\s*(?:[<≤]|\\leq?)\s*)?(?P<name>[a-z])\s*"
+    r"(?:\\(?:in|neq?|[gl](?:e|t|eq|eqslant))(?![a-zA-Z])|[<>≠≤≥])[^;=]*?)\s*(?<!\w\()\)?"
+)
+_SEQUENCE = re.compile(r"[A-Za-z]_\{?([a-z])\}?")
+
+
+def with_domain(text: str) -> tuple[str, str, str]:
+    r"""A function, where it is defined, and its argument: of `f(x)=\frac{1}{x} (x \neq 0)`."""
+    match = _WHERE_DEFINED.fullmatch(text) if len(text) < 400 else None
+    if match is None:
+        return text, "", ""
+    sides = written.links(match["body"])
+    known, index = head(sides[0]), _SEQUENCE.fullmatch(sides[0].strip())
+    name = known[1] if known else index[1] if index else ""
+    if len(sides) == 1 and "\\neq" in match["where"]:
+        name = match["name"]
+    if name != match["name"] or not expression(sides[-1]):
+        return text, "", ""
+    where = match["where"]
+    where += ")" * (where.count("(") > where.count(")"))
+    return match["body"], where, name
+
+
+def natural_domain(function: str, where: str, name: str) -> bool:
+    """Whether a condition only leaves out what the function has no value at, or is that of all."""
+    if re.fullmatch(rf"{name}\s*\\in\s*\\mathbb\s*\{{?[RQZN]\}}?(?:[_^]\{{?[+*\d]+\}}?)*", where):
+        return True
+    found = regions.region(where)
+    if found is None:
+        return False
+    if name in "nmk":
+        return all(found.test(float(n)) for n in range(1, 8))
+    value = expression(written.links(function)[-1])
+    symbol = sympy.Symbol(name)
+    outside = [place for place in regions.places(found.bounds) if not found.test(place)]
+    values = [value.subs(symbol, sympy.nsimplify(place, rational=True)) for place in outside]
+    return not any(each.is_real and each.is_finite for each in map(sympy.N, values))
 
 
 def head(text: str) -> Head | None:
@@ -339,7 +389,7 @@ def without_quantifier(text: str) -> str:
     constant that is any number is called `c`."""
     if len(text) > 400 or ("=" not in text and "\\equiv" not in text):
         return text
-    text = re.sub(r"\b([fgh])\s*\\equiv\s*", r"\1(x)=", text)
+    text = re.sub(r"\b([fghP])\s*\\equiv\s*", r"\1(x)=", text)
     parts = [_FOR_ALL.sub("", part).strip() for part in re.split(r"(?<= )(?=or )", text)]
     text = " ".join(parts)
     match = _CONSTANT.search(text)

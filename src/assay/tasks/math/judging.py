@@ -79,7 +79,7 @@ def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
     if sentences.only_name(gold, answer):
         return Ruling(True, "text")
     allowed = written.hedges(question) - written.DENIALS
-    if written.hedges(answer) - written.hedges(gold) - allowed:
+    if written.hedges(answer) - written.hedges(gold) - allowed and not regions.is_region(gold):
         return None
     pairs = sentences.named_values(gold, answer)
     if pairs is not None:
@@ -92,6 +92,8 @@ def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
 
 def _as_asked(gold: str, answer: str, of: Asked) -> Ruling:
     """The ruling by the value, the options of the question and the form that it asks for."""
+    if of.solutions:
+        gold, answer = written.member(gold), written.member(answer)
     letter = written.choice(gold) if not gold.islower() else None
     chosen = written.choice(answer)
     if letter is None and chosen in of.options and not written.chosen(gold):
@@ -151,8 +153,7 @@ def rule(gold: str, answer: str) -> Ruling:
     if written.same_text(gold, answer):
         return Ruling(True, "text")
     gold, answer = families.without_quantifier(gold), families.without_quantifier(answer)
-    answer = written.without_sentence(answer)
-    for read in (_special, _texts, _choices, _conditions, _sets):
+    for read in (_statements, _domains, _special, _texts, _choices, _conditions, _sets):
         found = read(gold, answer)
         if found is not None:
             return found
@@ -162,6 +163,29 @@ def rule(gold: str, answer: str) -> Ruling:
     if _hedged(gold, answer, blurred):
         return Ruling(False, "hedge")
     return _by_form(gold, answer)
+
+
+def _statements(gold: str, answer: str) -> Ruling | None:
+    """Statements for all numbers of a set, or of one that there is."""
+    one, other = special_forms.statement(gold), special_forms.statement(answer)
+    if one is None or other is None:
+        return None
+    same = one[0] == other[0] and one[1] == other[1] or rule(one[1], other[1]).equal
+    return Ruling(one[0] == other[0] and same and rule(one[2], other[2]).equal, "statement")
+
+
+def _domains(gold: str, answer: str) -> Ruling | None:
+    """Functions of which one says where it is defined."""
+    one, other = families.with_domain(gold), families.with_domain(answer)
+    if one[1] and other[1]:
+        known = regions.region(one[1]), regions.region(other[1])
+        same = None not in known and regions.equal(*known)  # type: ignore[arg-type]
+        same = same or one[1] == other[1]
+    elif one[1] or other[1]:
+        same = families.natural_domain(*(one if one[1] else other))
+    else:
+        return None
+    return rule(one[0], other[0]) if same else Ruling(False, "set")
 
 
 def _texts(gold: str, answer: str) -> Ruling | None:
@@ -312,6 +336,9 @@ def _sets(gold: str, answer: str) -> Ruling | None:
     left, right = regions.difference(gold), regions.difference(answer)
     if left and right:
         return Ruling(left[0] == right[0] and _positive_multiple(left[1], right[1]), "set")
+    bounded = regions.bounded(answer) if one else regions.bounded(gold)
+    if bounded and (one or other) and not (one or other).names:  # type: ignore[union-attr]
+        return Ruling(regions.equal(bounded, one or other), "set")  # type: ignore[arg-type]
     if all(clear) or not written.relational(answer):
         return None
     return None if written.members(answer) != answer else Ruling(False, "relation")

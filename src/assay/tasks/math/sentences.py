@@ -104,6 +104,8 @@ def _of_line(line: str) -> str | None:
     concluded = _conclusion(last)
     plain = written.plain(concluded)
     found = _formulas(plain)
+    if not found and concluded == last and not re.search(r"[.!。！]$|^(?:yes|no)\b", last):
+        return None
     named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in found)
     sure = concluded != last or "=" in plain or len(found) < 2 or named
     return concluded if sure or value_in(plain) or r"\[" in last or "$$" in last else None
@@ -118,8 +120,10 @@ def _conclusion(sentence: str) -> str:
 
 
 _WORD = re.compile(
-    r"\\text\s*\{[^{}]*\}|(?<![\\A-Za-z_])(?!(?:sin|cos|tan|log|ln|lg|max|min|or|and|sqrt)\b)"
-    r"[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z(])|(?<![A-Za-z\\])[aI](?= [A-Za-z]{2})|[\u4e00-\u9fff]+"
+    r"\\text\s*\{[^{}]*\}|(?<![\\A-Za-z_^+*/=])(?!(?:sin|cos|tan|log|max|min|or|and|sqrt)\b)"
+    r"(?:(?=[A-Za-z]*[aeiouyAEIOUY])[A-Za-z]{3,}|(?:[Ii][sntf]|be|of|[Aa]t|to|[Ww]e|[Hh]e|[Ii]t|[Ss]o"
+    r"|by|[Oo]n|do|no|No)(?![A-Za-z]))(?:'[a-z]+)?(?![A-Za-z(]|\s*[+*/^_])"
+    r"|(?<![A-Za-z\\])[aAI](?= [A-Za-z]{2})|[\u4e00-\u9fff]+"
 )
 _FORMULA = re.compile(r"\d|\\[a-zA-Z]|[A-Za-z]\s*[=<>]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _IS = re.compile(

@@ -157,6 +157,25 @@ def base_number(text: str) -> tuple[str, str] | None:
     return match[1], with_digits(written.unwrapped(match[2]).lower())
 
 
+_STATEMENT = re.compile(
+    r"(?:(?P<all>\\forall|(?:对于?)?(?:任意|所有|一切)的?|for (?:all|every|any))"
+    r"|\\exists|存在|there exists?)\s*(?:一个)?(?P<real>(?:实数|real(?: numbers?)?)\s*)?"
+    r"(?P<name>[a-zA-Z](?:_\{?0\}?)?)\s*(?P<where>(?:\\in|[<>]|\\[gl]e|\\neq?)[^:;]*?)?\s*"
+    r"(?:(?:[,:;]|都有|使得?|恒有|均有|such that|with|\||s\.t\.)\s*)+(?P<said>.+)"
+)
+
+
+def statement(text: str) -> tuple[str, str, str] | None:
+    r"""Quantifier, domain and what is said of `\forall x > 0, \ln x \le x`; the variable is x."""
+    match = _STATEMENT.fullmatch(written.unwrapped(text)) if len(text) < 400 else None
+    if match is None:
+        return None
+    where = match["where"] or (r"\in \mathbb{R}" if match["real"] else "")
+    name = re.compile(rf"(?<![a-zA-Z\\]){re.escape(match['name'])}(?![a-zA-Z])")
+    domain, said = name.sub("x", f"x {where}".strip()), name.sub("x", match["said"])
+    return "all" if match["all"] else "some", domain, said
+
+
 EXACT: Sequence[Callable[[str], Any]] = (division, cycle)
 """Readers whose values are equal where the answers are."""
 

@@ -126,10 +126,17 @@ class Unit:
     def same_kind(self, other: "Unit") -> bool:
         """Whether numbers of the two can be compared, after their factors."""
         if self.dimension == other.dimension == "":
-            return self.things <= other.things or other.things <= self.things
+            one, two = sorted((self.things, other.things), key=len)
+            return all(any(_same_thing(a, b) for b in two) for a in one)
         both = {self.dimension, other.dimension}
         pounds = Fraction(45359237, 100000) in (self.factor, other.factor) or "[mass]^1" not in both
         return len(both) == 1 or (both in _SPOKEN and pounds)
+
+
+def _same_thing(one: str, other: str) -> bool:
+    """Whether two words are one; 9颗 is 9颗糖 and 9个 is 9个苹果."""
+    chinese = not one.isascii() and not other.isascii()
+    return one == other or (chinese and (one.startswith(other) or other.startswith(one)))
 
 
 ANGLE = "angle"

@@ -80,10 +80,10 @@ def _multiple(term: str, matrices: list[str]) -> tuple[str, list[Any]] | None:
     """The brackets and components of a vector with a factor before it."""
     for at, sign in enumerate(term):
         group = matrices.pop(0) if sign == "@" and matrices and at == len(term) - 1 else term[at:]
-        if sign not in "@([⟨" or (group == term[at:] and not written.brackets(group)[0]):
+        if sign not in "@([⟨" or (sign != "@" and len(written.listed(written.brackets(group)[1])) < 2):
             continue
         scalar = _TIMES.sub("", term[:at]).strip()
-        found = vector(group) if group != term else None
+        found = vector(group) if group != "@" and (sign == "@" or written.brackets(group)[0]) else None
         values = [expression(part) for part in found.parts] if found else [None]
         factor = expression(scalar) if scalar else sympy.Integer(1)
         if found is not None and factor is not None and None not in values:

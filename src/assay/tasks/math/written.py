@@ -140,7 +140,7 @@ _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 _NEGATION = re.compile(r"\?|≠|\\neq?(?![a-zA-Z])|\\not(?![a-zA-Z])|\\lnot|\\neg(?![a-zA-Z])")
 _APPROXIMATION = re.compile(r"\\(?:approx|simeq|sim|cong)(?![a-zA-Z])|≈|∼")
 _CHINESE_HEDGE = re.compile(
-    r"不|非|至少|至多|最多|最少|大约|约|超过|以上|以下|多于|少于|大于|小于|左右|可能|或许|近似|几乎|没有|无|除"
+    r"不(?!等式|同的)|非|至少|至多|最多|最少|大约|约|超过|以上|以下|多于|少于|大于|小于|左右|可能|或许|近似|几乎|没有|无|除"
 )
 _NAME_MARKS = re.compile(
     r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac"
@@ -398,6 +398,12 @@ def members(text: str) -> str:
     return _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
 
 
+def member(text: str) -> str:
+    """The only member of a set; the text where it is no such set."""
+    kind, inner = brackets(text)
+    return inner if kind == "{}" and len(listed(inner)) == 1 and not relational(inner) else text
+
+
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
     """The pieces between the separators that stand at the top level."""
     places = _places(text, separator)
@@ -528,53 +534,6 @@ def as_latex(text: str) -> str:
     if scientific:
         return rf"{scientific[1]} \times 10^{{{int(scientific[2])}}}"
     return text
-
-
-_LEADING = frozenset(
-    re.findall(
-        r"\w+",
-        "the final answer is so thus therefore hence"
-        " there are was were it its he she they we you i "
-        "get gets got have has had a an total of altogether equals equal to be will value result "
-        "costs cost needs need number sum area perimeter volume probability length width height "
-        "distance in all exactly only then our my his her their this that would can must spent "
-        "made makes earned saved paid left sold bought took takes",
-    )
-)
-_LEAD = re.compile(r"\s*(?:\\text\s*\{([^{}]*?)\}|([A-Za-z' ,:]+?))\s*(?=[-+$€£¥\d\\(.])")
-_CHINESE_LEAD = re.compile(
-    r"[^\d\\()$=<>+*/^a-zA-Z]{0,30}?(?:只有|还有|共有|一共|总共|是|为|等于"
-    r"|有|共|得|需要|需|打|答案|答)[：:]?\s*(?=[-+$¥\d\\(百一二两三四五六七八九十])"
-)
-
-
-def without_lead(text: str) -> str:
-    """The text without words that say no more than that the answer follows: "there are 12"."""
-    chinese = _CHINESE_LEAD.match(text)
-    if chinese and chinese.end():
-        return numeral(text[chinese.end() :])
-    lead = _LEAD.match(text)
-    if lead is None or lead.end() == len(text):
-        return text
-    said: Sequence[str] = re.findall(r"[A-Za-z']+", lead[1] or lead[2] or "")
-    names = [word for word in said if word.lower() not in _LEADING]
-    if not said or len(names) > 1 or any(not word[0].isupper() or len(word) < 3 for word in names):
-        return text
-    return text[lead.end() :] if len(names) < len(said) else text
-
-
-_SENTENCE = re.compile(
-    r"(?:[A-Za-z][A-Za-z ,':$]{0,80}?\b(?:is|are"
-    r"|equals)\s*:?\s+(?=[-+\d\\$(\[{]))(?P<end>[^A-Za-z].*)"
-    r"|(?:(?:[Tt]hus|[Ss]o|[Hh]ence|[Tt]herefore),? )?(?P<start>.{1,80}) is"
-    r" (?:our|the|my) (?:final )?answer|[Aa]nswer:?\s+(?P<bare>[-+\d\\$(].*)"
-)
-
-
-def without_sentence(text: str) -> str:
-    """What "The largest n is 34" says of something; the text where it is no such sentence."""
-    match = _SENTENCE.fullmatch(text) if len(text) < 200 else None
-    return next(filter(None, match.groups())).strip(" $") if match else text
 
 
 def without_lead_words(text: str) -> str:
