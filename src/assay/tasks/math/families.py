@@ -323,12 +323,12 @@ Head = tuple[str, str]
 """The name of a function and that of its argument."""
 _HEAD = re.compile(r"([A-Za-z](?:_\{?\w+\}?|\^\{-1\}|')?)\s*\(\s*([a-z])\s*\)")
 _FOR_ALL = re.compile(
-    r"[,;]\s*(?:\\forall\s*)?[a-z]\s*\\in\s*\\mathbb\s*\{?[RQ]\s*\}?\)?$"
-    r"|[,;]?\s*(?:\\text\s*\{\s*)?\(?(?:for (?:all|any"
+    r"[,;]?\s*(?:\\text\s*\{\s*)?\(?(?:for (?:all|any"
     r"|every|each)|where) (?:real (?:numbers? )?)?\}?\s*"
     r"[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?)?\)?\s*\}?$|^"
     r"\\forall\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\}?\s*,\s*"
 )
+_OF_ALL = re.compile(r"[,;]\s*(?:\\forall\s*)?[a-z]\s*\\in\s*\\mathbb\s*\{?[RQ]\s*\}?\)?$")
 _CONSTANT = re.compile(
     r"\s*[,;(]?\s*(?:\\text\s*\{\s*)?(?:(?:where|for|with) )?(?:(?:any|some"
     r"|all|every) )?(?:(?:real|arbitrary) )?(?:constants?|numbers?)?\s*\}?\s*"
@@ -364,7 +364,7 @@ def with_domain(text: str) -> tuple[str, str, str]:
 
 def natural_domain(function: str, where: str, name: str) -> bool:
     """Whether a condition only leaves out what the function has no value at, or is that of all."""
-    if re.fullmatch(rf"{name}\s*\\in\s*\\mathbb\s*\{{?[RQZN]\}}?(?:[_^]\{{?[+*\d]+\}}?)*", where):
+    if re.fullmatch(rf"{name}\s*\\in\s*\\mathbb\s*\{{?[RQZN]\s*\}}?(?:\s*[_^]\{{?[+*\d]+\}}?)*", where):
         return True
     found = regions.region(where)
     if found is None:
@@ -404,4 +404,4 @@ def without_quantifier(text: str) -> str:
             rf"(?<![a-zA-Z\\]){match[1]}(?![a-zA-Z])|{match[1]}[a-z]\b", body.partition("=")[2]
         ):
             return re.sub(rf"(?<![a-zA-Z\\{{]){match[1]}(?![a-zA-Z(]{{2}})", "c", body)
-    return text
+    return _OF_ALL.sub("", text)

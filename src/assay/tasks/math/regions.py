@@ -329,7 +329,7 @@ def _number(text: str) -> float | None:
 
 def at_places(found: Any, but: Any) -> Any:
     """An expression with its symbols but one at places of their own."""
-    return found.subs({name: _place(str(name)) for name in found.free_symbols - {but}})
+    return found.subs({name: 1 + _place(str(name)) for name in found.free_symbols - {but}})
 
 
 def _place(name: str) -> Any:

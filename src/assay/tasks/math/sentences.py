@@ -104,7 +104,7 @@ def _of_line(line: str) -> str | None:
     concluded = _conclusion(last)
     plain = written.plain(concluded)
     found = _formulas(plain)
-    if not found and concluded == last and not re.search(r"[.!。！]$|^(?:yes|no)\b", last):
+    if not found and concluded == last and not re.search(r"[.!。！]$|^(?:yes|no)[.,!]", last):
         return None
     named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in found)
     sure = concluded != last or "=" in plain or len(found) < 2 or named
