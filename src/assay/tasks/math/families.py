@@ -329,6 +329,7 @@ _FOR_ALL = re.compile(
     r"\\forall\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\}?\s*,\s*"
 )
 _OF_ALL = re.compile(r"[,;]\s*(?:\\forall\s*)?[a-z]\s*\\in\s*\\mathbb\s*\{?[RQ]\s*\}?\)?$")
+_OF_ANY = re.compile(r"(?<=C)[,;]\s*C\s*\\in\s*\\mathbb\s*\{?R\s*\}?$")
 _CONSTANT = re.compile(
     r"\s*[,;(]?\s*(?:\\text\s*\{\s*)?(?:(?:where|for|with) )?(?:(?:any|some"
     r"|all|every) )?(?:(?:real|arbitrary) )?(?:constants?|numbers?)?\s*\}?\s*"
@@ -387,6 +388,7 @@ def head(text: str) -> Head | None:
 def without_quantifier(text: str) -> str:
     r"""`f(x)=x` of `f(x)=x \text{ for all } x \in \mathbb{R}`, and `f(x)=0` of `f \equiv 0`; a
     constant that is any number is called `c`."""
+    text = _OF_ANY.sub("", text) if len(text) < 400 else text
     if len(text) > 400 or ("=" not in text and "\\equiv" not in text):
         return text
     text = re.sub(r"\b([fghP])\s*\\equiv\s*", r"\1(x)=", text)

@@ -76,11 +76,15 @@ def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
     if written.affirmation(gold) is not None:
         affirms = sentences.affirms(answer, question)
         return None if affirms is None else Ruling(affirms == written.affirmation(gold), "text")
+    if sentences.compares_otherwise(answer, question):
+        return None
     if sentences.only_name(gold, answer):
         return Ruling(True, "text")
-    allowed = written.hedges(question) - written.DENIALS
+    allowed = written.hedges(question) - written.DENIALS | {"≈"}
     if written.hedges(answer) - written.hedges(gold) - allowed and not regions.is_region(gold):
         return None
+    if sentences.ends_with(gold, answer):
+        return Ruling(True, "text")
     pairs = sentences.named_values(gold, answer)
     if pairs is not None:
         return Ruling(all(rule(*pair).equal for pair in pairs), "list")
@@ -411,6 +415,9 @@ def _by_form(gold: str, answer: str) -> Ruling:
 def _items(text: str, apart: bool) -> list[Item]:
     r"""The parts of a list or set, with two of each `\pm`; `apart` says that the signs of one part
     are independent."""
+    sides = written.links(text)
+    if len(sides) == 2 and written.is_name(sides[0]) and written.brackets(sides[1])[0] == "{}":
+        text = sides[1]
     kind, inner = written.brackets(text)
     parts = written.listed(inner if kind == "{}" else text)
     found: list[Item] = []

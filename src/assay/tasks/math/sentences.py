@@ -8,7 +8,7 @@ are named. Pure string work in linear time.
 
 import re
 
-from assay.tasks.math import written
+from assay.tasks.math import units, written
 from assay.tasks.math.answers import final_answer, number
 from assay.tasks.math.numerals import SPELT, with_digits
 
@@ -104,7 +104,7 @@ def _of_line(line: str) -> str | None:
     concluded = _conclusion(last)
     plain = written.plain(concluded)
     found = _formulas(plain)
-    if not found and concluded == last and not re.search(r"[.!。！]$|^(?:yes|no)[.,!]", last):
+    if not found and concluded == last and not re.search(r"[.!。！]$|^[\u4e00-\u9fff]|^(?:yes|no)[.,!]", last):
         return None
     named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in found)
     sure = concluded != last or "=" in plain or len(found) < 2 or named
@@ -129,8 +129,9 @@ _FORMULA = re.compile(r"\d|\\[a-zA-Z]|[A-Za-z]\s*[=<>]|(?<![A-Za-z])[A-Za-z](?![
 _IS = re.compile(
     r".*(?:\b(?:is|are|was|were|be|equals|exactly|only)\b|[是为得有到]|等于|只有)", re.DOTALL
 )
+_ASIDE = re.compile(r", (?:after|since|because|whe\w+|whil\w+|with|for|which|as|of|if|but)\b")
 _UNIT_END = re.compile(
-    r"\b(?:in|of|on|at|for|from|by|with|every|each|the|is|are|was|were|that|which|who|to|left"
+    r"\b(?:more|fewer|less|than|in|of|on|at|for|from|by|with|every|each|the|is|are|was|were|that|which|who|to|left"
     r"|remain\w*|and|altogether|can|will|have|has)\b|[,，;]",
     re.IGNORECASE,
 )
@@ -156,6 +157,11 @@ def value_in(text: str) -> str | None:
         spelt = SPELT.search(text)
         return _with_unit(with_digits(text[spelt.start() :])) if spelt else None
     start, end = found[-1]
+    if len(found) == 2 and units.parts(text[found[0][0] :].strip(" .")):
+        return text[found[0][0] :].strip(" .")
+    clause = text.rfind(", ", found[-2][1], start) if len(found) > 1 else -1
+    if clause > 0 and len(_WORD.findall(text, clause, start)) > 1 and not _ASIDE.match(text, clause):
+        found = found[-1:]
     if len(found) > 1 and not _IS.fullmatch(text[found[-2][1] : start].strip(" :,")):
         later = text.rfind("=", start, end)
         if later < 0:
@@ -167,6 +173,8 @@ def value_in(text: str) -> str | None:
 
 def _with_unit(text: str) -> str:
     word = _WORD.search(text)
+    if word and text[: word.start()].rstrip()[-1:] == ",":
+        return text[: word.start()].strip(" ,;:.$")
     stop = _UNIT_END.search(text, word.start()) if word else None
     return text[: stop.start() if stop else len(text)].strip(" ,;:.$")
 
@@ -197,7 +205,18 @@ def affirms(answer: str, question: str) -> bool | None:
 
 _NAME = re.compile(r"[A-Z][a-z]+|[甲乙丙丁戊]|小[\u4e00-\u9fff]")
 _NO_NAMES = frozenset("The A An In So If How What Who Which On At He She It They There That".split())
-_LOST = re.compile(r"\b(?:los[et]\w*|last|beat|beaten|worst)\b|输|败")
+_LOST = re.compile(r"\b(?:los[et]\w*|last|beat|beaten|worst|after|before|next)\b|'s\b|输|败|的前|的后")
+_COMPARED = re.compile(
+    r"\b(?:larger|bigger|greater|smaller|taller|shorter|longer|older|younger|heavier|lighter|faster"
+    r"|slower|more|less|fewer|cheaper|most|least|\w{3,}est)\b",
+    re.IGNORECASE,
+)
+
+
+def compares_otherwise(answer: str, question: str) -> bool:
+    """Whether a question asks for the larger and the like, and the answer names another end."""
+    asked, said = (set(_COMPARED.findall(text.lower())) for text in (question, answer))
+    return bool(asked and said and not asked & said)
 
 
 def only_name(gold: str, answer: str) -> bool:
@@ -209,6 +228,13 @@ def only_name(gold: str, answer: str) -> bool:
     if written.hedges(said) - {"more", "less", "most", "least", "fewer", "greater", "than"}:
         return False
     return {found for found in _NAME.findall(said) if found not in _NO_NAMES} == {name}
+
+
+def ends_with(gold: str, answer: str) -> bool:
+    """Whether a gold answer is one word, with which a sentence of words alone ends."""
+    said = written.words(answer)
+    one = len(written.words(gold)) == 1 and written.is_words(gold) and written.is_words(answer)
+    return one and said[-1:] == written.words(gold) and not _LOST.search(answer)
 
 
 _VALUE = re.compile(

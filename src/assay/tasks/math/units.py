@@ -52,6 +52,8 @@ _CHINESE = {
     "帕": "pascal", "赫兹": "hertz", "弧度": "radian",
 }  # fmt: skip
 _CHINESE_WORD = re.compile("|".join(sorted(map(re.escape, _CHINESE), key=len, reverse=True)))
+_OTHERWISE = frozenset("年 天 日 时 里 度 角 块 周 月 秒 每 平方 立方".split())
+"""Chinese units with which other words begin."""
 _SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan", "Rs": "rupee"}
 _ABBREVIATIONS = {
     "sec": "second", "secs": "second", "hr": "hour", "hrs": "hour", "mins": "minute",
@@ -171,6 +173,9 @@ def unit(text: str) -> Unit | None:
     known = _product(_UNIT_TOKEN.findall(spelt))
     if known is not None:
         return known
+    begun = _CHINESE_WORD.match(text.strip())
+    if begun and begun[0] not in _OTHERWISE:  # 元钱, 千克苹果
+        return unit(begun[0])
     words = re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", _spelt(text))
     things = frozenset(_stem(word) for word in words if word.lower() not in FILLERS)
     return Unit(things=things) if things else None

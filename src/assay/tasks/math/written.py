@@ -162,7 +162,7 @@ HEDGES = frozenset(
         "false unlike than less more greater fewer least most over under above below between "
         "cannot impossible instead hardly barely almost nearly maybe perhaps possibly either "
         "anything everything something nothing unknown about approximately approx roughly around "
-        "circa up beyond within exceeding minus negative plus twice double triple squared cubed",
+        "circa up beyond within exceeding minus negative plus twice double triple squared cubed times",
     )
 )
 """Words with which an answer does not say that it is the number beside them."""
@@ -197,8 +197,9 @@ _MEANINGS = (
     "|无穷多个",
     r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|reals|r|全体实数|一切实数"
     "|任意实数|实数集",
-    *("monday|星期一|周一", "tuesday|星期二|周二", "wednesday|星期三|周三", "thursday|星期四|周四"),
-    *("friday|星期五|周五", "saturday|星期六|周六", "sunday|星期日|周日|星期天"),
+    *("monday|mon|星期一|周一", "tuesday|tue|星期二|周二", "wednesday|wed|星期三|周三"),
+    *("thursday|thu|星期四|周四", "friday|fri|星期五|周五", "saturday|sat|星期六|周六"),
+    "sunday|sun|星期日|周日|星期天",
     *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
     r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
     *("sas|边角边", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边"),
@@ -231,7 +232,7 @@ def plain(text: str, thousands: bool = True) -> str:
     text = _FONT.sub(_upright, text)
     for pattern, other in _SPELLINGS:
         text = pattern.sub(other, text)
-    text = _SIZES.sub("", text)
+    text = _SYSTEM.sub(_in_one_line, _SIZES.sub("", text))
     if thousands:
         text = _THOUSANDS.sub(lambda m: m[1] + re.sub(r"\D", "", m[2]), text)
     text = _SPACES.sub(" ", text).strip()
@@ -253,6 +254,19 @@ def _repeated(match: re.Match[str]) -> str:
             if (block * len(rest))[: len(rest)] == rest:
                 return rf"{match[1]}.{digits[:start]}\overline{{{block}}}"
     return match[0]
+
+
+_SYSTEM = re.compile(
+    r"\\\{\s*\\begin\s*\{(array)\}\s*\{[^{}]*\}([^&|<>]*?)\\end\s*\{array\}\s*\.?"
+    r"|\\begin\s*\{(cases)\}([^&<>]*?)\\end\s*\{cases\}"
+)
+
+
+def _in_one_line(match: re.Match[str]) -> str:
+    """The equations of a system with commas between."""
+    rows = [row.strip(" ,;.") for row in re.split(r"\\\\", match[2] or match[4])]
+    plain = all(row.count("=") == 1 and "," not in row for row in rows if row)
+    return ", ".join(filter(None, rows)) if plain else match[0]
 
 
 def _upright(match: re.Match[str]) -> str:
