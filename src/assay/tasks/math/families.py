@@ -198,38 +198,24 @@ _MODULUS = re.compile(
     r"(?:(?:p|n|m|x|k|a|N|all|primes|integers|numbers)\s*)?\\equiv\s*"
     r"(?P<rests>-?\d+(?:\s*,\s*-?\d+)*)\s*\(?\\(?:pmod|bmod|mod)\s*\{?(?P<m>\d+)\}?\)?"
 )
-_WORDED = (
-    (
-        r"(?:n |n is |the |all |exactly |positive |n 是 |numbers |integers"
-        r" )*(?:divisible by|(?:multiples?|a multiple) of) ?(\d+)",
-        lambda n, m: n % m == 0,
-    ),
-    (
-        r"(?:n |n is |the |all |numbers |integers )*"
-        r"(?:not divisible by|not (?:a )?multiples? of) ?(\d+)",
-        lambda n, m: n % m != 0,
-    ),
-    (r"(\d+) ?(?:\\mid|\|) ?n", lambda n, m: n % m == 0),
-    (r"(\d+) ?(?:\\nmid|∤) ?n", lambda n, m: n % m != 0),
-    (r"n?(?:是|为)?(?:不是|不能被) ?(\d+) ?的倍数|n?不能被 ?(\d+) ?整除", lambda n, m: n % m != 0),
-    (
-        r"n? ?(?:是|为)? ?(\d+) ?的(?:正整数)?倍数|n? ?(?:能)?被 ?(\d+) ?整除",
-        lambda n, m: n % m == 0,
-    ),
-    (
-        r"(?:n is |n |the |all |n 为|n是)*(?:even|偶数)"
-        r"(?: n| integers| numbers| positive integers)*",
-        lambda n, m: n % 2 == 0,
-    ),
-    (
-        r"(?:n is |n |the |all |n 为|n是)*(?:odd|奇数)"
-        r"(?: n| integers| numbers| positive integers)*",
-        lambda n, m: n % 2 == 1,
-    ),
-    (
-        r"(?:the |all |exactly the )*powers of (?:2|two)|2\^\{?[km]\}?",
-        lambda n, m: n & (n - 1) == 0,
-    ),
+_LEAD = (
+    r"(?:(?:it is |is )?possible |if and only if |iff |exactly |when |for |all |any |every |each |the "
+    r"|n ?(?:is |是 ?|为 ?)?|numbers |integers |positive |正 ?)*"
+)
+_END = r"(?: n| ?numbers| ?positive| ?integers|的?正?整数)*"
+_WORDED = tuple(
+    (re.compile(_LEAD + pattern + _END), holds)
+    for pattern, holds in (
+        (r"(?:not divisible by|not (?:a )?multiples? of) ?(\d+)", lambda n, m: n % m != 0),
+        (r"(?:divisible by|(?:a )?multiples? of) ?(\d+)", lambda n, m: n % m == 0),
+        (r"(\d+) ?(?:\\mid|\|) ?n", lambda n, m: n % m == 0),
+        (r"(\d+) ?(?:\\nmid|∤) ?n", lambda n, m: n % m != 0),
+        (r"(?:不是 ?(\d+) ?的倍数|不能被 ?(\d+) ?整除)", lambda n, m: n % m != 0),
+        (r"(?:(\d+) ?的正?整?数?倍数?|能?被 ?(\d+) ?整除)", lambda n, m: n % m == 0),
+        (r"(?:even|偶数)", lambda n, m: n % 2 == 0),
+        (r"(?:odd|奇数)", lambda n, m: n % 2 == 1),
+        (r"(?:powers of (?:2|two)|2\^\{?[km]\}?)", lambda n, m: n & (n - 1) == 0),
+    )
 )
 
 
@@ -254,7 +240,7 @@ def whole_numbers(
         rests = {int(rest) % int(match["m"]) for rest in match["rests"].split(",")}
         return frozenset(n for n in numbers if n % int(match["m"]) in rests)
     for pattern, holds in _WORDED:
-        worded = re.fullmatch(pattern, said)
+        worded = pattern.fullmatch(said)
         if worded:
             modulus = int(next(filter(None, worded.groups()), "1"))
             return frozenset(n for n in numbers if holds(n, modulus))
@@ -279,7 +265,7 @@ def greater_than(text: str) -> str:
     """ "x > -4" of "all real numbers greater than -4"; the text where it says no such thing."""
     said = " ".join(written.unwrapped(text).split())
     excepted = re.fullmatch(
-        r"(?:all )?(?:the )?(?:real numbers?|reals|\\mathbb\{R"
+        r"(?:all )?(?:the )?(?:real numbers?|reals?(?: [a-z])?|\\mathbb\{R"
         r"\}) ?,? ?(?:except|other than|excluding)(?: for)? (.+)",
         said,
     )

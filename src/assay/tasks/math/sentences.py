@@ -129,6 +129,7 @@ _FORMULA = re.compile(r"\d|\\[a-zA-Z]|[A-Za-z]\s*[=<>]|(?<![A-Za-z])[A-Za-z](?![
 _IS = re.compile(
     r".*(?:\b(?:is|are|was|were|be|equals|exactly|only)\b|[是为得有到]|等于|只有)", re.DOTALL
 )
+_CONGRUENCE = re.compile(r"[^=a-z]*\\equiv\s*(\d+)\s*\(?\\[pb]?mod.*")
 _ASIDE = re.compile(r", (?:after|since|because|whe\w+|whil\w+|with|for|which|as|of|if|but)\b")
 _UNIT_END = re.compile(
     r"\b(?:more|fewer|less|than|in|of|on|at|for|from|by|with|every|each|the|is|are|was|were|that|which|who|to|left"
@@ -149,10 +150,13 @@ def _formulas(text: str) -> list[tuple[int, int]]:
 def value_in(text: str) -> str | None:
     """The value that a sentence in plain spelling says, with its unit; None where it is no
     sentence, or has several."""
-    if len(text) > LONGEST_SENTENCE or not _WORD.search(text):
+    if len(text) > LONGEST_SENTENCE or not (_WORD.search(text) or r"\equiv" in text):
         return None
     text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
     found = _formulas(text)
+    congruence = _CONGRUENCE.fullmatch(text)
+    if congruence:
+        return congruence[1]
     if not found:
         spelt = SPELT.search(text)
         return _with_unit(with_digits(text[spelt.start() :])) if spelt else None
@@ -234,6 +238,7 @@ def ends_with(gold: str, answer: str) -> bool:
     """Whether a gold answer is one word, with which a sentence of words alone ends."""
     said = written.words(answer)
     one = len(written.words(gold)) == 1 and written.is_words(gold) and written.is_words(answer)
+    one = one and not _NAME.fullmatch(written.unwrapped(gold).strip())
     return one and said[-1:] == written.words(gold) and not _LOST.search(answer)
 
 

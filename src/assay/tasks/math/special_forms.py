@@ -160,7 +160,7 @@ def base_number(text: str) -> tuple[str, str] | None:
 _STATEMENT = re.compile(
     r"(?:(?P<all>\\forall|(?:对于?)?(?:任意|所有|一切)的?|for (?:all|every|any))"
     r"|\\exists|存在|there exists?)\s*(?:一个)?(?P<real>(?:实数|real(?: numbers?)?)\s*)?"
-    r"(?P<name>[a-zA-Z](?:_\{?0\}?)?)\s*(?P<where>(?:\\in|[<>]|\\[gl]e|\\neq?)(?:[(\[][^()\[\]]*[)\]]|[^:;,])*?)?\s*"
+    r"(?P<name>[a-zA-Z](?:_\{?0\}?)?)\s*(?P<where>(?:\\in|[<>]|\\[gl]e|\\neq?)(?:[(\[][^()\[\]]*[)\]]|[^:;,()\[\]])*?)?\s*"
     r"(?:(?:[,:;]|都有|使得?|恒有|均有|such that|with|\||s\.t\.)\s*)+(?P<said>.+)"
 )
 

@@ -101,8 +101,8 @@ _START = (
 )
 _REST = (
     r"(?:\\text\s*\{[^{}]*\}|\^\s*\{?\s*(?:\\circ|-?\d)\s*\}?"
-    r"|[°¢€£¥$²³]|[\u4e00-\u9fff]+|[A-Za-z.']+(?:[23](?!\d))?"
-    r"|[-/·\s,()]|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))*"
+    r"|[°¢€£¥$²³]|[\u4e00-\u9fff]++|[A-Za-z.']++(?:[23](?!\d))?"
+    r"|[-/·\s,()]|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))*+"
 )
 _MEASURED = re.compile(rf"(?P<value>.*?[\w)}}%\]!])(?P<space>\s*)(?P<unit>(?:{_START}){_REST})")
 _SINGLE = re.compile(

@@ -76,6 +76,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
         (r"\\[dtc](?=(?:frac|binom)(?![a-zA-Z]))", r"\\"),
         (r"\{([:,;=<>])\}", r"\1"),
         (r"(\d)\(([\u4e00-\u9fff/]{1,6})\)$", r"\1\2"),
+        (r"(?<![a-zA-Z\\])(ln|log|sin|cos|tan|lg)(?=\s*[\d(]|\s+[a-z](?![a-z]))", r"\\\1 "),
         (r"∀", r"\\forall "),
         (r"∃", r"\\exists "),
         (r"\\in\s*([RZNQC])(?![a-zA-Z])", r"\\in \\mathbb{\1}"),
