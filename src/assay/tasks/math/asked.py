@@ -30,7 +30,9 @@ _FACTOR = re.compile(
 )
 _PRIMES = re.compile(r"prime factori[sz]ation|product of primes|分解质因数|质因数", re.IGNORECASE)
 _SCIENTIFIC = re.compile(r"scientific notation|standard form|科学[记计]数法", re.IGNORECASE)
-_SOLUTIONS = re.compile(r"\bsol(?:ve|ution|utions)\b|\broots?\b|\bvalues? of\b|解|方程|的值", re.IGNORECASE)
+_SOLUTIONS = re.compile(
+    r"\bsol(?:ve|ution|utions)\b|\broots?\b|\bvalues? of\b|解|方程|的值", re.IGNORECASE
+)
 _MANTISSA = re.compile(r"-?[1-9](?:\.\d+)?\s*\\(?:times|cdot)\s*10\s*\^.*")
 _FACTOR_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|\*")
 

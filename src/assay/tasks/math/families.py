@@ -104,7 +104,11 @@ def _domain(found: dict[str, str | None]) -> tuple[Sequence[int], Sequence[int]]
     if found.get("low") is not None:
         low = int(found["low"] or 0)
         return range(low, low + 2 * NEAR), range(low, low + 2 * FAR)
-    natural = found.get("natural") or "N" in (found.get("set"), found.get("b"), found.get("c")) or found.get("more")
+    natural = (
+        found.get("natural")
+        or "N" in (found.get("set"), found.get("b"), found.get("c"))
+        or found.get("more")
+    )
     if natural:
         low = 0 if re.search(r"\\ge|0", found.get("more") or "") else 1
         return range(low, low + 2 * NEAR), range(low, low + 2 * FAR)
@@ -121,7 +125,7 @@ def _family(
         texts = [_coordinates(value) for _, value in items]
     values = [[expression(each) for each in text] for text in texts]
     symbol = sympy.Symbol(name)
-    if any(each is None for value in values for each in value):
+    if any(each is None or (len(near) < 2 and each.free_symbols) for v in values for each in v):
         return None
     if len(near) > 1 and not any(symbol in each.free_symbols for value in values for each in value):
         return None
@@ -139,7 +143,9 @@ _CASES = re.compile(
     r"(?:(?P<head>[^=]+)=\s*)?(?:\\\{)?\s*\\begin\s*\{cases\}(?P<rows>.*)\\end\s*\{cases\}",
     re.DOTALL,
 )
-_FIRST = re.compile(r"([a-zA-Z])_\{?1\}?\s*=([^=,]+),\s*\1_\{?([a-z])\}?\s*=([^=,]+?)[,\s]*\(?(\3\s*(?:\\ge|≥|>)[^()=]+)\)?")
+_FIRST = re.compile(
+    r"([a-zA-Z])_\{?1\}?\s*=([^=,]+),\s*\1_\{?([a-z])\}?\s*=([^=,]+?)[,\s]*\(?(\3\s*(?:\\ge|≥|>)[^()=]+)\)?"
+)
 _CONDITION_WORDS = re.compile(
     r"\\text\s*\{\s*(?:if|when|for|当|其中|,)?\s*\}|\\?\bif\b|,?\s*时$|当"
 )
@@ -351,7 +357,9 @@ def with_domain(text: str) -> tuple[str, str, str]:
 
 def natural_domain(function: str, where: str, name: str) -> bool:
     """Whether a condition only leaves out what the function has no value at, or is that of all."""
-    if re.fullmatch(rf"{name}\s*\\in\s*\\mathbb\s*\{{?[RQZN]\s*\}}?(?:\s*[_^]\{{?[+*\d]+\}}?)*", where):
+    if re.fullmatch(
+        rf"{name}\s*\\in\s*\\mathbb\s*\{{?[RQZN]\s*\}}?(?:\s*[_^]\{{?[+*\d]+\}}?)*", where
+    ):
         return True
     found = regions.region(where)
     if found is None:

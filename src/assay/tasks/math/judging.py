@@ -41,7 +41,11 @@ from assay.tasks.math.verify import both_orders
 
 LONGEST_LIST = 40
 POLAR = (written.meaning("yes"), written.meaning("no"))
-VECTORS = {"()": ("()", "⟨⟩", "column"), "⟨⟩": ("⟨⟩", "()", "column"), "column": ("column", "()", "⟨⟩")}
+VECTORS = {
+    "()": ("()", "⟨⟩", "column"),
+    "⟨⟩": ("⟨⟩", "()", "column"),
+    "column": ("column", "()", "⟨⟩"),
+}
 """The brackets that an answer may have beside its own, by those of the gold answer."""
 
 
@@ -174,7 +178,7 @@ def _statements(gold: str, answer: str) -> Ruling | None:
     one, other = special_forms.statement(gold), special_forms.statement(answer)
     if one is None or other is None:
         return None
-    same = one[0] == other[0] and one[1] == other[1] or rule(one[1], other[1]).equal
+    same = (one[0] == other[0] and one[1] == other[1]) or rule(one[1], other[1]).equal
     return Ruling(one[0] == other[0] and same and rule(one[2], other[2]).equal, "statement")
 
 

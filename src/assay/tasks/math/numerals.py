@@ -6,40 +6,17 @@ begins with the sign of a number, such as 三角形, is left as it is.
 
 import re
 
-_ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
+_ONES = re.findall(
+    r"\S+",
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen",
+)
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _SMALL = {word: n for n, word in enumerate(_ONES)} | {w: 10 * n for n, w in enumerate(_TENS, 2)}
 SCALES = {
-    "dozen": 12,
-    "hundred": 100,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-    "万": 10**4,
-    "亿": 10**8,
-}
+    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+    "trillion": 10**12, "万": 10**4, "亿": 10**8,
+}  # fmt: skip
 """Words that multiply the number before them."""
 _PARTS = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6}
 _PARTS |= {"seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10}

@@ -17,7 +17,9 @@ _END_OF_REASONING = "</think>"
 _TAGGED = re.compile(
     r"<answer>([^<]*)</answer>|\"(?:final_)?answer\"\s*:\s*(?:\"([^\"\n]*)\"|([-+]?[\d.]+))"
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?])(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])"
+)
 _ITEM = re.compile(r"\s*(?:[-*•]|\(?\d\)|[①-⑨])\s+(?=\S)")
 _LABEL = re.compile(
     r"(?:.*[.。，,；;]\s*)?(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
@@ -104,7 +106,11 @@ def _of_line(line: str) -> str | None:
     concluded = _conclusion(last)
     plain = written.plain(concluded)
     found = _formulas(plain)
-    if not found and concluded == last and not re.search(r"[.!。！]$|^[\u4e00-\u9fff]|^(?:yes|no)[.,!]", last):
+    if (
+        not found
+        and concluded == last
+        and not re.search(r"[.!。！]$|^[\u4e00-\u9fff]|^(?:yes|no)[.,!]", last)
+    ):
         return None
     named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in found)
     sure = concluded != last or "=" in plain or len(found) < 2 or named
@@ -164,7 +170,11 @@ def value_in(text: str) -> str | None:
     if len(found) == 2 and units.parts(text[found[0][0] :].strip(" .")):
         return text[found[0][0] :].strip(" .")
     clause = text.rfind(", ", found[-2][1], start) if len(found) > 1 else -1
-    if clause > 0 and len(_WORD.findall(text, clause, start)) > 1 and not _ASIDE.match(text, clause):
+    if (
+        clause > 0
+        and len(_WORD.findall(text, clause, start)) > 1
+        and not _ASIDE.match(text, clause)
+    ):
         found = found[-1:]
     if len(found) > 1 and not _IS.fullmatch(text[found[-2][1] : start].strip(" :,")):
         later = text.rfind("=", start, end)
@@ -208,19 +218,24 @@ def affirms(answer: str, question: str) -> bool | None:
 
 
 _NAME = re.compile(r"[A-Z][a-z]+|[甲乙丙丁戊]|小[\u4e00-\u9fff]")
-_NO_NAMES = frozenset("The A An In So If How What Who Which On At He She It They There That".split())
-_LOST = re.compile(r"\b(?:los[et]\w*|last|beat|beaten|worst|after|before|next)\b|'s\b|输|败|的前|的后")
-_COMPARED = re.compile(
-    r"\b(?:larger|bigger|greater|smaller|taller|shorter|longer|older|younger|heavier|lighter|faster"
-    r"|slower|more|less|fewer|cheaper|most|least|\w{3,}est)\b",
-    re.IGNORECASE,
+_NO_NAMES = frozenset(
+    re.findall(r"\S+", "The A An In So If How What Who Which On At He She It They There That")
+)
+_LOST = re.compile(
+    r"\b(?:los[et]\w*|last|beat|beaten|worst|after|before|next)\b|'s\b|输|败|的前|的后"
+)
+_HIGH = re.compile(
+    r"\b(?:larg|bigg|great|tall|long|old|heavi|fast|high|farth)(?:er|est)\b|\bmo(?:re|st)\b"
+)
+_LOW = re.compile(
+    r"\b(?:small|short|young|light|slow|cheap|few|low|near)(?:er|est)\b|\bless\b|\bleast\b"
 )
 
 
 def compares_otherwise(answer: str, question: str) -> bool:
-    """Whether a question asks for the larger and the like, and the answer names another end."""
-    asked, said = (set(_COMPARED.findall(text.lower())) for text in (question, answer))
-    return bool(asked and said and not asked & said)
+    """Whether a question asks for the larger, and the answer names the smaller, or the reverse."""
+    asked, said = ({bool(_HIGH.search(t)), not _LOW.search(t)} for t in (question, answer))
+    return len(asked) == len(said) == 1 and asked != said
 
 
 def only_name(gold: str, answer: str) -> bool:
@@ -242,9 +257,7 @@ def ends_with(gold: str, answer: str) -> bool:
     return one and said[-1:] == written.words(gold) and not _LOST.search(answer)
 
 
-_VALUE = re.compile(
-    r"[-+]?[$€£¥]?\d[\d.,/]*(?<![,.])\s*(?:%|[\u4e00-\u9fff]|(?!and|or)[A-Za-z]+)?"
-)
+_VALUE = re.compile(r"[-+]?[$€£¥]?\d[\d.,/]*(?<![,.])\s*(?:%|[\u4e00-\u9fff]|(?!and|or)[A-Za-z]+)?")
 _NAMED_VALUE = re.compile(
     r"\s*(?P<name>[A-Za-z]{2,}(?: [A-Za-z]+)?|[\u4e00-\u9fff]+?)\s*(?:[:=]|有|是|为)?\s*"
     rf"(?P<value>{_VALUE.pattern})\s*"

@@ -52,7 +52,7 @@ _CHINESE = {
     "帕": "pascal", "赫兹": "hertz", "弧度": "radian",
 }  # fmt: skip
 _CHINESE_WORD = re.compile("|".join(sorted(map(re.escape, _CHINESE), key=len, reverse=True)))
-_OTHERWISE = frozenset("年 天 日 时 里 度 角 块 周 月 秒 每 平方 立方".split())
+_OTHERWISE = frozenset(re.findall(r"\S+", "年 天 日 时 里 度 角 块 周 月 秒 每 平方 立方"))
 """Chinese units with which other words begin."""
 _SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan", "Rs": "rupee"}
 _ABBREVIATIONS = {
@@ -190,13 +190,9 @@ def _spelt(text: str) -> str:
 
 
 _IRREGULAR = {
-    "persons": "people",
-    "person": "people",
-    "men": "man",
-    "women": "woman",
-    "children": "child",
+    "persons": "people", "person": "people", "men": "man", "women": "woman", "children": "child",
     "mice": "mouse",
-}
+}  # fmt: skip
 
 
 def _stem(word: str) -> str:

@@ -1,5 +1,4 @@
-r"""Tuples, vectors and matrices, and what is made of them: `\frac{1}{5}(3,-4)`, `(1,0)+t(2,1)`.
-"""
+r"""Tuples, vectors and matrices, and what is made of them: `\frac{1}{5}(3,-4)`, `(1,0)+t(2,1)`."""
 
 import re
 from dataclasses import dataclass
@@ -69,7 +68,9 @@ def _sum(text: str) -> Vector | None:
     kind = ""
     for sign, term in zip(signs, terms, strict=True):
         found = _multiple(term, matrices)
-        if found is None or (total is not None and (found[0] != kind or len(found[1]) != len(total))):
+        if found is None or (
+            total is not None and (found[0] != kind or len(found[1]) != len(total))
+        ):
             return None
         kind, values = found[0], [-v for v in found[1]] if sign == "-" else found[1]
         total = [a + b for a, b in zip(total, values, strict=True)] if total else values
@@ -80,10 +81,14 @@ def _multiple(term: str, matrices: list[str]) -> tuple[str, list[Any]] | None:
     """The brackets and components of a vector with a factor before it."""
     for at, sign in enumerate(term):
         group = matrices.pop(0) if sign == "@" and matrices and at == len(term) - 1 else term[at:]
-        if sign not in "@([⟨" or (sign != "@" and len(written.listed(written.brackets(group)[1])) < 2):
+        if sign not in "@([⟨" or (
+            sign != "@" and len(written.listed(written.brackets(group)[1])) < 2
+        ):
             continue
         scalar = _TIMES.sub("", term[:at]).strip()
-        found = vector(group) if group != "@" and (sign == "@" or written.brackets(group)[0]) else None
+        found = (
+            vector(group) if group != "@" and (sign == "@" or written.brackets(group)[0]) else None
+        )
         values = [expression(part) for part in found.parts] if found else [None]
         factor = expression(scalar) if scalar else sympy.Integer(1)
         if found is not None and factor is not None and None not in values:
@@ -97,9 +102,7 @@ def same_line(one: Vector, other: Vector) -> bool:
     if None in lines or len(one.parts) != len(other.parts):
         return False
     (start, along), (begin, direction) = lines  # type: ignore[misc]
-    return all(
-        sympy.Matrix([along, each]).rank() == 1 for each in (direction, begin - start)
-    )
+    return all(sympy.Matrix([along, each]).rank() == 1 for each in (direction, begin - start))
 
 
 def _line(of: Vector) -> tuple[Any, Any] | None:
@@ -109,5 +112,5 @@ def _line(of: Vector) -> tuple[Any, Any] | None:
     if None in values or len(symbols) != 1:
         return None
     parts, symbol = sympy.Matrix([values]), symbols.pop()
-    along = parts.diff(symbol).applyfunc(sympy.expand)
+    along = sympy.Matrix([[sympy.expand(part.diff(symbol)) for part in parts]])
     return None if along.free_symbols else (parts.subs(symbol, 0), along)

@@ -5,7 +5,6 @@ and braces.
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from assay.tasks.math.units import numeral
@@ -23,25 +22,7 @@ _FONT = re.compile(
     r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
 )
 _FUNCTIONS = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "log",
-        "ln",
-        "lg",
-        "exp",
-        "max",
-        "min",
-        "gcd",
-        "lcm",
-        "arcsin",
-        "arccos",
-        "arctan",
-    ]
+    re.findall(r"\S+", "sin cos tan cot sec csc log ln lg exp max min gcd lcm arcsin arccos arctan")
 )
 _THOUSANDS = re.compile(
     r"(?<![\d.,(\[])(?<!\\\{)(\d{1,3})((?:(?:,|\{,\}|,?(?<!\\)\\[,!;: ] ?| )\d{3})+)(?!\d|\s*/)"
@@ -167,22 +148,12 @@ HEDGES = frozenset(
     )
 )
 """Words with which an answer does not say that it is the number beside them."""
-DENIALS = frozenset("not no never none neither nor cannot isn impossible ≠ ≈ 不 非 没有 无".split())
+DENIALS = frozenset(
+    re.findall(r"\S+", "not no never none neither nor cannot isn impossible ≠ ≈ 不 非 没有 无")
+)
 """Those that no question makes part of an answer."""
 APPROXIMATE = frozenset(
-    {
-        "about",
-        "approximately",
-        "approx",
-        "roughly",
-        "around",
-        "circa",
-        "≈",
-        "约",
-        "大约",
-        "近似",
-        "左右",
-    }
+    re.findall(r"\S+", "about approximately approx roughly around circa ≈ 约 大约 近似 左右")
 )
 
 _MEANINGS = (
