@@ -226,7 +226,7 @@ _WORDED = tuple(
 
 
 def whole_numbers(
-    text: str, items: Callable[[str], list[tuple[str, str]]], certain: bool = False
+    text: str, items: Callable[[str], list[tuple[str, str]]]
 ) -> frozenset[int] | None:
     """The whole numbers from 1 to LARGEST that a condition allows; None where the text is none that
     nothing here reads."""
@@ -250,21 +250,12 @@ def whole_numbers(
         if worded:
             modulus = int(next(filter(None, worded.groups()), "1"))
             return frozenset(n for n in numbers if holds(n, modulus))
-    found = family(text, items) or (bare_family(text, items) if certain else None)
+    found = family(text, items)
     if found is not None and all(len(value) == 1 for value in found.values):
         members = [point[0] for point in found.points(found.far)]
         whole = {round(m.real) for m in members if abs(m - round(m.real)) < 1e-9}
         return frozenset(n for n in numbers if n in whole)
     return None
-
-
-def bare_family(text: str, items: Callable[[str], list[tuple[str, str]]]) -> Family | None:
-    """The family of `n = 3k+1`, whose parameter is a whole number though nothing says so."""
-    symbols = (expression(written.links(text)[-1]) or sympy.S.Zero).free_symbols
-    if len(symbols) != 1 or str(next(iter(symbols))) not in "kmtlqj" or "=" not in text:
-        return None
-    name = str(next(iter(symbols)))
-    return _family(items(text), name, range(-NEAR, NEAR + 1), range(-FAR, FAR + 1))
 
 
 def greater_than(text: str) -> str:

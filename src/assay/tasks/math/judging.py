@@ -241,7 +241,7 @@ def _choices(gold: str, answer: str) -> Ruling | None:
 
 
 def _special(gold: str, answer: str) -> Ruling | None:
-    """Times, dates, remainders, cycles, signs, ratios, bases and chains of order."""
+    """Times, dates, remainders, signs, ratios, bases and chains of order."""
     one, other = (units.clock(special_forms.spoken_time(text)) for text in (gold, answer))
     if one and other:
         halves = one[3] == other[3] or "" in (one[3], other[3])
@@ -249,17 +249,16 @@ def _special(gold: str, answer: str) -> Ruling | None:
     dates = special_forms.date(gold), special_forms.date(answer)
     if dates[0] and dates[1]:
         return Ruling(special_forms.same_date(*dates), "time")  # type: ignore[arg-type]
-    for read in special_forms.EXACT:
-        pair = read(gold), read(answer)
-        if None not in pair:
-            return Ruling(pair[0] == pair[1], "text")
+    divisions = special_forms.division(gold), special_forms.division(answer)
+    if None not in divisions:
+        return Ruling(divisions[0] == divisions[1], "text")
     sign = special_forms.sign(gold)
     if sign:
         given = special_forms.sign(answer) or special_forms.only_sign(answer)
         return Ruling(sign == given, "text") if given else None
     ratios = special_forms.ratio(gold), special_forms.ratio(answer)
     if ratios[0] and ratios[1]:
-        return Ruling(special_forms.same_ratio(*ratios), "ratio")  # type: ignore[arg-type]
+        return _matched(ratios[0], ratios[1], ordered=True, name="ratio")
     if ratios[0] and len(ratios[0]) == 2 and ("/" in answer or r"\frac" in answer):
         return rule(f"({ratios[0][0]})/({ratios[0][1]})", answer)
     orders = special_forms.order(gold), special_forms.order(answer)
@@ -307,7 +306,7 @@ def _conditions(gold: str, answer: str) -> Ruling | None:
 def _condition(text: str, certain: bool = False) -> frozenset[int] | None:
     r"""The whole numbers that a condition allows; `certain` says that the text is one, so that
     `n = 1, n \ge 6` is read as one too."""
-    found = families.whole_numbers(text, _alternatives, certain)
+    found = families.whole_numbers(text, _alternatives)
     parts = written.listed(text)
     if found is None and (certain or len(parts) > 1) and len(parts) <= LONGEST_LIST:
         pieces = [families.whole_numbers(part, _alternatives) for part in parts]
