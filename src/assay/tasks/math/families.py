@@ -156,7 +156,8 @@ def cases(text: str) -> list[tuple[Any, regions.Region | None]] | None:
     hold elsewhere (None)."""
     first = _FIRST.fullmatch(text.strip())
     if first:
-        text = rf"\begin{{cases}}{first[2]}, & {first[3]}=1\\{first[4]}, & {first[5]}\end{{cases}}"
+        rows = rf"{first[2]}, & {first[3]}=1\\{first[4]}, & {first[5]}"
+        text = rf"\begin{{cases}}{rows}\end{{cases}}"
     match = _CASES.fullmatch(text.strip())
     if match is None:
         return None
@@ -205,8 +206,8 @@ _MODULUS = re.compile(
     r"(?P<rests>-?\d+(?:\s*,\s*-?\d+)*)\s*\(?\\(?:pmod|bmod|mod)\s*\{?(?P<m>\d+)\}?\)?"
 )
 _LEAD = (
-    r"(?:(?:it is |is )?possible |if and only if |iff |exactly |when |for |all |any |every |each |the "
-    r"|n ?(?:is |是 ?|为 ?)?|numbers |integers |positive |正 ?)*"
+    r"(?:(?:it is |is )?possible |if and only if |iff |exactly |when |for |all |any |every |each "
+    r"|the |n ?(?:is |是 ?|为 ?)?|numbers |integers |positive |正 ?)*"
 )
 _END = r"(?: n| ?numbers| ?positive| ?integers|的?正?整数)*"
 _WORDED = tuple(

@@ -1,10 +1,15 @@
 r"""Whether an answer is the gold answer: both are read as one kind of value; workers run this.
 
+  sentence   what it says: the value behind "is" or the only one, a value for each name of the gold
+             answer, yes or no to the question; bounds and denials that the question does not name
+             make it none
   text       words, yes and no, letters of choices, times of the day: equal as such
   hedge      an answer that denies, bounds or blurs its number ("not 42", "about 42") is not it
   set        intervals, unions and inequalities: the same numbers
+  statement  for all or some: of the same set, the same is said
   list       as many parts as the gold answer has, each equal to one of them, or to that of its name
-  brackets   tuples, vectors and matrices: of one kind, with equal parts in order
+  brackets   tuples, vectors and matrices: of one kind, with equal parts in order; multiples and sums
+             worked out; lines with a parameter that go through the same points
   equation   names and their values; a chain whose sides that are numbers are equal, by its last;
              two equations whose differences are proportional
   unit       quantities of one dimension are equal in one unit; an omitted unit is the other's
@@ -80,7 +85,8 @@ def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
     if written.affirmation(gold) is not None:
         affirms = sentences.affirms(answer, question)
         return None if affirms is None else Ruling(affirms == written.affirmation(gold), "text")
-    if sentences.compares_otherwise(answer, question):
+    percent = "%" in answer and gold.isdigit() and not re.search("%|percent|百分", question)
+    if percent or sentences.compares_otherwise(answer, question):
         return None
     if sentences.only_name(gold, answer):
         return Ruling(True, "text")

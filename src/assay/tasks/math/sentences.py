@@ -1,9 +1,9 @@
 r"""Finds what a sentence says: the answer at the end of a text, the value in it, yes or no.
 
-A model that writes no box writes "So she makes $18 every day." or 答：每人分到9个。 The answer is what
-the last sentence says: after "so" and the like, where there is such a word. Its value is what
+A model without a box writes "So she makes $18 every day." or 答：每人分到9个。 The answer is
+what the last sentence says: after "so" and the like, where there is such a word. Its value is what
 stands behind "is", before "is", or the only formula; a sentence with several has none, unless they
-are named. Pure string work in linear time.
+are named. Pure string work on texts of bounded length.
 """
 
 import re
@@ -49,7 +49,7 @@ _BLUR = re.compile(
 _MARKER = re.compile(
     r"(?:^|(?<=[\s,，;；。、:：*]))(?:so|thus|hence|therefore|i\.e\.|that is|giving|which gives"
     r"|we (?:get|have|find))(?!\w),?\s*(?:that\s+)?"
-    r"|(?:所以|因此|从而|于是|综上(?:所述)?|可得|解得|(?<![因缘])故|即(?!可)|∴|则)[，,：:]?\s*",
+    r"|(?:所以|因此|从而|于是|综上(?:所述)?|可得|解得|(?<![因缘])故|即(?!可)|∴|⇒|\\(?:Rightarrow|implies|therefore)(?![a-z])|则)[，,：:]?\s*",
     re.IGNORECASE,
 )
 """A word behind which the conclusion stands."""

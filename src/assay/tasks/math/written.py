@@ -144,7 +144,8 @@ HEDGES = frozenset(
         "false unlike than less more greater fewer least most over under above below between "
         "cannot impossible instead hardly barely almost nearly maybe perhaps possibly either "
         "anything everything something nothing unknown about approximately approx roughly around "
-        "circa up beyond within exceeding minus negative plus twice double triple squared cubed times",
+        "circa up beyond within exceeding minus negative plus twice double triple squared cubed "
+        "times",
     )
 )
 """Words with which an answer does not say that it is the number beside them."""
