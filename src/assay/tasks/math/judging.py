@@ -8,8 +8,8 @@ r"""Whether an answer is the gold answer: both are read as one kind of value; wo
   set        intervals, unions and inequalities: the same numbers
   statement  for all or some: of the same set, the same is said
   list       as many parts as the gold answer has, each equal to one of them, or to that of its name
-  brackets   tuples, vectors and matrices: of one kind, with equal parts in order; multiples and sums
-             worked out; lines with a parameter that go through the same points
+  brackets   tuples, vectors and matrices: of one kind, with equal parts in order, worked out; lines
+             with a parameter that go through the same points
   equation   names and their values; a chain whose sides that are numbers are equal, by its last;
              two equations whose differences are proportional
   unit       quantities of one dimension are equal in one unit; an omitted unit is the other's

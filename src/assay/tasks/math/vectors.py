@@ -30,17 +30,22 @@ def vector(text: str) -> Vector | None:
     """The tuple, vector or matrix that a text is, multiplied and added out; None where it is none.
 
     Its kind is the brackets, "column" or "matrix of 2 rows"."""
-    rows = written.matrix(text) or special_forms.nested_rows(text)
-    if rows is not None:
-        kind = "column" if all(len(row) == 1 for row in rows) else f"matrix of {len(rows)} rows"
-        return Vector(kind, [cell for row in rows for cell in row])
-    if len(text) > LONGEST:
-        return None
+    found = _matrix(text)
+    if found is not None or len(text) > LONGEST or "@" in text:
+        return found
     if r"\vec{" in text:
         return _of_units(text)
     kind, inner = written.brackets(text)
     parts = written.listed(inner)
     return Vector(kind, parts) if kind and len(parts) > 1 else _sum(text)
+
+
+def _matrix(text: str) -> Vector | None:
+    rows = written.matrix(text) or special_forms.nested_rows(text)
+    if rows is None:
+        return None
+    kind = "column" if all(len(row) == 1 for row in rows) else f"matrix of {len(rows)} rows"
+    return Vector(kind, [cell for row in rows for cell in row])
 
 
 def _of_units(text: str) -> Vector | None:
@@ -80,15 +85,16 @@ def _sum(text: str) -> Vector | None:
 def _multiple(term: str, matrices: list[str]) -> tuple[str, list[Any]] | None:
     """The brackets and components of a vector with a factor before it."""
     for at, sign in enumerate(term):
-        group = matrices.pop(0) if sign == "@" and matrices and at == len(term) - 1 else term[at:]
-        if sign not in "@([⟨" or (
-            sign != "@" and len(written.listed(written.brackets(group)[1])) < 2
-        ):
+        if sign == "@" and matrices and at == len(term) - 1:
+            found = _matrix(matrices.pop(0))
+        elif sign in "([⟨":
+            kind, inner = written.brackets(term[at:])
+            found = (
+                Vector(kind, parts) if len(parts := written.listed(inner)) > 1 and kind else None
+            )
+        else:
             continue
         scalar = _TIMES.sub("", term[:at]).strip()
-        found = (
-            vector(group) if group != "@" and (sign == "@" or written.brackets(group)[0]) else None
-        )
         values = [expression(part) for part in found.parts] if found else [None]
         factor = expression(scalar) if scalar else sympy.Integer(1)
         if found is not None and factor is not None and None not in values:
