@@ -46,11 +46,7 @@ from assay.tasks.math.verify import both_orders
 
 LONGEST_LIST = 40
 POLAR = (written.meaning("yes"), written.meaning("no"))
-VECTORS = {
-    "()": ("()", "⟨⟩", "column"),
-    "⟨⟩": ("⟨⟩", "()", "column"),
-    "column": ("column", "()", "⟨⟩"),
-}
+VECTORS = {"()": ("()", "⟨⟩", "column"), "⟨⟩": ("⟨⟩", "()", "column")}
 """The brackets that an answer may have beside its own, by those of the gold answer."""
 
 

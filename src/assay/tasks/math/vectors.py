@@ -115,8 +115,8 @@ def _line(of: Vector) -> tuple[Any, Any] | None:
     """A point and the direction."""
     values = [expression(part) for part in of.parts]
     symbols = set().union(*(value.free_symbols for value in values if value is not None))
-    if None in values or len(symbols) != 1:
+    if any(value is None for value in values) or len(symbols) != 1:
         return None
     parts, symbol = sympy.Matrix([values]), symbols.pop()
-    along = sympy.Matrix([[sympy.expand(part.diff(symbol)) for part in parts]])
+    along = sympy.Matrix([[sympy.expand(value.diff(symbol)) for value in values]])
     return None if along.free_symbols else (parts.subs(symbol, 0), along)
