@@ -14,8 +14,8 @@ from assay.tasks.math.answers import (
     final_answer,
     last_boxed,
     number,
-    stated_answer,
 )
+from assay.tasks.math.sentences import stated_answer
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
         ("41\n42", None),
         ("The answer is not 42", None),
         ("The answer is 42?", None),
-        ("The answer is 42 or 43", None),
-        ("The answer is 42 apples.", None),
+        ("The answer is 42 or 43", "42 or 43"),
+        ("The answer is 42 apples.", "42 apples"),
         ("The answer is about 42", None),
         ("If x is 1, the answer is 42.", None),
         ("I doubt that the answer is 42.", None),
-        ("The answer is 42. No, it is not.", None),
+        ("The answer is 42. No, it is not.", "No, it is not."),
         ("The answer is 1/2", "1/2"),
         ("The answer is:", None),
         # A box or a marker, even without an answer, is the only place to look.

@@ -15,48 +15,24 @@ _BOX = re.compile(
 )
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINED = re.compile(
-    r"(?:[,;$&/.\\ \t，；、。]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
+    r"(?:[,;$&/.\\ \t，；、。①-⑨]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
     r"|\\text\s*\{\s*(?:or|and)\s*\})*"
 )
 """What may stand between boxes that are one answer together."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
-_NAMED = re.compile(r"([A-Za-z](?:_\{?\w+\}?|\([A-Za-z]\))?)\s*=(?:[^\n=$]{0,80}=)?\s*$")
-"""What names the content of a box: `x_1=`, `E(X)=6\times\frac13=`."""
+_NAMED = re.compile(
+    r"([A-Za-z](?:_\{?\w+\}?|\([A-Za-z]\))?)\s*=(?:[^\n=$]{0,80}=)?\s*$"
+    r"|(?:\b(?:with|and|the|an?)\s+){0,3}(?<![A-Za-z])"
+    r"(?!(?:rather|not|or|actually|finally|then|is|are|answer)\b)"
+    r"([a-z]{3,20}|[\u4e00-\u9fff]{1,6}?)\s*(?:\b(?:is|are|of)|[为是:：=])?\s*(?:\$|\\\()?\s*$",
+    re.IGNORECASE,
+)
+"""What names the content of a box: `x_1=`, `E(X)=6\times\frac13=`, "the remainder is"."""
+_SCALE = re.compile(r"\s*\$?\s*(万|亿|(?:thousand|million|billion)\b)")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LONGEST_BARE = 80
 _LONGEST_READ = 10_000
 """Characters of an answer whose writing is looked at for facts."""
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
-_STATEMENT = re.compile(
-    r"(?:(?:so|thus|hence|therefore|then)\b\s*,?\s*)?"
-    r"(?:(?:the|my|our)\s+)?(?:final\s+|correct\s+)?answer"
-    r"\s*(?:is\s*:?|=)\s*(?P<stated>.+?)\.?"
-    r"|(?:所以|因此|故)?[，,]?\s*(?:最终|最后|正确)?答案\s*[是为]\s*[：:]?\s*(?P<in_chinese>.+?)。?",
-    re.IGNORECASE,
-)
-"""A sentence that says what the answer is and nothing else: no condition, doubt or unit."""
-_LABEL = re.compile(
-    r"(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
-    r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*(?P<stated>.+?)\.?"
-    r"|(?:.*[。，,])?(?:最终|最后|正确)?(?:答案|答)\s*[：:]\s*(?P<in_chinese>.+?)。?"
-    r"|(?:.*[。，,；;])?\s*(?:故|因此|所以)?(?:应|本题)?选(?:择)?\s*"
-    r"[：:]?\s*(?P<choice>[A-HＡ-Ｈ](?:[、,，和]?[A-HＡ-Ｈ])*)\s*[.。．]?",
-    re.IGNORECASE,
-)
-"""A line with the mark of an answer and the answer."""
-_TAGGED = re.compile(
-    r"<answer>([^<]*)</answer>|\"(?:final_)?answer\"\s*:\s*(?:\"([^\"\n]*)\"|([-+]?[\d.]+))"
-)
-_BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
-_DOUBT = re.compile(
-    r"\b(?:not|never|isn't|about|approximately|maybe"
-    r"|perhaps|possibly|either|if|doubt|than)\b|不|约|可能|如果|或",
-    re.IGNORECASE,
-)
-_LONGEST_STATEMENT = 120
-_LONGEST_LINE = 400
-_OPEN_END = re.compile(r"\?|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|[\u4e00-\u9fff]")
-_END_OF_REASONING = "</think>"
 LONGEST_FACT = 200
 """Characters of an answer in facts."""
 
@@ -72,39 +48,6 @@ def final_answer(text: str) -> str | None:
     if marker > box_end:
         return text[marker + 4 :].lstrip("#").strip().partition("\n")[0].strip() or None
     return box
-
-
-def stated_answer(text: str) -> str | None:
-    r"""The answer that a text without box and `####` is, or states as its answer at its end.
-
-    That is, after `</think>`: all of it, where it is a plain number; what stands in `<answer>`, or
-    as "answer" in JSON; on the last line, what follows "Answer:", the one bold phrase, or the
-    expression of which the last sentence says "The answer is" and nothing else. The last number of
-    a text is not enough: "6 and 7 make 42" has no final answer.
-    """
-    if "####" in text or _BOX.search(text):
-        return None
-    said = text.rpartition(_END_OF_REASONING)[2].strip()
-    if number(said) is not None:
-        return said
-    tagged = [next(filter(None, match.groups()), "") for match in _TAGGED.finditer(said)]
-    if tagged:
-        return tagged[-1].strip() or None
-    line = said.rpartition("\n")[2].strip()
-    if len(line) > _LONGEST_LINE:
-        return None
-    label = _LABEL.fullmatch(line.replace("*", "").strip())
-    if label:
-        return next(filter(None, label.groups())).strip()
-    bold = list(_BOLD.finditer(line))
-    if bold:
-        sure = len(bold) == 1 and not _DOUBT.search(line[: bold[0].start()])
-        return bold[0][1].strip() if sure else None
-    last = next((piece for piece in reversed(_SENTENCE_END.split(line)) if piece), "")
-    found = _STATEMENT.fullmatch(last) if len(last) <= _LONGEST_STATEMENT else None
-    stated = (found["stated"] or found["in_chinese"]) if found else ""
-    sure = is_bare(stated) and re.search(r"\w", stated) and not _OPEN_END.search(stated)
-    return stated if sure else None
 
 
 def last_boxed(text: str) -> tuple[str | None, int]:
@@ -123,12 +66,15 @@ def last_boxed(text: str) -> tuple[str | None, int]:
             break  # every later box lies inside this unclosed one
         named = _NAMED.search(text, max(last, match.start() - 120, 0), match.start())
         between_end = named.start() if named and together and together[-1][0] else match.start()
-        if last < 0 or not _JOINED.fullmatch(text, last, between_end):
+        apart = named and named[2] and re.search(r"[.。\n]", text[max(last, 0) : between_end])
+        if last < 0 or apart or not _JOINED.fullmatch(text, last, between_end):
             together = []
-        name = named[1] if named else ""
-        together.append((name, match["bare"] or text[match.end() : end].strip()))
+        name = (named[1] or named[2]) if named else ""
+        said = match["bare"] or text[match.end() : end].strip()
         last = end if match["bare"] else end + 1
-    if len(together) > 1 and all(name and said for name, said in together):
+        scale = _SCALE.match(text, last)
+        together.append((name, f"{said}{scale[1]}" if scale and said else said))
+    if len({name for name, _ in together}) > 1 and all(name and said for name, said in together):
         return ", ".join(f"{name}={said}" for name, said in together), last
     return ", ".join(dict.fromkeys(said for _, said in together if said)) or None, last
 

@@ -30,6 +30,9 @@ _FACTOR = re.compile(
 )
 _PRIMES = re.compile(r"prime factori[sz]ation|product of primes|分解质因数|质因数", re.IGNORECASE)
 _SCIENTIFIC = re.compile(r"scientific notation|standard form|科学[记计]数法", re.IGNORECASE)
+_SOLUTIONS = re.compile(
+    r"\bsol(?:ve|ution|utions)\b|\broots?\b|\bvalues? of\b|解|方程|的值", re.IGNORECASE
+)
 _MANTISSA = re.compile(r"-?[1-9](?:\.\d+)?\s*\\(?:times|cdot)\s*10\s*\^.*")
 _FACTOR_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|\*")
 
@@ -41,6 +44,8 @@ class Asked:
     options: Mapping[str, str] = field(default_factory=dict)
     """What each letter of a choice stands for, as plain texts."""
     ordered: bool = False
+    solutions: bool = False
+    """Of an equation: the set of the only one is as good as that one."""
     form: str = ""
     """"factors", "primes", "scientific" or none."""
 
@@ -53,7 +58,8 @@ def asked(question: str) -> Asked:
     form = "primes" if _PRIMES.search(question) else ""
     form = form or ("scientific" if _SCIENTIFIC.search(question) else "")
     form = form or ("factors" if _FACTOR.search(question) else "")
-    return Asked(_options(question), _ORDER.search(question) is not None, form)
+    solutions = _SOLUTIONS.search(question) is not None
+    return Asked(_options(question), _ORDER.search(question) is not None, solutions, form)
 
 
 def _options(question: str) -> dict[str, str]:

@@ -60,31 +60,17 @@ FUNCTIONS: dict[str, Any] = {
 INVERSES = {rf"\{n}": getattr(sympy, f"a{n}") for n in ("sin", "cos", "tan", "cot", "sec", "csc")}
 MANY = {r"\max": sympy.Max, r"\min": sympy.Min, r"\gcd": sympy.gcd, r"\lcm": sympy.lcm}
 MARKS = {
-    *(
-        rf"\{name}"
-        for name in [
-            "overline",
-            "vec",
-            "bar",
-            "hat",
-            "angle",
-            "triangle",
-            "overrightarrow",
-            "tilde",
-        ]
-    ),
-    r"\widehat",
+    rf"\{name}"
+    for name in re.findall(
+        r"\S+", "overline vec bar hat angle triangle overrightarrow tilde widehat"
+    )
 }
 APPLIED = "fgh"
 """Letters that a bracket behind makes a function; another letter is multiplied."""
 CLOSING = {
-    "(": ")",
-    "[": "]",
-    "{": "}",
-    r"\lfloor": r"\rfloor",
-    r"\lceil": r"\rceil",
+    "(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil",
     r"\lvert": r"\rvert",
-}
+}  # fmt: skip
 
 
 class NotReadError(Exception):
@@ -186,8 +172,10 @@ class _Reader:
     def starts(self) -> bool:
         """Whether a factor begins here that is multiplied without a sign."""
         token = self.token
-        if token is None or token[0].isdigit() or token[0] == ".":
+        if token is None or token[0] == ".":
             return False
+        if token[0].isdigit():  # 4!2! is a product, 4 2 none
+            return self.tokens[self.at - 1] == "!"
         if token == "|":
             return self.bars == 0
         return (

@@ -27,7 +27,7 @@ _PARAMETER = re.compile(
 )
 _INTEGER = re.compile(
     _WHERE + r"(?:(?P<name>[a-zA-Z])\s*(?:\\text\{\s*)?(?:is |为|是)?\s*"
-    r"(?:an |any )?(?:arbitrary )?(?:integer|整数)s?\s*\}?\s*\)?"
+    r"(?:an |any )?(?:arbitrary )?(?P<natural>positive |正)?(?:integer|整数)s?\s*\}?\s*\)?"
     r"|(?:\\text\{\s*)?(?:where |for )?(?:any|all|every"
     r"|each|some) integers?\s*\}?\s*(?P<name2>[a-zA-Z])\s*\}?)"
 )
@@ -104,7 +104,11 @@ def _domain(found: dict[str, str | None]) -> tuple[Sequence[int], Sequence[int]]
     if found.get("low") is not None:
         low = int(found["low"] or 0)
         return range(low, low + 2 * NEAR), range(low, low + 2 * FAR)
-    natural = "N" in (found.get("set"), found.get("b"), found.get("c")) or found.get("more")
+    natural = (
+        found.get("natural")
+        or "N" in (found.get("set"), found.get("b"), found.get("c"))
+        or found.get("more")
+    )
     if natural:
         low = 0 if re.search(r"\\ge|0", found.get("more") or "") else 1
         return range(low, low + 2 * NEAR), range(low, low + 2 * FAR)
@@ -121,8 +125,12 @@ def _family(
         texts = [_coordinates(value) for _, value in items]
     values = [[expression(each) for each in text] for text in texts]
     symbol = sympy.Symbol(name)
-    known = all(v is not None and not v.free_symbols - {symbol} for value in values for v in value)
-    return Family(values, symbol, near, far) if known else None
+    if any(each is None or (len(near) < 2 and each.free_symbols) for v in values for each in v):
+        return None
+    if len(near) > 1 and not any(symbol in each.free_symbols for value in values for each in value):
+        return None
+    fixed = [[regions.at_places(each, symbol) for each in value] for value in values]
+    return Family(fixed, symbol, near, far)
 
 
 def _coordinates(text: str) -> list[str]:
@@ -135,6 +143,9 @@ _CASES = re.compile(
     r"(?:(?P<head>[^=]+)=\s*)?(?:\\\{)?\s*\\begin\s*\{cases\}(?P<rows>.*)\\end\s*\{cases\}",
     re.DOTALL,
 )
+_FIRST = re.compile(
+    r"([a-zA-Z])_\{?1\}?\s*=([^=,]+),\s*\1_\{?([a-z])\}?\s*=([^=,]+?)[,\s]*\(?(\3\s*(?:\\ge|≥|>)[^()=]+)\)?"
+)
 _CONDITION_WORDS = re.compile(
     r"\\text\s*\{\s*(?:if|when|for|当|其中|,)?\s*\}|\\?\bif\b|,?\s*时$|当"
 )
@@ -143,6 +154,10 @@ _CONDITION_WORDS = re.compile(
 def cases(text: str) -> list[tuple[Any, regions.Region | None]] | None:
     r"""The expressions of `\begin{cases} ... \end{cases}`, each with where it holds; the last may
     hold elsewhere (None)."""
+    first = _FIRST.fullmatch(text.strip())
+    if first:
+        rows = rf"{first[2]}, & {first[3]}=1\\{first[4]}, & {first[5]}"
+        text = rf"\begin{{cases}}{rows}\end{{cases}}"
     match = _CASES.fullmatch(text.strip())
     if match is None:
         return None
@@ -190,43 +205,29 @@ _MODULUS = re.compile(
     r"(?:(?:p|n|m|x|k|a|N|all|primes|integers|numbers)\s*)?\\equiv\s*"
     r"(?P<rests>-?\d+(?:\s*,\s*-?\d+)*)\s*\(?\\(?:pmod|bmod|mod)\s*\{?(?P<m>\d+)\}?\)?"
 )
-_WORDED = (
-    (
-        r"(?:n |n is |the |all |exactly |n 是 |numbers |integers"
-        r" )*(?:divisible by|(?:multiples?|a multiple) of) ?(\d+)",
-        lambda n, m: n % m == 0,
-    ),
-    (
-        r"(?:n |n is |the |all |numbers |integers )*"
-        r"(?:not divisible by|not (?:a )?multiples? of) ?(\d+)",
-        lambda n, m: n % m != 0,
-    ),
-    (r"(\d+) ?(?:\\mid|\|) ?n", lambda n, m: n % m == 0),
-    (r"(\d+) ?(?:\\nmid|∤) ?n", lambda n, m: n % m != 0),
-    (r"n?(?:是|为)?(?:不是|不能被) ?(\d+) ?的倍数|n?不能被 ?(\d+) ?整除", lambda n, m: n % m != 0),
-    (
-        r"n? ?(?:是|为)? ?(\d+) ?的(?:正整数)?倍数|n? ?(?:能)?被 ?(\d+) ?整除",
-        lambda n, m: n % m == 0,
-    ),
-    (
-        r"(?:n is |n |the |all |n 为|n是)*(?:even|偶数)"
-        r"(?: n| integers| numbers| positive integers)*",
-        lambda n, m: n % 2 == 0,
-    ),
-    (
-        r"(?:n is |n |the |all |n 为|n是)*(?:odd|奇数)"
-        r"(?: n| integers| numbers| positive integers)*",
-        lambda n, m: n % 2 == 1,
-    ),
-    (
-        r"(?:the |all |exactly the )*powers of (?:2|two)|2\^\{?[km]\}?",
-        lambda n, m: n & (n - 1) == 0,
-    ),
+_LEAD = (
+    r"(?:(?:it is |is )?possible |if and only if |iff |exactly |when |for |all |any |every |each "
+    r"|the |n ?(?:is |是 ?|为 ?)?|numbers |integers |positive |正 ?)*"
+)
+_END = r"(?: n| ?numbers| ?positive| ?integers|的?正?整数)*"
+_WORDED = tuple(
+    (re.compile(_LEAD + pattern + _END), holds)
+    for pattern, holds in (
+        (r"(?:not divisible by|not (?:a )?multiples? of) ?(\d+)", lambda n, m: n % m != 0),
+        (r"(?:divisible by|(?:a )?multiples? of) ?(\d+)", lambda n, m: n % m == 0),
+        (r"(\d+) ?(?:\\mid|\|) ?n", lambda n, m: n % m == 0),
+        (r"(\d+) ?(?:\\nmid|∤) ?n", lambda n, m: n % m != 0),
+        (r"(?:不是 ?(\d+) ?的倍数|不能被 ?(\d+) ?整除)", lambda n, m: n % m != 0),
+        (r"(?:(\d+) ?的正?整?数?倍数?|能?被 ?(\d+) ?整除)", lambda n, m: n % m == 0),
+        (r"(?:even|偶数)", lambda n, m: n % 2 == 0),
+        (r"(?:odd|奇数)", lambda n, m: n % 2 == 1),
+        (r"(?:powers of (?:2|two)|2\^\{?[km]\}?)", lambda n, m: n & (n - 1) == 0),
+    )
 )
 
 
 def whole_numbers(
-    text: str, items: Callable[[str], list[tuple[str, str]]], certain: bool = False
+    text: str, items: Callable[[str], list[tuple[str, str]]]
 ) -> frozenset[int] | None:
     """The whole numbers from 1 to LARGEST that a condition allows; None where the text is none that
     nothing here reads."""
@@ -246,11 +247,11 @@ def whole_numbers(
         rests = {int(rest) % int(match["m"]) for rest in match["rests"].split(",")}
         return frozenset(n for n in numbers if n % int(match["m"]) in rests)
     for pattern, holds in _WORDED:
-        worded = re.fullmatch(pattern, said)
+        worded = pattern.fullmatch(said)
         if worded:
             modulus = int(next(filter(None, worded.groups()), "1"))
             return frozenset(n for n in numbers if holds(n, modulus))
-    found = family(text, items) or (bare_family(text, items) if certain else None)
+    found = family(text, items)
     if found is not None and all(len(value) == 1 for value in found.values):
         members = [point[0] for point in found.points(found.far)]
         whole = {round(m.real) for m in members if abs(m - round(m.real)) < 1e-9}
@@ -258,20 +259,11 @@ def whole_numbers(
     return None
 
 
-def bare_family(text: str, items: Callable[[str], list[tuple[str, str]]]) -> Family | None:
-    """The family of `n = 3k+1`, whose parameter is a whole number though nothing says so."""
-    symbols = (expression(written.links(text)[-1]) or sympy.S.Zero).free_symbols
-    if len(symbols) != 1 or str(next(iter(symbols))) not in "kmtlqj" or "=" not in text:
-        return None
-    name = str(next(iter(symbols)))
-    return _family(items(text), name, range(-NEAR, NEAR + 1), range(-FAR, FAR + 1))
-
-
 def greater_than(text: str) -> str:
     """ "x > -4" of "all real numbers greater than -4"; the text where it says no such thing."""
     said = " ".join(written.unwrapped(text).split())
     excepted = re.fullmatch(
-        r"(?:all )?(?:the )?(?:real numbers?|reals|\\mathbb\{R"
+        r"(?:all )?(?:the )?(?:real numbers?|reals?(?: [a-z])?|\\mathbb\{R"
         r"\}) ?,? ?(?:except|other than|excluding)(?: for)? (.+)",
         said,
     )
@@ -320,12 +312,57 @@ _FOR_ALL = re.compile(
     r"[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?)?\)?\s*\}?$|^"
     r"\\forall\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\}?\s*,\s*"
 )
+_OF_ALL = re.compile(r"[,;]\s*(?:\\forall\s*)?[a-z]\s*\\in\s*\\mathbb\s*\{?[RQ]\s*\}?\)?$")
+_OF_ANY = re.compile(r"(?<=C)[,;]\s*C\s*\\in\s*\\mathbb\s*\{?R\s*\}?$")
 _CONSTANT = re.compile(
     r"\s*[,;(]?\s*(?:\\text\s*\{\s*)?(?:(?:where|for|with) )?(?:(?:any|some"
     r"|all|every) )?(?:(?:real|arbitrary) )?(?:constants?|numbers?)?\s*\}?\s*"
     r"([a-zA-Z])\s*(?:\\in\s*\\mathbb\s*\{?\s*R\s*\}?|(?:\\text\s*"
     r"\{\s*)?is (?:a |any )?(?:real )?(?:constant|number|real)\s*\}?)?\)?$"
 )
+
+
+_WHERE_DEFINED = re.compile(
+    r"(?P<body>.*?[^,;(\s])\s*(?:[,;]\s*|\\text\s*\{[^{}]*\}\s*|(?<=[\s)}])(?=\()|\bfor\b|\bwhere\b)"
+    r"\s*(?:\\forall\s*)?\(?\s*(?P<where>(?:[-\d.]+\s*(?:[<≤]|\\leq?)\s*)?(?P<name>[a-z])\s*"
+    r"(?:\\(?:in|neq?|[gl](?:e|t|eq|eqslant))(?![a-zA-Z])|[<>≠≤≥])[^;=]*?)\s*(?<!\w\()\)?"
+)
+_SEQUENCE = re.compile(r"[A-Za-z]_\{?([a-z])\}?")
+
+
+def with_domain(text: str) -> tuple[str, str, str]:
+    r"""A function, where it is defined, and its argument: of `f(x)=\frac{1}{x} (x \neq 0)`."""
+    match = _WHERE_DEFINED.fullmatch(text) if len(text) < 400 else None
+    if match is None:
+        return text, "", ""
+    sides = written.links(match["body"])
+    known, index = head(sides[0]), _SEQUENCE.fullmatch(sides[0].strip())
+    name = known[1] if known else index[1] if index else ""
+    if len(sides) == 1 and "\\neq" in match["where"]:
+        name = match["name"]
+    if name != match["name"] or not expression(sides[-1]):
+        return text, "", ""
+    where = match["where"]
+    where += ")" * (where.count("(") > where.count(")"))
+    return match["body"], where, name
+
+
+def natural_domain(function: str, where: str, name: str) -> bool:
+    """Whether a condition only leaves out what the function has no value at, or is that of all."""
+    if re.fullmatch(
+        rf"{name}\s*\\in\s*\\mathbb\s*\{{?[RQZN]\s*\}}?(?:\s*[_^]\{{?[+*\d]+\}}?)*", where
+    ):
+        return True
+    found = regions.region(where)
+    if found is None:
+        return False
+    if name in "nmk":
+        return all(found.test(float(n)) for n in range(1, 8))
+    value = expression(written.links(function)[-1])
+    symbol = sympy.Symbol(name)
+    outside = [place for place in regions.places(found.bounds) if not found.test(place)]
+    values = [value.subs(symbol, sympy.nsimplify(place, rational=True)) for place in outside]
+    return not any(each.is_real and each.is_finite for each in map(sympy.N, values))
 
 
 def head(text: str) -> Head | None:
@@ -337,9 +374,10 @@ def head(text: str) -> Head | None:
 def without_quantifier(text: str) -> str:
     r"""`f(x)=x` of `f(x)=x \text{ for all } x \in \mathbb{R}`, and `f(x)=0` of `f \equiv 0`; a
     constant that is any number is called `c`."""
+    text = _OF_ANY.sub("", text) if len(text) < 400 else text
     if len(text) > 400 or ("=" not in text and "\\equiv" not in text):
         return text
-    text = re.sub(r"\b([fgh])\s*\\equiv\s*", r"\1(x)=", text)
+    text = re.sub(r"\b([fghP])\s*\\equiv\s*", r"\1(x)=", text)
     parts = [_FOR_ALL.sub("", part).strip() for part in re.split(r"(?<= )(?=or )", text)]
     text = " ".join(parts)
     match = _CONSTANT.search(text)
@@ -354,4 +392,4 @@ def without_quantifier(text: str) -> str:
             rf"(?<![a-zA-Z\\]){match[1]}(?![a-zA-Z])|{match[1]}[a-z]\b", body.partition("=")[2]
         ):
             return re.sub(rf"(?<![a-zA-Z\\{{]){match[1]}(?![a-zA-Z(]{{2}})", "c", body)
-    return text
+    return _OF_ALL.sub("", text)

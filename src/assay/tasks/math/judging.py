@@ -1,10 +1,15 @@
 r"""Whether an answer is the gold answer: both are read as one kind of value; workers run this.
 
+  sentence   what it says: the value behind "is" or the only one, a value for each name of the gold
+             answer, yes or no to the question; bounds and denials that the question does not name
+             make it none
   text       words, yes and no, letters of choices, times of the day: equal as such
   hedge      an answer that denies, bounds or blurs its number ("not 42", "about 42") is not it
   set        intervals, unions and inequalities: the same numbers
+  statement  for all or some: of the same set, the same is said
   list       as many parts as the gold answer has, each equal to one of them, or to that of its name
-  brackets   tuples, vectors and matrices: of one kind, with equal parts in order
+  brackets   tuples, vectors and matrices: of one kind, with equal parts in order, worked out; lines
+             with a parameter that go through the same points
   equation   names and their values; a chain whose sides that are numbers are equal, by its last;
              two equations whose differences are proportional
   unit       quantities of one dimension are equal in one unit; an omitted unit is the other's
@@ -24,7 +29,7 @@ from typing import Any
 
 import sympy
 
-from assay.tasks.math import families, regions, special_forms, units, written
+from assay.tasks.math import families, regions, sentences, special_forms, units, written
 from assay.tasks.math.answers import delimited
 from assay.tasks.math.asked import Asked, asked, in_form
 from assay.tasks.math.expressions import expression, identical, proportional
@@ -36,11 +41,12 @@ from assay.tasks.math.quantities import (
     single,
     value_of,
 )
+from assay.tasks.math.vectors import Vector, same_line, vector
 from assay.tasks.math.verify import both_orders
 
 LONGEST_LIST = 40
 POLAR = (written.meaning("yes"), written.meaning("no"))
-VECTORS = {"()": ("()", "⟨⟩"), "⟨⟩": ("⟨⟩", "()", "column")}
+VECTORS = {"()": ("()", "⟨⟩", "column"), "⟨⟩": ("⟨⟩", "()", "column")}
 """The brackets that an answer may have beside its own, by those of the gold answer."""
 
 
@@ -64,11 +70,40 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
         return verdict(Ruling(False, "text", read=False))
     if written.same_text(wanted, given):
         return verdict(Ruling(True, "text"))
-    return verdict(_as_asked(wanted, given, asked(question)), *own_verdicts(gold, answer))
+    found = _as_asked(wanted, given, asked(question))
+    if not found.equal:
+        found = _sentence(wanted, given, question) or found
+    return verdict(found, *own_verdicts(gold, answer))
+
+
+def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
+    """The ruling on what a sentence says; a bound that the question names is none of the answer."""
+    if written.affirmation(gold) is not None:
+        affirms = sentences.affirms(answer, question)
+        return None if affirms is None else Ruling(affirms == written.affirmation(gold), "text")
+    percent = "%" in answer and gold.isdigit() and not re.search("%|percent|百分", question)
+    if percent or sentences.compares_otherwise(answer, question):
+        return None
+    if sentences.only_name(gold, answer):
+        return Ruling(True, "text")
+    allowed = written.hedges(question) - written.DENIALS | {"≈"}
+    if written.hedges(answer) - written.hedges(gold) - allowed and not regions.is_region(gold):
+        return None
+    if sentences.ends_with(gold, answer):
+        return Ruling(True, "text")
+    pairs = sentences.named_values(gold, answer)
+    if pairs is not None:
+        return Ruling(all(rule(*pair).equal for pair in pairs), "list")
+    for said in (sentences.value_in(answer), written.without_lead_words(answer)):
+        if said and said != answer and (found := _as_asked(gold, said, asked(question))).equal:
+            return found
+    return None
 
 
 def _as_asked(gold: str, answer: str, of: Asked) -> Ruling:
     """The ruling by the value, the options of the question and the form that it asks for."""
+    if of.solutions:
+        gold, answer = written.member(gold), written.member(answer)
     letter = written.choice(gold) if not gold.islower() else None
     chosen = written.choice(answer)
     if letter is None and chosen in of.options and not written.chosen(gold):
@@ -128,8 +163,7 @@ def rule(gold: str, answer: str) -> Ruling:
     if written.same_text(gold, answer):
         return Ruling(True, "text")
     gold, answer = families.without_quantifier(gold), families.without_quantifier(answer)
-    answer = written.without_sentence(answer)
-    for read in (_special, _texts, _choices, _conditions, _sets):
+    for read in (_statements, _domains, _special, _texts, _choices, _conditions, _sets):
         found = read(gold, answer)
         if found is not None:
             return found
@@ -139,6 +173,29 @@ def rule(gold: str, answer: str) -> Ruling:
     if _hedged(gold, answer, blurred):
         return Ruling(False, "hedge")
     return _by_form(gold, answer)
+
+
+def _statements(gold: str, answer: str) -> Ruling | None:
+    """Statements for all numbers of a set, or of one that there is."""
+    one, other = special_forms.statement(gold), special_forms.statement(answer)
+    if one is None or other is None:
+        return None
+    same = (one[0] == other[0] and one[1] == other[1]) or rule(one[1], other[1]).equal
+    return Ruling(one[0] == other[0] and same and rule(one[2], other[2]).equal, "statement")
+
+
+def _domains(gold: str, answer: str) -> Ruling | None:
+    """Functions of which one says where it is defined."""
+    one, other = families.with_domain(gold), families.with_domain(answer)
+    if one[1] and other[1]:
+        known = regions.region(one[1]), regions.region(other[1])
+        same = None not in known and regions.equal(*known)  # type: ignore[arg-type]
+        same = same or one[1] == other[1]
+    elif one[1] or other[1]:
+        same = families.natural_domain(*(one if one[1] else other))
+    else:
+        return None
+    return rule(one[0], other[0]) if same else Ruling(False, "set")
 
 
 def _texts(gold: str, answer: str) -> Ruling | None:
@@ -158,7 +215,7 @@ def _texts(gold: str, answer: str) -> Ruling | None:
     same = (
         wanted == written.words(said) or written.words(written.without_lead_words(said)) == wanted
     )
-    return Ruling(same or _same_names(gold, said) or _subject(gold, answer), "text")
+    return Ruling(same or _same_names(gold, said), "text")
 
 
 def _same_names(gold: str, answer: str) -> bool:
@@ -166,23 +223,6 @@ def _same_names(gold: str, answer: str) -> bool:
     gold, answer = written.unwrapped(gold), written.unwrapped(answer)
     one, other = (sorted(map(written.fold, written.listed(text))) for text in (gold, answer))
     return len(one) > 1 and one == other and "," not in gold.replace(", and", " and")
-
-
-_SAID_OF = re.compile(
-    r" (?:is|are|was|has|had|have|wins?|won|will|can|did|does|ran|got)\b|[有胜获赢更最跑]"
-)
-
-
-def _subject(gold: str, answer: str) -> bool:
-    """Whether a sentence says something of the one name that the gold answer is: "Tom has more"."""
-    name, said = written.unwrapped(gold).strip(), written.unwrapped(answer).strip()
-    if not re.fullmatch(r"[A-Z][a-z]+|[甲乙丙丁小][\u4e00-\u9fff]?", name) or not said.startswith(
-        name
-    ):
-        return False
-    rest = said[len(name) :]
-    sure = not written.hedges(rest) - {"more", "less", "most", "least", "fewer", "greater", "than"}
-    return bool(_SAID_OF.match(rest)) and sure and len(rest) < 60
 
 
 def _choices(gold: str, answer: str) -> Ruling | None:
@@ -203,7 +243,7 @@ def _choices(gold: str, answer: str) -> Ruling | None:
 
 
 def _special(gold: str, answer: str) -> Ruling | None:
-    """Times, dates, remainders, cycles, signs, ratios, bases and chains of order."""
+    """Times, dates, remainders, signs, ratios, bases and chains of order."""
     one, other = (units.clock(special_forms.spoken_time(text)) for text in (gold, answer))
     if one and other:
         halves = one[3] == other[3] or "" in (one[3], other[3])
@@ -211,17 +251,16 @@ def _special(gold: str, answer: str) -> Ruling | None:
     dates = special_forms.date(gold), special_forms.date(answer)
     if dates[0] and dates[1]:
         return Ruling(special_forms.same_date(*dates), "time")  # type: ignore[arg-type]
-    for read in special_forms.EXACT:
-        pair = read(gold), read(answer)
-        if None not in pair:
-            return Ruling(pair[0] == pair[1], "text")
+    divisions = special_forms.division(gold), special_forms.division(answer)
+    if None not in divisions:
+        return Ruling(divisions[0] == divisions[1], "text")
     sign = special_forms.sign(gold)
     if sign:
         given = special_forms.sign(answer) or special_forms.only_sign(answer)
         return Ruling(sign == given, "text") if given else None
     ratios = special_forms.ratio(gold), special_forms.ratio(answer)
     if ratios[0] and ratios[1]:
-        return Ruling(special_forms.same_ratio(*ratios), "ratio")  # type: ignore[arg-type]
+        return _matched(ratios[0], ratios[1], ordered=True, name="ratio")
     if ratios[0] and len(ratios[0]) == 2 and ("/" in answer or r"\frac" in answer):
         return rule(f"({ratios[0][0]})/({ratios[0][1]})", answer)
     orders = special_forms.order(gold), special_forms.order(answer)
@@ -269,7 +308,7 @@ def _conditions(gold: str, answer: str) -> Ruling | None:
 def _condition(text: str, certain: bool = False) -> frozenset[int] | None:
     r"""The whole numbers that a condition allows; `certain` says that the text is one, so that
     `n = 1, n \ge 6` is read as one too."""
-    found = families.whole_numbers(text, _alternatives, certain)
+    found = families.whole_numbers(text, _alternatives)
     parts = written.listed(text)
     if found is None and (certain or len(parts) > 1) and len(parts) <= LONGEST_LIST:
         pieces = [families.whole_numbers(part, _alternatives) for part in parts]
@@ -306,6 +345,9 @@ def _sets(gold: str, answer: str) -> Ruling | None:
     left, right = regions.difference(gold), regions.difference(answer)
     if left and right:
         return Ruling(left[0] == right[0] and _positive_multiple(left[1], right[1]), "set")
+    bounded = regions.bounded(answer) if one else regions.bounded(gold)
+    if bounded and (one or other) and not (one or other).names:  # type: ignore[union-attr]
+        return Ruling(regions.equal(bounded, one or other), "set")  # type: ignore[arg-type]
     if all(clear) or not written.relational(answer):
         return None
     return None if written.members(answer) != answer else Ruling(False, "relation")
@@ -366,10 +408,10 @@ def _by_form(gold: str, answer: str) -> Ruling:
                 return found
     if found is not None:
         return found
-    tuples = _tuple(gold), _tuple(answer)
-    if tuples[0] and tuples[1]:
-        return _tuples(tuples[0], tuples[1])
     sides, known = written.links(answer), written.links(gold)
+    one, other = vector(known[-1]), vector(sides[-1])
+    if one and other and (len(known) == len(sides) == 1 or not one.whole):
+        return _vectors(one, other)
     if len(sides) > 1 or len(known) > 1:
         return _chains(known, sides)
     return single(gold, answer)
@@ -378,6 +420,9 @@ def _by_form(gold: str, answer: str) -> Ruling:
 def _items(text: str, apart: bool) -> list[Item]:
     r"""The parts of a list or set, with two of each `\pm`; `apart` says that the signs of one part
     are independent."""
+    sides = written.links(text)
+    if len(sides) == 2 and written.is_name(sides[0]) and written.brackets(sides[1])[0] == "{}":
+        text = sides[1]
     kind, inner = written.brackets(text)
     parts = written.listed(inner if kind == "{}" else text)
     found: list[Item] = []
@@ -416,6 +461,9 @@ def _signs(text: str, apart: bool) -> list[str]:
 
 def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Ruling:
     """Lists, of which one may be a tuple, or name its values."""
+    line = vector(written.links(gold)[-1]) if len(wanted) == 1 else None
+    if line and not line.whole:
+        return Ruling(same_line(line, Vector("", [value for _, value in given])), "brackets")
     for items, text, other, whole in ((wanted, gold, given, answer), (given, answer, wanted, gold)):
         kind, inner = written.brackets(text)
         parts = written.listed(inner)
@@ -474,42 +522,16 @@ def _matched(
     return Ruling(True, name)
 
 
-def _tuple(text: str) -> tuple[str, list[str]] | None:
-    """The kind and the parts of a tuple, vector or matrix; None where it is none."""
-    rows = written.matrix(text) or special_forms.nested_rows(text)
-    if rows is not None:
-        kind = "column" if all(len(row) == 1 for row in rows) else f"matrix of {len(rows)} rows"
-        return kind, [cell for row in rows for cell in row]
-    if r"\vec{" in text:
-        return _components(text)
-    kind, inner = written.brackets(text)
-    parts = written.listed(inner)
-    return (kind, parts) if kind and len(parts) > 1 else None
-
-
-def _components(text: str) -> tuple[str, list[str]] | None:
-    r"""The vector of a sum of unit vectors such as `\vec{i}-2\vec{j}`."""
-    found = expression(text)
-    if found is None:
-        return None
-    names = [sympy.Symbol(rf"\vec{{{letter}}}") for letter in "ijk"]
-    parts = [found.expand().coeff(name) for name in names]
-    rest = found.expand() - sum(part * name for part, name in zip(parts, names, strict=True))
-    kept = parts if names[2] in found.free_symbols else parts[:2]
-    return ("⟨⟩", [_latex(part) for part in kept]) if rest == 0 else None
-
-
-def _latex(value: Any) -> str:
-    return sympy.latex(value)
-
-
-def _tuples(gold: tuple[str, list[str]], answer: tuple[str, list[str]]) -> Ruling:
-    (kind, wanted), (other, given) = gold, answer
-    if kind == "⟨⟩" and len(wanted) == 3 and len(given) == 2 and "\\vec" in str(given):
+def _vectors(gold: Vector, answer: Vector) -> Ruling:
+    wanted, given = gold.parts, answer.parts
+    if gold.kind == "⟨⟩" and len(wanted) == 3 and len(given) == 2 and not answer.whole:
         given = [*given, "0"]
-    if other not in VECTORS.get(kind, (kind,)):
+    if answer.kind not in VECTORS.get(gold.kind, (gold.kind,)):
         return Ruling(False, "brackets")
-    return _matched(wanted, given, ordered=kind != "{}", name="brackets")
+    found = _matched(wanted, given, ordered=gold.kind != "{}", name="brackets")
+    if not found.equal and not gold.whole:
+        return Ruling(same_line(gold, answer), "brackets")
+    return found
 
 
 def _chains(known: list[str], sides: list[str]) -> Ruling:

@@ -6,45 +6,28 @@ begins with the sign of a number, such as 三角形, is left as it is.
 
 import re
 
-_ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
+_ONES = re.findall(
+    r"\S+",
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen",
+)
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _SMALL = {word: n for n, word in enumerate(_ONES)} | {w: 10 * n for n, w in enumerate(_TENS, 2)}
 SCALES = {
-    "dozen": 12,
-    "hundred": 100,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-    "万": 10**4,
-    "亿": 10**8,
-}
+    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+    "trillion": 10**12, "万": 10**4, "亿": 10**8,
+}  # fmt: skip
 """Words that multiply the number before them."""
 _PARTS = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6}
 _PARTS |= {"seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10}
 _PARTS |= {f"{word}s": n for word, n in _PARTS.items() if word != "halves"}
 _WORD = re.compile(r"[A-Za-z]+")
+SPELT = re.compile(
+    rf"\b(?:half|{'|'.join(word for word in _SMALL if word != 'one')})\b"
+    r"|百分之[一-龥]|(?<=[是为有到得])[一二两三四五六七八九十百]+(?!样|些|定)",
+    re.IGNORECASE,
+)
+"""Where a spelt number begins in a sentence."""
 _DIGITS = {sign: n for n, sign in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
 _PLACES = {"十": 10, "百": 100, "千": 1000}
 _CHINESE = "零〇一二两三四五六七八九十百千万亿"

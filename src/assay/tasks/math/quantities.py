@@ -73,7 +73,6 @@ def value_of(found: Any) -> Any:
 
 def single(gold: str, answer: str) -> Ruling:
     """Two single values: words around a number, units and percent are looked at, then compared."""
-    gold, answer = written.without_lead(gold), written.without_lead(answer)
     if written.alternatives(answer) and not written.alternatives(gold):
         return Ruling(False, "list")
     (wanted, unit), (given, other) = units.measured(gold), units.measured(answer)

@@ -57,6 +57,8 @@ _CLEAR = re.compile(
     r"|[<>≤≥≠∪∩]|\\(?:not)?in(?![a-zA-Z])"
 )
 
+_ABSOLUTE = re.compile(r"\|([^|]+)\|\s*([<>≤≥]|\\[gl](?:t|e|eq|eqslant))(?![a-zA-Z])\s*([^<>≤≥|]+)")
+
 Test = Callable[[float], bool]
 
 
@@ -169,6 +171,15 @@ def _without(text: str) -> Region | None:
 
 def _piece(text: str) -> Region | None:
     text = text.strip()
+    if text.count(r"\pm") == 1 and re.search(r"=|\\neq?(?![a-zA-Z])", text):
+        both = [_piece(text.replace(r"\pm", sign)) for sign in "+-"]
+        return _joined(both, every="=" not in text)
+    absolute = _ABSOLUTE.fullmatch(text)
+    if absolute:
+        inner, sign, bound = absolute.groups()
+        beyond = _SIGNS[sign][0] == ">"
+        sides = f"{inner} {sign} {bound}", f"-({bound}) {sign} {inner}"
+        return _joined([_inequality(side) for side in sides], every=not beyond)
     member = _MEMBER.match(text)
     if member:
         found = _any(text[member.end() :])
@@ -242,22 +253,62 @@ def whole_numbers(text: str) -> list[int] | None:
 
 
 def _inequality(text: str) -> Region | None:
-    r"""A chain such as `1 < x \le 3`: one side is a variable alone, the others are numbers."""
+    r"""A chain such as `1 < 2x \le 3`: one side is a variable, or linear in one, the others are
+    numbers."""
     sides = written.split(text, _RELATION)
     signs = [_SIGNS[match] for match in written.separators(text, _RELATION)]
-    named = [n for n, side in enumerate(sides) if _VARIABLE.fullmatch(side) and side not in "ei"]
+    linear = [_linear(side) for side in sides]
+    named = [n for n, found in enumerate(linear) if found]
+    if len(named) > 1:
+        named = [n for n in named if _VARIABLE.fullmatch(sides[n])]
     if not signs or len(named) != 1 or len(sides) != len(signs) + 1:
         return None
     at, found = named[0], []
+    name, slope, start = linear[at] or ("", 1.0, 0.0)
     for n, sign in enumerate(signs):
         if at not in (n, n + 1):
             return None
         bound = _number(sides[n + 1 if at == n else n])
         if bound is None:
             return None
-        found.append(_half(bound, sign if at == n else _mirrored(sign)))
+        upright = (at == n) == (slope > 0)
+        found.append(_half((bound - start) / slope, sign if upright else _mirrored(sign)))
     region = _joined(found, every=True)
-    return region and Region(region.test, region.bounds, frozenset({sides[at]}))
+    return region and Region(region.test, region.bounds, frozenset({name}))
+
+
+def _linear(text: str) -> tuple[str, float, float] | None:
+    """Variable, slope and value at 0 of a side of an inequality; None where it is not linear."""
+    if _VARIABLE.fullmatch(text):
+        return None if text in "ei" else (text, 1.0, 0.0)
+    found = expression(text)
+    if found is None or len(found.free_symbols) != 1 or not found.is_polynomial():
+        return None
+    symbol = next(iter(found.free_symbols))
+    slope = found.diff(symbol)
+    if slope.free_symbols or not slope.is_real or not found.subs(symbol, 0).is_real:
+        return None
+    return str(symbol), float(slope), float(found.subs(symbol, 0))
+
+
+def bounded(text: str) -> Region | None:
+    r"""The values that `-3 \le x+2y \le 3` or `x+2y \in [-3,3]` allows its expression."""
+    sides = re.split(r"\\in(?![a-zA-Z])", text) if len(text) <= LONGEST else []
+    if len(sides) == 2:
+        return region(sides[1]) if _symbols(sides[0]) else None
+    sides = written.split(text, _RELATION)
+    named = [n for n, side in enumerate(sides) if _symbols(side)]
+    if len(sides) < 2 or len(named) != 1:
+        return None
+    marks = [*written.separators(text, _RELATION), ""]
+    sides[named[0]] = "x"
+    found = _inequality(" ".join(f"{a} {b}" for a, b in zip(sides, marks, strict=True)).strip())
+    return found and Region(found.test, found.bounds)
+
+
+def _symbols(text: str) -> bool:
+    found = expression(text)
+    return found is not None and bool(found.free_symbols)
 
 
 def _mirrored(sign: str) -> str:
@@ -274,6 +325,11 @@ def _number(text: str) -> float | None:
     at = {name: _place(str(name)) for name in found.free_symbols}
     value: Any = found.subs(at).evalf(20)
     return float(value) if value.is_real and value.is_finite else None
+
+
+def at_places(found: Any, but: Any) -> Any:
+    """An expression with its symbols but one at places of their own."""
+    return found.subs({name: 1 + _place(str(name)) for name in found.free_symbols - {but}})
 
 
 def _place(name: str) -> Any:

@@ -19,7 +19,8 @@ from typing import Any
 from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math.answers import canonical, final_answer, is_bare, number, stated_answer
+from assay.tasks.math.answers import canonical, final_answer, is_bare, number
+from assay.tasks.math.sentences import stated_answer
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction

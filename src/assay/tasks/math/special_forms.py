@@ -1,15 +1,13 @@
-r"""Answers that are neither numbers nor sets: dates, remainders, ratios, orders, signs, cycles.
+r"""Answers that are neither numbers nor sets: dates, remainders, ratios, orders, signs, statements.
 
 Each reader gives a value that is equal for equal answers, or None where the text is none of its
 kind.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
 
 from assay.tasks.math import written
-from assay.tasks.math.expressions import constant_gap, expression
+from assay.tasks.math.expressions import expression
 from assay.tasks.math.numerals import with_digits
 
 _MONTHS = "january february march april may june july august september october november december"
@@ -32,14 +30,13 @@ _DIVISIONS = tuple(
     for pattern in (
         r"(\d+) ?(?:r|rem\.?|remainder|with (?:a )?remainder(?: of)?"
         r"|余数?|\\ldots|,? ?and (?:a )?remainder(?: of)?) ?(?:是|为)?(\d+)",
-        r"(?:the )?quotient(?: is)?[ :=]*(\d+)[ ,;]*(?:and )?"
+        r"(?:.{0,80}?\b)?quotient(?: is)?[ :=]*(\d+)[ ,;]*(?:and )?"
         r"(?:the )?(?:with )?(?:a )?remainder(?: is)?(?: of)?[ :=]*(\d+)",
-        r"商(?:是|为)?(\d+)[ ,;]*余数?(?:是|为)?(\d+)",
+        r".{0,80}?商 ?(?:是|为)?[ =]*(\d+)[ ,;]*余数? ?(?:是|为)?[ =]*(\d+)",
     )
 )
 _PAST = re.compile(r"(half|(?:a )?quarter|\d+(?: minutes)?) (past|after|to|before) (\d+)")
 _RATIO = re.compile(r"[^:]+(?::[^:]+)+")
-_CYCLE = re.compile(r"\((\d+(?: \d+)+)\)|\((\d{3,})\)")
 _SIGNS = {
     "大于": ">", "小于": "<", "等于": "=", "greater than": ">", "less than": "<", "equal to": "=",
     r"\lt": "<", r"\gt": ">", r"\div": r"\div", r"\times": r"\times", "+": "+", "-": "-", "<": "<",
@@ -130,16 +127,6 @@ def _free(text: str) -> bool:
     return found is None or bool(found.free_symbols)
 
 
-def cycle(text: str) -> Sequence[str] | None:
-    """The elements of (2 3 1), beginning with the smallest."""
-    match = _CYCLE.fullmatch(text)
-    if match is None:
-        return None
-    parts = match[1].split() if match[1] else list(match[2])
-    least = parts.index(min(parts))
-    return parts[least:] + parts[:least]
-
-
 def nested_rows(text: str) -> list[list[str]] | None:
     """The rows of a matrix written as [[2, 1], [4, 3]]."""
     kind, inner = written.brackets(text)
@@ -157,11 +144,20 @@ def base_number(text: str) -> tuple[str, str] | None:
     return match[1], with_digits(written.unwrapped(match[2]).lower())
 
 
-EXACT: Sequence[Callable[[str], Any]] = (division, cycle)
-"""Readers whose values are equal where the answers are."""
+_STATEMENT = re.compile(
+    r"(?:(?P<all>\\forall|(?:对于?)?(?:任意|所有|一切)的?|for (?:all|every|any))"
+    r"|\\exists|存在|there exists?)\s*(?:一个)?(?P<real>(?:实数|real(?: numbers?)?)\s*)?"
+    r"(?P<name>[a-zA-Z](?:_\{?0\}?)?)\s*(?P<where>(?:\\in|[<>]|\\[gl]e|\\neq?)(?:[(\[][^()\[\]]*[)\]]|[^:;,()\[\]])*?)?\s*"
+    r"(?:(?:[,:;]|都有|使得?|恒有|均有|such that|with|\||s\.t\.)\s*)+(?P<said>.+)"
+)
 
 
-def same_ratio(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two ratios have equal parts; 2:4 is not the ratio 1:2 as it was asked for."""
-    pairs = [tuple(map(expression, pair)) for pair in zip(one, other, strict=False)]
-    return len(one) == len(other) and all(constant_gap(a, b)[0] == 0 for a, b in pairs)
+def statement(text: str) -> tuple[str, str, str] | None:
+    r"""Quantifier, domain and what is said of `\forall x > 0, \ln x \le x`; the variable is x."""
+    match = _STATEMENT.fullmatch(written.unwrapped(text)) if len(text) < 400 else None
+    if match is None:
+        return None
+    where = match["where"] or (r"\in \mathbb{R}" if match["real"] else "")
+    name = re.compile(rf"(?<![a-zA-Z\\]){re.escape(match['name'])}(?![a-zA-Z])")
+    domain, said = name.sub("x", f"x {where}".strip()), name.sub("x", match["said"])
+    return "all" if match["all"] else "some", domain, said

@@ -52,6 +52,8 @@ _CHINESE = {
     "帕": "pascal", "赫兹": "hertz", "弧度": "radian",
 }  # fmt: skip
 _CHINESE_WORD = re.compile("|".join(sorted(map(re.escape, _CHINESE), key=len, reverse=True)))
+_OTHERWISE = frozenset(re.findall(r"\S+", "年 天 日 时 里 度 角 块 周 月 秒 每 平方 立方"))
+"""Chinese units with which other words begin."""
 _SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan", "Rs": "rupee"}
 _ABBREVIATIONS = {
     "sec": "second", "secs": "second", "hr": "hour", "hrs": "hour", "mins": "minute",
@@ -99,8 +101,8 @@ _START = (
 )
 _REST = (
     r"(?:\\text\s*\{[^{}]*\}|\^\s*\{?\s*(?:\\circ|-?\d)\s*\}?"
-    r"|[°¢€£¥$²³]|[\u4e00-\u9fff]+|[A-Za-z.']+(?:[23](?!\d))?"
-    r"|[-/·\s,()]|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))*"
+    r"|[°¢€£¥$²³]|[\u4e00-\u9fff]++|[A-Za-z.']++(?:[23](?!\d))?"
+    r"|[-/·\s,()]|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))*+"
 )
 _MEASURED = re.compile(rf"(?P<value>.*?[\w)}}%\]!])(?P<space>\s*)(?P<unit>(?:{_START}){_REST})")
 _SINGLE = re.compile(
@@ -126,10 +128,17 @@ class Unit:
     def same_kind(self, other: "Unit") -> bool:
         """Whether numbers of the two can be compared, after their factors."""
         if self.dimension == other.dimension == "":
-            return self.things <= other.things or other.things <= self.things
+            one, two = sorted((self.things, other.things), key=len)
+            return all(any(_same_thing(a, b) for b in two) for a in one)
         both = {self.dimension, other.dimension}
         pounds = Fraction(45359237, 100000) in (self.factor, other.factor) or "[mass]^1" not in both
         return len(both) == 1 or (both in _SPOKEN and pounds)
+
+
+def _same_thing(one: str, other: str) -> bool:
+    """Whether two words are one; 9颗 is 9颗糖 and 9个 is 9个苹果."""
+    chinese = not one.isascii() and not other.isascii()
+    return one == other or (chinese and (one.startswith(other) or other.startswith(one)))
 
 
 ANGLE = "angle"
@@ -164,6 +173,9 @@ def unit(text: str) -> Unit | None:
     known = _product(_UNIT_TOKEN.findall(spelt))
     if known is not None:
         return known
+    begun = _CHINESE_WORD.match(text.strip())
+    if begun and begun[0] not in _OTHERWISE:  # 元钱, 千克苹果
+        return unit(begun[0])
     words = re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", _spelt(text))
     things = frozenset(_stem(word) for word in words if word.lower() not in FILLERS)
     return Unit(things=things) if things else None
@@ -178,13 +190,9 @@ def _spelt(text: str) -> str:
 
 
 _IRREGULAR = {
-    "persons": "people",
-    "person": "people",
-    "men": "man",
-    "women": "woman",
-    "children": "child",
+    "persons": "people", "person": "people", "men": "man", "women": "woman", "children": "child",
     "mice": "mouse",
-}
+}  # fmt: skip
 
 
 def _stem(word: str) -> str:

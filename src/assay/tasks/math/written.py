@@ -5,7 +5,6 @@ and braces.
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from assay.tasks.math.units import numeral
@@ -23,25 +22,7 @@ _FONT = re.compile(
     r"|boldsymbol|bm)\s*\{(?P<said>(?:[^{}]|\{[^{}]*\})*)\}|\{\\(?:rm|bf|it)\s+(?P<old>[^{}]*)\}"
 )
 _FUNCTIONS = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "log",
-        "ln",
-        "lg",
-        "exp",
-        "max",
-        "min",
-        "gcd",
-        "lcm",
-        "arcsin",
-        "arccos",
-        "arctan",
-    ]
+    re.findall(r"\S+", "sin cos tan cot sec csc log ln lg exp max min gcd lcm arcsin arccos arctan")
 )
 _THOUSANDS = re.compile(
     r"(?<![\d.,(\[])(?<!\\\{)(\d{1,3})((?:(?:,|\{,\}|,?(?<!\\)\\[,!;: ] ?| )\d{3})+)(?!\d|\s*/)"
@@ -73,7 +54,13 @@ def _binomial(match: re.Match[str]) -> str:
 _SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
     (re.compile(pattern), other)
     for pattern, other in (
-        (r"\\(?:d|t|c)frac(?![a-zA-Z])", r"\\frac"),
+        (r"\\[dtc](?=(?:frac|binom)(?![a-zA-Z]))", r"\\"),
+        (r"\{([:,;=<>])\}", r"\1"),
+        (r"(\d)\(([\u4e00-\u9fff/]{1,6})\)$", r"\1\2"),
+        (r"(?<![a-zA-Z\\])(ln|log|sin|cos|tan|lg)(?=\s*[\d(]|\s+[a-z](?![a-z]))", r"\\\1 "),
+        (r"∀", r"\\forall "),
+        (r"∃", r"\\exists "),
+        (r"\\in\s*([RZNQC])(?![a-zA-Z])", r"\\in \\mathbb{\1}"),
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
         (r"\\left\s*(?:<|\\langle)|\\langle(?![a-zA-Z])", "⟨"),
         (r"\\right\s*(?:>|\\rangle)|\\rangle(?![a-zA-Z])", "⟩"),
@@ -135,7 +122,7 @@ _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 _NEGATION = re.compile(r"\?|≠|\\neq?(?![a-zA-Z])|\\not(?![a-zA-Z])|\\lnot|\\neg(?![a-zA-Z])")
 _APPROXIMATION = re.compile(r"\\(?:approx|simeq|sim|cong)(?![a-zA-Z])|≈|∼")
 _CHINESE_HEDGE = re.compile(
-    r"不|非|至少|至多|最多|最少|大约|约|超过|以上|以下|多于|少于|大于|小于|左右|可能|或许|近似|几乎|没有|无|除"
+    r"不(?!等式|同的)|非|至少|至多|最多|最少|大约|约|超过|以上|以下|多于|少于|大于|小于|左右|可能|或许|近似|几乎|没有|无|除"
 )
 _NAME_MARKS = re.compile(
     r"_\{[^{}]*\}|_\w|(?<=[A-Za-z}])\([^()=]*\)|'|\\(?!frac"
@@ -157,24 +144,17 @@ HEDGES = frozenset(
         "false unlike than less more greater fewer least most over under above below between "
         "cannot impossible instead hardly barely almost nearly maybe perhaps possibly either "
         "anything everything something nothing unknown about approximately approx roughly around "
-        "circa up beyond within exceeding minus negative plus twice double triple squared cubed",
+        "circa up beyond within exceeding minus negative plus twice double triple squared cubed "
+        "times",
     )
 )
 """Words with which an answer does not say that it is the number beside them."""
+DENIALS = frozenset(
+    re.findall(r"\S+", "not no never none neither nor cannot isn impossible ≠ ≈ 不 非 没有 无")
+)
+"""Those that no question makes part of an answer."""
 APPROXIMATE = frozenset(
-    {
-        "about",
-        "approximately",
-        "approx",
-        "roughly",
-        "around",
-        "circa",
-        "≈",
-        "约",
-        "大约",
-        "近似",
-        "左右",
-    }
+    re.findall(r"\S+", "about approximately approx roughly around circa ≈ 约 大约 近似 左右")
 )
 
 _MEANINGS = (
@@ -190,8 +170,9 @@ _MEANINGS = (
     "|无穷多个",
     r"\mathbb{r}|all real numbers|all reals|the set of all real numbers|reals|r|全体实数|一切实数"
     "|任意实数|实数集",
-    *("monday|星期一|周一", "tuesday|星期二|周二", "wednesday|星期三|周三", "thursday|星期四|周四"),
-    *("friday|星期五|周五", "saturday|星期六|周六", "sunday|星期日|周日|星期天"),
+    *("monday|mon|星期一|周一", "tuesday|tue|星期二|周二", "wednesday|wed|星期三|周三"),
+    *("thursday|thu|星期四|周四", "friday|fri|星期五|周五", "saturday|sat|星期六|周六"),
+    "sunday|sun|星期日|周日|星期天",
     *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
     r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
     *("sas|边角边", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边"),
@@ -224,7 +205,7 @@ def plain(text: str, thousands: bool = True) -> str:
     text = _FONT.sub(_upright, text)
     for pattern, other in _SPELLINGS:
         text = pattern.sub(other, text)
-    text = _SIZES.sub("", text)
+    text = _SYSTEM.sub(_in_one_line, _SIZES.sub("", text))
     if thousands:
         text = _THOUSANDS.sub(lambda m: m[1] + re.sub(r"\D", "", m[2]), text)
     text = _SPACES.sub(" ", text).strip()
@@ -246,6 +227,19 @@ def _repeated(match: re.Match[str]) -> str:
             if (block * len(rest))[: len(rest)] == rest:
                 return rf"{match[1]}.{digits[:start]}\overline{{{block}}}"
     return match[0]
+
+
+_SYSTEM = re.compile(
+    r"\\\{\s*\\begin\s*\{(array)\}\s*\{[^{}]*\}([^&|<>]*?)\\end\s*\{array\}\s*\.?"
+    r"|\\begin\s*\{(cases)\}([^&<>]*?)\\end\s*\{cases\}"
+)
+
+
+def _in_one_line(match: re.Match[str]) -> str:
+    """The equations of a system with commas between."""
+    rows = [row.strip(" ,;.") for row in re.split(r"\\\\", match[2] or match[4])]
+    plain = all(row.count("=") == 1 and "," not in row for row in rows if row)
+    return ", ".join(filter(None, rows)) if plain else match[0]
 
 
 def _upright(match: re.Match[str]) -> str:
@@ -322,6 +316,13 @@ def polarity(text: str) -> int | None:
     return _MEANING.get(first[1]) if first else None
 
 
+def affirmation(text: str) -> bool | None:
+    """Whether a text is, or begins with, yes or no."""
+    found = polarity(text)
+    found = meaning(text) if found is None else found
+    return found == 0 if found in (0, 1) else None
+
+
 def is_words(text: str) -> bool:
     r"""Whether a text is words alone, such as `\text{Monday}` or Tom; `xy` is a product."""
     said = unwrapped(text).strip()
@@ -382,6 +383,12 @@ def relational(text: str) -> bool:
 def members(text: str) -> str:
     r"""The set alone of `x \in [1,2]`."""
     return _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
+
+
+def member(text: str) -> str:
+    """The only member of a set; the text where it is no such set."""
+    kind, inner = brackets(text)
+    return inner if kind == "{}" and len(listed(inner)) == 1 and not relational(inner) else text
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
@@ -514,53 +521,6 @@ def as_latex(text: str) -> str:
     if scientific:
         return rf"{scientific[1]} \times 10^{{{int(scientific[2])}}}"
     return text
-
-
-_LEADING = frozenset(
-    re.findall(
-        r"\w+",
-        "the final answer is so thus therefore hence"
-        " there are was were it its he she they we you i "
-        "get gets got have has had a an total of altogether equals equal to be will value result "
-        "costs cost needs need number sum area perimeter volume probability length width height "
-        "distance in all exactly only then our my his her their this that would can must spent "
-        "made makes earned saved paid left sold bought took takes",
-    )
-)
-_LEAD = re.compile(r"\s*(?:\\text\s*\{([^{}]*?)\}|([A-Za-z' ,:]+?))\s*(?=[-+$€£¥\d\\(.])")
-_CHINESE_LEAD = re.compile(
-    r"[^\d\\()$=<>+*/^a-zA-Z]{0,30}?(?:只有|还有|共有|一共|总共|是|为|等于"
-    r"|有|共|得|需要|需|打|答案|答)[：:]?\s*(?=[-+$¥\d\\(百一二两三四五六七八九十])"
-)
-
-
-def without_lead(text: str) -> str:
-    """The text without words that say no more than that the answer follows: "there are 12"."""
-    chinese = _CHINESE_LEAD.match(text)
-    if chinese and chinese.end():
-        return numeral(text[chinese.end() :])
-    lead = _LEAD.match(text)
-    if lead is None or lead.end() == len(text):
-        return text
-    said: Sequence[str] = re.findall(r"[A-Za-z']+", lead[1] or lead[2] or "")
-    names = [word for word in said if word.lower() not in _LEADING]
-    if not said or len(names) > 1 or any(not word[0].isupper() or len(word) < 3 for word in names):
-        return text
-    return text[lead.end() :] if len(names) < len(said) else text
-
-
-_SENTENCE = re.compile(
-    r"(?:[A-Za-z][A-Za-z ,':$]{0,80}?\b(?:is|are"
-    r"|equals)\s*:?\s+(?=[-+\d\\$(\[{]))(?P<end>[^A-Za-z].*)"
-    r"|(?:(?:[Tt]hus|[Ss]o|[Hh]ence|[Tt]herefore),? )?(?P<start>.{1,80}) is"
-    r" (?:our|the|my) (?:final )?answer|[Aa]nswer:?\s+(?P<bare>[-+\d\\$(].*)"
-)
-
-
-def without_sentence(text: str) -> str:
-    """What "The largest n is 34" says of something; the text where it is no such sentence."""
-    match = _SENTENCE.fullmatch(text) if len(text) < 200 else None
-    return next(filter(None, match.groups())).strip(" $") if match else text
 
 
 def without_lead_words(text: str) -> str:

@@ -1,0 +1,284 @@
+r"""Finds what a sentence says: the answer at the end of a text, the value in it, yes or no.
+
+A model without a box writes "So she makes $18 every day." or 答：每人分到9个。 The answer is
+what the last sentence says: after "so" and the like, where there is such a word. Its value is what
+stands behind "is", before "is", or the only formula; a sentence with several has none, unless they
+are named. Pure string work on texts of bounded length.
+"""
+
+import re
+
+from assay.tasks.math import units, written
+from assay.tasks.math.answers import final_answer, number
+from assay.tasks.math.numerals import SPELT, with_digits
+
+LONGEST_LINE, LONGEST_SENTENCE = 400, 240
+_END_OF_REASONING = "</think>"
+_TAGGED = re.compile(
+    r"<answer>([^<]*)</answer>|\"(?:final_)?answer\"\s*:\s*(?:\"([^\"\n]*)\"|([-+]?[\d.]+))"
+)
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])"
+)
+_ITEM = re.compile(r"\s*(?:[-*•]|\(?\d\)|[①-⑨])\s+(?=\S)")
+_LABEL = re.compile(
+    r"(?:.*[.。，,；;]\s*)?(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
+    r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*(?P<stated>.+)"
+    r"|(?:.*[。，,])?(?:最终|最后|正确)?(?:答案|答|结论)\s*[：:]\s*(?P<chinese>.+)"
+    r"|(?:.*[。，,；;])?\s*(?:(?:综上|故|因此|所以)[，,]?)?(?:正确)?(?:答案|选项|应|本题)?(?:是|为)?"
+    r"选?(?:择|项)?\s*[：:是为]?\s*(?P<choice>(?<=[选择项是为：: ])[A-HＡ-Ｈ]"
+    r"(?:[、,，和]?[A-HＡ-Ｈ])*(?:[.．、]\s*\S.*)?)\s*[.。．]?",
+    re.IGNORECASE,
+)
+"""A line with the mark of an answer and the answer."""
+_STATEMENT = re.compile(
+    r"(?:.*\b(?:the|my|our)\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)\s*(?:is\s*:?|=)"
+    r"\s*(?P<stated>.+)|.*?(?:答案|选项)\s*[是为]\s*[：:]?\s*(?P<chinese>.+)",
+    re.IGNORECASE,
+)
+_BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_REMARK = re.compile(r"\s*[（(][^()（）]*[)）][.。]?$")
+_DOUBT = re.compile(
+    r"\?|？|\b(?:if|doubt|maybe|perhaps|possibly|wait|check\w*|suppose|assum\w+|would)\b"
+    r"|可能|如果|假如|假设",
+    re.IGNORECASE,
+)
+_BLUR = re.compile(
+    r"\b(?:not|never|isn't|about|approximately|either|than)\b|不|约|或", re.IGNORECASE
+)
+_MARKER = re.compile(
+    r"(?:^|(?<=[\s,，;；。、:：*]))(?:so|thus|hence|therefore|i\.e\.|that is|giving|which gives"
+    r"|we (?:get|have|find))(?!\w),?\s*(?:that\s+)?"
+    r"|(?:所以|因此|从而|于是|综上(?:所述)?|可得|解得|(?<![因缘])故|即(?!可)|∴|⇒|\\(?:Rightarrow|implies|therefore)(?![a-z])|则)[，,：:]?\s*",
+    re.IGNORECASE,
+)
+"""A word behind which the conclusion stands."""
+
+
+def stated_answer(text: str) -> str | None:
+    r"""The answer that a text without box and `####` is, or states as its answer at its end.
+
+    That is, after `</think>`: all of it, or its last paragraph, where that is a plain number; what
+    stands in `<answer>`, or as "answer" in JSON; of the last line (of a list, all of it) what
+    follows "Answer:", the one bold phrase, or what the last sentence concludes. The last number of
+    a text is not enough: "6 and 7 make 42" has no final answer.
+    """
+    if "####" in text or final_answer(text) or r"\boxed" in text:
+        return None
+    said = text.rpartition(_END_OF_REASONING)[2].strip()
+    if number(said) is not None:
+        return said
+    tagged = [next(filter(None, match.groups()), "") for match in _TAGGED.finditer(said)]
+    if tagged:
+        return tagged[-1].strip() or None
+    lines = said.splitlines()[-12:]
+    line = lines[-1].strip() if lines else ""
+    if not line or len(line) > LONGEST_LINE:
+        return None
+    if number(line) is not None:
+        return None if lines[-2].strip() else line
+    items = []
+    while lines and _ITEM.match(lines[-1]) and len(lines[-1]) < LONGEST_LINE:
+        items.insert(0, _ITEM.sub("", lines.pop(), count=1).replace("**", "").strip(" .,;，。；"))
+    return ", ".join(items) if len(items) > 1 else _of_line(line)
+
+
+def _of_line(line: str) -> str | None:
+    label = _LABEL.fullmatch(line.replace("*", "").strip())
+    if label:
+        return next(filter(None, label.groups())).strip()
+    unmarked = _REMARK.sub("", line)
+    bold = list(_BOLD.finditer(unmarked))
+    if bold:
+        before = unmarked[: bold[0].start()]
+        before = _conclusion(_SENTENCE_END.split(before)[-1])
+        sure = len(bold) == 1 and not (_DOUBT.search(before) or _BLUR.search(before))
+        return bold[0][1].strip() if sure else None
+    last = _SENTENCE_END.split(line)[-1]
+    if re.match(r"(?:yes|no|是的?|不是|否)[,.，。]", line, re.IGNORECASE):
+        last = line
+    if len(last) > LONGEST_SENTENCE or _DOUBT.search(last):
+        return None
+    found = _STATEMENT.fullmatch(last)
+    stated = next(filter(None, found.groups())).rstrip(".。 ") if found else ""
+    if found:
+        return stated if re.search(r"\w", stated) and not _BLUR.search(last) else None
+    concluded = _conclusion(last)
+    plain = written.plain(concluded)
+    found = _formulas(plain)
+    if (
+        not found
+        and concluded == last
+        and not re.search(r"[.!。！]$|^[\u4e00-\u9fff]|^(?:yes|no)[.,!]", last)
+    ):
+        return None
+    named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in found)
+    sure = concluded != last or "=" in plain or len(found) < 2 or named
+    return concluded if sure or value_in(plain) or r"\[" in last or "$$" in last else None
+
+
+def _conclusion(sentence: str) -> str:
+    """What follows the last "so" of a sentence; all of it where it has none."""
+    for marker in reversed(list(_MARKER.finditer(sentence))):
+        if re.search(r"\w", sentence[marker.end() :]):
+            return sentence[marker.end() :].strip()
+    return sentence
+
+
+_WORD = re.compile(
+    r"\\text\s*\{[^{}]*\}|(?<![\\A-Za-z_^+*/=])(?!(?:sin|cos|tan|log|max|min|or|and|sqrt)\b)"
+    r"(?:(?=[A-Za-z]*[aeiouyAEIOUY])[A-Za-z]{3,}|(?:[Ii][sntf]|be|of|[Aa]t|to|[Ww]e|[Hh]e|[Ii]t|[Ss]o"
+    r"|by|[Oo]n|do|no|No)(?![A-Za-z]))(?:'[a-z]+)?(?![A-Za-z(]|\s*[+*/^_])"
+    r"|(?<![A-Za-z\\])[aAI](?= [A-Za-z]{2})|[\u4e00-\u9fff]+"
+)
+_FORMULA = re.compile(r"\d|\\[a-zA-Z]|[A-Za-z]\s*[=<>]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
+_IS = re.compile(
+    r".*(?:\b(?:is|are|was|were|be|equals|exactly|only)\b|[是为得有到]|等于|只有)", re.DOTALL
+)
+_CONGRUENCE = re.compile(r"[^=a-z]*\\equiv\s*(\d+)\s*\(?\\[pb]?mod.*")
+_ASIDE = re.compile(r", (?:after|since|because|whe\w+|whil\w+|with|for|which|as|of|if|but)\b")
+_UNIT_END = re.compile(
+    r"\b(?:more|fewer|less|than|in|of|on|at|for|from|by|with|every|each|the|is|are|was|were|that|which|who|to|left"
+    r"|remain\w*|and|altogether|can|will|have|has)\b|[,，;]",
+    re.IGNORECASE,
+)
+
+
+def _formulas(text: str) -> list[tuple[int, int]]:
+    """Where the stretches between words stand that hold a formula or number."""
+    words = [match.span() for match in _WORD.finditer(text)]
+    starts = [0, *(end for _, end in words)]
+    ends = [*(start for start, _ in words), len(text)]
+    spans = zip(starts, ends, strict=True)
+    return [span for span in spans if _FORMULA.search(text, *span)]
+
+
+def value_in(text: str) -> str | None:
+    """The value that a sentence in plain spelling says, with its unit; None where it is no
+    sentence, or has several."""
+    if len(text) > LONGEST_SENTENCE or not (_WORD.search(text) or r"\equiv" in text):
+        return None
+    text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
+    found = _formulas(text)
+    congruence = _CONGRUENCE.fullmatch(text)
+    if congruence:
+        return congruence[1]
+    if not found:
+        spelt = SPELT.search(text)
+        return _with_unit(with_digits(text[spelt.start() :])) if spelt else None
+    start, end = found[-1]
+    if len(found) == 2 and units.parts(text[found[0][0] :].strip(" .")):
+        return text[found[0][0] :].strip(" .")
+    clause = text.rfind(", ", found[-2][1], start) if len(found) > 1 else -1
+    if (
+        clause > 0
+        and len(_WORD.findall(text, clause, start)) > 1
+        and not _ASIDE.match(text, clause)
+    ):
+        found = found[-1:]
+    if len(found) > 1 and not _IS.fullmatch(text[found[-2][1] : start].strip(" :,")):
+        later = text.rfind("=", start, end)
+        if later < 0:
+            return None
+        start = later + 1
+    said = text[start:].lstrip(" :,;=") if len(found) > 1 or start else text
+    return _with_unit(said.strip()) or None
+
+
+def _with_unit(text: str) -> str:
+    word = _WORD.search(text)
+    if word and text[: word.start()].rstrip()[-1:] == ",":
+        return text[: word.start()].strip(" ,;:.$")
+    stop = _UNIT_END.search(text, word.start()) if word else None
+    return text[: stop.start() if stop else len(text)].strip(" ,;:.$")
+
+
+_POLAR = re.compile(
+    r"(?:^|[.?!,:;]\s*)(?:is|are|can|could|does|do|did|will|was|has|have|must|should)\b"
+    r"|\b(?:whether|prove or disprove|true or false|is it|can it)\b|是否|能否|吗|判断|能不能|对错",
+    re.IGNORECASE,
+)
+_NEGATIVE = re.compile(
+    r"\b(?:not|cannot|never|impossible|no|false|disproved|neither)\b|n't\b|不|无法|没有|错",
+    re.IGNORECASE,
+)
+_AFFIRMATIVE = re.compile(r"\b(?:proved|proven|possible|true|holds)\b|正确|成立", re.IGNORECASE)
+
+
+def affirms(answer: str, question: str) -> bool | None:
+    """Whether a sentence answers a question of yes or no by yes; None where that is not clear."""
+    if not _POLAR.search(question) or _NEGATIVE.search(question) or len(answer) > LONGEST_SENTENCE:
+        return None
+    denials = len(_NEGATIVE.findall(answer))
+    if denials or _AFFIRMATIVE.search(answer):
+        return denials == 0 if denials < 2 else None
+    asked = {word[:5] for word in written.words(question)}
+    said = {word[:5] for word in written.words(answer)} - {"it", "so", "numbe", "this"}
+    return True if len(said) > 1 and said <= asked else None
+
+
+_NAME = re.compile(r"[A-Z][a-z]+|[甲乙丙丁戊]|小[\u4e00-\u9fff]")
+_NO_NAMES = frozenset(
+    re.findall(r"\S+", "The A An In So If How What Who Which On At He She It They There That")
+)
+_LOST = re.compile(
+    r"\b(?:los[et]\w*|last|beat|beaten|worst|after|before|next)\b|'s\b|输|败|的前|的后"
+)
+_HIGH = re.compile(
+    r"\b(?:larg|bigg|great|tall|long|old|heavi|fast|high|farth)(?:er|est)\b|\bmo(?:re|st)\b"
+)
+_LOW = re.compile(
+    r"\b(?:small|short|young|light|slow|cheap|few|low|near)(?:er|est)\b|\bless\b|\bleast\b"
+)
+
+
+def compares_otherwise(answer: str, question: str) -> bool:
+    """Whether a question asks for the larger, and the answer names the smaller, or the reverse."""
+    asked, said = ({bool(_HIGH.search(t)), not _LOW.search(t)} for t in (question, answer))
+    return len(asked) == len(said) == 1 and asked != said
+
+
+def only_name(gold: str, answer: str) -> bool:
+    """Whether a gold answer is a name, and a sentence says something of it and of no other: "Tom
+    has more", "The first player (Alice) wins"."""
+    name, said = written.unwrapped(gold).strip(), written.unwrapped(answer)
+    if not _NAME.fullmatch(name) or len(said) > LONGEST_SENTENCE or _LOST.search(said):
+        return False
+    if written.hedges(said) - {"more", "less", "most", "least", "fewer", "greater", "than"}:
+        return False
+    return {found for found in _NAME.findall(said) if found not in _NO_NAMES} == {name}
+
+
+def ends_with(gold: str, answer: str) -> bool:
+    """Whether a gold answer is one word, with which a sentence of words alone ends."""
+    said = written.words(answer)
+    one = len(written.words(gold)) == 1 and written.is_words(gold) and written.is_words(answer)
+    one = one and not _NAME.fullmatch(written.unwrapped(gold).strip())
+    return one and said[-1:] == written.words(gold) and not _LOST.search(answer)
+
+
+_VALUE = re.compile(r"[-+]?[$€£¥]?\d[\d.,/]*(?<![,.])\s*(?:%|[\u4e00-\u9fff]|(?!and|or)[A-Za-z]+)?")
+_NAMED_VALUE = re.compile(
+    r"\s*(?P<name>[A-Za-z]{2,}(?: [A-Za-z]+)?|[\u4e00-\u9fff]+?)\s*(?:[:=]|有|是|为)?\s*"
+    rf"(?P<value>{_VALUE.pattern})\s*"
+)
+
+
+def named_values(gold: str, answer: str) -> list[tuple[str, str]] | None:
+    """Pairs of equal name of the values of a gold answer such as 鸡23只,兔12只 and of a sentence
+    that gives each of its names one value; None where they are not such."""
+    parts = [_NAMED_VALUE.fullmatch(part) for part in written.listed(written.unwrapped(gold))]
+    said = written.unwrapped(answer)
+    values = list(_VALUE.finditer(said)) if len(said) <= LONGEST_SENTENCE else []
+    if len(parts) < 2 or len(parts) != len(values) or None in parts:
+        return None
+    wanted = {part["name"].lower(): part["value"] for part in parts if part}
+    pairs, at = [], 0
+    for value in values:
+        before = said[at : value.start()].lower()
+        names = [name for name in wanted if name in before]
+        if len(names) != 1:
+            return None
+        pairs.append((wanted.pop(names[0]), value[0]))
+        at = value.end()
+    return pairs
