@@ -167,3 +167,11 @@ def test_no_text_breaks_the_string_work(text: str) -> None:
         written.is_words,
     ):
         read(plain)
+
+
+@pytest.mark.parametrize(("answer", "right"), [(r"\frac{9}{12}", False), (r"\frac34", True)])
+def test_a_fraction_that_is_asked_for_in_lowest_terms_is_reduced(answer: str, right: bool) -> None:
+    asked = [("Write 18/24 in simplest form.", right), ("What is 18/24?", True)]
+    calls = [{"gold": "3/4", "answer": answer, "question": question} for question, _ in asked]
+    values = in_one_call("judge", calls)
+    assert [value and value["equal"] for value in values] == [right for _, right in asked]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import gcd
 
 import sympy
 
@@ -33,6 +34,10 @@ _SCIENTIFIC = re.compile(r"scientific notation|standard form|科学[记计]数�
 _SOLUTIONS = re.compile(
     r"\bsol(?:ve|ution|utions)\b|\broots?\b|\bvalues? of\b|解|方程|的值", re.IGNORECASE
 )
+_LOWEST = re.compile(
+    r"simplest (?:form|terms)|lowest terms|reduced (?:fraction|form)|最简|约分", re.IGNORECASE
+)
+_FRACTION = re.compile(r"-?(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))")
 _MANTISSA = re.compile(r"-?[1-9](?:\.\d+)?\s*\\(?:times|cdot)\s*10\s*\^.*")
 _FACTOR_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|\*")
 
@@ -47,7 +52,7 @@ class Asked:
     solutions: bool = False
     """Of an equation: the set of the only one is as good as that one."""
     form: str = ""
-    """"factors", "primes", "scientific" or none."""
+    """"factors", "primes", "scientific", "lowest" or none."""
 
 
 @lru_cache(maxsize=64)
@@ -58,6 +63,7 @@ def asked(question: str) -> Asked:
     form = "primes" if _PRIMES.search(question) else ""
     form = form or ("scientific" if _SCIENTIFIC.search(question) else "")
     form = form or ("factors" if _FACTOR.search(question) else "")
+    form = form or ("lowest" if _LOWEST.search(question) else "")
     solutions = _SOLUTIONS.search(question) is not None
     return Asked(_options(question), _ORDER.search(question) is not None, solutions, form)
 
@@ -91,6 +97,9 @@ def in_form(form: str, gold: str, answer: str) -> bool:
         return bool(_MANTISSA.fullmatch(said)) or not _MANTISSA.fullmatch(gold)
     if form == "primes":
         return _primes(said) or not _primes(gold)
+    if form == "lowest":
+        parts = _FRACTION.fullmatch(said)
+        return not parts or gcd(*(int(n) for n in parts.groups() if n)) == 1
     if form == "factors":
         return _factors(said) >= _factors(gold)
     return True
