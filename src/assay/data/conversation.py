@@ -41,6 +41,8 @@ SAID = {
 NULLS = 'arguments of calls are null, as Arrow fills absent keys (nulls = "drop" leaves them out)'
 LITERALS = "calls or tools written as Python literals were read as JSON"
 NO_ARGUMENTS = "arguments of calls that are empty text were read as {}"
+UNANSWERED = "parallel calls without a result stand before one that has a result"
+ID_OR_NAME = "results name another function than the call that their id says"
 REORDERED = "results of parallel calls were put into the order of their calls"
 
 
@@ -76,10 +78,7 @@ def parse_message(record: Record, value: Any, path: str, *, images: bool = False
         if role != "user":
             raise record.error(where, f"a {role} message cannot hold an image")
         parts = _parts(record, message["content"], where)
-    for key in REASONING_KEYS:
-        if message.get(key):
-            reasoning += record.typed(f"{path}.{key}", message[key], str)
-            break
+    reasoning += _reasoning(record, message, path)
     calls += more_calls
     if message.get("content") is None and not calls and not reasoning:
         raise record.error(f"{path}.content", "missing", "write the text of the message")
@@ -89,8 +88,17 @@ def parse_message(record: Record, value: Any, path: str, *, images: bool = False
     loss = message_loss(record, message, path, role)
     name = message.get("name") if role == "tool" else None
     name = record.typed(f"{path}.name", name or "", str)
-    remark_unread(record, message, SAID)
+    remark_unread(record, message, SAID if role == "tool" else SAID - {"name"})
     return Message(role, content, calls, call_id, reasoning, loss, parts, name)
+
+
+def _reasoning(record: Record, message: Mapping[str, Any], path: str) -> str:
+    """The reasoning of a message, once. Raises DataError where two keys say different things."""
+    first, *others = [key for key in REASONING_KEYS if message.get(key)] or [""]
+    for key in others:
+        if message[key] != message[first]:
+            raise record.error(f"{path}.{key}", f"differs from {first}", "keep one of them")
+    return record.typed(f"{path}.{first}", message[first], str) if first else ""
 
 
 def remark_unread(record: Record, message: Mapping[str, Any], said: Container[str]) -> None:
@@ -127,11 +135,13 @@ def message_loss(record: Record, message: Mapping[str, Any], path: str, role: st
     return role != "assistant" or all(said.values())
 
 
-def message_role(record: Record, message: Any, path: str, known: tuple[str, ...]) -> Any:
+def message_role(
+    record: Record, message: Any, path: str, known: tuple[str, ...], key: str = "role"
+) -> Any:
     """The role of a raw message, one of `known`. Raises DataError that offers the nearest."""
-    role = record.typed(f"{path}.role", message.get("role"), str)
+    role = record.typed(f"{path}.{key}", message.get(key), str)
     if role not in known:
-        raise record.error(f"{path}.role", f"unknown role {role!r}", nearest(role, known))
+        raise record.error(f"{path}.{key}", f"unknown role {role!r}", nearest(role, known))
     return role
 
 
@@ -188,6 +198,9 @@ def _in_order_of_calls(
             places = _answered_calls(record, calls, said, path, len(ordered))
             if places != sorted(places):
                 record.remark(REORDERED)
+            answered = {place for place in places if place < len(calls)}
+            if answered != {*range(len(answered))}:
+                record.remark(UNANSWERED)
             said = [said[at] for at in sorted(range(len(said)), key=places.__getitem__)]
         ordered += said
     return tuple(ordered)
@@ -223,6 +236,8 @@ def _meant_calls(
     ids = [call.id for call in calls if call.id]
     if result.tool_call_id and ids:
         meant = [at for at, call in enumerate(calls) if call.id == result.tool_call_id]
+        if result.name and meant and result.name not in {calls[at].name for at in meant}:
+            record.remark(ID_OR_NAME)
         field, problem = "tool_call_id", f"answers call {result.tool_call_id!r}, which was not made"
         known = ids
     elif result.name:
@@ -366,5 +381,5 @@ def loaded_value(record: Record, value: Any, path: str) -> Any:
 
 def _holds_null(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(map(_holds_null, value.values()))
-    return any(map(_holds_null, value)) if isinstance(value, list) else value is None
+        return any(each is None or _holds_null(each) for each in value.values())
+    return isinstance(value, list) and any(map(_holds_null, value))

@@ -4,7 +4,8 @@ A description is plain (`{"name", "description", "parameters"}`) or wrapped as O
 (`{"type": "function", "function": {...}}`). Types may be spelled as BFCL does ("dict", "float"),
 and `parameters` may be the properties themselves without `type`, as ToolBench and xLAM write them.
 What is no schema but has one meaning is mended with a remark: nulls in the place of absent
-keywords, and `required: true` inside a property. Values are not checked against schemas here.
+keywords, `required: true` inside a property, and Anthropic's and MCP's name of `parameters`.
+Values are not checked against schemas here.
 """
 
 import json
@@ -17,6 +18,7 @@ from assay.data.loaded import Record
 OBJECT_TYPES = ("object", "dict")
 NULL_KEYWORDS = "nulls in schemas of tools, as Arrow fills absent keys, were left out"
 REQUIRED = "properties of tools with a required of their own are in the list of their object now"
+INPUT_SCHEMA = "the input_schema of tools, in Anthropic's and MCP's words, is their parameters"
 VALUES = ("default", "const", "example")
 """Keywords whose value may be null."""
 COMPOSED = {"$ref", "anyOf", "oneOf", "allOf"}
@@ -68,6 +70,9 @@ def _mended_tool(record: Record, path: str, tool: Any) -> dict[str, Any]:
         function = record.typed(f"{path}.function", tool["function"], dict)
         return {**tool, "function": _mended_tool(record, path, function)}
     tool = _without_nulls(record, tool)
+    if "parameters" not in tool and (found := {*tool} & {"input_schema", "inputSchema"}):
+        record.remark(INPUT_SCHEMA)
+        tool = {"parameters" if key in found else key: value for key, value in tool.items()}
     where = f"{path}.parameters"
     parameters = loaded_value(record, tool.get("parameters"), where)
     if parameters is None:

@@ -186,7 +186,7 @@ def test_verl_rows_of_others_become_trl_rows_that_are_known_as_such(tmp_path: Pa
 
 
 def test_a_field_by_which_trl_rows_would_be_misread_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({**talk(0), "label": True}) + "\n")
+    (tmp_path / "a.jsonl").write_text(json.dumps({**talk(0), "label": "good"}) + "\n")
     with pytest.raises(DataError, match="label: row t0 has an extra field of this name"):
         convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("trl",)))
     assert not (tmp_path / "b.jsonl").exists()

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from assay.data.conversation import (
+    ID_OR_NAME,
     LITERALS,
     NO_ARGUMENTS,
     NULLS,
     OF_ANSWERS,
     OF_MESSAGES,
     REORDERED,
+    UNANSWERED,
 )
 from assay.data.formats.convert_rows import recognise
 from assay.data.formats.formats import Layout, expanded, iter_items, read_rows, write_rows
@@ -75,6 +77,15 @@ def test_a_key_of_a_message_that_is_not_read_is_said(tmp_path: Path) -> None:
     assert list(load(tmp_path, marked(mood="sad", note=None)).remarks) == [
         "messages hold 'mood', which is not read"
     ]
+    named = {"messages": [ASK | {"name": "Kim"}, {"role": "assistant", "content": "a"}]}
+    assert list(load(tmp_path, named).remarks) == ["messages hold 'name', which is not read"]
+
+
+def test_reasoning_said_twice_is_read_once_or_refused(tmp_path: Path) -> None:
+    answer = {"role": "assistant", "content": "4", "reasoning_content": "A", "reasoning": "A"}
+    assert read(tmp_path, {"messages": [ASK, answer]}).messages[1].reasoning == "A"
+    with pytest.raises(DataError, match=r"\[1\].reasoning: differs from reasoning_content"):
+        load(tmp_path, {"messages": [ASK, answer | {"reasoning": "B"}]})
 
 
 def test_calls_in_openais_older_words_are_calls(tmp_path: Path) -> None:
@@ -108,6 +119,21 @@ def test_a_system_column_stands_before_the_messages(tmp_path: Path, format: str)
         load(tmp_path, {"messages": [own, *talk], "system": "Be brief."}, format)
 
 
+@pytest.mark.parametrize(
+    ("format", "value"),
+    [
+        ("prompt_answer", {"prompt": "?", "answer": "A"}),
+        ("alpaca", {"instruction": "?", "output": "A"}),
+    ],
+)
+def test_columns_beside_a_plain_question_are_read(
+    tmp_path: Path, format: str, value: dict[str, Any]
+) -> None:
+    row = read(tmp_path, value | {"system_prompt": "Be brief.", "functions": TOOLS}, format)
+    assert [m.content for m in row.messages] == ["Be brief.", "?", "A"]
+    assert row.tools == tuple(TOOLS) and row.extra == {}
+
+
 @pytest.mark.parametrize("format", ["messages", "swift", "hermes", "trl", "verl"])
 def test_options_of_the_template_are_the_rows_and_come_back(tmp_path: Path, format: str) -> None:
     answer = {"role": "assistant", "content": "4"}
@@ -126,7 +152,8 @@ def test_options_of_the_template_are_the_rows_and_come_back(tmp_path: Path, form
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("images", ["a.png"]), ("videos", ["a"]), ("loss_mask", [0, 1])]
+    ("column", "value"),
+    [("images", ["a.png"]), ("videos", ["a"]), ("loss_mask", [0, 1]), ("sample_weight", 0.0)],
 )
 def test_columns_that_change_the_example_and_are_not_carried_are_refused(
     tmp_path: Path, column: str, value: Any
@@ -167,6 +194,7 @@ def told(content: str, **keys: Any) -> dict[str, Any]:
 
 TWO = calling(("f", "x", "c1"), ("f", "y", "c2"))
 NAMED = calling(("f", "x", ""), ("g", "y", ""))
+MIXED = calling(("f", "x", "c1"), ("g", "y", "c2"))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +224,23 @@ def test_a_result_of_a_function_that_was_not_called_is_refused(tmp_path: Path) -
         load(tmp_path, {"messages": [ASK, NAMED, told("x", name="h")]})
 
 
+@pytest.mark.parametrize(
+    ("call", "results", "remark"),
+    [
+        (TWO, [told("y", tool_call_id="c2")], UNANSWERED),
+        (NAMED, [told("y", name="g")], UNANSWERED),
+        (TWO, [told("x", tool_call_id="c1")], None),
+        (MIXED, [told("y", tool_call_id="c1", name="g"), told("x", tool_call_id="c2")], ID_OR_NAME),
+        (MIXED, [told("x", tool_call_id="c1", name="f"), told("y", tool_call_id="c2")], None),
+    ],
+)
+def test_results_that_places_or_names_would_give_to_another_call_are_said(
+    tmp_path: Path, call: dict, results: list[dict], remark: str | None
+) -> None:
+    loaded = load(tmp_path, {"messages": [ASK, call, *results]})
+    assert list(loaded.remarks) == ([remark] if remark else [])
+
+
 def test_nulls_of_arguments_are_said_and_can_be_left_out(tmp_path: Path) -> None:
     call = calling(("f", "x", ""))
     call["tool_calls"][0]["function"]["arguments"] = {"a": "x", "b": {"c": None}}
@@ -205,6 +250,9 @@ def test_nulls_of_arguments_are_said_and_can_be_left_out(tmp_path: Path) -> None
     dropped = load(tmp_path, {"messages": [ASK, call]}, nulls="drop")
     assert dropped.rows[0].messages[1].tool_calls[0].arguments == {"a": "x", "b": {}}
     assert dropped.remarks == {}
+    # Arrow fills keys; a null in a list was written.
+    call["tool_calls"][0]["function"]["arguments"] = {"a": [1, None]}
+    assert load(tmp_path, {"messages": [ASK, call]}).remarks == {}
     # Text was written by hand: Arrow fills nothing in there.
     call["tool_calls"][0]["function"]["arguments"] = '{"a": null}'
     loaded = load(tmp_path, {"messages": [ASK, call]}, nulls="drop")
@@ -365,3 +413,41 @@ def test_glaive_rows_give_tools_calls_and_results(tmp_path: Path, gap: str, call
     assert row.tools == tuple(TOOLS) and recognise(tmp_path / "a.jsonl") == "glaive"
     with pytest.raises(DataError, match="a tool result without a call"):
         load(tmp_path, {"system": "", "chat": gap.join([turns[0], turns[2]])}, "glaive")
+
+
+def test_words_of_a_glaive_turn_that_look_like_a_speaker_stay_its_words(tmp_path: Path) -> None:
+    chat = "USER: Say USER: and ASSISTANT: to me\n\n\nASSISTANT: ASSISTANT: it is <|endoftext|>"
+    row = read(tmp_path, {"system": "", "chat": chat}, "glaive")
+    assert [m.content for m in row.messages] == [
+        "Say USER: and ASSISTANT: to me",
+        "ASSISTANT: it is",
+    ]
+
+
+def test_conversations_may_name_role_and_content(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "4"}]
+    row = read(tmp_path, {"conversations": said}, "hermes")
+    assert [m.content for m in row.messages] == ["?", "4"]
+    for key, value in (("role", said), ("from", [{"from": "human", "value": "?"}])):
+        wrong = [*value, {**value[0], key: "speaker"}]
+        with pytest.raises(DataError, match=rf"conversations\[{len(value)}\].{key}: unknown role"):
+            load(tmp_path, {"conversations": wrong}, "hermes")
+    with pytest.raises(DataError, match=r"conversations\[0\].from: is null, not a string"):
+        load(tmp_path, {"conversations": [{"value": "?"}]}, "hermes")
+
+
+@pytest.mark.parametrize(
+    ("format", "value"),
+    [
+        ("messages", {"messages": [ASK], "label": False}),
+        ("hermes", {"conversations": [ASK], "label": True}),
+        ("alpaca", {"instruction": "?", "output": "A", "kto_tag": False}),
+    ],
+)
+def test_answers_labelled_good_or_bad_are_refused(
+    tmp_path: Path, format: str, value: dict[str, Any]
+) -> None:
+    with pytest.raises(DataError, match=r"(label|kto_tag): answers labelled good or bad"):
+        load(tmp_path, value, format)
+    named = {"messages": [ASK, {"role": "assistant", "content": "A"}], "label": "weather"}
+    assert load(tmp_path, named).rows

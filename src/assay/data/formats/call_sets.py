@@ -120,7 +120,11 @@ def _cut_list(text: str) -> tuple[str, list[Any]]:
     return text, []
 
 
-TURN = re.compile(r"(?:^|\s)(USER|ASSISTANT|FUNCTION RESPONSE):")
+SPEAKER = r"(USER|ASSISTANT|FUNCTION RESPONSE):"
+LINE = re.compile(rf"^{SPEAKER}", re.MULTILINE)
+"""Where a turn begins."""
+WORD = re.compile(rf"(?:^|\s){SPEAKER}")
+"""The same in copies of the set that have lost their line ends."""
 OFFER = re.compile(r",? with access to the following functions\. Use them if required -?\s*$")
 END = "<|endoftext|>"
 CALL = "<functioncall>"
@@ -137,7 +141,8 @@ def glaive_row(record: Record) -> Row:
         raise record.error("system", f"holds functions that are not JSON: {error}") from error
     own = OFFER.sub(".", own.strip().removeprefix("SYSTEM:").strip())
     messages = [Message("system", own)] if own else []
-    first, *turns = TURN.split(record.need("chat", str))
+    chat = record.need("chat", str)
+    first, *turns = (LINE if "\nASSISTANT:" in chat else WORD).split(chat)
     if first.strip():
         raise record.error("chat", "does not begin with USER:, ASSISTANT: or FUNCTION RESPONSE:")
     for index, (role, text) in enumerate(zip(turns[::2], turns[1::2], strict=True)):

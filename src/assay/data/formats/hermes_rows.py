@@ -92,14 +92,15 @@ def _said(record: Record, column: str) -> Iterator[Said]:
 
 
 def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
-    role_key, text_key = ("from", "value") if column == "conversations" else ("role", "content")
     message = record.typed(path, value, dict)
+    sharegpt = column == "conversations" and "role" not in message
+    role_key, text_key = ("from", "value") if sharegpt else ("role", "content")
     for key in ("tool_calls", "function_call"):
         if message.get(key):
             fix = "this format reads calls in the text; name format = 'messages'"
             raise record.error(f"{path}.{key}", "holds calls beside the text", fix)
     remark_unread(record, message, SAID)
-    role = _role(record, {"role": message.get(role_key)}, path)
+    role = _role(record, message, path, role_key)
     text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
     if role != CALLS:
         return role, text, message_loss(record, message, path, role)
@@ -119,8 +120,8 @@ def _call_blocks(record: Record, text: str, path: str) -> str:
     return "\n".join([*([thought + end] if end else []), *blocks])
 
 
-def _role(record: Record, message: dict[str, Any], path: str) -> str:
-    return ROLES[message_role(record, message, path, tuple(ROLES))]
+def _role(record: Record, message: dict[str, Any], path: str, key: str = "role") -> str:
+    return ROLES[message_role(record, message, path, tuple(ROLES), key)]
 
 
 COPIES = ("instruction", "input", "output")

@@ -80,6 +80,7 @@ BESIDE = ("system", "system_prompt", "functions")
 """Columns of conversations that LLaMA-Factory, ms-swift and OpenAI read as a part of them."""
 MEDIA = ("images", "videos", "audios")
 MASKS = ("loss_mask", "loss_masks", "loss_weights", "assistant_masks", "completion_mask")
+MASKS += ("loss_weight", "loss_scale", "sample_weight")
 """Columns by which other tools choose the tokens or messages that are trained on."""
 
 

@@ -8,9 +8,7 @@ Preference data is refused by its columns, because read as conversations it woul
 answers too.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from assay.data.conversation import parse_messages, stored_messages
 from assay.data.formats.kept import BESIDE, Written, chat_row, shared_columns
@@ -42,12 +40,16 @@ DPO = "pairs of a chosen and a rejected answer, for DPO"
 KTO = "answers labelled good or bad, for KTO, which no stage trains"
 STEPS = "steps of answers with a label each, for a process reward model, which no stage trains"
 
-KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], bool]]] = {
-    DPO: (("chosen", "rejected"), lambda value: True),
-    KTO: (("completion", "label"), lambda value: type(value["label"]) is bool),
-    STEPS: (("completions", "labels"), lambda value: isinstance(value["labels"], list)),
-}
-"""What rows are -> the columns that show it, and what else has to hold."""
+KINDS: tuple[tuple[str, tuple[str, ...], type], ...] = (
+    (DPO, ("chosen", "rejected"), object),
+    (KTO, ("completion", "label"), bool),
+    (KTO, ("messages", "label"), bool),
+    (KTO, ("conversations", "label"), bool),
+    (KTO, ("output", "kto_tag"), bool),
+    (STEPS, ("completions", "labels"), list),
+)
+"""What rows are, the columns that show it (TRL's, ms-swift's, LLaMA-Factory's), and the type of the
+last one."""
 REJECTED = ("rejected_response", "rejected_messages")
 """The columns that ms-swift puts beside a conversation whose answer is the chosen one."""
 
@@ -65,8 +67,8 @@ FIXES = {DPO: f'write format = "{PREFERENCE}" for a dpo stage; {FIX}'}
 def refuse_preferences(record: Record) -> Record:
     """The record itself. Raises DataError for one that holds preferences."""
     there = {name for name, value in record.value.items() if value is not None}
-    for what, (columns, holds) in KINDS.items():
-        if there.issuperset(columns) and holds(record.value):
+    for what, columns, kind in KINDS:
+        if there.issuperset(columns) and isinstance(record.value[columns[-1]], kind):
             raise record.error(", ".join(columns), what, FIXES.get(what, FIX))
     for column in REJECTED:
         if column in there:

@@ -9,15 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from assay.data.conversation import check_order, parse_message, untrained
-from assay.data.formats.kept import build_row
+from assay.data.formats.kept import BESIDE, build_row, system_beside, tools_beside
 from assay.data.hashing import canonical_json
 from assay.data.loaded import DataError, Found, Record
 from assay.data.row import Message, Row
-from assay.data.tools import parse_tools
 from assay.errors import nearest
 
-PROMPT_ANSWER = ("system", "prompt", "completion", "answer", "tools")
-ALPACA = ("system", "history", "instruction", "input", "output", "tools")
+PROMPT_ANSWER = (*BESIDE, "prompt", "completion", "answer", "tools")
+ALPACA = (*BESIDE, "history", "instruction", "input", "output", "tools")
 
 
 def prompt_answer_row(record: Record) -> Row:
@@ -36,8 +35,8 @@ def prompt_answer_row(record: Record) -> Row:
     if said is None:
         said = answer if isinstance(answer, str) else canonical_json(answer)
     messages = (*_system(record), *asked, Message("assistant", said))
-    tools = parse_tools(record, record.value.get("tools"))
-    row = build_row(record, check_order(record, messages, "prompt"), tools, *PROMPT_ANSWER)
+    ordered = check_order(record, messages, "prompt")
+    row = build_row(record, ordered, tools_beside(record), *PROMPT_ANSWER)
     return replace(row, gold=answer)
 
 
@@ -52,11 +51,11 @@ def alpaca_row(record: Record) -> Row:
     question = f"{asked}\n{given}" if given else asked
     answer = Message("assistant", record.need("output", str))
     messages = (*_system(record), *_history(record), Message("user", question), answer)
-    return build_row(record, messages, parse_tools(record, record.value.get("tools")), *ALPACA)
+    return build_row(record, messages, tools_beside(record), *ALPACA)
 
 
 def _system(record: Record) -> tuple[Message, ...]:
-    text = record.maybe("system", str)
+    text = system_beside(record, None)
     return (Message("system", text),) if text else ()
 
 
