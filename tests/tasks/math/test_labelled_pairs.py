@@ -1,8 +1,9 @@
 """Answers that were labelled right or wrong without sight of the rules.
 
-`pairs/held_out.jsonl` was not looked at while the rules were made, the others were; `sentences.jsonl`
-is of answers that end with a sentence, and was labelled with the rules in sight. The aims are at
-most 2 % of the wrong answers accepted, and at most 8 % of the right ones of `held_out` refused.
+`pairs/held_out.jsonl` was not looked at while the rules were made, the others were;
+`sentences.jsonl` is of answers that end with a sentence, labelled with the rules in sight. The aims
+are at most 2 % of the wrong answers accepted, and at most 8 % of the right ones of `held_out`
+refused.
 """
 
 import json
