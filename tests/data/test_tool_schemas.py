@@ -89,7 +89,7 @@ def test_what_has_one_meaning_is_mended_and_said(given: dict, wanted: dict, rema
 
 
 @pytest.mark.parametrize("key", ["input_schema", "inputSchema"])
-def test_the_schema_of_anthropic_and_mcp_is_the_parameters(key: str) -> None:
+def test_the_schema_of_mcp_is_the_parameters(key: str) -> None:
     record = Record("a.jsonl", 3, {})
     given = {"name": "f", key: an_object(a=TEXT)}
     assert parse_tools(record, [given]) == ({"name": "f", "parameters": an_object(a=TEXT)},)

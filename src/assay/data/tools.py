@@ -4,7 +4,7 @@ A description is plain (`{"name", "description", "parameters"}`) or wrapped as O
 (`{"type": "function", "function": {...}}`). Types may be spelled as BFCL does ("dict", "float"),
 and `parameters` may be the properties themselves without `type`, as ToolBench and xLAM write them.
 What is no schema but has one meaning is mended with a remark: nulls in the place of absent
-keywords, `required: true` inside a property, and Anthropic's and MCP's name of `parameters`.
+keywords, `required: true` inside a property, and MCP's name of `parameters`.
 Values are not checked against schemas here.
 """
 
@@ -18,7 +18,7 @@ from assay.data.loaded import Record
 OBJECT_TYPES = ("object", "dict")
 NULL_KEYWORDS = "nulls in schemas of tools, as Arrow fills absent keys, were left out"
 REQUIRED = "properties of tools with a required of their own are in the list of their object now"
-INPUT_SCHEMA = "the input_schema of tools, in Anthropic's and MCP's words, is their parameters"
+INPUT_SCHEMA = "the input_schema of tools, in MCP's words, is their parameters"
 VALUES = ("default", "const", "example")
 """Keywords whose value may be null."""
 COMPOSED = {"$ref", "anyOf", "oneOf", "allOf"}
