@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.output import Outcome
-from assay.report.words import visible
 
 if TYPE_CHECKING:  # readers load pyarrow, which help must do without
     from assay.data.formats.convert_rows import Converted
@@ -107,6 +106,8 @@ def convert(
     if text is None or not prove:
         return Outcome(made, lines)
     proofs = {str(file): compare(file, to, text) for file, to, _ in places_of(target, wanted)}
+    from assay.report.words import visible
+
     lines += [visible(line) for file, each in proofs.items() for line in proof_lines(file, each)]
     result = {f.name: getattr(made, f.name) for f in fields(made)} | {"proofs": proofs}
     return Outcome(result, lines, exit_code=0 if all(p.equal for p in proofs.values()) else 1)
@@ -148,4 +149,6 @@ def shown(made: "Converted") -> list[str]:
     lines += [f"note: {count:,}: {words}" for words, count in made.remarks.items()]
     for file, losses in made.losses.items():
         lines += [f"{file} loses, {count:,} times: {loss}" for loss, count in losses.items()]
+    from assay.report.words import visible
+
     return [visible(line) for line in lines]

@@ -91,7 +91,7 @@ HOSTILE: dict[str, Answer] = {
     "NaN": reply(200, chat("x", {"cost": float("nan")})),
     "deep": reply(200, b'{"choices":' + b"[" * 50_000),
     "digits": reply(200, b'{"choices":' + b"7" * 5000 + b"}"),
-    "kinds": reply(200, chat(["x"], USAGE)),
+    "kinds": reply(200, chat([7], USAGE)),
 }
 ODD = {
     "controls": "\x00\x1b[31m\x07\r\n\x85\u2028\ufffe</script><!--",
