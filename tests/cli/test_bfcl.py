@@ -32,6 +32,7 @@ def test_the_files_are_written_and_named(lab: Path):
     assert names == {"data_multi_turn.csv", "data_multi_turn_correct.csv"} | {
         "bfcl_categories.csv",
         "bfcl_breakdown.csv",
+        "bfcl_overall.csv",
     }
 
 
@@ -46,7 +47,7 @@ def test_programs_get_the_same_with_null_for_what_was_not_run(lab: Path):
     )
     assert len(scores["categories"]) == 23
     assert {share["by"] for share in scores["breakdown"]["multi_turn_base"]} == {"class", "turns"}
-    assert len(result["files"]) == 4
+    assert len(result["files"]) == 5
 
 
 def test_a_run_without_bfcl_is_one_line_and_writes_nothing(lab: Path):

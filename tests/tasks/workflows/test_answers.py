@@ -67,9 +67,7 @@ def test_where_aflows_scores_differ_they_read_the_last_number_for_the_boxed_one(
         if own.value != line["score"]
     ]
     assert len(differ) == {"gsm8k": 11, "math": 11}[name]
-    # One answer has a backspace in place of the b of its box.
-    strict = [line for line, value in differ if value == 0]
-    assert ["\x08oxed" in line["prediction"] for line in strict] == [True] * (name == "gsm8k")
+    assert not [line for line, value in differ if value == 0]
 
 
 def test_the_code_of_an_answer_is_the_block_that_defines_the_function_under_what_is_given() -> None:
