@@ -144,7 +144,7 @@ class Talks(World):
 @pytest.mark.parametrize("long", [0, 1, 2])
 def test_of_several_conversations_one_that_does_not_fit_is_given_up_and_the_others_go_on(long):
     firsts = [(1, 1), (2, 2), (3, 3)]
-    firsts[long] = (1,) * 20
+    firsts[long] = (1,) * 20  # type: ignore[call-overload, assignment]
     (played,) = run_episodes(Echo(), [Talks(*firsts)], keys(1), Sampling(1.0, 50), 12)
     assert [turn.context for turn in played.turns] == [f for f in firsts if len(f) == 2]
     assert (played.ended, played.failure) == ("stop", "")
