@@ -316,7 +316,8 @@ ALIKE = """
 class Alike:
     def __getattr__(self, name): return lambda *a: True
     __eq__ = __lt__ = __gt__ = __ge__ = __le__ = __contains__ = lambda *a: True
-    __sub__ = __rsub__ = __abs__ = __round__ = lambda *a: 0
+    __sub__ = __rsub__ = __abs__ = __round__ = __mod__ = __xor__ = lambda *a: 0
+    __truediv__ = __rfloordiv__ = lambda *a: 1
     __hash__ = lambda self: hash(4)
     __index__ = __int__ = lambda self: 5
 def f(x): return Alike()
@@ -329,7 +330,8 @@ def f(x): return Alike()
         *("f(2) == 4", "4 == f(2)", "not f(2) != 4", "f(2) in [4]", "f(2) in {4}", "[f(2)] == [4]"),
         *("abs(f(2) - 4) < 1e-6", "f(2) < 5", "f(2) >= 4", "round(f(2)) == 4", "int(f(2)) == 4"),
         *("isinstance(f(2), int)", "{'a': f(2)} == {'a': 4}", "max(f(2), 3) == 4"),
-        *("(f(2),) == (4,)", "f(2) - 4 == 0"),
+        *("(f(2),) == (4,)", "f(2) - 4 == 0", "4 - f(2) == 0", "{4: 1}.get(f(2))"),
+        *("f(2) / 4 == 1", "f(2) % 4 == 0", "f(2) ^ 4 == 0", "4 // f(2) == 1"),
     ],
 )
 def test_no_object_of_the_code_equals_what_a_test_expects(pool: WorkerPool, assertion: str) -> None:

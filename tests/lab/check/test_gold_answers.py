@@ -92,6 +92,25 @@ sampling    = { max_tokens = 512 }
     assert silent(report, "gold answer") and silent(report, "full reward")
 
 
+def test_items_whose_right_conversation_is_unknown_are_not_out_of_reach(lab: Path) -> None:
+    (lab / "talks.toml").write_text("""\
+name  = "talks"
+model = "path:model"
+task  = "tools"
+
+[evaluate.talks]
+benchmark   = "bfcl/web_search_base"
+role        = "report"
+checkpoints = ["base"]
+take        = { rows = 3, how = "first" }
+sampling    = { max_tokens = 64 }
+""")
+    report = look(lab, file="talks.toml", settings=())
+    assert report.numbers["evaluate.talks"]["prompt_tokens_mean"] > 100
+    assert "3 items" in found(report, "known to be right beforehand").evidence
+    assert silent(report, "gold answer")
+
+
 def test_rows_without_a_target_cannot_be_learnt_from_though_a_right_dialogue_is_known(
     lab: Path,
 ) -> None:

@@ -4,7 +4,7 @@ Reads the prepared data and changes none of it.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from assay.data.conversation import NULLS
 from assay.data.loaded import UNREADABLE, DataError, Record
@@ -242,7 +242,17 @@ def without_answers(subject: Subject) -> Seen:
     for benchmark, evaluation in benchmarks.items():
         golds = subject.golds_of_items(evaluation)
         # What a judge grades, such as a selection, has no answer that is right beforehand.
-        if golds.missing and not isinstance(evaluation.score, JudgeReward):
+        if not golds.missing or isinstance(evaluation.score, JudgeReward):
+            continue
+        if len(golds.missing) == len(evaluation.items):
+            # Such as questions about what the conversation brings to light.
+            yield Finding(
+                "note",
+                f"{benchmark}: no conversation is known to be right beforehand",
+                f"{len(evaluation.items)} items whose answers its checker knows in other forms",
+                "nothing; that the full score can be reached is not proven here",
+            )
+        else:
             yield Finding(
                 "note",
                 f"{benchmark}: items have no gold answer that its checker accepts",
@@ -326,7 +336,9 @@ def lengths(subject: Subject) -> Seen:
         yield from compared(subject, place, golds, limit)
     for name, evaluation in session.evaluations.items():
         golds = subject.golds_of_items(evaluation)
-        yield from measured(f"evaluate.{name}", golds)
+        encoder = subject.session.learner.encoder(evaluation.spec)
+        sizes = () if golds.answers else map(encoder.size, evaluation.contexts)
+        yield from measured(f"evaluate.{name}", golds, sizes)
         limit = evaluation.spec.sampling.max_tokens
         yield from compared(subject, f"evaluate.{name}", golds, limit)
 
@@ -362,10 +374,10 @@ def conversation_lengths(subject: Subject, name: str) -> list[int]:
     return found
 
 
-def measured(place: str, golds: Golds) -> Seen:
-    """Statistics of prompts and answers."""
+def measured(place: str, golds: Golds, others: Iterable[int] = ()) -> Seen:
+    """Statistics of prompts, also of `others` that have no answer, and of answers."""
     for what, counts in (
-        ("prompt", [gold.prompt_size for gold in golds.answers]),
+        ("prompt", [*(gold.prompt_size for gold in golds.answers), *others]),
         ("answer", [len(gold.actions) for gold in golds.answers]),
     ):
         found = length_statistics(counts)
