@@ -27,6 +27,7 @@ from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
 from assay.lab.check.all_checks import LEARNER_CHECKS
 from assay.lab.check.subject import Number, Seen, Subject
@@ -249,7 +250,7 @@ class LinearSelector:
                 problem = "a selector is trained whole"
                 raise InputError(problem, field=f"stage.{name}.adapt", fix="remove it")
 
-    def encoder(self, rendering: str) -> PickEncoder:
+    def encoder(self, rendering: RenderingSettings) -> PickEncoder:
         return PickEncoder(self.features, hashlib.sha256(self.file.read_bytes()).hexdigest())
 
     def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
