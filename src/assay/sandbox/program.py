@@ -7,6 +7,7 @@ anything, also what its caller would have printed, so a verdict is for the lab t
 import contextlib
 import io
 import sys
+import traceback
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,33 @@ def run_program(program: str, text: str) -> dict[str, Any]:
         except BaseException as raised:
             error = f"{type(raised).__name__}: {raised}"
     return {"output": printed.getvalue(), "error": error}
+
+
+def call_function(program: str, name: str) -> dict[str, Any]:
+    """{"output", "error"}: what a Python program's function returns as text, and what was raised.
+
+    The program is a module, not `__main__`, and what it prints is dropped. `error` is "" where the
+    function returns, else the exception and where in the program it was raised.
+    """
+    sys.stdin = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            found = vars(load_program(program, "<string>", {})).get(name)
+            if not callable(found):
+                return {"output": "", "error": f"Function {name!r} not found"}
+            return {"output": str(found()), "error": ""}
+        except MemoryError:
+            raise
+        except BaseException as raised:
+            return {"output": "", "error": f"Execution error: {raised}\n{where(raised)}"}
+
+
+def where(raised: BaseException) -> str:
+    """An exception's traceback without the frames of this file."""
+    at = raised.__traceback__
+    while at is not None and at.tb_frame.f_code.co_filename == __file__:
+        at = at.tb_next
+    return "".join(traceback.format_exception(type(raised), raised, at)).strip()
 
 
 def load_program(program: str, file: str, names: Mapping[str, Any]) -> ModuleType:

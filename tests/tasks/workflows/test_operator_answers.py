@@ -28,8 +28,13 @@ def test_every_operator_has_a_reader() -> None:
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("text", ["", "  \n\t "])
-def test_an_empty_answer_is_malformed(name: str, text: str) -> None:
-    assert "nothing" in malformed(name, text)
+def test_an_empty_answer_is_a_text_or_no_code_or_malformed(name: str, text: str) -> None:
+    if name in ("Custom", "Format"):
+        assert set(read(name, text).values()) == {text}
+    elif name == "Programmer":
+        assert read(name, text) == {"code": ""}
+    else:
+        assert "nothing" in malformed(name, text)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +53,13 @@ def test_an_empty_answer_is_malformed(name: str, text: str) -> None:
         ("<answer>5</answer> wait <answer>6</answer>", "<answer>5</answer> wait", "6"),
         ("2+2 <answer>4</answer> or <answer>5", "2+2", "4"),
         ("<thought>a</thought><answer>5</answer><thought>b</thought><answer>6</answer>", "b", "6"),
+        (
+            "<answer>5</answer><thought>not <answer>6</answer></thought>",
+            "not <answer>6</answer>",
+            "5",
+        ),
+        ("<reply><answer>5</answer></reply>", "<reply>", "5"),
+        ("<thought>hm</thought><answer></answer>", "hm", ""),
     ],
 )
 def test_thought_and_answer_are_told_apart(text: str, thought: str, answer: str) -> None:
@@ -56,7 +68,7 @@ def test_thought_and_answer_are_told_apart(text: str, thought: str, answer: str)
 
 @pytest.mark.parametrize(
     "text",
-    ["4", "the answer is 4", "<answer></answer>", "Answer:", "####", r"\boxed{4", "<answer>4"],
+    ["4", "the answer is 4", "Answer:", "####", r"\boxed{4", "<answer>4"],
 )
 def test_a_text_without_a_marked_answer_is_malformed(text: str) -> None:
     assert "marks no answer" in malformed("AnswerGenerate", text)
@@ -73,6 +85,7 @@ def test_a_text_without_a_marked_answer_is_malformed(text: str) -> None:
         ("Yes", True, ""),
         ("<review_result>False</review_result><feedback>no</feedback>", False, "no"),
         ("<review_result>\n True \n</review_result> because", True, "because"),
+        ("<review_result>True</review_result><feedback>- ok.</feedback>", True, "- ok."),
         (
             "<review_result>True</review_result> no <review_result>False</review_result> wrong",
             False,
@@ -168,30 +181,50 @@ CODE = "def solve():\n    return 4"
         CODE,
         f"```python\n{CODE}\n```",
         f"```\n{CODE}\n```",
-        f"Here it is:\n```python\n{CODE}\n```\nIt adds.\n```python\nx = 1\n```",
+        f"Here it is:\n```python\n{CODE}\n```\nIt adds.\n```python\nprint(solve())\n```",
         f"```\nnot code\n```\n```python\n{CODE}\n```",
         f"```python\n{CODE}",
+        f"So it is:\n\n{CODE}\n\nThat is all.",
+        f"```python\n{CODE}\n\nif __name__ == '__main__':\n    print(solve())\n```",
     ],
 )
 def test_code_is_taken_out_of_its_fence(name: str, key: str, text: str) -> None:
     assert read(name, text) == {key: CODE}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["Here is code.", "```python\n```", "def f(:\n", "# only a note", "x = '\0'", "(" * 9_000],
-)
-def test_what_is_not_python_is_malformed(text: str) -> None:
-    assert "not Python" in malformed("Programmer", text)
+def test_of_several_blocks_what_the_function_needs_is_code() -> None:
+    text = f"```python\nimport math\nN = 1\n```\n```python\n{CODE} + N\n\ndef other():\n    return N\n```"
+    operator = OPERATORS["Programmer"]
+    assert read_answer(operator, text, "solve") == {"code": f"import math\nN = 1\n{CODE} + N"}
+    assert "def other" in str(read_answer(operator, text)["code"])
+    assert read_answer(operator, text, "none_such") == {"code": "import math"}
+
+
+@pytest.mark.parametrize("text", ["Here is code.", "def f(:\n", "x = '\0'", "(" * 9_000])
+def test_what_is_not_python_is_handed_on_to_fail(text: str) -> None:
+    assert read("Programmer", text) == {"code": text.split("\n")[0]}
+
+
+@pytest.mark.parametrize("text", ["7", "# only a note", "print(4)", "```python\nprint(4)\n```"])
+def test_python_that_defines_nothing_is_no_code(text: str) -> None:
+    assert read("Programmer", text) == {"code": ""}
+    assert "defines no function" in malformed("Test", text)
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("Custom", "response"), ("Revise", "solution"), ("Format", "solution")]
+    "text", [" ten \n", "so:\n<response>ten</response>", "<solution>10</solution>"]
 )
-def test_a_text_is_the_answer_without_its_tags(name: str, key: str) -> None:
-    assert read(name, " ten \n") == {key: "ten"}
-    assert read(name, f"so:\n<{key}>ten</{key}>") == {key: "ten"}
-    assert read(name, f"<{key}>ten") == {key: f"<{key}>ten"}
+@pytest.mark.parametrize(
+    ("name", "keys"), [("Custom", ["response"]), ("Format", ["solution", "response"])]
+)
+def test_a_text_is_handed_on_as_it_is(name: str, keys: list[str], text: str) -> None:
+    assert read(name, text) == dict.fromkeys(keys, text)
+
+
+def test_a_solution_is_what_stands_in_its_tags_else_the_text() -> None:
+    assert read("Revise", " ten \n") == {"solution": "ten"}
+    assert read("Revise", "so:\n<solution>ten</solution>") == {"solution": "ten"}
+    assert read("Revise", "<solution>ten") == {"solution": "<solution>ten"}
 
 
 @given(st.sampled_from(sorted(OPERATORS)), st.text())
@@ -202,7 +235,7 @@ def test_any_answer_is_fields_or_a_typed_error(name: str, text: str) -> None:
         assert failure.kind == "malformed"
         return
     wanted = {"ScEnsemble": {"solution_letter"}, "MdEnsemble": {"solution_letter"}}
-    keys = set(OPERATORS[name].returns)
+    keys = set(OPERATORS[name].keys)
     wanted |= {"Programmer": {"code"}, "Test": {"solution"}}
     assert set(fields) == wanted.get(name, keys)
 

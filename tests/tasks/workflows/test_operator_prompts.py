@@ -36,10 +36,16 @@ def test_braces_and_placeholders_in_a_text_stay_text() -> None:
 
 
 @given(st.text(), st.text())
-def test_custom_is_the_instruction_over_the_input(text: str, instruction: str) -> None:
+def test_custom_is_the_instruction_and_the_input_with_nothing_between(
+    text: str, instruction: str
+) -> None:
     asked = question(OPERATORS["Custom"], {"input": text, "instruction": instruction})
-    parts = [each for each in (instruction, text) if each.strip() not in ("", "None")]
-    assert asked == "\n\n".join(parts)
+    assert asked == instruction + text
+
+
+def test_a_solution_that_says_none_is_shown() -> None:
+    asked = question(OPERATORS["Review"], {"problem": "1+1", "solution": "None"})
+    assert "Solution: None" in asked
 
 
 def test_parts_without_an_argument_are_left_out() -> None:

@@ -22,7 +22,7 @@ from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperM
 from assay.tasks.program_check import is_reply
 from assay.tasks.workflows.answers import TestRunner
 from assay.tasks.workflows.execution import OperatorCall, total
-from assay.tasks.workflows.operator_answers import chosen, read_answer
+from assay.tasks.workflows.operator_answers import chosen, malformed, read_answer
 from assay.tasks.workflows.operator_prompts import question
 from assay.tasks.workflows.problems import ENTRY_POINT, PUBLIC_TESTS
 from assay.tasks.workflows.programs.operators import (
@@ -39,12 +39,21 @@ MOST_QUESTIONS = 16
 """Of one call."""
 LONGEST_FEEDBACK = 300
 """Characters of a failure that the next attempt is told."""
+LONGEST_ERROR = 2_000
+"""Characters of a failure that Programmer gives as its output."""
 CODE_SECONDS = 10.0
 """For one run of code that an operator wrote."""
+SOLVE = "solve"
+"""The function that Programmer asks for."""
+BANNED = (
+    *("os", "sys", "subprocess", "multiprocessing", "matplotlib", "seaborn", "plotly", "bokeh"),
+    *("ggplot", "pylab", "tkinter", "PyQt5", "wx", "pyglet"),
+)
+"""Modules whose import AFlow's Programmer refuses to run; what protects here is the sandbox."""
 
 
 CodeRunner = Callable[[str, str, float], Outcome]
-"""Runs (program, standard input, seconds) in the sandbox, see `sandbox.program.run_program`."""
+"""Runs (program, function, seconds) in the sandbox, see `sandbox.program.call_function`."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,8 @@ class Asker:
     """The program's calls are numbered from 0 in the order in which it makes them."""
     model: HelperModel = field(init=False)
     answers: list[HelperAnswer] = field(default_factory=list)
+    problem: str = ""
+    """The kind of a failure that the program is told as its result."""
 
     def use(self, operator: Operator) -> None:
         """Ask on behalf of an operator."""
@@ -144,16 +155,19 @@ class Asker:
             raise HelperFailed(f"{self.model.name} gave no answer: {said.failure}")
         return said.text
 
-    def run(self, program: str, text: str = "") -> str:
-        """What a program prints. Raises OperatorFailed("code") where it fails."""
-        done = self.host.setup.code(program, text, CODE_SECONDS)
+    def solve(self, code: str) -> tuple[str, str]:
+        """What the code's `solve()` returns as text, and why it failed; "" for a success."""
+        for module in BANNED:
+            if f"import {module}" in code or f"from {module}" in code:
+                return "", f"Prohibited import: {module} and graphing functionalities"
+        done = self.host.setup.code(code, SOLVE, CODE_SECONDS)
+        if done.failure in ("deadline", "cpu"):
+            return "", "Code execution timed out"
         if done.failure is not None:
-            raise OperatorFailed("code", f"{done.failure}: {done.why}")
+            return "", f"{done.failure}: {done.why}"
         if not is_reply(done.value):
-            raise OperatorFailed("code", "its process answered in another form")
-        if done.value["error"]:
-            raise OperatorFailed("code", whole_text(done.value["error"]))
-        return whole_text(done.value["output"]).strip()
+            return "", "its process answered in another form"
+        return whole_text(done.value["output"]), whole_text(done.value["error"])[:LONGEST_ERROR]
 
     def noted(
         self, name: str, arguments: Mapping[str, Any], result: Any, error: str, seconds: float
@@ -163,7 +177,7 @@ class Asker:
             name,
             dict(arguments),
             result,
-            error,
+            error or self.problem,
             questions=len(self.answers),
             remembered=sum(each.remembered for each in self.answers),
             prompt_tokens=sum(each.prompt_tokens or 0 for each in self.answers),
@@ -179,7 +193,8 @@ Procedure = Callable[[Asker, Operator, Mapping[str, Any]], Mapping[str, Any]]
 
 def answered(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """One question and its answer."""
-    return read_answer(operator, asker.ask(operator, arguments))
+    function = str(arguments.get("entry_point", ""))
+    return read_answer(operator, asker.ask(operator, arguments), function)
 
 
 def ensemble(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,13 +204,19 @@ def ensemble(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> 
 
 def vote(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """The solution that most of MD_VOTES questions name, each with the solutions in another order;
-    the first of equally frequent ones."""
+    of equally frequent ones the one that was named first. A vote that cannot be read is dropped."""
     solutions: Sequence[str] = arguments["solutions"]
     votes: Counter[str] = Counter()
     for number in range(MD_VOTES):
         shuffled = random.Random(number).sample(solutions, len(solutions))
-        votes[_named(asker, operator, {**arguments, "solutions": shuffled})] += 1
-    return {"solution": max(solutions, key=lambda each: votes[each])}
+        try:
+            votes[_named(asker, operator, {**arguments, "solutions": shuffled})] += 1
+        except OperatorFailed as failed:
+            if failed.kind != "malformed":
+                raise
+    if not votes:
+        raise malformed(operator, f"none of {MD_VOTES} votes names a solution")
+    return {"solution": votes.most_common(1)[0][0]}
 
 
 def _named(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> str:
@@ -205,18 +226,21 @@ def _named(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> st
 
 
 def programmer(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A program's code and what its `solve()` returns; a failure is shown to the next attempt."""
-    feedback = ""
-    for attempt in range(ATTEMPTS):
-        try:
-            text = asker.ask(operator, {**arguments, "feedback": feedback})
-            code = read_answer(operator, text)["code"]
-            return {"code": code, "output": asker.run(f"{code}\nprint(solve())\n")}
-        except OperatorFailed as failed:
-            if attempt + 1 == ATTEMPTS:
-                raise
-            feedback = failed.why[:LONGEST_FEEDBACK]
-    raise AssertionError("the last attempt returns or raises")
+    """A program's code and what its `solve()` returns. Code that fails is shown to the next attempt
+    with its error; the last one's error is the output."""
+    code, why, feedback = "", "", ""
+    for _ in range(ATTEMPTS):
+        text = asker.ask(operator, {**arguments, "feedback": feedback})
+        code = str(read_answer(operator, text, SOLVE)["code"])
+        if not code:
+            why = "No code generated"
+            break
+        output, why = asker.solve(code)
+        if not why:
+            return {"code": code, "output": output}
+        feedback = f"{code}\n\n{why[:LONGEST_FEEDBACK]}"
+    asker.problem = "code"
+    return {"code": code, "output": why}
 
 
 def tested(asker: Asker, operator: Operator, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,28 +16,28 @@ from assay.tasks.workflows.programs.operators import OPERATORS, Operator
 
 INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
     "math": (
-        "Solve the problem step by step.",
-        "Work out each step, then give the number.",
-        "Find what is asked and compute it.",
-        "Solve it carefully and check the result.",
+        "Solve the problem step by step. ",
+        "Work out each step, then give the number. ",
+        "Find what is asked and compute it. ",
+        "Solve it carefully and check the result. ",
     ),
     "code": (
-        "Write correct and simple code.",
-        "Write the function and mind edge cases.",
-        "Think about the examples, then write the function.",
-        "Write a complete function.",
+        "Write correct and simple code. ",
+        "Write the function and mind edge cases. ",
+        "Think about the examples, then write the function. ",
+        "Write a complete function. ",
     ),
     "qa": (
-        "Answer in a few words.",
-        "Find the answer in the text.",
-        "Answer the question briefly.",
-        "Give only the answer.",
+        "Answer in a few words. ",
+        "Find the answer in the text. ",
+        "Answer the question briefly. ",
+        "Give only the answer. ",
     ),
 }
 ANALYSES = (
-    "List the quantities and what is asked.",
-    "Say how to compute the answer.",
-    "Explain the steps of a solution.",
+    "List the quantities and what is asked. ",
+    "Say how to compute the answer. ",
+    "Explain the steps of a solution. ",
 )
 COUNTS = (2, 3, 3, 4, 5)
 """Of an ensemble; 3 is drawn twice as often."""

@@ -1,24 +1,24 @@
 """Reads what the executor model answered for an operator; nothing of it is run or trusted.
 
-An answer that has not what the operator needs is `OperatorFailed("malformed")`, never a text that
-happens to count as true. Every field may be written in AFlow's tags, `<answer>7</answer>`, of which
-the last ones count (AFlow 364399e, `XmlFormatter.validate_response`); besides that each is read as
-the prompts ask for it. Linear in the text, of which `MOST_CHARACTERS` are read.
+What AFlow 364399e reads, this reads alike (`XmlFormatter`, `CodeFormatter`, `TextFormatter`): fields
+in tags, `<answer>7</answer>`, of which the last ones count; code by `operator_code`; texts as they
+are. Besides that each field is read as the prompts ask for it, and a verdict is a real bool. An
+answer that has not what the operator needs is `OperatorFailed("malformed")`, where AFlow's programs
+meet a KeyError. `MOST_CHARACTERS` of a text are read.
 """
 
-import ast
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 
+from assay.tasks.workflows.operator_code import code_in_answer
 from assay.tasks.workflows.programs.operators import LETTERS, Operator, OperatorFailed
 
 MOST_CHARACTERS = 100_000
-FENCE = "```"
 
 _ANSWER_LINE = re.compile(r"^[ \t*_#]*(?:final )?answer[ \t*_]*:", re.IGNORECASE | re.MULTILINE)
 _BOXED = r"\boxed{"
 _GSM8K = "####"
+_OPENED = re.compile(r"<(\w+)>")
 _VERDICTS = {"true": True, "false": False, "yes": True, "no": False}
 _WORD = re.compile(r"[A-Za-z]+")
 _LETTER = re.compile(
@@ -28,18 +28,15 @@ _LETTER = re.compile(
 )
 
 
-def read_answer(operator: Operator, text: str) -> dict[str, str | bool]:
+def read_answer(operator: Operator, text: str, function: str = "") -> dict[str, str | bool]:
     """The fields that the operator's answer holds.
 
-    Custom, Revise, Format: their result. AnswerGenerate: `thought` and `answer`. Review:
+    Custom and Format: the text. Revise: `solution`. AnswerGenerate: `thought` and `answer`. Review:
     `review_result` as a real bool, and `feedback`. ScEnsemble, MdEnsemble: `solution_letter`, for
-    `chosen`. Programmer: `code`; Test: `solution`; CustomCodeGenerate: `response`, all three
-    Python that parses. Raises OperatorFailed("malformed") otherwise.
+    `chosen`. Programmer: `code`, which may be ""; Test: `solution`; CustomCodeGenerate: `response`;
+    all three the code that defines `function`. Raises OperatorFailed("malformed").
     """
-    text = text[:MOST_CHARACTERS].strip()
-    if not text:
-        raise malformed(operator, "the executor answered nothing")
-    return READERS[operator.name](operator, text)
+    return READERS[operator.name](operator, text[:MOST_CHARACTERS], function)
 
 
 def chosen(operator: Operator, solutions: Sequence[str], letter: str) -> str:
@@ -55,20 +52,25 @@ def malformed(operator: Operator, why: str) -> OperatorFailed:
     return OperatorFailed("malformed", f"{operator.name}: {why}")
 
 
-def _text(operator: Operator, text: str) -> dict[str, str | bool]:
-    (key,) = operator.returns
-    return {key: tagged(text, key) or text}
+def _text(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+    return dict.fromkeys(operator.keys, text)
 
 
-def _thought_and_answer(operator: Operator, text: str) -> dict[str, str | bool]:
+def _solution(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+    said = tagged(filled(operator, text), "solution")
+    return {"solution": text.strip() if said is None else said}
+
+
+def _thought_and_answer(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
     """The answer after the last mark; the thought is what stands before it."""
+    text = filled(operator, text)
     if (answer := tagged(text, "answer")) is not None:
         thought = tagged(text, "thought")
         if thought is None:
             before, _, _ = text.rpartition("</answer>")
             thought = before.rpartition("<answer>")[0].strip()
-    else:
-        thought, answer = _marked(text)
+        return {"thought": thought, "answer": answer}
+    thought, answer = _marked(text)
     if not answer:
         raise malformed(operator, "it marks no answer")
     return {"thought": thought, "answer": answer}
@@ -96,8 +98,9 @@ def _balanced(text: str) -> str:
     return ""
 
 
-def _verdict(operator: Operator, text: str) -> dict[str, str | bool]:
+def _verdict(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
     """The verdict is the field's first word, else the answer's; the rest is the feedback."""
+    text = filled(operator, text)
     said = tagged(text, "review_result")
     word = _WORD.search(text if said is None else said)
     result = _VERDICTS.get(word[0].lower()) if word else None
@@ -105,12 +108,14 @@ def _verdict(operator: Operator, text: str) -> dict[str, str | bool]:
         raise malformed(operator, "it starts with neither True nor False")
     feedback = tagged(text, "feedback")
     if feedback is None:
-        feedback = text[word.end() :] if said is None else text.rpartition("</review_result>")[2]
-    return {"review_result": result, "feedback": feedback.strip(" \t\n.,:;*_-")}
+        rest = text[word.end() :] if said is None else text.rpartition("</review_result>")[2]
+        feedback = rest.strip(" \t\n.,:;*_-")
+    return {"review_result": result, "feedback": feedback}
 
 
-def _letter(operator: Operator, text: str) -> dict[str, str | bool]:
+def _letter(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
     """The one letter that the first line is, or names; the article "A" is none."""
+    text = filled(operator, text)
     said = tagged(text, "solution_letter")
     line = (text if said is None else said).split("\n")[0].strip()
     if len(bare := line.strip(" \t.:()*")) == 1:
@@ -121,49 +126,57 @@ def _letter(operator: Operator, text: str) -> dict[str, str | bool]:
     return {"solution_letter": letters.pop()}
 
 
-def _code(operator: Operator, text: str) -> dict[str, str | bool]:
-    """Python out of the first fenced block, or the text itself where there is none."""
-    key = {"Programmer": "code", "Test": "solution"}.get(operator.name, "response")
-    code = fenced(text)
-    if not parses(code):
-        raise malformed(operator, "the answer is not Python that parses")
-    return {key: code}
+def _program(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+    """Programmer's code; "" for none, which it tells its program."""
+    return {"code": code_in_answer(text, function)}
+
+
+def _code(operator: Operator, text: str, function: str) -> dict[str, str | bool]:
+    code = code_in_answer(filled(operator, text), function)
+    if not code.strip():
+        raise malformed(operator, f"the answer defines no function {function}".rstrip())
+    return {"solution" if operator.name == "Test" else "response": code}
+
+
+def filled(operator: Operator, text: str) -> str:
+    """A text without the space around it. Raises OperatorFailed("malformed") where none is left."""
+    if not text.strip():
+        raise malformed(operator, "the executor answered nothing")
+    return text.strip()
 
 
 def tagged(text: str, name: str) -> str | None:
-    """What stands in the last `<name>...</name>`, stripped; None where there is none."""
+    """What stands in the last `<name>...</name>`, stripped; None where there is none. One that lies
+    in no other tags goes before one that does."""
+    if (said := fields(text).get(name)) is not None:
+        return said
     before, _, _ = text.rpartition(f"</{name}>")
     _, opened, body = before.rpartition(f"<{name}>")
     return body.strip() if opened else None
 
 
-def fenced(text: str) -> str:
-    """The first ```python block, else the first block, else all of the text."""
-    for start in (f"{FENCE}python", FENCE):
-        _, found, rest = text.partition(start)
-        if found:
-            body = rest.partition("\n")[2]
-            return body.partition(FENCE)[0].strip("\n")
-    return text
+def fields(text: str) -> dict[str, str]:
+    """What stands in the outermost tags of a text, by name; of equal names the last."""
+    found: dict[str, str] = {}
+    at, unclosed = 0, set[str]()
+    while opened := _OPENED.search(text, at):
+        name, at = opened[1], opened.end()
+        end = -1 if name in unclosed else text.find(f"</{name}>", at)
+        if end < 0:
+            unclosed.add(name)
+        else:
+            found[name] = text[at:end].strip()
+            at = end + len(f"</{name}>")
+    return found
 
 
-def parses(code: str) -> bool:
-    """Whether it is Python; what cannot be parsed in the memory and depth there is, is not."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return bool(ast.parse(code).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-
-
-READERS: Mapping[str, Callable[[Operator, str], dict[str, str | bool]]] = {
+READERS: Mapping[str, Callable[[Operator, str, str], dict[str, str | bool]]] = {
     "Custom": _text,
     "AnswerGenerate": _thought_and_answer,
-    "Programmer": _code,
+    "Programmer": _program,
     "ScEnsemble": _letter,
     "Review": _verdict,
-    "Revise": _text,
+    "Revise": _solution,
     "Test": _code,
     "CustomCodeGenerate": _code,
     "MdEnsemble": _letter,

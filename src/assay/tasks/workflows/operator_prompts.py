@@ -2,7 +2,7 @@
 
 Templates are data of `operators`; arguments go in as they are, in one pass, so that braces and
 placeholders inside a model's text stay text. A paragraph of a template whose arguments are all
-empty is left out, as is the default "None" of an analysis.
+empty or the operator's defaults, as the "None" of an analysis, is left out.
 """
 
 import re
@@ -12,7 +12,6 @@ from typing import Any
 from assay.tasks.workflows.programs.operators import LETTERS, Operator
 
 FIELD = re.compile(r"\{([a-z_]+)\}")
-EMPTY = frozenset({"", "None"})
 
 
 def question(operator: Operator, arguments: Mapping[str, Any]) -> str:
@@ -21,7 +20,11 @@ def question(operator: Operator, arguments: Mapping[str, Any]) -> str:
     `arguments` are those of `checked_arguments`, and besides, where there are any: `feedback`, what
     was wrong with the code that Programmer wrote before, and `failure`, what Test's tests said.
     """
-    texts = {name: as_text(value) for name, value in arguments.items()}
+    unsaid = {each.name: each.default for each in operator.parameters if not each.required}
+    texts = {
+        name: "" if value == unsaid.get(name, "") else as_text(value)
+        for name, value in arguments.items()
+    }
     filled = (paragraph(each, texts) for each in operator.prompt.split("\n\n"))
     return "\n\n".join(text for text in filled if text)
 
@@ -29,7 +32,7 @@ def question(operator: Operator, arguments: Mapping[str, Any]) -> str:
 def paragraph(template: str, texts: Mapping[str, str]) -> str:
     """One paragraph of a template with its arguments; "" where all of them are empty."""
     names = FIELD.findall(template)
-    if names and all(texts.get(name, "").strip() in EMPTY for name in names):
+    if names and not any(texts.get(name) for name in names):
         return ""
     return FIELD.sub(lambda found: texts.get(found[1], ""), template)
 

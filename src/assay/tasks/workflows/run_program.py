@@ -24,7 +24,6 @@ from assay.sandbox.pool import WorkerPool
 from assay.sandbox.program_pool import Host, ProgramPool, ProgramRun
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
 from assay.tasks.judge_reward import Pair
-from assay.tasks.program_check import PROGRAM
 from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
 from assay.tasks.workflows.execution import ABSTAINED, Execution, Outcome
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
@@ -43,6 +42,7 @@ INSIDE = "assay.tasks.workflows.inside:run_workflow"
 TEST_SECONDS = 20.0
 NOBODY = Caller()
 TESTED = "assay.sandbox.tested_code:run_tests"
+CALLED = "assay.sandbox.program:call_function"
 AT_ONCE = 24
 """Programs that run at once, most of them waiting for the executor model."""
 CODE_WORKERS = 2
@@ -90,14 +90,14 @@ def _tests(isolation: Mode) -> WorkerPool:
 
 @cache
 def _code(isolation: Mode) -> WorkerPool:
-    pool = WorkerPool(PROGRAM, CODE_WORKERS, CODE_LIMITS, isolation)
+    pool = WorkerPool(CALLED, CODE_WORKERS, CODE_LIMITS, isolation)
     atexit.register(pool.close)
     return pool
 
 
-def run_code(program: str, text: str, deadline: float) -> Returned:
-    """What a Python program prints in the sandbox; see `sandbox.program.run_program`."""
-    return _code(chosen_isolation()).map([{"program": program, "text": text}], deadline)[0]
+def run_code(program: str, function: str, deadline: float) -> Returned:
+    """What a function of a Python program returns in the sandbox; see `program.call_function`."""
+    return _code(chosen_isolation()).map([{"program": program, "name": function}], deadline)[0]
 
 
 def run_tests(code: str, tests: Sequence[str], entry_point: str) -> Returned:

@@ -1,13 +1,14 @@
 """The operators that a workflow program may call: names, signatures, results and prompts, as data.
 
 Signatures and result keys are AFlow's (github.com/FoundationAgents/AFlow, `scripts/operators.py`);
-the parameter `mode`, which changes nothing there, is left out, and the prompts are shorter. The
-executor's prompt, the validator, the policy's prompt, the docs and the program's world are all made
-from this table. What a call does beside asking the model is not here.
+the parameter `mode`, which changes nothing there, is left out, and the prompts are shorter, but for
+Custom's, which has no words of its own. The executor's prompt, the validator, the policy's prompt,
+the docs and the program's world are all made from this table. What a call does beside asking the
+model is not here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.errors import nearest
@@ -63,6 +64,13 @@ class Operator:
     """What the executor is asked, with {NAME} for an argument; `operator_prompts` fills it in."""
     answer: Literal["text", "fields", "code"]
     """How `operator_answers` reads the executor's answer."""
+    unnamed: Mapping[str, str] = field(default_factory=dict)
+    """Keys that AFlow's code gives and its documents do not name; a program may read them."""
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """All keys of its result and their types."""
+        return {**self.returns, **self.unnamed}
 
     @property
     def signature(self) -> str:
@@ -85,7 +93,7 @@ _ALL = (
         "answers the input as the instruction says",
         _texts("input", "instruction"),
         {"response": "str"},
-        "{instruction}\n\n{input}",
+        "{instruction}{input}",
         "text",
     ),
     Operator(
@@ -153,8 +161,7 @@ _ALL = (
         "writes the Python function entry_point as the instruction says",
         _texts("problem", "entry_point", "instruction"),
         {"response": "str"},
-        "{instruction}\n\n{problem}\n\n"
-        "Write the Python function {entry_point} in a ```python block.",
+        "{instruction}{problem}\n\nWrite the Python function {entry_point} in a ```python block.",
         "code",
     ),
     Operator(
@@ -174,6 +181,7 @@ _ALL = (
         {"solution": "str"},
         "{problem}\n\nSolution: {solution}\n\nWrite only its final answer, in a few words.",
         "text",
+        {"response": "str"},
     ),
 )
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _ALL}

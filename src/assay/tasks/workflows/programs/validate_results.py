@@ -59,7 +59,7 @@ class Reading:
 
 def check_results(values: Values, operators: Mapping[str, Operator]) -> Iterator[Finding]:
     """Findings of the results of operators and of the llm's usage."""
-    keys = {name: operator.returns for name, operator in operators.items()}
+    keys = {name: operator.keys for name, operator in operators.items()}
     keys = {**keys, "usage": USAGE_KEYS, TEXT: {}}
     for node in values.program.nodes:
         if isinstance(node, Function):
