@@ -56,6 +56,71 @@ RESOURCES = {
         """,
         "memory",
     ),
+    "memory that processes share": attack(
+        """
+        import mmap
+        for _ in range(5):
+            if os.fork() == 0:
+                kept = mmap.mmap(-1, 190 << 20)
+                for at in range(0, len(kept), 1 << 20):
+                    kept[at : at + (1 << 20)] = b"x" * (1 << 20)
+                time.sleep(1000)
+        time.sleep(1000)
+        """,
+        "memory",
+    ),
+    "one shared memory of many processes": attack(
+        """
+        import mmap
+        kept = mmap.mmap(-1, 190 << 20)
+        for at in range(0, len(kept), 1 << 20):
+            kept[at : at + (1 << 20)] = b"x" * (1 << 20)
+        for _ in range(6):
+            if os.fork() == 0:
+                assert sum(kept[::4096]) > 0
+                time.sleep(1000)
+        time.sleep(1)
+        return "counted once"
+        """,
+        "answer counted once",
+    ),
+    "memory in files": attack(
+        """
+        for folder in ("/tmp", "/run", "/dev/shm"):
+            for n in range(15):
+                Path(f"{folder}/{n}").write_bytes(b"x" * (4 << 20))
+        for _ in range(3):
+            if os.fork() == 0:
+                kept = bytearray(b"x") * (120 << 20)
+                time.sleep(1000)
+        time.sleep(1000)
+        """,
+        "memory",
+    ),
+    "memory in files that are deleted": attack(
+        """
+        opened = []
+        for folder in ("/tmp", "/run", "/dev/shm"):
+            for n in range(15):
+                opened.append(open(f"{folder}/{n}", "wb", buffering=0))
+                opened[-1].write(b"x" * (4 << 20))
+                os.unlink(opened[-1].name)
+        for _ in range(3):
+            if os.fork() == 0:
+                kept = bytearray(b"x") * (120 << 20)
+                time.sleep(1000)
+        time.sleep(1000)
+        """,
+        "memory",
+    ),
+    "memory of no name and of System V": attack(
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        found = [libc.shmget(0, 64 << 20, 0o1600), libc.memfd_create(b"x", 0)]
+        return str(found)
+        """,
+        "answer [-1, -1]",
+    ),
     "number of a billion digits": hangs("9 ** 9 ** 9", "memory"),
     "regular expression that backtracks": hangs("re.match('(a+)+$', 'a' * 64 + 'b')"),
     "loop that swallows exceptions": hangs(

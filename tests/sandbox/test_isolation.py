@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +108,34 @@ def test_a_tool_that_fails_is_not_available_and_says_why(monkeypatch: pytest.Mon
 def test_limits_only_needs_no_libseccomp() -> None:
     code = "import sys; sys.modules['pyseccomp'] = None; import assay.sandbox.supervisor"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_the_user_may_not_read_is_left_out_of_the_import_path() -> None:
+    """A folder, a module and a whole entry that an unprivileged lab may not look into, and a link
+    to nothing, as editors make them."""
+    read, write = os.pipe()
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        for each in ("pkg", "secret", "closed"):
+            (folder / each).mkdir()
+            (folder / each / "__init__.py").touch()
+        (folder / "module.py").touch()
+        (folder / "locked.py").touch(mode=0o000)
+        (folder / ".#module.py").symlink_to("nowhere")
+        for each, mode in (("secret", 0o000), ("closed", 0o111), (".", 0o755)):
+            (folder / each).chmod(mode)
+        child = os.fork()
+        if child == 0:
+            try:
+                if os.getuid() == 0:
+                    os.setresuid(65534, 65534, 65534)
+                entries = (folder, folder / "closed", folder / "secret" / "inner")
+                found = [path for entry in entries for path in isolation._importable(entry)]
+                os.write(write, " ".join(found).replace(f"{name}/", "").encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        for each in ("secret", "closed"):
+            (folder / each).chmod(0o755)
+    os.close(write)
+    assert os.read(read, 1 << 16).decode() == "module.py closed pkg"

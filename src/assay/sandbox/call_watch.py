@@ -6,10 +6,12 @@ The supervisor's half of a call, apart from what it reads: nothing here talks to
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import psutil
 
+from assay.sandbox.isolation import PRIVATE_FOLDERS
 from assay.sandbox.limits import Limits
 from assay.sandbox.pipes import VERDICT, encode_line
 
@@ -29,7 +31,7 @@ def over_limits(limits: Limits, own: int) -> bytes:
     processes = psutil.Process().children(recursive=True)
     if len(processes) > limits.processes:
         return failure("processes", f"more than {limits.processes} processes")
-    if sum(max(0, held(process) - own) for process in processes) > limits.memory_bytes:
+    if group_memory(processes, own) > limits.memory_bytes:
         return failure("memory", "over the memory limit with all its processes")
     if group_cpu_seconds(processes) > limits.cpu_seconds:
         return failure("cpu", "over the limit of CPU time")
@@ -51,13 +53,51 @@ def cpu_seconds(process: psutil.Process) -> float:
     return sum(times[:4])
 
 
-def held(process: psutil.Process) -> int:
-    """Bytes of memory that are no file's; 0 of a process that is gone."""
+def group_memory(processes: Sequence[psutil.Process], own: int) -> int:
+    """Bytes of memory that processes hold together: of each what it has more than `own`, what they
+    share, once for all of them, and the files in a call's private folders. What is mapped of such a
+    file counts twice: with the file, and as shared."""
+    private = sum(max(0, held(process.pid) - own) for process in processes)
+    return private + sum(map(shared, processes)) + in_private_folders(processes)
+
+
+def held(process: int) -> int:
+    """Bytes of a process that are no file's and not shared; 0 of one that is gone."""
+    return kilobytes(process, "status", "RssAnon", "VmSwap")
+
+
+def shared(process: psutil.Process) -> int:
+    """Bytes of shared memory and of files in memory that a process maps, by its share in them.
+
+    Whole where the kernel does not tell the share: before Linux 5.4, or of a process that nobody
+    may look into, as its own user may not with "limits-only".
+    """
+    mapped = kilobytes(process.pid, "status", "RssShmem")
+    return (mapped and kilobytes(process.pid, "smaps_rollup", "Pss_Shmem")) or mapped
+
+
+def kilobytes(process: int, file: str, *names: str) -> int:
+    """The sum of some lines "NAME: 12 kB" of a file in /proc, in bytes; 0 where it is not there."""
     try:
-        memory = process.memory_info()
-    except psutil.NoSuchProcess:
+        lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
+    except OSError:
         return 0
-    return memory.rss - memory.shared
+    fields = (line.split() for line in lines if line.partition(":")[0] in names)
+    return sum(int(value) for _, value, _ in fields) << 10
+
+
+def in_private_folders(processes: Sequence[psutil.Process]) -> int:
+    """Bytes of the files in the memory file systems that a call's processes have in common; 0 where
+    they see the supervisor's own folders."""
+    for process in processes:
+        # Gone, or on its way into its own folders.
+        with contextlib.suppress(OSError):
+            root = f"/proc/{process.pid}/root"
+            found = [os.statvfs(root + folder) for folder in PRIVATE_FOLDERS]
+            seen = [os.stat(root + each).st_dev != os.stat(each).st_dev for each in PRIVATE_FOLDERS]
+            used = ((each.f_blocks - each.f_bfree) * each.f_frsize for each in found)
+            return sum(size for size, private in zip(used, seen, strict=True) if private)
+    return 0
 
 
 def ended(process: int) -> bool:

@@ -187,7 +187,7 @@ def visible_paths(folders: Sequence[str] = (), packages: Sequence[str] | None = 
     prefixes = dict.fromkeys((sys.prefix, sys.base_prefix))
     interpreter = [f"{p}/{name}" for p in prefixes for name in ("lib", "lib64", "pyvenv.cfg")]
     known = [*LIBRARIES, *SYSTEM_FILES, *interpreter, sys.executable, *folders]
-    inside = [path for path in known if Path(path).exists()]
+    inside = [path for path in known if os.path.exists(path)]
     # Programs look for a linked folder under its real name, too.
     inside += [real for path in inside if (real := os.path.realpath(path)) not in inside]
     for entry in dict.fromkeys(str(Path(entry).resolve()) for entry in sys.path):
@@ -205,19 +205,23 @@ def installed_paths(packages: Sequence[str]) -> tuple[list[str], list[str]]:
     folders = [*sys.path, *site.getsitepackages([sys.prefix, sys.base_prefix])]
     folders += ["/usr/lib/python3/dist-packages", "/usr/local/lib/python3/dist-packages"]
     real = dict.fromkeys(str(Path(folder).resolve()) for folder in folders)
-    hidden = [each for each in real if Path(each).name in INSTALLED and Path(each).is_dir()]
+    hidden = [each for each in real if Path(each).name in INSTALLED and os.path.isdir(each)]
     inside = [path for each in hidden for path in _importable(Path(each))]
     return hidden, [path for path in inside if Path(path).stem in packages]
 
 
 def _importable(entry: Path) -> Iterator[str]:
-    """The modules and packages of one folder of the import path; the file itself for an archive."""
-    if entry.is_file():
+    """The modules and packages of one folder of the import path; the file itself for an archive.
+
+    What the lab may not read, or a link to nothing, can be imported by nobody and is left out.
+    """
+    if os.path.isfile(entry):
         yield str(entry)
-    elif entry.is_dir():
+    elif os.path.isdir(entry) and os.access(entry, os.R_OK | os.X_OK):
         found = sorted(entry.iterdir())
-        yield from (str(path) for path in found if path.suffix in (".py", ".so"))
-        yield from (str(path) for path in found if (path / "__init__.py").is_file())
+        modules = [path for path in found if path.suffix in (".py", ".so")]
+        yield from (str(path) for path in modules if os.access(path, os.R_OK))
+        yield from (str(path) for path in found if os.access(path / "__init__.py", os.R_OK))
 
 
 def enter_private_root(

@@ -26,8 +26,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
-
 from assay.sandbox.call_process import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
@@ -87,7 +85,7 @@ class Supervisor:
 
     def serve(self, function: Callable[..., Any]) -> NoReturn:
         """Answers one request after another; never returns."""
-        self.own = held(psutil.Process())
+        self.own = held(os.getpid())
         # Of a fixed size: what grows leaves copies behind.
         self.room = room(self.limits, self.calls) if self.calls else bytearray()
         gc.freeze()  # otherwise a collection in every fork copies the pages of all imports
