@@ -36,6 +36,7 @@ def look(
     lab: Path,
     *overrides: str,
     probe: int = 0,
+    calls: float | None = None,
     file: str = "tiny.toml",
     timed: bool = False,
     settings: tuple[str, ...] = SOUND,
@@ -45,7 +46,9 @@ def look(
     with pytest.MonkeyPatch.context() as patch:
         if not timed:
             patch.setattr(work, "measure", lambda subject: work.Speed(1e-5, 1e-3, 1e-5))
-        return check_experiment(lab / file, (*settings, *overrides), root=lab, probe=probe)
+        return check_experiment(
+            lab / file, (*settings, *overrides), root=lab, probe=probe, calls=calls
+        )
 
 
 def found(report: CheckResult, words: str) -> Finding:

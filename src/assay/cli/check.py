@@ -16,13 +16,21 @@ def check(
     probe: Annotated[
         int, typer.Option(min=0, help="Sample this many prompts to see whether there is signal.")
     ] = 0,
+    calls: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Requests to a helper model for each completion; else those of earlier runs.",
+        ),
+    ] = None,
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.judge.findings import filled
     from assay.library.actions import check as check_spec
     from assay.report.command_tables.check_tables import check_tables
 
-    found = check_spec(file, overrides=overrides or (), root=root, probe=probe)
+    found = check_spec(file, overrides=overrides or (), root=root, probe=probe, calls=calls)
     counted = {"file": file, "errors": found.counts["error"], "warnings": found.counts["warning"]}
     words = filled("{file}: {errors:errors}, {warnings:warnings}", counted)
     result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}

@@ -38,6 +38,8 @@ class JudgeReward:
     judge: Judge
     helpers: tuple[str, ...] = ()
     """The helper models that it asks, by the names of their tables; it is given no others."""
+    questions: int | None = 1
+    """What it asks each of them about a completion; None where that is the completion's choice."""
     batch: int | None = 1
     """Completions of one call; None is all of a step, or of a chunk of an evaluation."""
     least_seconds: float = 0.0

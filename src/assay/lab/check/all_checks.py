@@ -62,12 +62,13 @@ CHECKS: Mapping[str, Check] = {
     "images": shown_images,
 }
 """Those of every learner, in the order in which they are asked."""
+PRICE = "price of helper models"
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
     LANGUAGE_MODEL: {
         "renderings": renderings,
         "what is trained": trained,
         "learning rates": learning_rates,
-        "price of helper models": helper_uses,
+        PRICE: helper_uses,
         "memory and disk": room,
         "speed": speed,
     },
@@ -116,9 +117,11 @@ def check_experiment(
     *,
     root: Path,
     probe: int = 0,
+    calls: float | None = None,
     observer: Observer | None = None,
 ) -> CheckResult:
-    """Check an experiment in the lab at `root`; `probe` prompts are sampled for each stage.
+    """Check an experiment in the lab at `root`; `probe` prompts are sampled for each stage, and
+    `calls` requests to a helper model are counted for each completion.
 
     An experiment whose model, data or evaluations cannot be opened gets that error alone. Raises
     SpecError, OverrideError and UnknownNameError where the file itself is wrong.
@@ -139,6 +142,8 @@ def check_experiment(
         # For an endpoint, it is enough that it answers and that the items exist.
         return gather(chosen)
     checks = checks_of(session.learner)
+    if calls is not None and PRICE in checks:
+        checks[PRICE] = partial(helper_uses, calls=calls)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
     found = asked(session, checks)

@@ -1,54 +1,156 @@
 """Estimates what the helper models that rewards ask will cost a run.
 
-A price counts one request per judged completion that reads its prompt and answer and writes
-`max_tokens`, so that it is an upper end for judges of one question. Asks no model.
+How many requests a completion makes, and of how many tokens, is what an earlier run of the lab has
+seen of the same task and helper model, in the mean of the completions that asked. Before that, a
+judge asks what it declares, reads the prompt and the answer and writes `max_tokens`, an upper end;
+how often a program asks nobody knows, unless the user says it (`--calls`). Asks no model.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from assay.data.episode import tokens_of
 from assay.experiment.experiment import Experiment
-from assay.experiment.helper_tables import URL, choice
+from assay.experiment.helper_tables import URL, HelperSpec, choice
 from assay.experiment.price_table import units
 from assay.experiment.stage_tables import SamplingStage
 from assay.judge.findings import Finding
-from assay.lab.check.subject import Number, Seen, Subject, reward_uses
+from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.check.work import asked_items, stage_work
+from assay.lab.monitor.run_costs import completion_of, sent
 from assay.lab.setup.helper_models import price_of
 from assay.lab.setup.reward_parts import reward_of, rewards_in
+from assay.lab.setup.session import Session
+from assay.runs.cost_ledger import LedgerCall, LedgerUnusable, read_calls
+from assay.runs.run_directory import RunDirectory, all_runs
 from assay.tasks.judge_reward import JudgeReward
+from assay.tasks.reward_table import RewardTable
+from assay.tasks.task import RewardFunction
 
 
-def helper_uses(subject: Subject) -> Seen:
-    """Requests and price of each declared model."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The completions of one stage or evaluation whose reward asks a helper model."""
+
+    completions: int
+    tokens: float
+    """Mean tokens of a completion and its prompt."""
+    questions: int | None
+    """About each of them; None where a reward leaves it to the completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a helper model is asked about one completion, in the mean."""
+
+    requests: float
+    read: float
+    """Tokens of a request."""
+    written: float
+    """Tokens of its answer."""
+    known: str
+    """Where this comes from."""
+
+
+def helper_uses(subject: Subject, calls: float | None = None) -> Seen:
+    """Requests and price of each declared model; with `calls`, so many requests a completion."""
     session = subject.session
-    declared, requests, tokens = session.experiment.helpers, Counter[str](), Counter[str]()
-    for use in reward_uses(session):
-        score = reward_of(session.task, use.reward, session.run.root)
-        each = rewards_in(score).values()
-        asked = {n for one in each if isinstance(one, JudgeReward) for n in one.helpers}
-        count, size = judged(subject, use.place) if asked else (0, 0.0)
-        for name in asked & declared.keys():
-            requests[name] += count
-            tokens[name] += round(count * size)
     seeds = len(session.experiment.seeds)
-    for name, spec in declared.items():
-        yield Number(f"model.{name}", "requests", requests[name] * seeds)
-        price = price_of(name, spec, session.run.root)(datetime.now(UTC).date())
-        if price is None or not requests[name]:
+    for name, spec in session.experiment.helpers.items():
+        uses = judged_with(subject, name)
+        completions = sum(use.completions for use in uses) * seeds
+        if not completions:
+            yield Number(f"model.{name}", "requests", 0)
             continue
-        written = requests[name] * spec.sampling.max_tokens
-        cost = units(price.of(tokens[name], written) * seeds)
+        asked = asked_of(session, name, spec, uses, calls)
+        if asked is None:
+            yield unknown(name, completions)
+            continue
+        requests = round(completions * asked.requests)
+        yield Number(f"model.{name}", "requests", requests)
+        price = price_of(name, spec, session.run.root)(datetime.now(UTC).date())
+        if price is None:
+            continue
+        read, written = round(requests * asked.read), round(requests * asked.written)
+        cost = units(price.of(read, written))
         yield Number(f"model.{name}", "cost", cost)
         yield Finding(
             "note",
-            f"helper model {name}: about {cost:.2f} for {requests[name] * seeds} "
-            "requests at its price",
-            f"{tokens[name] * seeds} tokens read, {written * seeds} written at most",
+            f"helper model {name}: about {cost:.2f} for {requests} requests at its price",
+            f"{asked.requests:.3g} for each of {completions} completions {asked.known}; "
+            f"{read} tokens read, {written} written",
             f'bound it: [budget] "helper/{name}/cost"',
         )
+
+
+def unknown(name: str, completions: int) -> Finding:
+    """The note on a price that nobody knows."""
+    return Finding(
+        "note",
+        f"helper model {name}: what it will cost is not known",
+        f"each of {completions} completions asks as often as it likes, and no run of this task in "
+        "the lab has asked the model yet",
+        "--calls N counts N requests for each; a run of a few steps shows how many there are",
+    )
+
+
+def asked_of(
+    session: Session, name: str, spec: HelperSpec, uses: Sequence[Judged], calls: float | None
+) -> Asked | None:
+    """What the user says, else what was seen, else what the rewards declare; None where these
+    leave it to the completions."""
+    completions = sum(use.completions for use in uses)
+    tokens = sum(use.completions * use.tokens for use in uses) / completions
+    seen = seen_in_lab(session, name)
+    if calls is not None:
+        read, written = (seen.read, seen.written) if seen else (tokens, spec.sampling.max_tokens)
+        return Asked(calls, read, written, "as --calls says")
+    if seen is not None:
+        return seen
+    declared = 0
+    for use in uses:
+        if use.questions is None:
+            return None
+        declared += use.completions * use.questions
+    requests = declared / completions
+    return Asked(requests, tokens, spec.sampling.max_tokens, "as the reward asks, written at most")
+
+
+def seen_in_lab(session: Session, name: str) -> Asked | None:
+    """What a run of this task asked its helper model of this name: the experiment's own latest
+    run, else the lab's."""
+    own = session.experiment.name
+    for run in sorted(all_runs(session.run.root), key=lambda run: (run.name == own, run.id))[::-1]:
+        calls = calls_of(run, session.experiment.task, name)
+        if calls and (seen := mean_of(calls, str(run))):
+            return seen
+    return None
+
+
+def calls_of(run: RunDirectory, task: str, name: str) -> list[LedgerCall]:
+    """The calls of a run of a task to a helper model, each for a completion. A run that cannot be
+    read shows nothing here; `assay verify` says what is wrong with it."""
+    try:
+        calls = [each for each in read_calls(run.path) if each.model == name and each.problem]
+        same = calls and tomllib.loads(run.spec.read_text("utf-8")).get("task") == task
+    except (LedgerUnusable, OSError, ValueError):
+        return []
+    return calls if same else []
+
+
+def mean_of(calls: Sequence[LedgerCall], run: str) -> Asked | None:
+    """The means of some calls; None where the tokens of none were counted."""
+    counted = [each for each in calls if sent(each) and each.prompt_tokens is not None]
+    if not counted:
+        return None
+    return Asked(
+        sum(map(sent, calls)) / len(set(map(completion_of, calls))),
+        sum(each.prompt_tokens or 0 for each in counted) / len(counted),
+        sum(each.completion_tokens or 0 for each in counted) / len(counted),
+        f"as in run {run}",
+    )
 
 
 def answering(experiment: Experiment) -> Iterator[Finding]:
@@ -61,19 +163,33 @@ def answering(experiment: Experiment) -> Iterator[Finding]:
             )
 
 
-def judged(subject: Subject, place: str) -> tuple[int, float]:
-    """The completions that a stage or an evaluation judges, and the mean tokens of each with its
-    prompt; those of gold answers."""
-    session = subject.session
-    kind, _, name = place.partition(".")
-    if kind == "stage":
-        stage = session.experiment.stage[name]
-        work = stage_work(subject, stage) if isinstance(stage, SamplingStage) else None
-        if work is None:
-            return 0, 0.0
-        return work.steps * work.prompts * work.group, work.prompt + work.answer_most
-    evaluation = session.evaluations[name]
-    golds = subject.golds_of_items(evaluation).answers
-    prompt = sum(len(tokens_of(gold.prompt)) for gold in golds) / max(len(golds), 1)
-    count = sum(asked_items(session.experiment, evaluation, subject)) * evaluation.spec.repeats
-    return count, prompt + evaluation.spec.sampling.max_tokens
+def judged_with(subject: Subject, name: str) -> list[Judged]:
+    """The completions of each stage and evaluation whose reward asks a helper model."""
+    session, found = subject.session, []
+    for stage in session.experiment.stage.values():
+        if isinstance(stage, SamplingStage) and not stage.stored and stage.reward is not None:
+            asking = rewards_asking(reward_of(session.task, stage.reward, session.run.root), name)
+            if asking and (work := stage_work(subject, stage)):
+                count = work.steps * work.prompts * work.group
+                found.append(Judged(count, work.prompt + work.answer_most, questions_of(asking)))
+    for evaluation in session.evaluations.values():
+        if asking := rewards_asking(evaluation.score, name):
+            golds = subject.golds_of_items(evaluation).answers
+            prompt = sum(len(tokens_of(gold.prompt)) for gold in golds) / max(len(golds), 1)
+            items = sum(asked_items(session.experiment, evaluation, subject))
+            tokens = prompt + evaluation.spec.sampling.max_tokens
+            count = items * evaluation.spec.repeats
+            found.append(Judged(count, tokens, questions_of(asking)))
+    return found
+
+
+def rewards_asking(score: RewardFunction | RewardTable, name: str) -> list[JudgeReward]:
+    """The rewards among those scored that ask a helper model."""
+    judges = [each for each in rewards_in(score).values() if isinstance(each, JudgeReward)]
+    return [each for each in judges if name in each.helpers]
+
+
+def questions_of(rewards: Sequence[JudgeReward]) -> int | None:
+    """What rewards ask together about a completion; None where one leaves that to it."""
+    asked = [each.questions for each in rewards]
+    return None if None in asked else sum(each for each in asked if each is not None)

@@ -130,6 +130,7 @@ def judged_by(
     return JudgeReward(
         judge,
         helpers=(EXECUTOR,),
+        questions=None,
         batch=None,
         # Else the last program of a step could abstain by running on.
         least_seconds=settings.seconds + TEST_SECONDS,
