@@ -92,12 +92,17 @@ def in_private_folders(processes: Sequence[psutil.Process]) -> int:
     for process in processes:
         # Gone, or on its way into its own folders.
         with contextlib.suppress(OSError):
-            root = f"/proc/{process.pid}/root"
-            found = [os.statvfs(root + folder) for folder in PRIVATE_FOLDERS]
-            seen = [os.stat(root + each).st_dev != os.stat(each).st_dev for each in PRIVATE_FOLDERS]
-            used = ((each.f_blocks - each.f_bfree) * each.f_frsize for each in found)
-            return sum(size for size, private in zip(used, seen, strict=True) if private)
+            return sum(used(f"/proc/{process.pid}/root", each) for each in PRIVATE_FOLDERS)
     return 0
+
+
+def used(root: str, folder: str) -> int:
+    """Bytes in the file system of a folder as a process sees it whose root is `root`; 0 where it is
+    the supervisor's. Raises OSError."""
+    if Path(root + folder).stat().st_dev == Path(folder).stat().st_dev:
+        return 0
+    found = os.statvfs(root + folder)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def ended(process: int) -> bool:

@@ -2,8 +2,8 @@
 
 Covered: no network, nor this machine's own ports or sockets; of the disk only the interpreter, its
 libraries and importable code can be read, so neither the user's files nor gold answers; nothing can
-be written but memory file systems of each call's own (64 MB and 4,096 files each), which vanish
-with it; other processes, the real /dev and /proc are out of sight; no capability, no new privilege,
+be written but memory file systems of each call's own (64 MB and 4,096 files each, counted against
+its limit of memory), which vanish with it; other processes, the real /dev and /proc are out of sight; no capability, no new privilege,
 no way into the worker's supervisor; a filter refuses system calls that such code has no use for
 (`limits.system_call_filter`).
 Not covered: the rest of the kernel's attack surface (no virtual machine). Where the lab is root in
@@ -37,7 +37,8 @@ from typing import Literal
 from assay.errors import RunFailure
 
 Mode = Literal["namespaces", "limits-only"]
-"""`limits-only` keeps the limits and the killing, and none of the above."""
+"""`limits-only` keeps the limits and the killing, and none of the above. Of memory it counts what a
+process maps: not files, nor segments of System V, which outlive a call."""
 
 Tool = Literal["unshare as root", "unshare --user", ""]
 UNSHARE = ["unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]
@@ -187,7 +188,7 @@ def visible_paths(folders: Sequence[str] = (), packages: Sequence[str] | None = 
     prefixes = dict.fromkeys((sys.prefix, sys.base_prefix))
     interpreter = [f"{p}/{name}" for p in prefixes for name in ("lib", "lib64", "pyvenv.cfg")]
     known = [*LIBRARIES, *SYSTEM_FILES, *interpreter, sys.executable, *folders]
-    inside = [path for path in known if os.path.exists(path)]
+    inside = [path for path in known if os.access(path, os.F_OK)]
     # Programs look for a linked folder under its real name, too.
     inside += [real for path in inside if (real := os.path.realpath(path)) not in inside]
     for entry in dict.fromkeys(str(Path(entry).resolve()) for entry in sys.path):
@@ -205,7 +206,7 @@ def installed_paths(packages: Sequence[str]) -> tuple[list[str], list[str]]:
     folders = [*sys.path, *site.getsitepackages([sys.prefix, sys.base_prefix])]
     folders += ["/usr/lib/python3/dist-packages", "/usr/local/lib/python3/dist-packages"]
     real = dict.fromkeys(str(Path(folder).resolve()) for folder in folders)
-    hidden = [each for each in real if Path(each).name in INSTALLED and os.path.isdir(each)]
+    hidden = [each for each in real if Path(each).name in INSTALLED and os.access(each, os.X_OK)]
     inside = [path for each in hidden for path in _importable(Path(each))]
     return hidden, [path for path in inside if Path(path).stem in packages]
 
@@ -215,9 +216,11 @@ def _importable(entry: Path) -> Iterator[str]:
 
     What the lab may not read, or a link to nothing, can be imported by nobody and is left out.
     """
-    if os.path.isfile(entry):
+    if not os.access(entry, os.R_OK):
+        return
+    if entry.is_file():
         yield str(entry)
-    elif os.path.isdir(entry) and os.access(entry, os.R_OK | os.X_OK):
+    elif os.access(entry, os.X_OK):
         found = sorted(entry.iterdir())
         modules = [path for path in found if path.suffix in (".py", ".so")]
         yield from (str(path) for path in modules if os.access(path, os.R_OK))

@@ -45,8 +45,9 @@ class Limits:
     """CPU time (RLIMIT_CPU). All processes of the call may take as much together, which the
     supervisor counts as often as it counts them."""
     memory_bytes: int = 2 << 30
-    """Address space (RLIMIT_AS). All processes of the call may hold as much together, which the
-    supervisor counts as often as it counts them."""
+    """Address space (RLIMIT_AS). All processes of the call may hold as much together, shared memory
+    and the files of its private folders included, which the supervisor counts as often as it counts
+    them."""
     file_bytes: int = 16 << 20
     """Size of one written file (RLIMIT_FSIZE); beyond it a write raises OSError."""
     open_files: int = 64

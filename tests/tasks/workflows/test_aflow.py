@@ -189,7 +189,7 @@ def test_formats_text_has_the_key_of_aflows_code_and_that_of_its_documents() -> 
         ),
         ("memo = {}\nmemo[0] = 4\ndef solve():\n    return memo[0]", "4"),
         (
-            "try:\n    import none_such\nexcept ImportError:\n    none_such = 5\ndef solve():\n    return none_such",
+            "try:\n    import no\nexcept ImportError:\n    no = 5\ndef solve():\n    return no",
             "5",
         ),
         ("a, b = 1, 2\ndef solve():\n    return a + b", "3"),

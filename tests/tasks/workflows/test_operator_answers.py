@@ -193,7 +193,8 @@ def test_code_is_taken_out_of_its_fence(name: str, key: str, text: str) -> None:
 
 
 def test_of_several_blocks_what_the_function_needs_is_code() -> None:
-    text = f"```python\nimport math\nN = 1\n```\n```python\n{CODE} + N\n\ndef other():\n    return N\n```"
+    other = "def other():\n    return N"
+    text = f"```python\nimport math\nN = 1\n```\n```python\n{CODE} + N\n\n{other}\n```"
     operator = OPERATORS["Programmer"]
     assert read_answer(operator, text, "solve") == {"code": f"import math\nN = 1\n{CODE} + N"}
     assert "def other" in str(read_answer(operator, text)["code"])

@@ -18,6 +18,7 @@ import json
 import os
 import sys
 import tempfile
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -40,12 +41,11 @@ def replace_modules() -> None:
 
 async def outcome(case: dict[str, Any]) -> dict[str, Any]:
     """What one operator call gives."""
-    import scripts.operators as aflow
-    from scripts.async_llm import AsyncLLM
-
+    aflow: Any = import_module("scripts.operators")
+    llm = import_module("scripts.async_llm").AsyncLLM
     prompts: list[str] = []
 
-    class Scripted(AsyncLLM):
+    class Scripted(llm):
         """Answers by the script."""
 
         def __init__(self) -> None:

@@ -35,8 +35,8 @@ class OperatorCall:
     result: Mapping[str, Any] | None
     """What the program was given; None where the call failed."""
     error: str = ""
-    """The kind of its failure: "arguments", "malformed", "unknown operator"; "code" where Programmer
-    gave its program an error as output; "" if none."""
+    """The kind of its failure: "arguments", "malformed", "unknown operator"; "code" where the
+    output of Programmer is an error; "" if none."""
     questions: int = 0
     """Questions that the executor model was asked for it."""
     remembered: int = 0

@@ -1,10 +1,10 @@
 """Reads what the executor model answered for an operator; nothing of it is run or trusted.
 
-What AFlow 364399e reads, this reads alike (`XmlFormatter`, `CodeFormatter`, `TextFormatter`): fields
-in tags, `<answer>7</answer>`, of which the last ones count; code by `operator_code`; texts as they
-are. Besides that each field is read as the prompts ask for it, and a verdict is a real bool. An
-answer that has not what the operator needs is `OperatorFailed("malformed")`, where AFlow's programs
-meet a KeyError. `MOST_CHARACTERS` of a text are read.
+What AFlow 364399e reads, this reads alike (its `formatter.py`): fields in tags, as
+`<answer>7</answer>`, of which the last ones count; code by `operator_code`; texts as they are.
+Besides that each field is read as the prompts ask for it, and a verdict is a real bool. An answer
+that has not what the operator needs is `OperatorFailed("malformed")`, where AFlow's programs meet a
+KeyError. `MOST_CHARACTERS` of a text are read.
 """
 
 import re
