@@ -3,9 +3,9 @@
 Covered: no network, nor this machine's own ports or sockets; of the disk only the interpreter, its
 libraries and importable code can be read, so neither the user's files nor gold answers; nothing can
 be written but memory file systems of each call's own (64 MB and 4,096 files each, counted against
-its limit of memory), which vanish with it; other processes, the real /dev and /proc are out of sight; no capability, no new privilege,
-no way into the worker's supervisor; a filter refuses system calls that such code has no use for
-(`limits.system_call_filter`).
+its limit of memory), which vanish with it; other processes, the real /dev and /proc are out of
+sight; no capability, no new privilege, no way into the worker's supervisor; a filter refuses system
+calls that such code has no use for (`limits.system_call_filter`).
 Not covered: the rest of the kernel's attack surface (no virtual machine). Where the lab is root in
 a container that gives it nothing but a user namespace, the number of processes is watched and not
 enforced by the kernel, which stops at `MOST_PROCESSES` of a worker since Linux 6.14 and at none
