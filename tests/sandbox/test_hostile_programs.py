@@ -128,5 +128,28 @@ def test_an_attack_is_contained_and_told_apart_and_the_next_program_unharmed(
     assert ending(run(pool, HONEST, "next")) == "answer Custom"
 
 
+def test_shared_memory_counts_whole_although_most_of_it_is_unmapped(pool: ProgramPool) -> None:
+    """Of each 150 MiB a page stays mapped, and that without being in memory."""
+    if isolation.isolation_available().tool != "unshare as root":
+        pytest.skip("only root may see what is held and not mapped")
+    body = """
+    import mmap
+    libc = ctypes.CDLL(None)
+    for _ in range(6):
+        kept = mmap.mmap(-1, 150 << 20)
+        for at in range(0, len(kept), 1 << 20):
+            kept[at : at + (1 << 20)] = b"x" * (1 << 20)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+        libc.munmap(ctypes.c_void_p(start + 4096), ctypes.c_size_t((150 << 20) - 4096))
+        libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(4096), 4)
+        globals().setdefault("all_of_them", []).append(kept)
+        time.sleep(0.1)
+    time.sleep(5)
+    return "kept"
+    """
+    assert ending(run(pool, workflow(body), "")) == "memory"
+    assert ending(run(pool, HONEST, "next")) == "answer Custom"
+
+
 def test_there_are_enough_attacks() -> None:
     assert len(ATTACKS) >= 40

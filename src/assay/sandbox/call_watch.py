@@ -17,6 +17,8 @@ from assay.sandbox.pipes import VERDICT, encode_line
 
 WATCH_SECONDS = 0.1
 """How often a running call's processes are counted, and whether the lab still lives."""
+NO_FILE = ("/dev/zero", "/memfd:", "/SYSV")
+"""How the kernel names shared memory that has no file."""
 
 
 def failure(kind: str, why: str) -> bytes:
@@ -55,10 +57,41 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 def group_memory(processes: Sequence[psutil.Process], own: int) -> int:
     """Bytes of memory that processes hold together: of each what it has more than `own`, what they
-    share, once for all of them, and the files in a call's private folders. What is mapped of such a
-    file counts twice: with the file, and as shared."""
+    share, once for all of them, and the files in a call's private folders."""
     private = sum(max(0, held(process.pid) - own) for process in processes)
-    return private + sum(map(shared, processes)) + in_private_folders(processes)
+    return private + shared_memory(processes) + in_private_folders(processes)
+
+
+def shared_memory(processes: Sequence[psutil.Process]) -> int:
+    """Bytes of the memory of no file that processes map as shared, whole and once: also where it is
+    unmapped but for a page, which keeps all of it.
+
+    Only root may see that; else it is what they map of it and of files in memory, by their share.
+    """
+    whole: dict[int, int] = {}
+    mapped = 0
+    for process in processes:
+        try:
+            whole |= shared_objects(process.pid)
+        except PermissionError:
+            mapped += shared(process.pid)
+    return sum(whole.values()) + mapped
+
+
+def shared_objects(process: int) -> dict[int, int]:
+    """Bytes of each shared memory of no file that a process maps, by its inode; none of a process
+    that is gone. Raises PermissionError."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{process}/maps").read_text("utf-8", "replace").splitlines():
+            place, access, _, _, _, *name = line.split(maxsplit=5)
+            if access.endswith("s") and name and name[0].startswith(NO_FILE):
+                start, _, end = place.partition("-")
+                link = Path(f"/proc/{process}/map_files/{int(start, 16):x}-{int(end, 16):x}")
+                with contextlib.suppress(FileNotFoundError):  # it may be unmapped since
+                    memory = link.stat()
+                    found[memory.st_ino] = memory.st_blocks * 512
+    return found
 
 
 def held(process: int) -> int:
@@ -66,14 +99,12 @@ def held(process: int) -> int:
     return kilobytes(process, "status", "RssAnon", "VmSwap")
 
 
-def shared(process: psutil.Process) -> int:
-    """Bytes of shared memory and of files in memory that a process maps, by its share in them.
-
-    Whole where the kernel does not tell the share: before Linux 5.4, or of a process that nobody
-    may look into, as its own user may not with "limits-only".
-    """
-    mapped = kilobytes(process.pid, "status", "RssShmem")
-    return (mapped and kilobytes(process.pid, "smaps_rollup", "Pss_Shmem")) or mapped
+def shared(process: int) -> int:
+    """Bytes of shared memory and of files in memory that a process maps, by its share in them;
+    whole where the kernel does not tell the share, which it does since Linux 5.4 to whom may look
+    into the process."""
+    mapped = kilobytes(process, "status", "RssShmem")
+    return (mapped and kilobytes(process, "smaps_rollup", "Pss_Shmem")) or mapped
 
 
 def kilobytes(process: int, file: str, *names: str) -> int:

@@ -9,7 +9,7 @@ calls that such code has no use for (`limits.system_call_filter`).
 Not covered: the rest of the kernel's attack surface (no virtual machine). Where the lab is root in
 a container that gives it nothing but a user namespace, the number of processes is watched and not
 enforced by the kernel, which stops at `MOST_PROCESSES` of a worker since Linux 6.14 and at none
-before.
+before. In a user namespace, shared memory that a call holds and has unmapped is not counted.
 There is no silent fallback: without namespaces and the filter a worker that needs them is not
 started, unless the user wrote `sandbox = "limits-only"`.
 
