@@ -7,7 +7,7 @@ names, the other weights' bytes and all files beside them stay as they came.
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,8 @@ def text_weights(directory: Path, config: PreTrainedConfig) -> TextWeights:
         if (rest := name.removeprefix(prefix)) != name or not prefix
         if rest.split(".")[0] in parts
     }
-    names |= {HEAD: name for name in heads}
+    if heads:
+        names[HEAD] = heads[0]
     return TextWeights({own: where[name] for own, name in names.items()}, names)
 
 
@@ -89,7 +90,7 @@ def names_of(file: Path) -> list[str]:
 
 
 def text_state(directory: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
-    """The text model's tensors as its files hold them, by its own names. Raises ModelUnsupported."""
+    """The text model's tensors as its files hold them, by its own names."""
     found = text_weights(directory, config)
     state: dict[str, Tensor] = {}
     for file in sorted(set(found.files.values())):
@@ -103,55 +104,74 @@ def text_state(directory: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
 def write_back(
     directory: Path,
     config: PreTrainedConfig,
-    state: Mapping[str, Tensor],
+    states: Iterable[dict[str, Tensor]],
     folder: Path,
     dtype: torch.dtype | None,
-) -> None:
+) -> frozenset[torch.dtype]:
     """Write the checkpoint of `directory` into `folder` with the text model's weights replaced.
 
-    `state` has the text model's names; its numbers are written in `dtype`, or in that of the tensor
-    they replace. Raises ModelUnsupported where the two do not hold the same weights.
+    `states` hold the same weights by the names that they may have in files; numbers are written in
+    `dtype`, or in that of the tensor they replace. Returns the formats of the text model's. Raises
+    ModelUnsupported where no names are those of the files.
     """
     names = text_weights(directory, config).names
-    refuse_others(names, state, directory)
+    state = in_names(names, states, directory, config)
     own = {name: one for one, name in names.items()}
-    size = 0
+    size, formats = 0, set[torch.dtype]()
     for file in weight_files(directory):
         with safe_open(file, framework="pt") as weights:
             tensors = dict(replaced(weights, own, state, dtype))
             save_file(tensors, folder / file.name, metadata=weights.metadata())
-        (folder / file.name).chmod(0o644)
+        (folder / file.name).chmod(0o644)  # safetensors' own are readable by their owner only
         size += sum(tensor.nbytes for tensor in tensors.values())
+        formats |= {tensor.dtype for name, tensor in tensors.items() if name in own}
     for file in kept_files(directory):
         shutil.copyfile(file, folder / file.name)
-    index = folder / INDEX
-    if index.is_file():
-        stated = json.loads(index.read_text(encoding="utf-8"))
-        if stated.get("metadata", {}).get("total_size") not in (None, size):
-            stated["metadata"]["total_size"] = size
-            index.write_text(json.dumps(stated, indent=2) + "\n", encoding="utf-8")
+    state_size(folder / INDEX, size)
+    return frozenset(formats)
 
 
-def refuse_others(
-    names: Mapping[str, str], state: Mapping[str, Tensor], directory: Path
-) -> None:
-    """Raise ModelUnsupported unless both have the same weights; a tied head may be in the files too."""
-    differ = sorted((names.keys() ^ state.keys()) - {HEAD})
-    if differ:
-        problem = f"the text model's weights have other names in its files: {', '.join(differ[:3])}"
-        raise ModelUnsupported(problem, file=directory, fix="export a model of another family")
+def state_size(index: Path, size: int) -> None:
+    """Correct the total size that an index states, where another number format changed it."""
+    if not index.is_file():
+        return
+    stated = json.loads(index.read_text(encoding="utf-8"))
+    if stated.get("metadata", {}).get("total_size", size) != size:
+        stated["metadata"]["total_size"] = size
+        index.write_text(json.dumps(stated, indent=2) + "\n", encoding="utf-8")
+
+
+def in_names(
+    names: Mapping[str, str],
+    states: Iterable[dict[str, Tensor]],
+    directory: Path,
+    config: PreTrainedConfig,
+) -> dict[str, Tensor]:
+    """The state that has the names of the files; a tied head is there if the files have one."""
+    differ: set[str] = set()
+    for state in states:
+        if HEAD in names and HEAD not in state:
+            state = state | {HEAD: state[own_names(config)[0]]}
+        differ = names.keys() ^ state.keys()
+        if not differ:
+            return state
+    problem = (
+        f"the text model's weights have other names in its files: {', '.join(sorted(differ)[:3])}"
+    )
+    raise ModelUnsupported(problem, file=directory, fix="it is not written back")
 
 
 def replaced(
     weights: Any, own: Mapping[str, str], state: Mapping[str, Tensor], dtype: torch.dtype | None
 ) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of one file. A head that the model ties is the embedding."""
+    """The tensors of one file."""
     for name in list(weights.keys()):
         old = weights.get_tensor(name)
-        trained = state.get(own.get(name, ""))
-        if trained is None and own.get(name) == HEAD:
-            trained = next(t for n, t in state.items() if n.endswith("embed_tokens.weight"))
-        yield name, old if trained is None else trained.to(dtype or old.dtype).contiguous()
+        if name in own:
+            # Tied weights share memory, which a file does not.
+            yield name, state[own[name]].detach().to(dtype or old.dtype, copy=True).contiguous()
+        else:
+            yield name, old
 
 
 UNKEPT = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
