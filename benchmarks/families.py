@@ -237,7 +237,8 @@ def config_of(family: str) -> Any:
     kind = family.split()[0]
     if family in COMPOSITES:
         text, vision, more = COMPOSITES[family]
-        texts, whole = SIZES | dict(text), {"tie_word_embeddings": True} | dict(more)
+        whole: dict[str, Any] = {"tie_word_embeddings": True} | dict(more)
+        texts = SIZES | {"tie_word_embeddings": whole["tie_word_embeddings"]} | dict(text)
         return AutoConfig.for_model(kind, text_config=texts, vision_config=dict(vision), **whole)
     known = AutoConfig.for_model(kind).to_dict()
     wanted = {name: value for name, value in SIZES.items() if name in known or name in TOKENS}

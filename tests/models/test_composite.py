@@ -115,7 +115,7 @@ def test_the_names_of_older_files_are_kept(
     names = text_weights(folder, read_config(folder)).names
     held = {n: t for file in weights_of(folder).values() for n, t in file.items()}
     for file in (*folder.glob("*.safetensors"), folder / "model.safetensors.index.json"):
-        file.unlink()
+        file.unlink(missing_ok=True)
     own = {name: prefix + one for one, name in names.items()}
     tensors = {own.get(n, n.removeprefix("model.")): t.clone() for n, t in held.items()}
     expected = load_model_of(tensors, folder)
@@ -148,7 +148,7 @@ def test_weights_under_other_names_are_refused(family: str, folder: Path, tmp_pa
     model = load_model(folder, FP32).model
     state = whole_state(model)
     del state["model.norm.weight"]
-    with pytest.raises(ModelUnsupported, match="other names in its files: model.norm.weight"):
+    with pytest.raises(ModelUnsupported, match="other names in its files: model"):
         write_back(folder, model.config, [state], tmp_path, None)
 
 

@@ -143,8 +143,8 @@ def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
     """Raise ModelUnsupported for what Transformers has no causal language model of, and for
     quantised weights."""
     family = stated.get("model_type")
-    known = family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or family in COMPOSITES
-    if not isinstance(family, str) or not known:
+    known = COMPOSITES.union(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    if not isinstance(family, str) or family not in known:
         names = stated.get("architectures")
         named = f" ({', '.join(map(str, names))})" if isinstance(names, list) and names else ""
         raise ModelUnsupported(
