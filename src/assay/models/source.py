@@ -66,9 +66,10 @@ def resolve(
 ) -> Path:
     """The local folder with config, safetensors and tokenizer, fetched or converted if need be.
 
-    A relative `path:` counts from `relative_to`. `resolve_run` maps the name of a `run:` source
-    to a folder. With `images` a model that reads them is fetched as well. An `openai:` model has
-    none. Raises ModelSourceError, ModelFolderError, WheelError or UnknownModelWheel.
+    A relative `path:` counts from `relative_to`; it may name a GGUF file. `resolve_run` maps the
+    name of a `run:` source to a folder. With `images` a model that reads them is fetched as well.
+    An `openai:` model has none. Raises ModelSourceError, ModelFolderError, GgufUnreadable,
+    WheelError or UnknownModelWheel.
     """
     if source.kind == "openai":
         problem = f"{source} is behind an endpoint: it can be measured and nothing else"
@@ -80,12 +81,21 @@ def resolve(
         directory = resolve_run(source.name)
     elif source.kind == "path":
         directory = relative_to / Path(source.name).expanduser()
+        if directory.is_file() and directory.suffix.lower() == ".gguf":
+            directory = _from_gguf(directory)
     elif source.kind == "pypi":
         directory = _from_wheel(source.name)
     else:
         directory = _from_hub(source.name, images)
     check_model_folder(directory)
     return directory
+
+
+def _from_gguf(file: Path) -> Path:
+    # As for wheels.
+    from assay.models.gguf_file import gguf_directory
+
+    return gguf_directory(file)
 
 
 def _from_wheel(name: str) -> Path:
