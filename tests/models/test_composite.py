@@ -21,13 +21,16 @@ from assay.models.weight_files import in_file_names, load_weights, save_weights,
 
 FP32 = choose_precision("fp32", "cpu")
 IDS = torch.arange(40, 70)[None]
-every = pytest.mark.parametrize("family", COMPOSITES)
+FAST = ("gemma3", "qwen3_vl", "qwen3_5_moe", "mistral3")
+every = pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=[] if f in FAST else pytest.mark.slow) for f in COMPOSITES]
+)
 
 
 @pytest.fixture
 def folder(family: str, tmp_path: Path) -> Path:
     """A checkpoint in two files, in bf16, with a processor's file beside them."""
-    tiny_family(family).to(torch.bfloat16).save_pretrained(tmp_path, max_shard_size="100KB")
+    tiny_family(family).bfloat16().save_pretrained(tmp_path, max_shard_size="100KB")
     byte_tokenizer().save_pretrained(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text('{"size": 16}')
     return tmp_path

@@ -227,8 +227,8 @@ class DataSpec(Table):
     source: Source | None = None
     """`path:FILE` (relative to the lab's root), `hf:NAME` (a data set of the Hugging Face hub, also
     as a bare `OWNER/NAME`, or a folder that `datasets` saved), `run:NAME` for what a run answered,
-    `selections:NAME` for queries with stored selections, or a source of the task such as `bfcl:live_simple`; this or
-    `mix`."""
+    `selections:NAME` for queries with stored selections, or a source of the task such
+    as `bfcl:live_simple`; this or `mix`."""
     hub: Hub | None = None
     """Configuration, split and revision of an `hf:` source."""
     options: dict[str, Any] | None = None

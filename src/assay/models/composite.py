@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig
 
 from assay.models.folder import CONFIG, INDEX, weight_files
 from assay.models.quiet import quiet_transformers
@@ -27,7 +27,8 @@ HEAD = "lm_head.weight"
 
 def is_composite(directory: Path, config: PreTrainedConfig) -> bool:
     """Whether the folder holds more than the model that `config`, of `read_config`, is of."""
-    return read_object(directory / CONFIG).get("model_type") != config.model_type
+    stated = read_object(directory / CONFIG).get("model_type")
+    return stated in CONFIG_MAPPING and not isinstance(config, CONFIG_MAPPING[stated])
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def make_composite(root: Path, family: str, template: str) -> Path:
     base = root / "model"
     for old in base.iterdir():
         old.unlink()
-    tiny_family(family).to(torch.bfloat16).save_pretrained(base)
+    tiny_family(family).bfloat16().save_pretrained(base)
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
     tokenizer.save_pretrained(base)
