@@ -200,7 +200,7 @@ def twin(text: Any, kind: str) -> PreTrainedConfig:
     plain = {name: value for name, value in rotary.items() if name not in ROTARY_OF_IMAGES}
     for name in ("model_type", "architectures", "rope_parameters", "transformers_version"):
         values.pop(name, None)
-    return CONFIG_MAPPING[kind](**values, **{"rope_parameters": plain})
+    return CONFIG_MAPPING[kind](**(values | {"rope_parameters": plain}))
 
 
 def refuse_architecture(config: PreTrainedConfig, file: Path) -> None:
