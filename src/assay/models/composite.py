@@ -27,7 +27,7 @@ HEAD = "lm_head.weight"
 
 def is_composite(directory: Path, config: PreTrainedConfig) -> bool:
     """Whether the folder holds more than the model that `config`, of `read_config`, is of."""
-    stated = read_object(directory / CONFIG).get("model_type")
+    stated = str(read_object(directory / CONFIG).get("model_type"))
     return stated in CONFIG_MAPPING and not isinstance(config, CONFIG_MAPPING[stated])
 
 
