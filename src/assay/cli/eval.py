@@ -17,7 +17,7 @@ def evaluate(
     target: Annotated[
         str,
         typer.Argument(
-            help="NAME@CHECKPOINT of a run, or a model such as hf:ID, path:DIR, openai:NAME.",
+            help="NAME@CHECKPOINT of a run, or a model such as OWNER/NAME, path:DIR, openai:NAME.",
             autocompletion=run_names,
         ),
     ],

@@ -29,7 +29,12 @@ def export(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="The folder to make; an empty one may exist.")
     ],
-    dtype: Annotated[Dtype, typer.Option(help="Number format of the weights.")] = Dtype.bf16,
+    dtype: Annotated[
+        Dtype | None,
+        typer.Option(
+            help="Number format of the weights; omitted: bf16, or that of a base that reads images."
+        ),
+    ] = None,
     gguf: Annotated[bool, typer.Option("--gguf", help="Write a GGUF file too.")] = False,
     push: Annotated[
         str | None,
@@ -47,8 +52,10 @@ def export(
     words(lang)
     if push is not None:
         check_push(push)
-    made = make(root, target, folder, lambda e: model_card(e, lang), dtype=dtype.value, gguf=gguf)
-    shown = [f"{folder}: {made.run}@{made.checkpoint}, {dtype.value}, rendering {made.rendering!r}"]
+    made = make(
+        root, target, folder, lambda e: model_card(e, lang), dtype=dtype and dtype.value, gguf=gguf
+    )
+    shown = [f"{folder}: {made.run}@{made.checkpoint}, {made.dtype}, rendering {made.rendering!r}"]
     shown += [f"{folder / made.gguf}: for llama.cpp"] if made.gguf else []
     address = upload(folder, push) if push is not None else None
     shown += [f"pushed to {address}"] if address else []

@@ -14,7 +14,7 @@ def serve(
     target: Annotated[
         str,
         typer.Argument(
-            help="NAME@CHECKPOINT of a run, or a model such as hf:ID or path:DIR.",
+            help="NAME@CHECKPOINT of a run, or a model such as OWNER/NAME or path:DIR.",
             autocompletion=run_names,
         ),
     ],

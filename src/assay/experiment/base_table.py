@@ -6,8 +6,10 @@ Attribute docstrings are the descriptions from which docs/experiment.md is gener
 from collections.abc import Iterable
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 from pydantic_core import PydanticCustomError
+
+from assay.data.hub_names import HubNameUnclear, with_scheme
 
 T = TypeVar("T")
 
@@ -54,3 +56,14 @@ def raise_all(found: Iterable[PydanticCustomError]) -> None:
     if errors:
         contexts = [error.context for error in errors]
         raise PydanticCustomError("refused", "{problem}", {**(contexts[0] or {}), "all": contexts})
+
+
+def _with_scheme(text: str) -> str:
+    try:
+        return with_scheme(text)
+    except HubNameUnclear as error:
+        raise refused("", error.problem, error.fix or "") from error
+
+
+Source = Annotated[str, AfterValidator(_with_scheme)]
+"""`KIND:NAME`; a bare `OWNER/NAME` is one of the Hugging Face hub."""

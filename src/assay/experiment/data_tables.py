@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from assay.data.csv_files import Encoding
 from assay.data.row_fields import field_problem
 from assay.data.splits import DEV_FIX, dev_problem
-from assay.experiment.base_table import Count, Few, Many, Table, raise_all, refused
+from assay.experiment.base_table import Count, Few, Many, Source, Table, raise_all, refused
 
 
 class Take(Table):
@@ -224,11 +224,11 @@ class Hub(Table):
 class DataSpec(Table):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
-    source: str | None = None
-    """`path:FILE` (relative to the lab's root), `hf:NAME` (a data set of the Hugging Face hub, or a
-    folder that `datasets` saved), `run:NAME` for what a run answered, `selections:NAME` for
-    queries with stored selections, or a source of the task such as `bfcl:live_simple`; this or
-    `mix`."""
+    source: Source | None = None
+    """`path:FILE` (relative to the lab's root), `hf:NAME` (a data set of the Hugging Face hub, also
+    as a bare `OWNER/NAME`, or a folder that `datasets` saved), `run:NAME` for what a run answered,
+    `selections:NAME` for queries with stored selections, or a source of the task such
+    as `bfcl:live_simple`; this or `mix`."""
     hub: Hub | None = None
     """Configuration, split and revision of an `hf:` source."""
     options: dict[str, Any] | None = None

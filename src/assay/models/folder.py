@@ -25,6 +25,9 @@ class ModelFolderError(InputError):
 
 def check_model_folder(directory: Path) -> None:
     """Raise ModelFolderError unless config, tokenizer and every whole weight file are there."""
+    if directory.is_file():
+        fix = "name the model's folder, or a .gguf file"
+        raise ModelFolderError("is a file", file=directory, fix=fix)
     if not directory.is_dir():
         raise ModelFolderError("no such folder", file=directory)
     if not (directory / CONFIG).is_file():

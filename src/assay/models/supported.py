@@ -14,6 +14,7 @@ from string import ascii_letters, digits, punctuation
 from typing import Any
 
 from transformers import (
+    CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoTokenizer,
@@ -27,7 +28,11 @@ from transformers.integrations.heterogeneity.configuration_utils import (
     AmbiguousGlobalPerLayerAttributeError,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+)
 
 from assay.data.renderings.template import RenderingError, check_template
 from assay.errors import InputError
@@ -78,13 +83,32 @@ SIZES = (
 follows from the others, or plays no part in the family."""
 
 
+COMPOSITES = {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, *MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES}
+"""Model types that Transformers knows to read text and something else."""
+TWINS = {
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+}
+"""Text models that compute what another does where nothing but text is read: the time, height and
+width of a token of text are one number (Qwen2-VL, arXiv 2409.12191, section 2.1)."""
+ROTARY_OF_IMAGES = ("mrope_section", "mrope_interleaved")
+SCORES = {"logits_scaling": 1.0, "logit_scale": 1.0, "final_logit_softcapping": None}
+"""What text models do to their scores, and those made of several leave out, Gemma's apart; by the
+value that does nothing."""
+UNCAUSAL = ("paligemma",)
+"""Read a whole prompt in both directions."""
+
+
 class ModelUnsupported(InputError):
     """The folder holds something that is not a causal language model, or not a consistent one."""
 
 
 def read_config(directory: Path) -> PreTrainedConfig:
-    """The model's config. Raises ModelUnsupported unless it is that of a causal language model
-    that Transformers has, and RotaryUnsupported.
+    """The model's config; of a checkpoint of several models, that of the one that reads text.
+
+    Raises ModelUnsupported unless it is that of a causal language model that Transformers has, and
+    RotaryUnsupported.
     """
     file = directory / CONFIG
     stated = read_object(file)
@@ -94,7 +118,9 @@ def read_config(directory: Path) -> PreTrainedConfig:
             config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except Exception as error:
         raise ModelUnsupported(f"not a known model config: {reason(error)}", file=file) from error
-    refuse_other_inputs(config, file)
+    refuse_encoder(config, file)
+    if config.get_text_config(decoder=True) is not config:
+        config = text_config(config, file)
     refuse_architecture(config, file)
     refuse_sizes(config, file)
     refuse_length_dependent(config, file)
@@ -117,7 +143,8 @@ def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
     """Raise ModelUnsupported for what Transformers has no causal language model of, and for
     quantised weights."""
     family = stated.get("model_type")
-    if not isinstance(family, str) or family not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    known = COMPOSITES.union(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    if not isinstance(family, str) or family not in known:
         names = stated.get("architectures")
         named = f" ({', '.join(map(str, names))})" if isinstance(names, list) and names else ""
         raise ModelUnsupported(
@@ -136,16 +163,44 @@ def refuse_family(stated: Mapping[str, Any], file: Path) -> None:
         )
 
 
-def refuse_other_inputs(config: PreTrainedConfig, file: Path) -> None:
-    """Raise ModelUnsupported for models that read an encoder's output, images or sound."""
-    family = shown(config.model_type)
+def refuse_encoder(config: PreTrainedConfig, file: Path) -> None:
+    """Raise ModelUnsupported for models that write from what an encoder read."""
     if config.is_encoder_decoder:
+        family = shown(config.model_type)
         problem = f"{family} writes from what an encoder read, and prompts here have none"
         raise ModelUnsupported(problem, file=file, fix="use a decoder-only model")
-    if config.get_text_config() is not config:
-        parts = ", ".join(sorted(config.sub_configs))
-        problem = f"{family} is made of several models ({parts}), and rows here hold text alone"
-        raise ModelUnsupported(problem, file=file, fix="use the text model of its family")
+
+
+def text_config(config: PreTrainedConfig, file: Path) -> PreTrainedConfig:
+    """The config of the causal language model in a composite one. Raises ModelUnsupported."""
+    text: Any = config.get_text_config(decoder=True)
+    kind = text.model_type
+    if kind in TWINS:
+        text = twin(text, TWINS[kind])
+    if config.model_type in UNCAUSAL or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        problem = f"the text model of {config.model_type!r} ({kind}) is no causal language model"
+        raise ModelUnsupported(
+            f"{problem} that Transformers has", file=file, fix="use a model of another family"
+        )
+    for name, none in SCORES.items():
+        scaled = getattr(text, name, none) not in (none, None)
+        if scaled and not config.model_type.startswith("gemma"):
+            problem = f"{config.model_type} leaves out the {name} of its text model in Transformers"
+            raise ModelUnsupported(problem, file=file, fix="use a model of another family")
+    # What Transformers goes by when it ties the head of the whole.
+    text.tie_word_embeddings = config.tie_word_embeddings
+    text.architectures = None
+    return text
+
+
+def twin(text: Any, kind: str) -> PreTrainedConfig:
+    """The config of the model of another type that computes the same of a text."""
+    values = text.to_dict()
+    rotary = values.get("rope_parameters") or {}
+    plain = {name: value for name, value in rotary.items() if name not in ROTARY_OF_IMAGES}
+    for name in ("model_type", "architectures", "rope_parameters", "transformers_version"):
+        values.pop(name, None)
+    return CONFIG_MAPPING[kind](**(values | {"rope_parameters": plain}))
 
 
 def refuse_architecture(config: PreTrainedConfig, file: Path) -> None:

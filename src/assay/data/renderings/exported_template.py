@@ -13,12 +13,14 @@ from typing import Any
 from assay.data.renderings.rendering import Renderer, Tools
 from assay.data.renderings.template import (
     DATED,
+    IN_PARTS,
     OPTIONS,
     STORED,
     RenderingError,
     bare_template,
     hermes_beginning,
     qwen_template,
+    reads_parts_alone,
     template_source,
     undressed,
 )
@@ -95,7 +97,9 @@ def chat_template(renderer: Renderer) -> Any:
 def _template(renderer: Renderer) -> Any:
     tokenizer = renderer.tokenizer
     if renderer.name == "hermes":
-        return dated(hermes_beginning() + template_source(tokenizer))
+        own = template_source(tokenizer)
+        parts = IN_PARTS if reads_parts_alone(tokenizer, own) else ""
+        return dated(hermes_beginning() + parts + own)
     if renderer.name == "completion":
         return renderer.beginning + COMPLETION
     if renderer.name.startswith("qwen3") and not written_by_own_template(renderer):

@@ -48,7 +48,7 @@ def qwen_template(handler: bool) -> str:
 
 def undressed(source: str) -> str:
     """A model's own template, without what `exported_template` put around it."""
-    own = source.removeprefix(DATED).removeprefix(hermes_beginning())
+    own = source.removeprefix(DATED).removeprefix(hermes_beginning()).removeprefix(IN_PARTS)
     own = _STORED.sub("", own)
     if not own.startswith(BARE):
         return own
@@ -246,9 +246,12 @@ def apply_template(
 ) -> str:
     """What the template `source` writes, whatever it leaves out. Raises RenderingError."""
 
+    parts = reads_parts_alone(tokenizer, source)
+
     def written(arguments_as_text: bool) -> str:
+        given = template_messages(messages, arguments_as_text)
         return tokenizer.apply_chat_template(
-            template_messages(messages, arguments_as_text),
+            [in_parts(message) for message in given] if parts else given,
             tools=[openai_tool(tool) for tool in tools] or None,
             chat_template=source,
             add_generation_prompt=generation,
@@ -268,6 +271,38 @@ def apply_template(
         return written(True)
     except Exception as error:
         raise failed from error
+
+
+@lru_cache(maxsize=64)
+def reads_parts_alone(tokenizer: Any, source: str) -> bool:
+    """Whether a template writes a text that is a list of parts and not one that is a string, as
+    those of some models that read images do (SmolVLM, Idefics 3)."""
+    said = {"role": "user", "content": PROBE}
+    return not _writes(tokenizer, source, said) and _writes(tokenizer, source, in_parts(said))
+
+
+def _writes(tokenizer: Any, source: str, message: Mapping[str, Any]) -> bool:
+    try:
+        text = tokenizer.apply_chat_template([message], chat_template=source, tokenize=False)
+    except Exception:
+        # What a template cannot read it may fail on; if it reads neither, its caller says so.
+        return False
+    return PROBE in text
+
+
+IN_PARTS = (
+    "{%- set parted = namespace(messages=[]) %}{%- for message in messages %}"
+    "{%- set text = message['content'] %}{%- set parted.messages = parted.messages + [{'role': "
+    "message['role'], 'content': [{'type': 'text', 'text': text}] if text is string else text}] %}"
+    "{%- endfor %}{%- set messages = parted.messages %}"
+)
+"""`in_parts` as Jinja, between `hermes` and a model's own template that needs it."""
+
+
+def in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with its text as a list of one part."""
+    text = message.get("content")
+    return {**message, "content": [{"type": "text", "text": text}] if text else []}
 
 
 def _failed(error: Exception) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from peft import PeftModel
 from transformers import PreTrainedModel
 
+from assay.data.hub_names import with_scheme
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.checkpoint_models import model_folder
@@ -61,6 +62,7 @@ def opened(root: Path, target: str, rendering: str, name: str | None = None) -> 
     Raises InputError for what does not exist.
     """
     precision = choose_precision()
+    target = with_scheme(target, root)
     kind, _, rest = target.partition(":")
     if kind in EXAMPLES and kind != "run":
         folder = model_folder(target, root)

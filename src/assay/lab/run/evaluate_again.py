@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import remove_leftovers
+from assay.data.hub_names import with_scheme
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
@@ -153,6 +154,7 @@ def find_target(
     root: Path, target: str, benchmark: str, observer: Observer, task: str | None
 ) -> tuple[RunDirectory, CheckpointReference]:
     """The run that holds the target's records, and the checkpoint in it."""
+    target = with_scheme(target, root)
     kind, _, rest = target.partition(":")
     if task is not None:
         find_task(task, root)  # its module may enter a learner

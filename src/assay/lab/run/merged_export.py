@@ -1,34 +1,52 @@
 """Exports a checkpoint as one merged model in a folder that other programs load.
 
-Adapters are merged in fp32 and then rounded. `report.card` writes the card, `models.gguf_file` the
+Adapters are merged in fp32 and then rounded. A base of several models is written as it came, with
+the weights of its text model replaced. `report.card` writes the card, `models.gguf_file` the
 GGUF file, and `models.hub` uploads.
 """
 
+import copy
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from transformers import PreTrainedModel
 
 from assay.data.files import new_folder, refuse_taken, sha256_file
-from assay.data.renderings.exported_template import save_tokenizer
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.renderings.exported_template import chat_template, save_tokenizer
+from assay.data.renderings.rendering import Renderer
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.experiment.experiment import Experiment
 from assay.lab.monitor.observer import Silent
+from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.language_learner import LanguageLearner, language_model
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
+from assay.models.composite import is_composite, write_back
 from assay.models.config_file import TESTED
-from assay.models.folder import WEIGHTS
+from assay.models.folder import WEIGHTS, weight_files
 from assay.models.gguf_file import check_gguf, write_gguf
-from assay.models.weight_files import save_weights
+from assay.models.load import GENERATION
+from assay.models.supported import TEMPLATE, read_config
+from assay.models.weight_files import in_file_names, save_weights, whole_state
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory, experiment_of, find_named, read_run_name
+from assay.runs.run_names import (
+    checkpoint_directory,
+    experiment_of,
+    find_named,
+    read_run_name,
+    run_checkpoint,
+)
 from assay.runs.status import stored_status
 from assay.train.checkpoint import HEADROOM, DiskFull
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+NAMES = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float16: "fp16"}
 CARD = "README.md"
 
 
@@ -56,10 +74,13 @@ def export(
     folder: Path,
     card: Callable[[Exported], str],
     *,
-    dtype: str = "bf16",
+    dtype: str | None = None,
     gguf: bool = False,
 ) -> Exported:
     """Write `NAME@CHECKPOINT` as a whole model into `folder`, with `card` as its README.md.
+
+    Without `dtype` weights are written in bf16; into a checkpoint of several models, each in the
+    format of the one that it replaces.
 
     Raises FolderTaken for a folder with something in it, RunNotFound and NoCheckpoint, BaseChanged,
     DiskFull, and GgufUnsupported for a model that no GGUF file is written of.
@@ -75,7 +96,7 @@ def export(
     if gguf:
         check_gguf(model, learner.base.tokenizer)
     with new_folder(folder) as part:
-        check_room(part, model, dtype, 2 if gguf else 1)
+        check_room(part, model, learner.folder, dtype or "bf16", 2 if gguf else 1)
         made = write_model(session, learner, reference, model, part, dtype, gguf)
         (part / CARD).write_text(card(made), encoding="utf-8")
     return made
@@ -87,35 +108,83 @@ def write_model(
     reference: CheckpointReference,
     model: PreTrainedModel,
     part: Path,
-    dtype: str,
+    dtype: str | None,
     gguf: bool,
 ) -> Exported:
     """Weights, configs, tokenizer and template, and the GGUF file if it is wanted."""
     stage = session.experiment.stage[reference.stage or ""]
     renderer = learner.encoder(stage).renderer
-    model.to(DTYPES[dtype])  # type: ignore[arg-type]
-    model.config.dtype = DTYPES[dtype]
-    save_weights(model, part)
-    (part / WEIGHTS).chmod(0o644)  # safetensors creates files that only their owner can read
-    save_tokenizer(renderer, part)
-    file = f"model-{dtype}.gguf" if gguf else ""
+    base = original(session.experiment, session.run.root)
+    config = read_config(base)
+    if is_composite(base, config):
+        states = (make(model) for make in (whole_state, in_file_names))
+        formats = write_back(base, config, states, part, DTYPES.get(dtype or ""))
+        dtype = " and ".join(sorted(NAMES.get(one, str(one)) for one in formats))
+        keep_ends(part, learner.base.end_tokens)
+        replace_template(renderer, part)
+    else:
+        dtype = dtype or "bf16"
+        model.to(DTYPES[dtype])  # type: ignore[arg-type]
+        model.config.dtype = DTYPES[dtype]
+        save_weights(model, part)
+        (part / WEIGHTS).chmod(0o644)  # safetensors creates files that only their owner can read
+        save_tokenizer(renderer, part)
+    file = f"model-{dtype if dtype in DTYPES else 'bf16'}.gguf" if gguf else ""
     if gguf:
+        model.to(DTYPES.get(dtype, torch.bfloat16))  # type: ignore[arg-type]
         write_gguf(model, part, part / file)
     return Exported(
         run=session.run,
         checkpoint=checkpoint_name(reference),
         dtype=dtype,
         rendering=renderer.name,
-        base=learner.folder,
-        weights_sha256=sha256_file(part / WEIGHTS),
+        base=base,
+        weights_sha256=sha256_of(weight_files(part)),
         gguf=file,
     )
 
 
-def check_room(folder: Path, model: PreTrainedModel, dtype: str, copies: int) -> None:
-    """Raise DiskFull unless so many copies of the weights fit."""
+def original(experiment: Experiment, root: Path) -> Path:
+    """The folder of the model that a run began with, through the runs that it was trained in."""
+    while experiment.model.startswith("run:"):
+        run, _, _ = run_checkpoint(experiment.model.removeprefix("run:"), root)
+        experiment, root = experiment_of(run), run.root
+    return model_folder(experiment.model, root)
+
+
+def keep_ends(part: Path, ends: frozenset[int]) -> None:
+    """Add the tokens that end an answer to a generation config that lacks any of them."""
+    file = part / GENERATION
+    stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    known = stated.get("eos_token_id", [])
+    if not ends <= set(known if isinstance(known, list) else [known]):
+        text = json.dumps(stated | {"eos_token_id": sorted(ends)}, indent=2) + "\n"
+        file.write_text(text, encoding="utf-8")
+
+
+def replace_template(renderer: Renderer, part: Path) -> None:
+    """Write the template of a rendering, unless the model's own is that."""
+    made = chat_template(renderer)
+    if made == renderer.tokenizer.chat_template:
+        return
+    own = copy.copy(renderer.tokenizer)
+    own.chat_template = made
+    with TemporaryDirectory() as folder:
+        own.save_pretrained(folder)
+        shutil.copyfile(Path(folder) / TEMPLATE, part / TEMPLATE)
+
+
+def sha256_of(files: Sequence[Path]) -> str:
+    """The hash of one file, or that of the hashes of several."""
+    found = [sha256_file(file) for file in files]
+    return found[0] if len(found) == 1 else sha256_text(canonical_json(found))
+
+
+def check_room(folder: Path, model: PreTrainedModel, base: Path, dtype: str, copies: int) -> None:
+    """Raise DiskFull unless so many copies of the weights fit, or as much as the base's files."""
     values = sum(parameter.numel() for parameter in model.parameters())
-    needed = copies * values * DTYPES[dtype].itemsize + HEADROOM
+    there = sum(file.stat().st_size for file in weight_files(base))
+    needed = max(copies * values * DTYPES[dtype].itemsize, there) + HEADROOM
     free = shutil.disk_usage(folder).free
     if free < needed:
         problem = f"the model needs {needed / 2**20:.0f} MB and {free / 2**20:.0f} MB are free"

@@ -1,0 +1,185 @@
+"""The text model inside a checkpoint that is made of several, such as one that also reads images.
+
+Its config becomes that of a causal language model and its weights are read by that model's names;
+the other models' weights are never loaded. `write_back` puts trained weights in their place: files,
+names, the other weights' bytes and all files beside them stay as they came.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig
+
+from assay.models.folder import CONFIG, INDEX, weight_files
+from assay.models.quiet import quiet_transformers
+from assay.models.supported import ModelUnsupported, read_object
+
+HEAD = "lm_head.weight"
+
+
+def is_composite(directory: Path, config: PreTrainedConfig) -> bool:
+    """Whether the folder holds more than the model that `config`, of `read_config`, is of."""
+    stated = str(read_object(directory / CONFIG).get("model_type"))
+    return stated in CONFIG_MAPPING and not isinstance(config, CONFIG_MAPPING[stated])
+
+
+@dataclass(frozen=True, slots=True)
+class TextWeights:
+    """Where the text model's weights lie in the files of a composite checkpoint."""
+
+    files: Mapping[str, Path]
+    """By the text model's own name."""
+    names: Mapping[str, str]
+    """The name in the file, by the text model's own."""
+
+
+def text_weights(directory: Path, config: PreTrainedConfig) -> TextWeights:
+    """Find the text model by its embedding, whose name ends as the text model's own does.
+
+    Raises ModelUnsupported unless there is exactly one.
+    """
+    embedding, first, parts = own_names(config)
+    body = embedding.removeprefix(first)
+    where = {name: file for file in weight_files(directory) for name in names_of(file)}
+    layers = [name.split(".")[0] for name in parts if name != body.split(".")[0]]
+    prefixes = [
+        prefix
+        for name in where
+        if (prefix := name.removesuffix(body)) != name
+        and (not prefix or prefix.endswith("."))
+        and any(other.startswith(f"{prefix}{layer}.") for other in where for layer in layers)
+    ]
+    heads = [name for name in where if name == HEAD or name.endswith(f".{HEAD}")]
+    if len(prefixes) != 1 or len(heads) > 1:
+        problem = f"its files hold {len(prefixes)} text models and {len(heads)} heads"
+        raise ModelUnsupported(problem, file=directory, fix="copy or download it again")
+    (prefix,) = prefixes
+    names = {
+        first + rest: name
+        for name in where
+        if (rest := name.removeprefix(prefix)) != name or not prefix
+        if rest.split(".")[0] in parts
+    }
+    if heads:
+        names[HEAD] = heads[0]
+    return TextWeights({own: where[name] for own, name in names.items()}, names)
+
+
+def own_names(config: PreTrainedConfig) -> tuple[str, str, set[str]]:
+    """The name of a causal model's embedding, the prefix of its body, and the body's parts."""
+    with quiet_transformers(), torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    embedding = model.get_input_embeddings().weight
+    name = next(n for n, parameter in model.named_parameters() if parameter is embedding)
+    first = name.split(".")[0] + "."
+    parts = {n.removeprefix(first).split(".")[0] for n in model.state_dict() if n.startswith(first)}
+    return name, first, parts
+
+
+def names_of(file: Path) -> list[str]:
+    """The tensors of a safetensors file."""
+    with safe_open(file, framework="pt") as weights:
+        return list(weights.keys())
+
+
+def text_state(directory: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
+    """The text model's tensors as its files hold them, by its own names."""
+    found = text_weights(directory, config)
+    state: dict[str, Tensor] = {}
+    for file in sorted(set(found.files.values())):
+        with safe_open(file, framework="pt") as weights:
+            for own, name in found.names.items():
+                if found.files[own] == file:
+                    state[own] = weights.get_tensor(name)
+    return state
+
+
+def write_back(
+    directory: Path,
+    config: PreTrainedConfig,
+    states: Iterable[dict[str, Tensor]],
+    folder: Path,
+    dtype: torch.dtype | None,
+) -> frozenset[torch.dtype]:
+    """Write the checkpoint of `directory` into `folder` with the text model's weights replaced.
+
+    `states` hold the same weights by the names that they may have in files; numbers are written in
+    `dtype`, or in that of the tensor they replace. Returns the formats of the text model's. Raises
+    ModelUnsupported where no names are those of the files.
+    """
+    names = text_weights(directory, config).names
+    state = in_names(names, states, directory, config)
+    own = {name: one for one, name in names.items()}
+    size, formats = 0, set[torch.dtype]()
+    for file in weight_files(directory):
+        with safe_open(file, framework="pt") as weights:
+            tensors = dict(replaced(weights, own, state, dtype))
+            save_file(tensors, folder / file.name, metadata=weights.metadata())
+        (folder / file.name).chmod(0o644)  # safetensors' own are readable by their owner only
+        size += sum(tensor.nbytes for tensor in tensors.values())
+        formats |= {tensor.dtype for name, tensor in tensors.items() if name in own}
+    for file in kept_files(directory):
+        shutil.copyfile(file, folder / file.name)
+    state_size(folder / INDEX, size)
+    return frozenset(formats)
+
+
+def state_size(index: Path, size: int) -> None:
+    """Correct the total size that an index states, where another number format changed it."""
+    if not index.is_file():
+        return
+    stated = json.loads(index.read_text(encoding="utf-8"))
+    if stated.get("metadata", {}).get("total_size", size) != size:
+        stated["metadata"]["total_size"] = size
+        index.write_text(json.dumps(stated, indent=2) + "\n", encoding="utf-8")
+
+
+def in_names(
+    names: Mapping[str, str],
+    states: Iterable[dict[str, Tensor]],
+    directory: Path,
+    config: PreTrainedConfig,
+) -> dict[str, Tensor]:
+    """The state that has the names of the files; a tied head is there if the files have one."""
+    differ: set[str] = set()
+    for state in states:
+        if HEAD in names and HEAD not in state:
+            state = state | {HEAD: state[own_names(config)[0]]}
+        differ = names.keys() ^ state.keys()
+        if not differ:
+            return state
+    problem = (
+        f"the text model's weights have other names in its files: {', '.join(sorted(differ)[:3])}"
+    )
+    raise ModelUnsupported(problem, file=directory, fix="it is not written back")
+
+
+def replaced(
+    weights: Any, own: Mapping[str, str], state: Mapping[str, Tensor], dtype: torch.dtype | None
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of one file."""
+    for name in list(weights.keys()):
+        old = weights.get_tensor(name)
+        if name in own:
+            # Tied weights share memory, which a file does not.
+            yield name, state[own[name]].detach().to(dtype or old.dtype, copy=True).contiguous()
+        else:
+            yield name, old
+
+
+UNKEPT = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+
+
+def kept_files(directory: Path) -> Iterator[Path]:
+    """Configs, tokenizer, processor and whatever else lies beside the weights."""
+    for file in sorted(directory.iterdir()):
+        if file.is_file() and file.suffix not in UNKEPT and not file.name.startswith("."):
+            yield file
