@@ -100,11 +100,12 @@ def held_and_noted(session: Session) -> Iterator[None]:
     """
     with hold_run(session.run.path):
         if holds_measurements(session):
-            with noted(session):
+            with noted(session), session.helpers.recorded_in(session.run):
                 yield
         else:
             remove_leftovers(session.run.path)
-            yield
+            with session.helpers.recorded_in(session.run):
+                yield
     note_run(session.run)
 
 

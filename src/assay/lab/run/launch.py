@@ -61,7 +61,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
         fix = "restore them: else nobody knows whether new items were trained on"
         raise RunChanged(problem, field="data", fix=fix)
     evaluations = answerer_of(session).evaluations()
-    with hold_run(run.path, shared=True):
+    with hold_run(run.path, shared=True), session.helpers.recorded_in(run):
         for name in added:
             report(session, evaluations[name])
     note_run(run)

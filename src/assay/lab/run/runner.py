@@ -22,7 +22,7 @@ from assay.experiment.read_file import ExperimentSource, lines_named, read_exper
 from assay.experiment.stage_tables import SftStage, StageSpec, due_steps, steps_of
 from assay.experiment.tables import LogSpec
 from assay.experiment.toml_write import experiment_toml
-from assay.lab.check.before_run import looked_at
+from assay.lab.check.before_run import looked_at, reason_of
 from assay.lab.check.capability import first_look
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.checkpoint_selection import (
@@ -69,6 +69,7 @@ from assay.lab.setup.visits import visits_per_epoch
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
+from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
 from assay.runs.metrics import check_history, read_metrics, truncate_metrics
@@ -170,6 +171,7 @@ def resume(
         raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
     forget_changed_files()
     session = Session(experiment, run, status.seed, observer or Silent())
+    check_ledger(session, despite)
     generate_missing(session)
     session = looked_at(session, despite)
     if status.guard:
@@ -177,6 +179,20 @@ def resume(
     add_sinks(run, experiment, log)
     execute(session)
     return run
+
+
+def check_ledger(session: Session, despite: str | None) -> None:
+    """Raise CostsLost where the cost ledger lacks calls that it held at the newest checkpoint,
+    unless a reason overrides that."""
+    run = session.run
+    made = [
+        run.checkpoint(s, n) for s in session.experiment.stage for n in checkpoint_steps(run, s)
+    ]
+    newest = made[-1] if made else run.path
+    if not reason_of(despite):
+        check_costs(run, newest)
+    elif lost := lost_costs(run, newest):
+        session.observer.note(f"warning: {LEDGER} {lost}; budgets and sums lack those calls")
 
 
 def execute(session: Session) -> None:
@@ -193,13 +209,11 @@ def proceed(session: Session) -> None:
     with sending(session.experiment, session.run, session.observer) as observer:
         session = session.copy(observer=observer)
         try:
-            with noted(session):
-                session.helpers.record_in(session.run.path)
+            with noted(session), session.helpers.recorded_in(session.run):
                 session.observer.begin(session.run)
                 work(session)
                 drop_optimizer_states(session)
         finally:
-            session.helpers.release()
             session.observer.end(session.run)
 
 
@@ -325,7 +339,7 @@ def train_stage(
         steps,
         due_steps(stage.checkpoint_every, stage, visits),
         session.observer,
-        add_model_files=partial(session.learner.complete, session.run, stage),
+        add_files=partial(checkpoint_files, session, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, state.step),
         due=lambda step: why_due(session.experiment, name, step, steps),
@@ -360,6 +374,13 @@ def train_stage(
     finally:
         if runner is not None:
             runner.close()
+
+
+def checkpoint_files(session: Session, stage: StageSpec, folder: Path) -> None:
+    """Add the files that make a checkpoint a complete model for other programs, and what the run's
+    ledger holds."""
+    session.learner.complete(session.run, stage, folder)
+    session.helpers.keep_costs(folder)
 
 
 def validation_of(
