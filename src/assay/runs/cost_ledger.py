@@ -243,6 +243,16 @@ class CostLedger:
         return _calls(self._store)
 
 
+def take_ledger(old: RunDirectory, new: RunDirectory) -> bool:
+    """Move the ledger of a run that never began to the one that takes its place; False where that
+    has one already."""
+    if (old.path / LEDGER).exists() and (new.path / LEDGER).exists():
+        return False
+    for file in old.path.glob(f"{LEDGER}*"):
+        file.rename(new.path / file.name)
+    return True
+
+
 def read_calls(folder: Path) -> list[LedgerCall]:
     """The calls of the run in a folder, oldest first; none where it has no ledger. Raises
     LedgerUnusable."""

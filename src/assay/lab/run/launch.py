@@ -112,7 +112,7 @@ def launch_or_resume(
         run = newest(root, experiment.name, seed)
         if run is None:
             only = [*overrides, f"seeds=[{seed}]"]
-            (run,) = start(source, only, root=root, new=True, observer=observer, despite=despite)
+            (run,) = start(source, only, root=root, beside=True, observer=observer, despite=despite)
             done.append(Launched(run, "started"))
             continue
         experiment = read_experiment(source, overrides, like=read_experiment(run.spec))
