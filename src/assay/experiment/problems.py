@@ -228,7 +228,8 @@ def problems_in(
                 expected = f"{before.expected} or {problem.expected}"
                 merged = _wrong_type(problem.path, expected, error["input"])
             found[problem.path] = merged
-    # What is said of an element is not said of its array, and the branch of a union that looked deeper knows more than the one that wanted another type.
+    # What is said of an element is not said of its array; the branch of a union that looked deeper
+    # knows more than the one that wanted another type.
     return [p for p in found.values() if not _looked_into(p, found)]
 
 
