@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.experiment.overrides import OverrideError
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import MOST_PROBLEMS, SpecError, read_experiment
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.toml_write import experiment_toml
 from assay.experiment.training_settings import LoraAdapt
@@ -529,3 +529,26 @@ format = "messages"
         SpecError, match=r"e\.toml:5: model\.judge\.source: .*path:Qwen/Qwen3-4B or"
     ):
         read_experiment(tmp_path / "e.toml")
+
+
+def test_of_very_many_problems_the_first_are_told_and_the_others_counted(tmp_path):
+    file = write_spec(tmp_path)
+    keys = "".join(f"key{n} = 1\n" for n in range(50_000))
+    file.write_text(keys + file.read_text())
+    with pytest.raises(
+        SpecError, match=r"e\.toml:1: key0: unknown key .*49999 more problems"
+    ) as told:
+        read_experiment(file)
+    assert len(told.value.each) == MOST_PROBLEMS + 1
+    assert str(told.value.each[-1]).endswith(": 49900 more problems")
+
+
+def test_what_is_wrong_with_each_element_is_not_said_of_the_array(tmp_path):
+    file = write_spec(tmp_path)
+    expected = "seeds.0: expected an integer, got the string '7'"
+    assert message(file, 'seeds=["7"]').endswith(expected)
+    assert message(file, "seeds=[]").endswith("seeds: must not be empty")
+
+
+def test_a_folder_is_told_from_a_file_that_is_not_there(tmp_path):
+    assert message(tmp_path) == "e.toml: is a folder (name the file in it)"

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from assay.lab.run.runner import resume, start
 from assay.runs.metrics import HistoryLost
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.status import stored_status, write_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, call
 from tests.lab.run.test_restore import SHORT, Stopping, everything, flip
@@ -91,6 +93,8 @@ def test_a_run_of_an_older_version_has_no_checksums_but_its_damage_is_seen(
 ) -> None:
     for file in (*run.path.rglob("checksums.json*"), *run.path.rglob("history.json")):
         file.unlink()
+    assert verify(run) == [("missing", "checksums.jsonl")]
+    write_status(run.path, replace(stored_status(run.path), schema=1))
     found = verify_run(run)
     assert found.faults == () and found.compared == 0
     assert "checkpoints/rl/step-000003" in found.without and "manifest.json" in found.without

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from assay.data.loaded import DataError, Found, Record
+from assay.data.loaded import DataError, Found, Record, check_file
 
 Encoding = Literal["utf-8", "latin-1", "cp1252", "gb18030"]
 """In all of these a line ends where the byte of a line feed is."""
@@ -46,8 +46,7 @@ def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Found]:
     a header with an empty or a double name.
     """
     options = options or CsvOptions()
-    if not path.is_file():
-        raise DataError("no such file", file=path)
+    check_file(path)
     with path.open("rb") as stream:
         rows = _rows(stream, path, options)
         header = options.header

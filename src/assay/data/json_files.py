@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.data.files import atomic_path
-from assay.data.loaded import JSON_NAMES, DataError, Found, Record, sound
+from assay.data.loaded import JSON_NAMES, DataError, Found, Record, check_file, sound
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
@@ -30,8 +30,7 @@ def jsonl_lines(path: Path) -> Iterator[Found]:
     NaN and Infinity (which JSON does not have), numbers beyond every float, lone surrogates and
     anything that is not an object. Raises DataError for a missing file.
     """
-    if not path.is_file():
-        raise DataError("no such file", file=path)
+    check_file(path)
     with path.open("rb") as stream:
         for line, raw in enumerate(stream, 1):
             if not raw.strip():

@@ -6,6 +6,7 @@ fit into memory; `gather` collects them. Nothing is read or judged here.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from assay.data.row import Row
@@ -20,6 +21,19 @@ JSON_NAMES = {
     list: "an array",
     type(None): "null",
 }
+
+
+def absent(path: Path) -> str:
+    """Why no file can be read at a path; "" where there is one."""
+    if path.is_file():
+        return ""
+    return "is a folder, not a file" if path.is_dir() else "no such file"
+
+
+def check_file(path: Path) -> None:
+    """Raise DataError unless a file lies there."""
+    if problem := absent(path):
+        raise DataError(problem, file=path)
 
 
 class DataError(InputError):

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
 from assay.data.json_files import load_json
-from assay.data.loaded import DataError, Found, Record
+from assay.data.loaded import DataError, Found, Record, check_file
 
 FREE_BYTES = 64 << 20
 """That any file may unpack to."""
@@ -104,8 +104,7 @@ def _checked_batches(path: Path) -> Iterator[pa.RecordBatch]:
     for a file that unpacks to more than PARQUET_FREE_BYTES and PARQUET_MOST_TIMES its size: a
     column of one value takes up nothing in the file, and in memory as much as there are rows.
     """
-    if not path.is_file():
-        raise DataError("no such file", file=path)
+    check_file(path)
     with _opened(path) as file:
         about = file.metadata
         groups = [about.row_group(n).total_byte_size for n in range(about.num_row_groups)]

@@ -65,6 +65,8 @@ class _Scanner:
     def __init__(self, text: str):
         self.text = text
         self.at = 0
+        self.counted = 0, 1
+        """A place whose line is known, and that line."""
         self.lines: dict[KeyPath, int] = {}
         self.elements: dict[KeyPath, int] = {}
         """Elements seen so far of each array of tables."""
@@ -85,7 +87,10 @@ class _Scanner:
 
     def note(self, path: KeyPath, known_from: int) -> None:
         """Record the current line for `path` and for its parents longer than `known_from`."""
-        line = self.text.count("\n", 0, self.at) + 1
+        place, line = self.counted
+        # `header` goes back, so the place may lie behind.
+        line += self.text.count("\n", place, self.at) - self.text.count("\n", self.at, place)
+        self.counted = self.at, line
         for end in range(known_from + 1, len(path) + 1):
             self.lines.setdefault(path[:end], line)
 

@@ -177,6 +177,8 @@ def _names(table: str | int, path: KeyPath, raw: Mapping[str, Any]) -> Iterator[
 SomeTable = TypeVar("SomeTable", bound=Table)
 MISSING = "missing"
 UNKNOWN = "unknown key"
+EMPTY = "must not be empty"
+"""Also said of an array whose elements are all wrong."""
 _EXPECTED = {
     "int_type": "an integer",
     "float_type": "a number",
@@ -226,7 +228,8 @@ def problems_in(
                 expected = f"{before.expected} or {problem.expected}"
                 merged = _wrong_type(problem.path, expected, error["input"])
             found[problem.path] = merged
-    # The branch of a union that looked deeper knows more than the one that wanted another type.
+    # What is said of an element is not said of its array; the branch of a union that looked deeper
+    # knows more than the one that wanted another type.
     return [p for p in found.values() if not _looked_into(p, found)]
 
 
@@ -245,7 +248,7 @@ def made(kind: type[SomeTable], values: Mapping[str, Any]) -> SomeTable:
 def _looked_into(problem: Problem, found: Mapping[KeyPath, Problem]) -> bool:
     size = len(problem.path)
     deeper = (path for path in found if len(path) > size and path[:size] == problem.path)
-    return bool(problem.expected) and any(deeper)
+    return bool(problem.expected or problem.problem == EMPTY) and any(deeper)
 
 
 def _problems(error: ErrorDetails, raw: Mapping[str, Any], model: type[Table]) -> Iterator[Problem]:
@@ -297,7 +300,7 @@ def _other(path: KeyPath, kind: str, value: Any, message: str) -> Problem:
         fix = "start with a letter or digit and use letters, digits, '_' and '-'"
         return Problem(path, f"{value!r} cannot be a name", fix)
     if kind == "too_short":
-        return Problem(path, "must not be empty")
+        return Problem(path, EMPTY)
     if kind == "finite_number":
         return Problem(path, f"must be a finite number, not {value}")
     if kind == "too_long":

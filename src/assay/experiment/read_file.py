@@ -47,6 +47,8 @@ class SpecError(InputError):
     """What the file says without what is wrong in it, where that can be read."""
 
 
+MOST_PROBLEMS = 100
+"""That are told of one file: finding the nearest name to each of many wrong ones takes minutes."""
 ExperimentSource = str | Path | Mapping[str, Any] | Experiment
 """An experiment: its TOML file, the values of one, or one that was read."""
 
@@ -94,10 +96,12 @@ def read_experiment(
         experiment = Experiment.model_validate(values, context=like)
     except ValidationError as invalid:
         paths = {problem.path for problem in unusable}
-        others = problems_in(invalid.errors(include_url=False), values)
+        errors = invalid.errors(include_url=False)
+        untold = max(len(errors) - MOST_PROBLEMS, 0)
+        others = problems_in(errors[:MOST_PROBLEMS], values)
         problems = [*unusable, *(other for other in others if other.path not in paths)]
-        rest, further = _without(problems, values)
-        error = first_error([*problems, *further], file, text, settings)
+        rest, further = (None, []) if untold else _without(problems, values)
+        error = first_error([*problems, *further], file, text, settings, untold)
         error.rest = rest
         raise error from None
     problems = [*unusable, *_unknown_varies(experiment, values)]
@@ -162,6 +166,8 @@ def _written(path: Sequence[str | int], values: Mapping[str, Any]) -> bool:
 
 def read_text(file: Path) -> str:
     """The text of a file. Raises SpecError."""
+    if file.is_dir():
+        raise SpecError("is a folder", file=file, fix="name the file in it")
     if not file.is_file():
         raise SpecError("no such file", file=file)
     try:
@@ -219,8 +225,10 @@ def first_error(
     file: str | Path | None,
     text: str,
     settings: Sequence[Override],
+    untold: int = 0,
 ) -> SpecError:
-    """The error for problems, that which comes first in the file before the others.
+    """The error for problems, that which comes first in the file before the others; `untold` are
+    only counted.
 
     Missing keys come after the others, because a misspelt key explains one; overrides come last.
     """
@@ -230,9 +238,11 @@ def first_error(
         key=lambda p: (p[1] is not None, p[0].problem == MISSING, line_of(p[0].path, lines) or 0)
     )
     each = [_error(*one, file, lines) for one in placed]
-    others = len(problems) - 1
+    others = len(problems) - 1 + untold
     count = f"{others} more problem{'s' * (others > 1)}" if others else ""
     error = _error(*placed[0], file, lines, count)
+    if untold:
+        each.append(SpecError(f"{untold} more problems", file=file))
     error.each = tuple(each) if others else ()
     error.problems = tuple(problem for problem, _ in placed)
     return error

@@ -2,21 +2,29 @@
 
 A SQLite file in the run's folder. A call is written before it is sent, with the most that it can
 cost, and again when it has ended, so that after a kill nothing that may have been charged is
-missing. Money is in nano-units of the price's currency. What may be spent is not decided here.
+missing. Each checkpoint stores how many calls it held and what they cost, so that a ledger that
+lost some is noticed. Money is in nano-units of the price's currency. What may be spent is not
+decided here.
 """
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from assay.errors import RunFailure
+from assay.errors import InputError, RunFailure
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import as_entry, read_json
 
 LEDGER = "costs.sqlite"
+STATE = "costs.json"
+"""What the ledger held when a checkpoint was made, in its folder; in the run's, when its work
+ended."""
 WAIT_SECONDS = 60.0
 """For another process that reads or writes."""
 
@@ -26,6 +34,10 @@ Status = Literal["sent", "answered", "failed", "remembered"]
 
 class LedgerUnusable(RunFailure):
     """The ledger cannot be read or written; nothing is asked that it could not record."""
+
+
+class CostsLost(InputError):
+    """The ledger holds fewer calls, or cheaper ones, than when a checkpoint was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,7 @@ class LedgerCall:
     operator: str = ""
     status: Status = "sent"
     attempts: int = 0
+    """Of scores, how many there are in the batch."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     """None where they were not counted."""
@@ -77,6 +90,17 @@ class LedgerCall:
     def most(self) -> int:
         """Nano-units that it cost at most; budgets count these."""
         return (self.cost or 0) + self.uncertain
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """What a ledger holds. Calls only come; one that has ended changes no more."""
+
+    calls: int
+    ended: int
+    """Calls that are not on their way."""
+    most: int
+    """Nano-units that the ended ones cost at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +222,17 @@ class CostLedger:
         with self._lock, _usable(self.file):
             return self._all()
 
+    @property
+    def opening(self) -> int:
+        """See `LedgerCall.opening`, of the calls that are written now."""
+        return self._opening
+
+    def state(self) -> LedgerState:
+        """What it holds, once that is on the disk."""
+        with self._lock, _usable(self.file):
+            self._store.execute("PRAGMA wal_checkpoint(FULL)")
+            return _state(self._store)
+
     def known(self, key: str) -> KnownAnswer | None:
         """The answer to what `key` names; None if there is none."""
         with self._lock, _usable(self.file):
@@ -208,6 +243,16 @@ class CostLedger:
         return _calls(self._store)
 
 
+def take_ledger(old: RunDirectory, new: RunDirectory) -> bool:
+    """Move the ledger of a run that never began to the one that takes its place; False where that
+    has one already."""
+    if (old.path / LEDGER).exists() and (new.path / LEDGER).exists():
+        return False
+    for file in old.path.glob(f"{LEDGER}*"):
+        file.rename(new.path / file.name)
+    return True
+
+
 def read_calls(folder: Path) -> list[LedgerCall]:
     """The calls of the run in a folder, oldest first; none where it has no ledger. Raises
     LedgerUnusable."""
@@ -216,6 +261,59 @@ def read_calls(folder: Path) -> list[LedgerCall]:
         return []
     with _usable(file), closing(_opened(str(file), changes=False)) as store:
         return _calls(store)
+
+
+def state_text(state: LedgerState) -> str:
+    """The content of a `costs.json`."""
+    return json.dumps(asdict(state)) + "\n"
+
+
+def check_costs(run: RunDirectory, folder: Path) -> None:
+    """Raise CostsLost unless the ledger holds what it did when `folder`, a checkpoint, was made."""
+    if problem := lost_costs(run, folder):
+        fix = (
+            "restore it, or go on with budgets and sums that lack those calls: "
+            f"assay resume {run} --despite REASON"
+        )
+        raise CostsLost(problem, file=run.path / LEDGER, fix=fix)
+
+
+def lost_costs(run: RunDirectory, folder: Path) -> str:
+    """What the ledger lacks of what it held when a folder of the run was written; "" for nothing,
+    and where no ledger was kept then."""
+    file = folder / STATE
+    if not file.exists():
+        return ""
+    before = as_entry(LedgerState, read_json(file, dict), file)
+    name = folder.relative_to(run.path).as_posix()
+    when = f"when {name.removeprefix('checkpoints/')} was made" if folder != run.path else "at last"
+    if not (run.path / LEDGER).exists():
+        return f"is missing; it held {before.calls} calls {when}"
+    try:
+        with closing(_opened(str(run.path / LEDGER), changes=False)) as store:
+            now = _state(store)
+    except sqlite3.Error as error:
+        return f"cannot be read ({error}); it held {before.calls} calls {when}"
+    if now.calls < before.calls or now.ended < before.ended:
+        counts = f"{now.calls} calls, {now.ended} of them ended"
+        return f"holds {counts}; {before.calls} and {before.ended} {when}"
+    if now.most < before.most:
+        return f"its calls cost {now.most} nano-units at most; {before.most} {when}"
+    return ""
+
+
+def lost_calls(run: RunDirectory) -> str:
+    """What the ledger of a run lacks of what it held when its work ended or a checkpoint was made,
+    the latest first; "" for nothing."""
+    folders = [run.path, *sorted(run.path.glob("checkpoints/*/step-*"), reverse=True)]
+    return next(filter(None, (lost_costs(run, folder) for folder in folders)), "")
+
+
+def _state(store: sqlite3.Connection) -> LedgerState:
+    ended = "status != 'sent'"
+    sums = f"SUM({ended}), SUM(CASE WHEN {ended} THEN IFNULL(cost, 0) + uncertain ELSE 0 END)"
+    calls, done, most = store.execute(f"SELECT COUNT(*), {sums} FROM calls").fetchone()
+    return LedgerState(calls, done or 0, most or 0)
 
 
 def _calls(store: sqlite3.Connection) -> list[LedgerCall]:
@@ -255,7 +353,4 @@ def _usable(file: Path | None) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         place = "the ledger in memory" if file is None else str(file)
-        problem = f"{place}: the cost ledger cannot be used: {error}"
-        raise LedgerUnusable(
-            f"{problem} (move it away to begin another; budgets then forget)"
-        ) from error
+        raise LedgerUnusable(f"{place}: the cost ledger cannot be used: {error}") from error

@@ -67,9 +67,14 @@ def delete_run(run: RunDirectory) -> None:
     """Delete a run. Raises ProtectedPath, and RunBusy while a process executes it."""
     with hold_run(run.path):
         guard_delete(run.root, run.path)
-        # Out of every listing at once; what is left of it after a kill is only rubbish.
-        rubbish = run.path.with_name(f".{run.id}{PART}")
-        run.path.rename(rubbish)
+        remove_run(run)
+
+
+def remove_run(run: RunDirectory) -> None:
+    """Take a run that nobody needs, and that nobody else executes, out of every listing at once;
+    what is left of it after a kill is only rubbish."""
+    rubbish = run.path.with_name(f".{run.id}{PART}")
+    run.path.rename(rubbish)
     forget_run(run)
     remove_parts(rubbish.parent)
 

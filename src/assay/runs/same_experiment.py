@@ -4,6 +4,7 @@ A damaged run is listed with its reason, so that it never hides the others. A ru
 by name is read, and its damage raised, where it is used. Starts and resumes nothing.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,20 @@ def begun(root: Path, name: str) -> list[RunDirectory]:
     """
     runs = runs_of(root, name)
     return [run for run in runs if run.manifest.exists() or is_held(run.path)]
+
+
+BIRTH = re.compile(
+    r"spec\.toml|status\.json|lock|checksums\.jsonl|sinks\.json|traceback-.*|report\.(html|md)"
+    r"|costs\.(json|sqlite(-wal|-shm)?)|\..*\.part"
+)
+"""The files of a run before it has a manifest."""
+
+
+def never_begun(root: Path, name: str) -> list[RunDirectory]:
+    """The runs of a name whose process ended before they had a manifest, oldest first; not those
+    that hold anything else. The caller holds the lab."""
+    runs = (run for run in runs_of(root, name) if run not in begun(root, name))
+    return [run for run in runs if all(BIRTH.fullmatch(p.name) for p in run.path.iterdir())]
 
 
 def way_on(run: RunDirectory) -> str:

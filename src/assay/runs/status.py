@@ -19,7 +19,8 @@ from assay.errors import InputError
 from assay.runs.run_files import FIX, read_json
 
 RunState = Literal["running", "finished", "failed", "interrupted"]
-SCHEMA = 1
+SCHEMA = 2
+"""Of a run that has a list of checksums from its beginning; earlier ones may lack it."""
 STATUS = "status.json"
 LOCK = "lock"
 TRIES, PROBES = 20, 3

@@ -15,11 +15,12 @@ from assay.data.files import CHECKSUMS, PART, Damage, compare, find_damage, reco
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.read_file import read_experiment
+from assay.runs.cost_ledger import LEDGER, lost_calls
 from assay.runs.manifest_file import PUT_ASIDE, read_manifest
 from assay.runs.metrics import lost_history, read_metrics
 from assay.runs.records import reading
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import listed_files, read_json
+from assay.runs.run_files import LIST, listed_files, read_json
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import is_held, stored_status
 
@@ -32,7 +33,7 @@ CHANGING = re.compile(
 )
 """Files that are rewritten, or are meant for people; they have no checksum."""
 WRITTEN = re.compile(
-    r"spec\.toml|manifest\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"
+    r"spec\.toml|manifest\.json|costs\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"
     r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)"
 )
 """Files that the run's own list of checksums has."""
@@ -68,18 +69,21 @@ def verify_run(run: RunDirectory) -> Verified:
     """Check every file of a run. Raises DamagedFile if its list of checksums is damaged."""
     names = _names(run)
     listed = listed_files(run.path)
+    unlisting = [Fault("missing", LIST, "is missing")] if lacks_list(run) else []
     checkpoints = sorted({_checkpoint_of(name) for name in names if IN_CHECKPOINT.search(name)})
     own = [name for name in names if not IN_CHECKPOINT.search(name)]
     written = [name for name in own if _plain(name) in listed]
     unlisted = [n for n in own if n not in written and WRITTEN.fullmatch(_plain(n))]
     known = {*written, *unlisted, *(n for n in own if CHANGING.fullmatch(_plain(n)))}
     faults = [
+        *unlisting,
         *_changed(run, written, listed),
         *_unreadable(run, unlisted),
         *(fault for name in checkpoints for fault in _checkpoint_faults(run, name)),
         *_missing(run, listed, {_plain(name) for name in written}),
         *_metrics_faults(run),
         *_status_faults(run),
+        *_ledger_faults(run),
         *(_unknown(name) for name in own if name not in known and not _being_written(run, name)),
     ]
     recorded = [recorded_checksums(run.path / name) for name in checkpoints]
@@ -92,6 +96,14 @@ def verify_run(run: RunDirectory) -> Verified:
     )
     ordered = tuple(sorted(faults, key=lambda fault: fault.file))
     return Verified(compared, ordered, (*sorted(unlisted), *without))
+
+
+def lacks_list(run: RunDirectory) -> bool:
+    """Whether a run lacks its list of checksums; one of an older version may never have had it."""
+    try:
+        return stored_status(run.path).schema > 1 and not (run.path / LIST).exists()
+    except InputError:  # a fault of its own
+        return False
 
 
 def _names(run: RunDirectory) -> list[str]:
@@ -199,6 +211,16 @@ def _status_faults(run: RunDirectory) -> list[Fault]:
     except InputError as error:
         return [Fault("damaged", "status.json", error.problem)]
     return []
+
+
+def _ledger_faults(run: RunDirectory) -> list[Fault]:
+    """What the cost ledger lacks of what it held before, if anything."""
+    try:
+        lost = lost_calls(run)
+    except InputError as error:  # a costs.json that is compared with its checksum
+        lost = f"cannot be compared with {error.file}: {error.problem}"
+    kind: Kind = "damaged" if (run.path / LEDGER).exists() else "missing"
+    return [Fault(kind, LEDGER, lost)] if lost else []
 
 
 def _being_written(run: RunDirectory, name: str) -> bool:

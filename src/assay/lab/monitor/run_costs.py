@@ -11,7 +11,7 @@ from assay.experiment.price_table import units
 from assay.experiment.read_file import read_experiment
 from assay.judge.trends import Forecast, forecast_total
 from assay.lab.monitor.stage_health import planned_steps
-from assay.runs.cost_ledger import LedgerCall, read_calls
+from assay.runs.cost_ledger import LedgerCall, LedgerUnusable, lost_calls, read_calls
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
@@ -62,6 +62,8 @@ class RunCosts:
     """The costs of one run."""
 
     run: RunDirectory
+    lost: str
+    """What the ledger lacks of what it held before: the sums are too low; "" for nothing."""
     total: CostLine | None
     """None where nothing was asked."""
     models: tuple[CostLine, ...]
@@ -82,13 +84,20 @@ class RunCosts:
 
 def run_costs(run: RunDirectory) -> RunCosts:
     """The costs of a run. Raises LedgerUnusable, and what reading its files raises."""
-    calls = read_calls(run.path)
+    lost = lost_calls(run)
+    try:
+        calls = read_calls(run.path)
+    except LedgerUnusable:
+        if not lost:
+            raise
+        calls = []
     by_step = _lines(calls, lambda call: f"{call.stage or '-'} {call.step}")
     stages = tuple(read_experiment(run.spec).stage)
     asked = [call for call in calls if call.stage]
     trained = [call for call in calls if call.stage in stages and call.step]
     return RunCosts(
         run=run,
+        lost=lost,
         total=_line("", calls) if calls else None,
         models=_lines(calls, lambda call: call.model),
         stages=_lines(calls, lambda call: call.stage or "-"),

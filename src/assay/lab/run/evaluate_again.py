@@ -16,7 +16,6 @@ from assay.data.files import remove_leftovers
 from assay.data.hub_names import with_scheme
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EvaluateSpec
-from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.run_evaluation import (
     answerer_of,
     holder_of,
@@ -24,13 +23,13 @@ from assay.lab.evaluate.run_evaluation import (
     refuse_fallbacks,
 )
 from assay.lab.monitor.observer import Observer
-from assay.lab.run.runner import execute, note, noted
+from assay.lab.run.runner import fresh_run, note, noted, proceed
 from assay.lab.setup.evaluation import CannotRun, Evaluation
 from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.runs.registry import note_run
-from assay.runs.run_directory import RunDirectory, create_run, runs_of
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_files import read_json
 from assay.runs.run_names import (
     experiment_of,
@@ -101,11 +100,12 @@ def held_and_noted(session: Session) -> Iterator[None]:
     """
     with hold_run(session.run.path):
         if holds_measurements(session):
-            with noted(session):
+            with noted(session), session.helpers.recorded_in(session.run):
                 yield
         else:
             remove_leftovers(session.run.path)
-            yield
+            with session.helpers.recorded_in(session.run):
+                yield
     note_run(session.run)
 
 
@@ -177,9 +177,8 @@ def model_run(root: Path, source: str, skill: str, observer: Observer) -> RunDir
     (seed,) = experiment.seeds
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     answerer_of(Session(experiment, nowhere, seed, observer)).check()
-    text = experiment_toml(experiment)
-    run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
-    execute(Session(experiment, run, seed, observer))
+    with fresh_run(root, experiment, seed, new=False) as run:
+        proceed(Session(experiment, run, seed, observer))
     return run
 
 

@@ -61,7 +61,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
         fix = "restore them: else nobody knows whether new items were trained on"
         raise RunChanged(problem, field="data", fix=fix)
     evaluations = answerer_of(session).evaluations()
-    with hold_run(run.path, shared=True):
+    with hold_run(run.path, shared=True), session.helpers.recorded_in(run):
         for name in added:
             report(session, evaluations[name])
     note_run(run)
@@ -112,7 +112,7 @@ def launch_or_resume(
         run = newest(root, experiment.name, seed)
         if run is None:
             only = [*overrides, f"seeds=[{seed}]"]
-            (run,) = start(source, only, root=root, new=True, observer=observer, despite=despite)
+            (run,) = start(source, only, root=root, beside=True, observer=observer, despite=despite)
             done.append(Launched(run, "started"))
             continue
         experiment = read_experiment(source, overrides, like=read_experiment(run.spec))

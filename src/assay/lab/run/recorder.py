@@ -40,8 +40,8 @@ class RunRecorder:
     steps: int
     checkpoint_steps: frozenset[int]
     observer: Observer
-    add_model_files: Callable[[Path], None]
-    """Adds the files that make a checkpoint a complete model for other programs."""
+    add_files: Callable[[Path], None]
+    """Adds what belongs to a checkpoint beside the policy and the metrics up to it."""
     after_checkpoint: Callable[[Policy, int], None]
     """Called with the policy and the step once a checkpoint is complete."""
     guards: GuardWatch
@@ -105,8 +105,8 @@ class RunRecorder:
             self.observer.report(self.run, self.stage, state.step, why)
 
     def complete(self, folder: Path) -> None:
-        """Add the files of a complete model, and the metrics up to this step."""
-        self.add_model_files(folder)
+        """Add the other files of a checkpoint, and the metrics up to this step."""
+        self.add_files(folder)
         keep_history(self.run.metrics, folder)
 
     @property

@@ -109,7 +109,7 @@ def _note(
 ) -> None:
     manifest = read_manifest(run)
     entry = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "checkpoints": [str(place) for place in checkpoints],
         "start": str(start),
         "damage": damage,

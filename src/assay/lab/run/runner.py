@@ -22,7 +22,7 @@ from assay.experiment.read_file import ExperimentSource, lines_named, read_exper
 from assay.experiment.stage_tables import SftStage, StageSpec, due_steps, steps_of
 from assay.experiment.tables import LogSpec
 from assay.experiment.toml_write import experiment_toml
-from assay.lab.check.before_run import looked_at
+from assay.lab.check.before_run import looked_at, reason_of
 from assay.lab.check.capability import first_look
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.checkpoint_selection import (
@@ -69,14 +69,15 @@ from assay.lab.setup.visits import visits_per_epoch
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
+from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
 from assay.runs.metrics import check_history, read_metrics, truncate_metrics
-from assay.runs.protection import is_marked
+from assay.runs.protection import is_marked, remove_run
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, RunExists, create_run
-from assay.runs.run_names import checkpoint_steps
-from assay.runs.same_experiment import begun, way_on
+from assay.runs.run_names import checkpoint_steps, seed_or_damage
+from assay.runs.same_experiment import begun, never_begun, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
@@ -94,31 +95,38 @@ def start(
     new: bool = False,
     observer: Observer | None = None,
     despite: str | None = None,
+    beside: bool = False,
 ) -> list[RunDirectory]:
     """Run an experiment, once per seed; returns the runs.
 
     Raises SpecError, what `Answerer.check` and `looked_at` raise, and RunExists if the name has
-    runs, unless `new`; also if another process starts one at the same time.
+    runs (of these seeds, if they may lie `beside` others), unless `new`; also if another process
+    starts one at the same time.
     """
     experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     session = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
     with lines_named(source, overrides):
         answerer_of(session).check()
-        refuse_existing(root, experiment, new)
+        refuse_existing(root, experiment, new, experiment.seeds if beside else None)
         generate_missing(session)
         session = looked_at(session, despite)
     runs = []
     for index, seed in enumerate(experiment.seeds):
-        with fresh_run(root, experiment, seed, new=new or index > 0) as run:
+        others = beside or index > 0
+        with fresh_run(root, experiment, seed, new=new, beside=others) as run:
             proceed(session.copy(run=run, seed=seed))
         runs.append(run)
     return runs
 
 
-def refuse_existing(root: Path, experiment: Experiment, new: bool) -> None:
-    """Raise RunExists if the name has started runs, unless another is wanted."""
+def refuse_existing(
+    root: Path, experiment: Experiment, new: bool, seeds: Sequence[int] | None = None
+) -> None:
+    """Raise RunExists if the name has started runs (of some `seeds`), unless another is wanted."""
     earlier = begun(root, experiment.name)
+    if seeds is not None:
+        earlier = [run for run in earlier if seed_or_damage(run) in seeds]
     if earlier and not new:
         problem = f"a run named {experiment.name!r} exists"
         raise RunExists(problem, fix=way_on(earlier[-1]))
@@ -126,15 +134,22 @@ def refuse_existing(root: Path, experiment: Experiment, new: bool) -> None:
 
 @contextmanager
 def fresh_run(
-    root: Path, experiment: Experiment, seed: int, *, new: bool
+    root: Path, experiment: Experiment, seed: int, *, new: bool, beside: bool = False
 ) -> Iterator[RunDirectory]:
-    """A new run, held by this process from the instant that others can see it. Raises RunExists."""
+    """A new run, held by this process from the instant that others can see it; see `start`.
+
+    It takes the place of runs that ended before they had a manifest, and their ledger. Raises
+    RunExists.
+    """
     with ExitStack() as held:
         with hold_lab(root):
-            refuse_existing(root, experiment, new)
+            refuse_existing(root, experiment, new, [seed] if beside else None)
             text = experiment_toml(experiment)
             run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
             held.enter_context(hold_run(run.path))
+            for dead in never_begun(root, experiment.name):
+                if take_ledger(dead, run):
+                    remove_run(dead)
         yield run
 
 
@@ -170,6 +185,7 @@ def resume(
         raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
     forget_changed_files()
     session = Session(experiment, run, status.seed, observer or Silent())
+    check_ledger(session, despite)
     generate_missing(session)
     session = looked_at(session, despite)
     if status.guard:
@@ -177,6 +193,20 @@ def resume(
     add_sinks(run, experiment, log)
     execute(session)
     return run
+
+
+def check_ledger(session: Session, despite: str | None) -> None:
+    """Raise CostsLost where the cost ledger lacks calls that it held at the newest checkpoint,
+    unless a reason overrides that."""
+    run = session.run
+    made = [
+        run.checkpoint(s, n) for s in session.experiment.stage for n in checkpoint_steps(run, s)
+    ]
+    newest = made[-1] if made else run.path
+    if not reason_of(despite):
+        check_costs(run, newest)
+    elif lost := lost_costs(run, newest):
+        session.observer.note(f"warning: {LEDGER} {lost}; budgets and sums lack those calls")
 
 
 def execute(session: Session) -> None:
@@ -193,13 +223,11 @@ def proceed(session: Session) -> None:
     with sending(session.experiment, session.run, session.observer) as observer:
         session = session.copy(observer=observer)
         try:
-            with noted(session):
-                session.helpers.record_in(session.run.path)
+            with noted(session), session.helpers.recorded_in(session.run):
                 session.observer.begin(session.run)
                 work(session)
                 drop_optimizer_states(session)
         finally:
-            session.helpers.release()
             session.observer.end(session.run)
 
 
@@ -325,7 +353,7 @@ def train_stage(
         steps,
         due_steps(stage.checkpoint_every, stage, visits),
         session.observer,
-        add_model_files=partial(session.learner.complete, session.run, stage),
+        add_files=partial(checkpoint_files, session, stage),
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, state.step),
         due=lambda step: why_due(session.experiment, name, step, steps),
@@ -360,6 +388,13 @@ def train_stage(
     finally:
         if runner is not None:
             runner.close()
+
+
+def checkpoint_files(session: Session, stage: StageSpec, folder: Path) -> None:
+    """Add the files that make a checkpoint a complete model for other programs, and what the run's
+    ledger holds."""
+    session.learner.complete(session.run, stage, folder)
+    session.helpers.keep_costs(folder)
 
 
 def validation_of(

@@ -6,7 +6,7 @@ What they were asked is counted here for metrics; judging is the rewards' own.
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -64,7 +64,10 @@ from assay.rollout.engines.endpoint.client import (
     endpoint_of,
 )
 from assay.rollout.engines.endpoint.traffic import Bucket, Traffic
-from assay.runs.cost_ledger import CostLedger
+from assay.runs.cost_ledger import STATE, CostLedger, LedgerCall, state_text
+from assay.runs.manifest_file import last_start_over, read_manifest
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import write_listed
 from assay.runs.run_names import run_checkpoint
 from assay.tasks.helper_model import BudgetScope, Caller, HelperModel, Usage
 
@@ -97,6 +100,8 @@ class HelperModels(Mapping[str, HelperModel]):
         self._lock = threading.Lock()
         self._told: dict[str, dict[str, int]] = {}
         """The totals at the last `costs`."""
+        self._earlier: list[LedgerCall] = []
+        """What earlier processes of the run asked."""
 
     def __getitem__(self, name: str) -> HelperModel:
         """The model, opened when it is first asked for. Raises InputError, KeyError."""
@@ -149,9 +154,10 @@ class HelperModels(Mapping[str, HelperModel]):
             if self.ledger is not None:
                 self.ledger.close()
 
-    def record_in(self, folder: Path) -> None:
+    def record_in(self, folder: Path, since: str = "") -> None:
         """Record in the ledger of the run in `folder`, what was asked before it was made included;
-        what the ledger holds counts in the budgets. Raises LedgerUnusable."""
+        what the ledger holds counts in the budgets, and what it holds of a step since a time in the
+        step's `costs`. Raises LedgerUnusable."""
         if self.ledger is None or not self.specs:
             return
         self.ledger.move_to(folder)
@@ -159,6 +165,25 @@ class HelperModels(Mapping[str, HelperModel]):
         for budgets in self._budgets.values():
             budgets.forget()
             budgets.count(calls)
+        now = self.ledger.opening
+        self._earlier = [call for call in calls if call.opening < now and call.at >= since]
+
+    @contextmanager
+    def recorded_in(self, run: RunDirectory) -> Iterator[None]:
+        """`record_in` for the work on a run, which knows afterwards what its ledger holds; then the
+        models' memory is let go of."""
+        try:
+            self.record_in(run.path, last_start_over(read_manifest(run)))
+            yield
+            if self.ledger is not None and self.ledger.file is not None:
+                write_listed(run.path, run.path / STATE, state_text(self.ledger.state()))
+        finally:
+            self.release()
+
+    def keep_costs(self, checkpoint: Path) -> None:
+        """Store what the run's ledger holds in the folder of a checkpoint."""
+        if self.ledger is not None and self.ledger.file is not None:
+            (checkpoint / STATE).write_text(state_text(self.ledger.state()), encoding="utf-8")
 
     def stage(self, name: str, step: int) -> None:
         """What is asked from now on is for a step of a stage."""
@@ -208,20 +233,28 @@ class HelperModels(Mapping[str, HelperModel]):
     def costs(self) -> dict[str, float]:
         """Requests, failures, tokens and money since the last call, as metrics of a step; no money
         where no price is known."""
+        return self._costs([])
+
+    def step_costs(self) -> dict[str, float]:
+        """The `costs` of a step that has ended, with those of tries that a kill ended; the next one
+        begins."""
+        stage, step = self._now.stage, self._now.step
+        tries = [call for call in self._earlier if (call.stage, call.step) == (stage, step)]
+        self.stage(stage, step + 1)
+        return self._costs(tries)
+
+    def _costs(self, tries: Sequence[LedgerCall]) -> dict[str, float]:
         today, found = datetime.now(UTC).date(), dict[str, float]()
         for name, spec in self.specs.items():
             total = counted(self._usage[name])
             before = self._told.get(name, {})
             since = {key: value - before.get(key, 0) for key, value in total.items()}
             self._told[name] = total
-            price = price_of(name, spec, self.root)(today)
-            found |= {f"{METRIC}{name}/{key}": value for key, value in spent(since, price).items()}
+            values = spent(since, price_of(name, spec, self.root)(today))
+            own = [call for call in tries if call.model == name]
+            earlier = recorded_costs(own)
+            found |= {f"{METRIC}{name}/{key}": values[key] + earlier[key] for key in values}
         return found
-
-    def step_costs(self) -> dict[str, float]:
-        """The `costs` of a step that has ended; the next one begins."""
-        self.stage(self._now.stage, self._now.step + 1)
-        return self.costs()
 
 
 def check_folder(name: str, spec: HelperSpec, folder: Path) -> None:
@@ -293,6 +326,23 @@ def counted(usage: Usage) -> dict[str, int]:
         "completion_tokens": wrote,
         "tokens": read + wrote,
     }
+
+
+def recorded_costs(calls: Sequence[LedgerCall]) -> dict[str, float]:
+    """`spent` of calls in a ledger; the tokens of scores are not recorded."""
+    asked = [call for call in calls if call.status != "remembered"]
+    usage = Usage(
+        requests=sum(call.attempts if call.kind == "score" else 1 for call in asked),
+        failures=sum(call.status == "failed" for call in asked),
+        uncounted=sum(
+            call.status == "answered" and call.kind == "answer" and call.prompt_tokens is None
+            for call in asked
+        ),
+        prompt_tokens=sum(call.prompt_tokens or 0 for call in asked),
+        completion_tokens=sum(call.completion_tokens or 0 for call in asked),
+        remembered=len(calls) - len(asked),
+    )
+    return {**counted(usage), "cost": units(sum(call.cost or 0 for call in asked))}
 
 
 def spent(counts: Mapping[str, int], price: TokenPrice | None) -> dict[str, float]:

@@ -119,17 +119,17 @@ class MeteredHelper:
         try:
             found = self.inner.score(conversations, answers, ended)
         except AssayError as error:
-            self._record_score(at, begun, str(error))
+            self._record_score(at, begun, len(answers), str(error))
             raise
-        self._record_score(at, begun, "")
+        self._record_score(at, begun, len(answers), "")
         return found
 
-    def _record_score(self, at: datetime, begun: float, why: str) -> None:
+    def _record_score(self, at: datetime, begun: float, scores: int, why: str) -> None:
         row = replace(
             self._row(at),
             kind="score",
             status="failed" if why else "answered",
-            attempts=1,
+            attempts=scores,
             seconds=time.monotonic() - begun,
             why=whole_text(why),
         )

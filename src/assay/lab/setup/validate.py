@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.formats.formats import FORMATS
+from assay.data.loaded import absent
 from assay.data.renderings.rendering import RENDERINGS
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
@@ -347,6 +348,14 @@ def absent_selections(experiment: Experiment, root: Path) -> Iterator[Problem]:
             yield Problem((SELECTIONS, name, "file"), problem, f"it counts from {root}")
 
 
+def unknown_run(path: KeyPath, name: str, root: Path) -> Iterator[Problem]:
+    """A run or a checkpoint of one, named at `path`, that is not there."""
+    try:
+        find_named(root, name)
+    except InputError as wrong:
+        yield _problem_of(path, wrong)
+
+
 def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     """Data files, model folders and checkpoints of other runs that are not there; relative paths
     count from `root`."""
@@ -356,18 +365,18 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
         place = root / Path(name).expanduser()
         if kind == "path" and not place.exists():
             yield Problem(path, f"{place}: no such folder", f"it counts from {root}")
-        elif kind == "scripted" and not place.is_file():
-            yield Problem(path, f"{place}: no such file", f"it counts from {root}")
+        elif kind == "scripted" and (problem := absent(place)):
+            yield Problem(path, f"{place}: {problem}", f"it counts from {root}")
+        elif kind == "run":
+            yield from unknown_run(path, name, root)
     for name, stage in experiment.stage.items():
         if stage.start.startswith(OTHER_RUN):
-            try:
-                find_named(root, stage.start.removeprefix(OTHER_RUN))
-            except InputError as wrong:
-                yield _problem_of(("stage", name, "start"), wrong)
+            other = stage.start.removeprefix(OTHER_RUN)
+            yield from unknown_run(("stage", name, "start"), other, root)
     for name, data in experiment.data.items():
         kind, _, rest = (data.source or "").partition(":")
-        if kind == "path" and not (root / rest).exists():
-            problem = f"{root / rest}: no such file"
+        if kind == "path" and (problem := absent(root / rest)):
+            problem = f"{root / rest}: {problem}"
             yield Problem(("data", name, "source"), problem, f"it counts from {root}")
         chosen = data.take and data.take.selection
         if chosen and not (root / chosen).is_file():

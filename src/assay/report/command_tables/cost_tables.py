@@ -19,9 +19,9 @@ HEADS = ("calls", "remembered", "failed", "read", "wrote", "cost", "besides", "m
 
 def costs_shown(found: RunCosts, words: Words) -> list[RenderableType]:
     """The tables, then means and forecast."""
+    shown: list[RenderableType] = [words("costs.lost", lost=found.lost)] if found.lost else []
     if found.total is None:
-        return [words("costs.nothing", run=str(found.run))]
-    shown: list[RenderableType] = []
+        return shown or [words("costs.nothing", run=str(found.run))]
     parts = (
         ("models", found.models),
         ("stages", found.stages),

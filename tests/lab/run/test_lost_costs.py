@@ -1,0 +1,144 @@
+"""A ledger that lost calls is noticed, and what a step cost survives a kill."""
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.launch import launch_or_resume
+from assay.lab.run.runner import resume, start
+from assay.runs.cost_ledger import LEDGER, CostsLost, lost_calls, read_calls
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.verify_files import verify_run
+from assay.tasks.helper_model import HelperModel
+from assay.tasks.judge_reward import JudgeReward, answers
+from assay.tasks.math.rewards import REWARDS
+from tests.cli.conftest import call
+from tests.forked import forked
+from tests.lab.run.test_costs_of_runs import asked, lab
+
+JUDGED = 4
+"""Judgements of a step."""
+
+
+def work(folder: Path, die_at: int, despite: str | None = None) -> None:
+    """Start the run or go on with it; dies by SIGKILL after the judgement number `die_at`."""
+
+    def dying(batch: list[tuple[Row, Completion]], helpers: dict[str, HelperModel]) -> list[Reward]:
+        ((_, completion),) = batch
+        if completion.id:
+            with (folder / "calls").open("a") as log:
+                log.write(f"{completion.id}\n")
+            if len((folder / "calls").read_text().splitlines()) == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+        answers(helpers["judge"], [(Message("user", "score"),)], [completion.id])
+        return [Reward(float(len(completion.text) % 3))]
+
+    REWARDS["asked"] = JudgeReward(dying, ("judge",))  # type: ignore[index]
+    if runs := all_runs(folder):
+        resume(runs[0], despite=despite)
+    else:
+        start(lab(folder), ["stage.rl.checkpoint_every=2"], root=folder)
+
+
+def finished(folder: Path, *deaths: int) -> RunDirectory:
+    for die_at in (*deaths, 0):
+        process = forked(work, folder, die_at, log=folder / "log.txt")
+        process.join(120)
+        expected = -signal.SIGKILL if die_at else 0
+        assert process.exitcode == expected, (folder / "log.txt").read_text()[-2000:]
+    (run,) = all_runs(folder)
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return finished(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def run(whole: RunDirectory, tmp_path: Path) -> RunDirectory:
+    shutil.copytree(whole.root, tmp_path, dirs_exist_ok=True)
+    (run,) = runs_of(tmp_path, "tiny")
+    return run
+
+
+def judged_metrics(run: RunDirectory) -> list[dict[str, float]]:
+    """Metrics, but for times, memory, and the check that a resumed stage repeats."""
+    again = re.compile(r".*seconds|.*_mb|self_check_.*")
+    lines = read_metrics(run.metrics)
+    return [{k: v for k, v in line.items() if not again.fullmatch(k)} for line in lines]
+
+
+def test_metrics_of_judged_steps_are_those_of_a_run_that_was_never_killed(whole, tmp_path) -> None:
+    # In the middle of a step, at the end of one without a checkpoint, and after a checkpoint.
+    run = finished(tmp_path, 2, JUDGED + 1, 3 * JUDGED)
+    assert judged_metrics(run) == judged_metrics(whole)
+    assert all(line["helper/judge/cost"] > 0 for line in judged_metrics(run))
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut(file: Path) -> None:
+    with sqlite3.connect(file) as store:
+        store.execute("DELETE FROM calls WHERE id > 9")
+
+
+def cheapened(file: Path) -> None:
+    with sqlite3.connect(file) as store:
+        store.execute("UPDATE calls SET cost = 0 WHERE id = 3")
+
+
+@pytest.mark.parametrize("fault", [Path.unlink, emptied, cut, cheapened])
+def test_a_ledger_that_lost_calls_is_told_by_verify_costs_and_resume(
+    run: RunDirectory, fault: Callable[[Path], None]
+) -> None:
+    assert not lost_calls(run) and not verify_run(run).faults
+    for beside in ("-wal", "-shm"):
+        (run.path / f"{LEDGER}{beside}").unlink(missing_ok=True)
+    fault(run.path / LEDGER)
+    (found,) = verify_run(run).faults
+    assert found.file == LEDGER and found.kind == ("missing" if fault is Path.unlink else "damaged")
+    shown = call("costs", "tiny", "--lab", run.root)
+    assert "Calls are lost and the sums are too low" in shown.stdout
+    assert "asked no helper model" not in shown.stdout
+
+
+def test_a_run_goes_on_without_its_ledger_only_with_a_reason(tmp_path) -> None:
+    process = forked(work, tmp_path, 2 * JUDGED + 2, log=tmp_path / "log.txt")
+    process.join(120)
+    (run,) = all_runs(tmp_path)
+    for file in run.path.glob(f"{LEDGER}*"):
+        file.unlink()
+    with pytest.raises(CostsLost, match=r"is missing; it held \d+ calls when rl/step-000002"):
+        resume(run)
+    assert not (run.path / LEDGER).exists()
+    shown = call("resume", "tiny", "--lab", tmp_path)
+    assert shown.exit_code == 2 and "--despite" in shown.stderr
+    process = forked(work, tmp_path, 0, "the disk was lost", log=tmp_path / "log.txt")
+    process.join(120)
+    assert process.exitcode == 0, (tmp_path / "log.txt").read_text()[-2000:]
+    assert "when rl/step-000002 was made" in lost_calls(run)
+
+
+def test_what_is_measured_later_is_in_the_ledger(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(REWARDS, "asked", JudgeReward(asked, ("judge",)))  # type: ignore[arg-type]
+    file = lab(tmp_path)
+    (run,) = start(file, root=tmp_path)
+    table = file.read_text().partition("[evaluate.dev]")[2].partition("\n\n")[0]
+    file.write_text(file.read_text() + f"\n[evaluate.later]{table}\nrepeats = 2\n")
+    (again,) = launch_or_resume(file, [], root=tmp_path, observer=Silent())
+    assert again.did == "measured"
+    assert {each.stage for each in read_calls(run.path)} >= {"rl", "dev", "later"}
+    assert not lost_calls(run) and not verify_run(run).faults
