@@ -4,7 +4,7 @@ Only the accepted values are defined here; kinds and settings meet in `Experimen
 opened.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -23,9 +23,11 @@ UNTRAINED = ("random", "similarity", "oracle")
 class SelectorSpec(Table):
     """A selector of demonstrations. Each setting belongs to the kinds that it names."""
 
-    features: Literal["minilm", "clip"] = "minilm"
+    features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
     """What the selector sees of queries and demonstrations: `minilm` embeds their texts; `clip`
-    their texts and images, each normalised, averaged and normalised again."""
+    their texts and images, each normalised, averaged and normalised again; `path:DIR` does either
+    with the encoder in a folder; `path:FILE.npz` or `.safetensors` holds features by the ids of
+    rows."""
     answers: bool = False
     """Whether the features of a demonstration are the mean of its question's and its answer's."""
     hidden: Few = 256

@@ -25,6 +25,7 @@ from assay.lab.setup.learner import LearnerInput, StagePolicy
 from assay.lab.setup.selector_encoder import Features, SelectorEncoder
 from assay.models.adapt import Adaptation, NothingToTrain, freeze_matching, measure
 from assay.models.folder import MODULE
+from assay.models.selectors.foreign import ForeignSelector, read_foreign
 from assay.models.selectors.kinds import (
     DROPOUT,
     NAMED_PATTERNS,
@@ -32,7 +33,6 @@ from assay.models.selectors.kinds import (
     SelectorSizes,
     make_selector,
 )
-from assay.models.selectors.foreign import ForeignSelector, read_foreign
 from assay.models.state_dicts import strict_load, weight_fingerprint
 from assay.models.weight_files import load_module
 from assay.rollout.policies.selector_policy import RandomPolicy, SelectorPolicy
@@ -106,7 +106,9 @@ class SelectorLearner:
     @cached_property
     def features(self) -> Features:
         """Makes what the selector sees."""
-        return Features(self.spec.features, self.spec.answers)
+        kind, _, place = self.spec.features.rpartition(":")
+        folder = self.given.root / Path(place).expanduser()
+        return Features(f"{kind}:{folder}" if kind else place, self.spec.answers)
 
     @property
     def fingerprint(self) -> str:
@@ -170,12 +172,15 @@ class SelectorLearner:
         return {"width": self.features.width, "features": self.features.fingerprint}
 
     def check(self) -> None:
-        """Raise InputError for stages that cannot train this selector. Reads no weights."""
+        """Raise InputError for stages that cannot train this selector, and for weights of a file
+        that is none or reads other features."""
         for name, stage in self.given.experiment.stage.items():
             if isinstance(stage.adapt, LoraAdapt):
                 problem = "a selector has no adapters"
                 fix = 'leave adapt out, or write adapt = { kind = "freeze", patterns = [...] }'
                 raise InputError(problem, field=f"stage.{name}.adapt", fix=fix)
+        if self.foreign is not None:
+            self.refuse_width(self.foreign)
         if self.kind not in UNTRAINED:
             for stage in self.given.experiment.stage.values():
                 adapt(make_selector(self.kind, self.sizes, 0), self.kind, stage)

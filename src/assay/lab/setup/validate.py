@@ -354,7 +354,7 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     for path, source in {("model",): experiment.model, **sources}.items():
         kind, _, name = source.partition(":")
         place = root / Path(name).expanduser()
-        if kind == "path" and not place.is_dir():
+        if kind == "path" and not place.exists():
             yield Problem(path, f"{place}: no such folder", f"it counts from {root}")
         elif kind == "scripted" and not place.is_file():
             yield Problem(path, f"{place}: no such file", f"it counts from {root}")

@@ -66,7 +66,9 @@ def read_foreign(file: Path) -> ForeignSelector:
     for name, what in OTHERS.items():
         if f"\n{name}" in names:
             problem = f"holds a selector of Lever-Plus, {what}"
-            fix = "pointers of one layer, with and without the gate of 4-1, and bi-encoders are read"
+            fix = (
+                "pointers of one layer, with and without the gate of 4-1, and bi-encoders are read"
+            )
             raise ForeignSelectorError(problem, file=file, fix=fix)
     if "input_proj.weight" in weights:
         hidden, width = weights["input_proj.weight"].shape
@@ -89,7 +91,9 @@ def _weights(file: Path) -> Mapping[str, Tensor]:
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         why = " ".join(str(error).split()).partition(".")[0][:200]
         fix = "write the weights alone: torch.save(model.state_dict(), FILE)"
-        raise ForeignSelectorError(f"is not read as plain tensors: {why}", file=file, fix=fix) from None
+        raise ForeignSelectorError(
+            f"is not read as plain tensors: {why}", file=file, fix=fix
+        ) from None
     for key in ("model_state_dict", "state_dict"):
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
