@@ -154,7 +154,8 @@ def features_file(file: Path, **changes: Any) -> Path:
     arrays = {"ids": [*texts], "features": features, "sha256": [*map(hashed, texts.values())]}
     arrays |= changes
     if file.suffix == ".npz":
-        np.savez(file, **{name: np.array(value) for name, value in arrays.items()})
+        ids, features, hashes = (np.array(arrays[name]) for name in ("ids", "features", "sha256"))
+        np.savez(file, ids=ids, features=features, sha256=hashes)
     else:
         about = {name: json.dumps(arrays[name]) for name in ("ids", "sha256")}
         save_file({"features": torch.from_numpy(arrays["features"])}, file, about)
