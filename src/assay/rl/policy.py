@@ -69,6 +69,8 @@ class Sampling:
     min_p: float = 0.0
     """Words less likely than this share of the likeliest are left out."""
     stop: Stop | None = None
+    beams: int = 1
+    """Continuations that a search keeps, of helper models alone; 1 draws instead."""
 
 
 @dataclass(frozen=True, slots=True)

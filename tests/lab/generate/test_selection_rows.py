@@ -14,6 +14,7 @@ from assay.lab.setup.selection_rows import (
     ALL_SKIPPED,
     NO_POSITIVE,
     NOT_STORED,
+    OTHER_LAYOUT,
     OtherQueries,
     UnhealthyGroups,
     refuse_unhealthy,
@@ -82,7 +83,8 @@ def test_what_a_looser_rule_scored_is_left_out_and_counted(tmp_path):
     skipped = loaded(found)
     assert [len(row.extra["candidates"]) for row in skipped.rows] == [1]
     assert skipped.dropped[ALL_SKIPPED] == ("item-4",)
-    assert [*skipped.remarks.values()] == [("item-3",)]
+    assert {*skipped.remarks.values()} == {("item-3",)}
+    assert {*skipped.remarks} == {"selections scored by a fallback are left out", OTHER_LAYOUT}
     kept = loaded(found, fallback="keep")
     assert [len(row.extra["candidates"]) for row in kept.rows] == [2, 1]
 
@@ -140,3 +142,17 @@ def test_local_pointers_pick_from_the_pool_of_the_file(tmp_path):
     (row,) = loaded(read_selection_file(file)).rows
     assert row.extra[POOL] == pool
     assert row.extra["candidates"][0]["text"] == "[13, 16]"
+
+
+def test_beams_of_a_lever_lm_are_rows_with_their_info_scores(tmp_path):
+    beams = {"id_list": [[*PICKS, 3], [*reversed(PICKS), 3]], "score_list": [0.5, -0.25]}
+    file = tmp_path / "beams.json"
+    file.write_text(json.dumps({"3": beams}))
+    found = read_selection_file(file)
+    refuse_unhealthy(found, spec(), ROWS)
+    (row,) = loaded(found).rows
+    stored = row.extra["candidates"]
+    assert [(each["text"], each["reward"]) for each in stored] == [
+        ("[13, 16]", 0.5),
+        ("[16, 13]", -0.25),
+    ]

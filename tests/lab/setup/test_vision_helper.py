@@ -91,6 +91,41 @@ def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("beams", "most"), [(3, 5), (2, 8)])
+def test_beams_are_those_of_generate_without_a_penalty_for_length(root, kind, beams, most):
+    model = helper(root, kind, sampling={"beams": beams, "max_tokens": most})
+    plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
+    answers = model.answer(selections(), model.sampling, keys(5))
+    greedy = model.answer(selections(), Sampling(0.0, most), keys(5))
+    for messages, answer in zip(selections(), answers, strict=True):
+        inputs = processed(kind, messages)
+        written = plain.generate(
+            **inputs,
+            do_sample=False,
+            num_beams=beams,
+            length_penalty=0.0,
+            max_new_tokens=most,
+            eos_token_id=sorted(model.loaded.end_tokens),
+        )[0, inputs["input_ids"].shape[1] :].tolist()
+        kept = [token for token in written if token not in model.loaded.end_tokens]
+        assert answer.text == model.loaded.renderer.tokenizer.decode(kept)
+    assert [each.text for each in answers] != [each.text for each in greedy]
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"source": "scripted:judge.jsonl"}, "only a model in this process that reads images"),
+        ({"source": "openai:m", "price": "unknown"}, "only a model in this process that reads"),
+    ],
+)
+def test_beams_are_refused_of_a_model_that_cannot_search(tmp_path, table, said):
+    spec = HelperSpec.model_validate({**table, "sampling": {"beams": 3}})
+    with pytest.raises(InputError, match=rf"model\.frozen\.sampling\.beams: {said}"):
+        HelperModels({"frozen": spec}, tmp_path, FP32).check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_one_forward_for_each_pair(root, kind):
     model = helper(root, kind)
     plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)

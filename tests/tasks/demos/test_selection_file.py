@@ -78,9 +78,14 @@ def read(folder: Path, written: Any) -> SelectionFile:
         (without(candidate(), "pointer_pos"), POOL),
         (of_global_pointers(), POOL),
         (of_global_pointers(), None),
-        (of_global_pointers(pointer_pos=[1, 3]) | {"pointer_pos": [1, 3]}, POOL),
+        (of_global_pointers() | {"pointer_pos": [1, 3]}, POOL),
+        (of_global_pointers() | {"pointer_pos": [400, 12]}, None),
+        (candidate(pointer_pos=[400, 12]), POOL),
     ],
-    ids=["places and numbers", "no positions", "numbers", "no pool", "numbers and positions"],
+    ids=[
+        *("places and numbers", "no positions", "numbers", "no pool", "numbers and positions"),
+        *("positions in a pool that was not kept", "positions before the pools were made anew"),
+    ],
 )
 def test_every_convention_means_the_same_demonstrations(tmp_path, given, pool):
     (query,) = read(tmp_path, content(given, pool=pool)).queries
@@ -92,6 +97,75 @@ def test_every_convention_means_the_same_demonstrations(tmp_path, given, pool):
     assert (found.outcome.gold_probability, found.outcome.relevance) == (0.31, 1.0)
 
 
+def test_positions_in_the_pool_of_the_file_are_those_of_the_picks(tmp_path):
+    given = of_global_pointers() | {"pointer_pos": [3, 1]}
+    with pytest.raises(BadSelectionFile, match="pointer_pos: means the demonstrations"):
+        read(tmp_path, content(given))
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("sft_beam_beam", "beam"),
+        ("sft_temp_1.3", "sample"),
+        ("aug_swap", "augmented"),
+        ("aug_diverse", "augmented"),
+        ("aug_neg_mix_L8_B4", "augmented"),
+        ("global_search", "augmented"),
+        ("mined_from_old", "augmented"),
+    ],
+)
+def test_methods_of_lever_plus_s_augmentation_are_known(tmp_path, name, method):
+    ((found,),) = (
+        q.candidates for q in read(tmp_path, content(candidate(gen_method=name))).queries
+    )
+    assert found.method == method
+
+
+@pytest.mark.parametrize(
+    ("mode", "scored_by"),
+    [("train", "official"), ("val", "official"), ("simple_match", "fallback")],
+)
+def test_what_scored_an_answer_is_known_whichever_script_wrote_it(tmp_path, mode, scored_by):
+    given = candidate(vqa_eval_mode=mode)
+    (query,) = read(tmp_path, content(given)).queries
+    assert query.candidates[0].outcome.accuracy == Accuracy(0.6, scored_by)
+
+
+def test_a_probability_may_exceed_one_by_what_float32_rounds(tmp_path):
+    (query,) = read(tmp_path, content(candidate(vqa_gt_prob=1.0000001))).queries
+    assert query.candidates[0].outcome.gold_probability == 1.0
+    with pytest.raises(BadSelectionFile, match=r"1\.1 is not between 0 and 1"):
+        read(tmp_path, content(candidate(vqa_gt_prob=1.1)))
+
+
+BEAMS = {"id_list": [[7, 12, 3], [40, 7, 3]], "score_list": [0.25, -0.5]}
+
+
+def test_beams_of_a_lever_lm_are_selections_that_were_only_ranked(tmp_path):
+    found = read(tmp_path, {"3": BEAMS})
+    (query,) = found.queries
+    assert found.by_score and query.pool is None
+    assert [(c.picks, c.score, c.rank) for c in query.candidates] == [
+        ((7, 12), 0.25, 0),
+        ((40, 7), -0.5, 1),
+    ]
+    assert all(each.outcome.accuracy.mode == "error" for each in query.candidates)
+
+
+@pytest.mark.parametrize(
+    ("beams", "said"),
+    [
+        ({**BEAMS, "score_list": [0.25]}, "score_list: has 1 scores of 2 sequences"),
+        ({"id_list": BEAMS["id_list"]}, "score_list: is no list"),
+        ({**BEAMS, "id_list": [[7, 3, 12], [40, 7, 3]]}, r"id_list\[0\]: ends in 12"),
+    ],
+)
+def test_beams_that_are_cut_are_refused_by_query_and_field(tmp_path, beams, said):
+    with pytest.raises(BadSelectionFile, match=f"rl_data.json: query 3: {said}"):
+        read(tmp_path, {"3": beams})
+
+
 def test_keys_that_are_no_numbers_are_no_queries(tmp_path):
     written = {**content(candidate()), "notes": {"by": "somebody"}}
     assert len(read(tmp_path, written).queries) == 1
@@ -100,7 +174,6 @@ def test_keys_that_are_no_numbers_are_no_queries(tmp_path):
 FAULTS = {
     "out of range": (candidate(pointer=[1, 4]), "pointer: 4 is out of range: the pool holds 4"),
     "other": (candidate(pointer=[1, 2]), r"pointer: means the demonstrations \[7, 93\], and"),
-    "position": (candidate(pointer_pos=[3, 1]), "pointer_pos: means the demonstrations"),
     "twice": (candidate(pointer=[1, 1]), r"pointer: \[1, 1\] names one twice"),
     "negative": (candidate(pointer=[-1, 3]), "pointer: is no list of numbers from 0"),
     "text": (candidate(pointer="1, 3"), "pointer: is no list of numbers from 0"),

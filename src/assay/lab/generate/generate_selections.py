@@ -24,7 +24,6 @@ from assay.lab.generate.selector_picks import proposals_of, trained_selector
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.prepare import find_part, prepare_set
 from assay.lab.setup.selection_rows import (
-    BY_SCORE,
     MERGED,
     OtherQueries,
     generated_folder,
@@ -39,7 +38,13 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import run_checkpoint
 from assay.tasks.demos.demonstrations import FROZEN, set_of
 from assay.tasks.demos.selection_data import beam_candidates, judged
-from assay.tasks.demos.selection_file import Candidate, file_text, query_entry, read_selection_file
+from assay.tasks.demos.selection_file import (
+    BY_SCORE,
+    Candidate,
+    file_text,
+    query_entry,
+    read_selection_file,
+)
 
 MADE_OF = "made_of.json"
 """What the selections of a folder are made of."""

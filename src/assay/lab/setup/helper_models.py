@@ -126,6 +126,8 @@ class HelperModels(Mapping[str, HelperModel]):
     def _opened(self, name: str, spec: HelperSpec) -> HelperModel:
         kind, _, rest = spec.source.partition(":")
         sampling, usage = sampling_of(spec), self._usage[name]
+        if kind in ("scripted", "openai"):
+            refuse_beams(name, spec)
         if kind == "scripted":
             file = self.root / rest
             return ScriptedHelper(name, file, sampling, read_script(file), usage)
@@ -136,6 +138,7 @@ class HelperModels(Mapping[str, HelperModel]):
         precision = helper_precision(spec, self.precision)
         if is_vision_language(folder):
             return VisionHelper(name, load_vision_language(folder, precision), sampling, usage)
+        refuse_beams(name, spec)
         weights = load_weights(folder, precision, spec.rendering)
         return LocalHelper(name, weights, sampling, usage)
 
@@ -218,6 +221,8 @@ class HelperModels(Mapping[str, HelperModel]):
         for name, spec in self.specs.items():
             refuse_unpriced(name, spec, price_of(name, spec, self.root))
             kind, _, rest = spec.source.partition(":")
+            if kind in ("scripted", "openai"):
+                refuse_beams(name, spec)
             if kind == "scripted":
                 read_script(self.root / rest)
             elif kind == "openai":
@@ -264,8 +269,16 @@ def check_folder(name: str, spec: HelperSpec, folder: Path) -> None:
             refuse_rendering(spec.rendering)
         check_vision_language(folder)
         return
+    refuse_beams(name, spec)
     _, tokenizer = check_loadable(folder)
     make_renderer(tokenizer, spec.rendering)
+
+
+def refuse_beams(name: str, spec: HelperSpec) -> None:
+    """Raise InputError where a model that does not read images here is to search."""
+    if spec.sampling.beams > 1:
+        problem = "only a model in this process that reads images decodes by beams"
+        raise InputError(problem, field=f"model.{name}.sampling.beams", fix="remove it")
 
 
 def in_process(spec: HelperSpec) -> bool:
@@ -309,9 +322,8 @@ def sampling_of(spec: HelperSpec) -> Sampling:
     """The sampling settings of a table."""
     table = spec.sampling
     stop = None if table.stop is None else Stop(table.stop)
-    return Sampling(
-        table.temperature, table.max_tokens, table.top_p, table.top_k, table.min_p or 0.0, stop
-    )
+    cut = table.top_p, table.top_k, table.min_p or 0.0
+    return Sampling(table.temperature, table.max_tokens, *cut, stop, table.beams)
 
 
 def counted(usage: Usage) -> dict[str, int]:

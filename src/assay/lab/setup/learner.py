@@ -16,7 +16,7 @@ from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.rendering_settings import RenderingSettings
-from assay.experiment.selector_table import SCHEME
+from assay.experiment.selector_table import PATH, SCHEME, is_selector
 from assay.experiment.stage_tables import StageSpec
 from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT, prompt_sha256
@@ -162,7 +162,8 @@ class LearnerInput:
     source: str
     """The experiment's `model`; of a `run:` source, the model that the named run began with."""
     weights: Path | None = None
-    """The folder of the checkpoint that a `run:` source names."""
+    """The folder of the checkpoint that a `run:` source names; the file of a selector that was
+    trained elsewhere."""
 
 
 LEARNERS: dict[str, Callable[[LearnerInput], Learner]] = {}
@@ -185,6 +186,8 @@ def learner_input(experiment: Experiment, root: Path, precision: "Precision") ->
     while source.startswith("run:"):
         run, _, folder = run_checkpoint(source.removeprefix("run:"), root)
         source, weights = experiment_of(run).model, weights or folder
+    if weights is None and is_selector(source) and source.startswith(PATH):
+        weights = root / Path(source.removeprefix(PATH)).expanduser()
     return LearnerInput(experiment, root, precision, source, weights)
 
 

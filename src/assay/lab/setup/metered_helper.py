@@ -170,6 +170,7 @@ class MeteredHelper:
         stop = None if sampling.stop is None else list(sampling.stop.strings)
         settings = [sampling.temperature, sampling.max_tokens, sampling.top_p, sampling.top_k]
         model = [self.fingerprint, *settings, sampling.min_p, stop]
+        model += [sampling.beams] if sampling.beams > 1 else []
         drawn = sampling.temperature > 0
         named = [
             [model, contents(messages), [key.seed, key.row, key.sample] if drawn else None]

@@ -41,12 +41,12 @@ GENERATED = "generated"
 """The folder below the lab's root in which generated selections lie."""
 MERGED = "selections.json"
 NOT_STORED = "no stored selections"
+OTHER_LAYOUT = (
+    "the answers to their selections were given with the query behind the last pick; here it "
+    "stands next to the first"
+)
 ALL_SKIPPED = "all its selections were scored by a fallback"
 NO_POSITIVE = "no selection with a positive score"
-
-
-BY_SCORE = "beam_score"
-"""What `_meta.reward` says of a file whose rewards are the scores of a search."""
 
 
 class NotGenerated(InputError):
@@ -129,7 +129,7 @@ def stored_findings(
 ) -> list[Finding]:
     """What is wrong with the groups of a file. Beams are imitated, which needs neither positives
     nor rewards that differ: of them there are only warnings."""
-    allow = FAULTS if found.meta.get("reward") == BY_SCORE else spec.allow
+    allow = FAULTS if found.by_score else spec.allow
     return [*group_findings(stored_health(found, spec, rows), place, allow)]
 
 
@@ -139,9 +139,9 @@ def stored_health(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row
 
 
 def _group(query: StoredQuery, found: SelectionFile, spec: SelectionsSpec) -> CandidateGroup:
-    used = [each for each in query.candidates if _is_used(each, spec)]
+    used = [each for each in query.candidates if _is_used(each, found, spec)]
     return CandidateGroup(
-        tuple(stored_candidate(each, found.meta)["reward"] for each in used),
+        tuple(stored_candidate(each, found)["reward"] for each in used),
         sum(each.outcome.correct for each in used),
         sum(each.outcome.accuracy.mode != "official" for each in query.candidates),
         len(query.candidates),
@@ -158,7 +158,7 @@ def with_selections(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[R
         reason = NOT_STORED
         if row.id in stored:
             query = stored[row.id]
-            used = [c for c in query.candidates if _is_used(c, spec)]
+            used = [c for c in query.candidates if _is_used(c, found, spec)]
             remarks[row.id] = len(query.candidates) - len(used)
             reason = _why_dropped(used, spec)
             if not reason:
@@ -167,11 +167,14 @@ def with_selections(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[R
             dropped.setdefault(reason, []).append(row.id)
     skipped = [row.id for row in kept if remarks[row.id]]
     words = {"selections scored by a fallback are left out": tuple(skipped)} if skipped else {}
+    if found.laid_out_otherwise and kept and kept[0].extra[SHOTS] > 1:
+        words[OTHER_LAYOUT] = tuple(row.id for row in kept)
     return Loaded(tuple(kept), {why: tuple(ids) for why, ids in dropped.items()}, words)
 
 
-def _is_used(candidate: Candidate, spec: SelectionsSpec) -> bool:
-    return spec.fallback == "keep" or candidate.outcome.accuracy.mode == "official"
+def _is_used(candidate: Candidate, found: SelectionFile, spec: SelectionsSpec) -> bool:
+    scored = candidate.outcome.accuracy.mode == "official" or found.by_score
+    return scored or spec.fallback == "keep"
 
 
 def _why_dropped(used: Sequence[Candidate], spec: SelectionsSpec) -> str:
@@ -205,7 +208,7 @@ def _with_candidates(
     found: SelectionFile, row: Row, query: StoredQuery, used: Sequence[Candidate]
 ) -> Row:
     row = replace(row, extra={**row.extra, POOL: pool_of(found, row, query)})
-    candidates = [stored_candidate(candidate, found.meta) for candidate in used]
+    candidates = [stored_candidate(candidate, found) for candidate in used]
     for candidate in used:
         _check_picks(found, row, query, candidate)
     return replace(row, extra={**row.extra, CANDIDATES: candidates})
@@ -237,12 +240,11 @@ def _check_picks(found: SelectionFile, row: Row, query: StoredQuery, candidate: 
         raise OtherQueries(problem, file=found.path, field=place, fix="set options.shots alike")
 
 
-def stored_candidate(candidate: Candidate, meta: Mapping[str, Any]) -> dict[str, Any]:
+def stored_candidate(candidate: Candidate, found: SelectionFile) -> dict[str, Any]:
     """A candidate as rows hold it; its reward is the InfoScore in a file that ranks by it, else
     Lever-Plus's hard plus soft: 1 for a positive score, and the score."""
     outcome = candidate.outcome
-    by_score = meta.get("reward") == BY_SCORE
-    reward = candidate.score if by_score else outcome.correct + outcome.accuracy.score
+    reward = candidate.score if found.by_score else outcome.correct + outcome.accuracy.score
     return {
         "text": selection_text(candidate.picks),
         "reward": float(reward or 0.0),

@@ -1,10 +1,14 @@
 """Rows of the demos task as a selector reads them: unit vectors of the query and of its pool.
 
-Features come from `models.embeddings`. Nothing is scored here.
+Features come from `models.embeddings`, or from a file of features that were made elsewhere. Nothing
+is scored here.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,12 +20,14 @@ from assay.data.renderings.rendering import Loss
 from assay.data.row import ImagePart, Message, Row
 from assay.errors import InputError
 from assay.models.embeddings import (
-    ENCODERS,
-    WITH_IMAGES,
+    PATH,
     combined,
+    content,
     embed_images,
     embed_texts,
+    encoder_named,
 )
+from assay.models.precomputed import ENDINGS, FeaturesError, Precomputed, read_precomputed
 from assay.models.selectors.choice import Choice, FeatureTable, choice_of
 from assay.tasks.demos.demonstrations import POOL, SHOTS, DemonstrationSet, set_of
 from assay.tasks.demos.selections import picks_of, selection_text
@@ -34,10 +40,11 @@ class NoSelection(InputError):
 
 @dataclass(frozen=True)
 class Features:
-    """Makes the features of messages, each once."""
+    """Makes the features of messages, each once, or looks them up."""
 
     encoder: str
-    """See `models.embeddings.ENCODERS`."""
+    """Of `models.embeddings.ENCODERS`, a folder `path:DIR`, or a file of features
+    `path:FILE.npz`."""
     answers: bool
     """Whether a demonstration's features are the mean of its question's and its answer's."""
     _tables: dict[str, FeatureTable] = field(default_factory=dict, compare=False)
@@ -46,19 +53,37 @@ class Features:
     @property
     def fingerprint(self) -> str:
         """The sha256 of the encoder and of what it is given."""
-        name = ENCODERS[self.encoder].fingerprint()
-        return sha256_text(canonical_json([name, self.encoder, "mean" if self.answers else ""]))
+        how = "mean" if self.answers else ""
+        if self.stored is not None:
+            return sha256_text(canonical_json([self.stored.fingerprint, "stored", how]))
+        # A folder is known by what it holds, not by where it lies.
+        name = "path" if self.encoder.startswith(PATH) else self.encoder
+        made_by = encoder_named(self.encoder).fingerprint()
+        return sha256_text(canonical_json([made_by, name, how]))
+
+    @cached_property
+    def stored(self) -> Precomputed | None:
+        """The features of a file, where the encoder is one. Raises FeaturesError."""
+        if not self.encoder.endswith(ENDINGS):
+            return None
+        file = Path(self.encoder.removeprefix(PATH))
+        if self.answers:
+            fix = "leave answers out, and write features of question and answer together"
+            raise FeaturesError("are used as they are", file=file, field="answers", fix=fix)
+        return read_precomputed(file)
 
     @property
     def width(self) -> int:
         """D."""
-        return ENCODERS[self.encoder].width
+        stored = self.stored
+        return encoder_named(self.encoder).width if stored is None else stored.width
 
     def table(self, found: DemonstrationSet) -> FeatureTable:
         """The features of a demonstration set. Raises what `embed_texts` does."""
         if found.fingerprint not in self._tables:
             asked = [demonstration.asked for demonstration in found.demonstrations]
-            shown_ND = self.of_messages(asked, [message.content for message in asked])
+            ids = [demonstration.id for demonstration in found.demonstrations]
+            shown_ND = self.of_messages(ids, asked)
             if self.answers:
                 # One text of both would be nearly that of the question, which is longer.
                 answers = [demonstration.answer for demonstration in found.demonstrations]
@@ -68,16 +93,19 @@ class Features:
             self._tables[found.fingerprint] = table
         return self._tables[found.fingerprint]
 
-    def query(self, message: Message, name: str) -> Tensor:
+    def query(self, row_id: str, message: Message, name: str) -> Tensor:
         """The unit vector (D) of a query; `name` is unlike that of every other content."""
         if name not in self._queries:
-            self._queries[name] = self.of_messages([message], [message.content])[0]
+            self._queries[name] = self.of_messages([row_id], [message])[0]
         return self._queries[name]
 
-    def of_messages(self, messages: Sequence[Message], texts: Sequence[str]) -> Tensor:
-        """Unit vectors (N, D) of texts and, where the encoder reads them, of messages' images."""
-        found_ND = embed_texts(texts, self.encoder)
-        if self.encoder not in WITH_IMAGES:
+    def of_messages(self, ids: Sequence[str], messages: Sequence[Message]) -> Tensor:
+        """Unit vectors (N, D) of messages' texts and, where the encoder reads them, images; `ids`
+        are what a file of features knows them by."""
+        if self.stored is not None:
+            return self.stored.of(ids, [plain_sha256(message) for message in messages])
+        found_ND = embed_texts([message.content for message in messages], self.encoder)
+        if not encoder_named(self.encoder).images:
             return found_ND
         shown = {n: images_of(message) for n, message in enumerate(messages)}
         pairs = [(n, image) for n, images in shown.items() for image in images]
@@ -93,6 +121,13 @@ class Features:
 def images_of(message: Message) -> list[ImagePart]:
     """The images of a message."""
     return [part for part in message.parts if isinstance(part, ImagePart)]
+
+
+def plain_sha256(message: Message) -> str:
+    """What a file of features has for a message: the sha256 of its text in UTF-8 with the bytes of
+    its images behind it."""
+    data = message.content.encode() + b"".join(content(image) for image in images_of(message))
+    return hashlib.sha256(data).hexdigest()
 
 
 def content_name(message: Message) -> str:
@@ -127,7 +162,7 @@ class SelectorEncoder:
         """The row's query and pool. Raises BadSelection for a row without."""
         table, query = self.features.table(set_of(row)), asked.messages[-1]
         name = content_name(query)
-        vector_D = self.features.query(query, name)
+        vector_D = self.features.query(row.id, query, name)
         pool = tuple(row.extra[POOL])
         return Choice(row.id, name, pool, row.extra[SHOTS], table, vector_D)
 

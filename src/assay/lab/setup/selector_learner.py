@@ -1,4 +1,5 @@
-"""A selector of demonstrations as a `Learner`: `model = "selector:pointer"` and its kind.
+"""A selector of demonstrations as a `Learner`: `model = "selector:pointer"` and its kind, or the
+weights of one that was trained elsewhere, `model = "path:rce_epoch5.pt"`.
 
 A checkpoint holds the weights and, in `selector.json`, what they were made for, so that it is never
 read into another selector. Rows and features are `selector_encoder`'s.
@@ -9,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -23,6 +25,7 @@ from assay.lab.setup.learner import LearnerInput, StagePolicy
 from assay.lab.setup.selector_encoder import Features, SelectorEncoder
 from assay.models.adapt import Adaptation, NothingToTrain, freeze_matching, measure
 from assay.models.folder import MODULE
+from assay.models.selectors.foreign import ForeignSelector, read_foreign
 from assay.models.selectors.kinds import (
     DROPOUT,
     NAMED_PATTERNS,
@@ -30,7 +33,7 @@ from assay.models.selectors.kinds import (
     SelectorSizes,
     make_selector,
 )
-from assay.models.state_dicts import weight_fingerprint
+from assay.models.state_dicts import strict_load, weight_fingerprint
 from assay.models.weight_files import load_module
 from assay.rollout.policies.selector_policy import RandomPolicy, SelectorPolicy
 from assay.runs.run_directory import RunDirectory
@@ -62,20 +65,50 @@ class SelectorLearner:
     @property
     def kind(self) -> str:
         """Which selector, of `selector_table.KINDS`."""
-        return self.given.source.removeprefix(SCHEME)
+        if self.foreign is not None:
+            return self.foreign.kind
+        if self.given.source.startswith(SCHEME) or self.given.weights is None:
+            return self.given.source.removeprefix(SCHEME)
+        return self.stored["kind"]
+
+    @cached_property
+    def foreign(self) -> ForeignSelector | None:
+        """The selector of a file of weights, where the model is one. Raises ForeignSelectorError,
+        and OtherSelector for features that it cannot read or settings that it was not made with."""
+        weights = self.given.weights
+        if weights is None or weights.is_dir():
+            return None
+        found, spec = read_foreign(weights), self.given.experiment.selector or SelectorSpec()
+        for name in spec.model_fields_set & found.settings.keys():
+            if getattr(spec, name) != found.settings[name]:
+                problem = f"{getattr(spec, name)}, and the file has {found.settings[name]}"
+                place = f"selector.{name}"
+                raise OtherSelector(problem, file=weights, field=place, fix="remove the setting")
+        return found
+
+    @cached_property
+    def stored(self) -> dict[str, Any]:
+        """What the checkpoint of a `run:` source says of itself."""
+        assert self.given.weights is not None
+        return json.loads((self.given.weights / ABOUT).read_text(encoding="utf-8"))
 
     @cached_property
     def spec(self) -> SelectorSpec:
-        """The settings: the file's; of a `run:` source, that run's where the file has none."""
-        spec, weights = self.given.experiment.selector, self.given.weights
-        if spec is None and weights is not None:
-            return SelectorSpec(**json.loads((weights / ABOUT).read_text())["settings"])
+        """The settings: the file's; of a `run:` source, that run's where the file has none; of
+        weights that were trained elsewhere, what these tell."""
+        spec = self.given.experiment.selector
+        if self.foreign is not None:
+            return (spec or SelectorSpec()).model_copy(update=dict(self.foreign.settings))
+        if spec is None and self.given.weights is not None:
+            return SelectorSpec(**self.stored["settings"])
         return spec or SelectorSpec()
 
     @cached_property
     def features(self) -> Features:
         """Makes what the selector sees."""
-        return Features(self.spec.features, self.spec.answers)
+        kind, _, place = self.spec.features.rpartition(":")
+        folder = self.given.root / Path(place).expanduser()
+        return Features(f"{kind}:{folder}" if kind else place, self.spec.answers)
 
     @property
     def fingerprint(self) -> str:
@@ -99,9 +132,21 @@ class SelectorLearner:
         """The selector before any training of this experiment: drawn by the experiment's first
         seed, or another run's."""
         module = make_selector(self.kind, self.sizes, self.given.experiment.seeds[0])
-        if self.given.weights is not None:
+        if self.foreign is not None:
+            self.refuse_width(self.foreign)
+            strict_load(module, self.foreign.state, file=self.given.weights)
+        elif self.given.weights is not None:
             self.load(module, self.given.weights)
         return module
+
+    def refuse_width(self, found: ForeignSelector) -> None:
+        """Raise OtherSelector where the features are not as wide as those that a file reads."""
+        if found.width != self.features.width:
+            have, width = self.spec.features, self.features.width
+            problem = f"it reads features of width {found.width}, and {have} has {width}"
+            fix = "name the features that it was trained on: clip, or features of your own"
+            file = self.given.weights
+            raise OtherSelector(problem, file=file, field="selector.features", fix=fix)
 
     def module(self, run: RunDirectory, reference: CheckpointReference) -> nn.Module:
         """The selector of a checkpoint. Raises OtherSelector, StateDictMismatch, RunNotFound,
@@ -127,12 +172,15 @@ class SelectorLearner:
         return {"width": self.features.width, "features": self.features.fingerprint}
 
     def check(self) -> None:
-        """Raise InputError for stages that cannot train this selector. Reads no weights."""
+        """Raise InputError for stages that cannot train this selector, and for weights of a file
+        that is none or reads other features."""
         for name, stage in self.given.experiment.stage.items():
             if isinstance(stage.adapt, LoraAdapt):
                 problem = "a selector has no adapters"
                 fix = 'leave adapt out, or write adapt = { kind = "freeze", patterns = [...] }'
                 raise InputError(problem, field=f"stage.{name}.adapt", fix=fix)
+        if self.foreign is not None:
+            self.refuse_width(self.foreign)
         if self.kind not in UNTRAINED:
             for stage in self.given.experiment.stage.values():
                 adapt(make_selector(self.kind, self.sizes, 0), self.kind, stage)

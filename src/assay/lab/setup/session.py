@@ -14,6 +14,7 @@ from assay.data.row import Row
 from assay.data.row_order import RowOrder
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import RewardSettings
+from assay.experiment.selector_table import is_selector
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
@@ -77,7 +78,8 @@ class Session:
         assert self.task
         given = learner_input(self.experiment, self.run.root, self.precision)
         makers = {SELECTOR: SelectorLearner, **LEARNERS}
-        return makers.get(given.source.partition(":")[0], make_language_learner)(given)
+        kind = SELECTOR if is_selector(given.source) else given.source.partition(":")[0]
+        return makers.get(kind, make_language_learner)(given)
 
     @cached_property
     def sets(self) -> Mapping[str, DataSet]:

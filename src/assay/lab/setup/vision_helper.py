@@ -202,6 +202,12 @@ class VisionHelper:
                 continue
             rows = reached.rows.chosen([row for _, row in owners])
             logits_RV = reached.logits_RKV[[row for _, row in owners], -1]
+            if sampling.beams > 1:
+                for (n, _), row in zip(owners, range(len(owners)), strict=True):
+                    one = rows.chosen([row])
+                    best = best_beam(one, logits_RV[row], sampling, self.loaded.end_tokens)
+                    found[n] = self._answer(asked[n][1], best, sampling)
+                continue
             states_R = key_states([asked[n][2] for n, _ in owners])
             actions = decoded(rows, logits_RV, states_R, sampling, self.loaded.end_tokens)
             for (n, _), each in zip(owners, actions, strict=True):
@@ -268,3 +274,38 @@ def decoded(
             token_R = token_R[going]
         logits_RV = rows.feed(token_R.to(torch.long))
     return written
+
+
+def best_beam(
+    rows: Rows, logits_V: Tensor, sampling: Sampling, end_tokens: frozenset[int]
+) -> list[int]:
+    """The likeliest continuation that a search of `sampling.beams` finds: sums of log-probs, no
+    penalty for length, as Transformers' `num_beams` with `length_penalty = 0`.
+
+    Of twice as many candidates at each step the unended ones live on; those among the first
+    `beams` that end, or are cut at `max_tokens`, are answers.
+    """
+    width, last = sampling.beams, sampling.max_tokens - 1
+    beams: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[tuple[float, list[int]]] = []
+    logits_BV = logits_V[None]
+    for place in range(sampling.max_tokens):
+        sums_B = torch.tensor([total for total, _ in beams], device=logits_BV.device)
+        totals_BV = sums_B[:, None] + widened(logits_BV).log_softmax(-1)
+        count = min((1 + max(1, len(end_tokens))) * width, totals_BV.numel())
+        best = totals_BV.reshape(-1).topk(count)
+        living: list[tuple[int, float, list[int]]] = []
+        for rank, (total, at) in enumerate(zip(*map(Tensor.tolist, best), strict=True)):
+            parent, token = divmod(at, totals_BV.shape[1])
+            written = [*beams[parent][1], token]
+            if token in end_tokens or place == last:
+                ended += [(total, written)] if rank < width else []
+            elif len(living) < width:
+                living.append((parent, total, written))
+        ended = sorted(ended, key=lambda each: -each[0])[:width]
+        if not living or (len(ended) == width and living[0][1] <= ended[-1][0]):
+            break
+        beams = [(total, written) for _, total, written in living]
+        rows = rows.chosen([parent for parent, _, _ in living])
+        logits_BV = rows.feed(torch.tensor([written[-1] for _, written in beams]))
+    return ended[0][1]

@@ -28,18 +28,20 @@ Selection = tuple[Row, tuple[int, ...]]
 
 
 def ask(frozen: HelperModel, selections: Sequence[Selection]) -> list[SelectionOutcome]:
-    """What the frozen model answers, greedily, in order. Raises HelperFailed."""
+    """What the frozen model answers, greedily or, where its table has `beams`, as that says, in
+    order. Raises HelperFailed."""
+    how = frozen.sampling if frozen.sampling.beams > 1 else GREEDY
     asked = [conversation(row, picks) for row, picks in selections]
     keys = [SampleKey(0, row.id, 0) for row, _ in selections]
 
     def answered(places: Sequence[int]) -> list[str]:
-        said = frozen.answer([asked[n] for n in places], GREEDY, [keys[n] for n in places])
+        said = frozen.answer([asked[n] for n in places], how, [keys[n] for n in places])
         if failures := [answer.failure for answer in said if answer.failure]:
             raise HelperFailed(f"{frozen.name} gave no answer: {failures[0]}")
         return [answer.text for answer in said]
 
-    stop = GREEDY.stop.strings if GREEDY.stop else ()
-    settings = ["answer", GREEDY.max_tokens, *stop]
+    settings = ["answer", how.max_tokens, *(how.stop.strings if how.stop else ())]
+    settings += ["beams", how.beams] if how.beams > 1 else []
     texts = once(frozen, [[*settings, shown(messages)] for messages in asked], answered)
     return [
         outcome_of(text, row.extra[ANSWERS], lookup(METRICS, set_of(row).metric, "metric"))

@@ -1,4 +1,5 @@
-"""Reads and writes files of stored selections, in the JSON of Lever-Plus's RL data.
+"""Reads and writes files of stored selections, in the JSON of Lever-Plus's RL data; reads the beams
+of Lever-LM as well.
 
 One object by query: its question, its pool, and candidates with what the frozen model made of
 them; keys that are no numbers, such as `_meta`, are not queries. Two conventions of indices are in
@@ -7,6 +8,7 @@ demonstrations. Which row a query is, and what is done with a candidate, is the 
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +27,31 @@ from assay.tasks.demos.outcomes import (
 )
 from assay.tasks.demos.vqa_accuracy import normalised
 
-Method = Literal["beam", "sample", "retrieval", "random"]
-METHODS: tuple[Method, ...] = ("beam", "retrieval", "sample", "random")
+Method = Literal["beam", "sample", "retrieval", "random", "augmented"]
+METHODS: tuple[Method, ...] = ("beam", "retrieval", "sample", "random", "augmented")
 """How a selection was found; of equal ones the first method's is kept."""
-MODES: Mapping[str, EvalMode] = {"vqaEval": "official", "fallback": "fallback", "error": "error"}
-"""`vqa_eval_mode` -> what scored the answer."""
-NAMES = {mode: name for name, mode in MODES.items()}
+AUGMENTED: Mapping[Method, re.Pattern[str]] = {
+    "beam": re.compile(r"sft_beam_.+"),
+    "sample": re.compile(r"sft_temp_.+"),
+    "augmented": re.compile(r"aug_.+|global_search|mined_from_old"),
+}
+"""The methods that Lever-Plus's scripts for more data write, by what they come to."""
+MODES: Mapping[str, EvalMode] = {
+    "vqaEval": "official",
+    "fallback": "fallback",
+    "error": "error",
+    "train": "official",
+    "val": "official",
+    "simple_match": "fallback",
+}
+"""`vqa_eval_mode` -> what scored the answer. Its augmentation writes the split whose annotations
+the official metric read, its mining a rule of its own."""
+NAMES: Mapping[EvalMode, str] = {"official": "vqaEval", "fallback": "fallback", "error": "error"}
 META = "_meta"
+BY_SCORE = "beam_score"
+"""What `_meta.reward` says of a file whose rewards are the scores of a search."""
+ROUNDING = 1e-4
+"""By so much a probability may leave 0 to 1: sums in float32 do."""
 DIGITS = 6
 """Decimals that are written: what depends on the order of a sum lies below them."""
 
@@ -76,6 +96,18 @@ class SelectionFile:
     path: Path
     queries: tuple[StoredQuery, ...]
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def by_score(self) -> bool:
+        """Whether its rewards are the scores of a search, and no outcome is needed."""
+        return self.meta.get("reward") == BY_SCORE
+
+    @property
+    def laid_out_otherwise(self) -> bool:
+        """Whether its outcomes are of prompts in which the query stood behind the last pick, as
+        those of Lever-LM and Lever-Plus. In this lab's, whose `_meta` names the set of
+        demonstrations, it stands next to the first (`selections.conversation`)."""
+        return "demonstrations" not in self.meta
 
 
 def file_text(entries: Mapping[int, Mapping[str, Any]], meta: Mapping[str, Any]) -> str:
@@ -167,9 +199,34 @@ def read_selection_file(path: Path) -> SelectionFile:
     if not entries:
         raise BadSelectionFile("holds no query", file=path, fix="its keys are the queries' numbers")
     meta = found.get(META)
+    meta = meta if isinstance(meta, dict) else {}
+    if all(isinstance(value, dict) and "id_list" in value for value in entries.values()):
+        queries = [_beams(_Place(path, key), value) for key, value in entries.items()]
+        return SelectionFile(path, tuple(queries), {"reward": BY_SCORE, **meta})
     convention = _Convention()
     queries = [_query(_Place(path, key), value, convention) for key, value in entries.items()]
-    return SelectionFile(path, tuple(queries), meta if isinstance(meta, dict) else {})
+    return SelectionFile(path, tuple(queries), meta)
+
+
+NOT_ASKED = SelectionOutcome("", "", Accuracy(0.0, "error", "no answer was asked for"), 0.0)
+"""Of a selection that was only ranked."""
+
+
+def _beams(place: _Place, entry: Mapping[str, Any]) -> StoredQuery:
+    """The sequences of a Lever-LM: each list ends in the query itself."""
+    lists = _typed(place.inner("id_list"), entry["id_list"], list)
+    scores = _typed(place.inner("score_list"), entry.get("score_list"), list)
+    if len(scores) != len(lists):
+        place.inner("score_list").refuse(f"has {len(scores)} scores of {len(lists)} sequences")
+    candidates = []
+    for n, each in enumerate(lists):
+        where = place.inner(f"id_list[{n}]")
+        *picks, query = _numbers(where, each) or (-1,)
+        if str(query) != place.query:
+            where.refuse(f"ends in {query}", "a sequence ends in its query's own number")
+        score = _number(place, {"score_list": scores[n]}, "score_list")
+        candidates.append(Candidate(tuple(picks), "beam", NOT_ASKED, n, score))
+    return StoredQuery(int(place.query), place.query, tuple(candidates))
 
 
 @dataclass
@@ -196,7 +253,10 @@ def _query(place: _Place, entry: Any, convention: _Convention) -> StoredQuery:
     pool = entry.get("candidate_pool_ids")
     if pool is not None:
         pool = _numbers(place.inner("candidate_pool_ids"), pool)
-    given = _typed(place.inner("pointer_candidates"), entry.get("pointer_candidates"), list)
+    if "pointer_candidates" not in entry:
+        fix = "beams of a Lever-LM have id_list and score_list in every query"
+        place.inner("pointer_candidates").refuse("missing", fix)
+    given = _typed(place.inner("pointer_candidates"), entry["pointer_candidates"], list)
     candidates = []
     for n, each in enumerate(given):
         where = place.inner(f"pointer_candidates[{n}]")
@@ -208,9 +268,7 @@ def _query(place: _Place, entry: Any, convention: _Convention) -> StoredQuery:
 def _candidate(
     place: _Place, entry: Mapping[str, Any], pool: Sequence[int] | None, convention: _Convention
 ) -> Candidate:
-    method = entry.get("gen_method")
-    if method not in METHODS:
-        place.inner("gen_method").refuse(f"{method!r} is none of {', '.join(METHODS)}")
+    method = _method(place, entry.get("gen_method"))
     convention.agree(place, entry.get("pointer_global") is not None)
     return Candidate(
         _picks(place, entry, pool),
@@ -223,17 +281,32 @@ def _candidate(
     )
 
 
+def _method(place: _Place, name: Any) -> Method:
+    if name in METHODS:
+        return name
+    for method, pattern in AUGMENTED.items():
+        if isinstance(name, str) and pattern.fullmatch(name):
+            return method
+    return place.inner("gen_method").refuse(f"{name!r} is none of {', '.join(METHODS)}")
+
+
 def _picks(place: _Place, entry: Mapping[str, Any], pool: Sequence[int] | None) -> tuple[int, ...]:
-    """The numbers of the picked demonstrations, whichever convention the file follows."""
+    """The numbers of the picked demonstrations, whichever convention the file follows.
+
+    `pointer_pos` is compared only where it says something of the pool of the file: without one it
+    holds places in a pool that was not kept, and beside `pointer_global` perhaps those before the
+    pools were made anew.
+    """
     pointer = _numbers(place.inner("pointer"), entry.get("pointer"))
     picks, places = pointer, entry.get("pointer_pos")
     if entry.get("pointer_global") is not None:
         picks = _numbers(place.inner("pointer_global"), entry["pointer_global"])
         _same_places(place.inner("pointer"), pointer, picks, pool)
-    elif pool is not None and (outside := [pick for pick in picks if pick not in pool]):
+        return picks
+    if pool is not None and (outside := [pick for pick in picks if pick not in pool]):
         fix = "places in the pool need pointer_global beside them"
         place.inner("pointer").refuse(f"{outside[0]} is not in candidate_pool_ids", fix)
-    if places is not None:
+    if places is not None and pool is not None:
         where = place.inner("pointer_pos")
         _same_places(where, _numbers(where, places), picks, pool)
     return picks
@@ -258,8 +331,9 @@ def _outcome(place: _Place, entry: Mapping[str, Any]) -> SelectionOutcome:
     if score is None and mode != "error":
         place.inner("vqa_acc_score").refuse("missing")
     correct = entry.get("vqa_correct")
-    if mode != "error" and correct is not None and correct != int((score or 0) > 0):
-        fix = "1 is every score above 0"
+    own_rule = entry.get("vqa_eval_mode") == "simple_match"
+    if mode != "error" and not own_rule and correct not in (None, int((score or 0) > 0)):
+        fix = "1 is every score above 0; leave vqa_correct out where another rule wrote it"
         place.inner("vqa_correct").refuse(f"{correct!r} with vqa_acc_score {score:g}", fix)
     return SelectionOutcome(
         str(entry.get("vqa_raw_generation") or ""),
@@ -299,9 +373,9 @@ def _number(place: _Place, entry: Mapping[str, Any], name: str) -> float | None:
 
 def _share(place: _Place, entry: Mapping[str, Any], name: str) -> float | None:
     value = _number(place, entry, name)
-    if value is not None and not 0 <= value <= 1:
+    if value is not None and not -ROUNDING <= value <= 1 + ROUNDING:
         place.inner(name).refuse(f"{value:g} is not between 0 and 1")
-    return value
+    return None if value is None else min(max(value, 0.0), 1.0)
 
 
 def _typed(place: _Place, value: Any, kind: type) -> Any:
