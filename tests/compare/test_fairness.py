@@ -100,10 +100,10 @@ def test_a_run_is_compared_with_the_checkpoint_that_it_started_from(run, tmp_pat
     child = child_of(run, tmp_path)
     for first, second in ((run, child), (child, run)):
         table = runs_table(first, second)
-        assert {d.kind for d in table.differences} <= {"declared", "note"}
+        assert {d.kind for d in table.differences} <= {"tested", "note"}
         assert control_of(table.lines[1]).comparison is not None
     grandchild = child_of(child, tmp_path, "grandchild")
-    assert {d.kind for d in runs_table(run, grandchild).differences} <= {"declared", "note"}
+    assert {d.kind for d in runs_table(run, grandchild).differences} <= {"tested", "note"}
 
 
 def test_a_run_is_not_compared_with_a_checkpoint_that_it_did_not_start_from(run, tmp_path):
@@ -235,7 +235,7 @@ def test_beside_a_model_before_training_the_training_is_what_is_compared(run, tm
     base = other_run(tmp_path, {**MANIFEST, "data": {}}, SFT, "untrained", CLEAN)
     write_manifest(run, TRAINED)
     table = runs_table(ArmRequest(base, "base"), run)
-    assert {d.kind for d in table.differences} == {"declared"}
+    assert {d.kind for d in table.differences} == {"tested"}, "nobody declared it"
     assert control_of(table.lines[1]).comparison.verdict == "better"
     both = runs_table(ArmRequest(base, "base"), ArmRequest(run, "base"))
     assert both.differences == ()

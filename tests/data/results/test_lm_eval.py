@@ -57,9 +57,9 @@ def test_settings_hold_the_configuration_and_tell_models_and_examples_apart():
     small, large, examples = (
         read_results(samples(name))[0] for name in ("sums-small", "sums-large", "two_examples")
     )
-    assert small.configured and small.settings["base_weights"]["model_args"]["share"] == 0.4
+    assert small.configured and small.settings["model_args"]["share"] == 0.4
     apart = {key for key in small.settings if small.settings[key] != large.settings[key]}
-    assert apart == {"base_weights"}
+    assert apart == {"base_weights", "model_args"}
     apart = {key for key in large.settings if large.settings[key] != examples.settings[key]}
     assert apart == {"evaluation"}
     two, none = (result.settings["evaluation"]["sums"] for result in (examples, large))

@@ -61,13 +61,16 @@ def test_tasks_may_be_the_clusters(tmp_path: Path):
     assert by_metric(group(tmp_path / "b", "small"), cluster="answer")[METRIC].clusters
 
 
-def test_a_task_that_is_logged_twice_is_refused(tmp_path: Path):
+def test_a_task_of_two_dates_is_of_two_runs(tmp_path: Path):
     place = group(tmp_path, "small")
     (file,) = place.glob("samples_few_2*.jsonl")
     later = re.sub(r"_2026-\d\d", "_2027-01", file.name)
     file.with_name(later).write_text(file.read_text())
-    with pytest.raises(DataError, match="task 'few' is logged twice"):
-        read_results(place)
+    found = [result for result in read_results(place) if result.metric == METRIC]
+    assert [(r.run[:18], r.benchmark) for r in found] == [
+        ("sums-small/2026-11", "few, sums"),
+        ("sums-small/2027-01", "few"),
+    ]
 
 
 def test_a_folder_that_holds_the_models_folder_is_read_through(tmp_path: Path):

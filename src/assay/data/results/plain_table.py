@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.data.json_files import read_jsonl
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     CLUSTER,
@@ -23,6 +22,7 @@ from assay.data.results.foreign_result import (
     Places,
     Result,
     read_rows,
+    read_objects,
     read_text,
     score,
     score_columns,
@@ -82,7 +82,7 @@ def _records(path: Path) -> Iterator[Record]:
     elif path.suffix == ".csv":
         yield from _csv(path)
     else:
-        yield from read_jsonl(path)
+        yield from read_objects(path)
 
 
 def _csv(path: Path) -> Iterator[Record]:
