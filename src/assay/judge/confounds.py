@@ -185,7 +185,7 @@ def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, 
 
 
 def _only_empty(path: Path, one: Mapping[Path, Any], other: Mapping[Path, Any]) -> bool:
-    """Whether one has an empty table where the other has values, which are differences themselves."""
+    """Whether one has an empty table where the other has values, each a difference itself."""
     deeper = (found for found in other if len(found) > len(path))
     return one.get(path) == {} and any(found[: len(path)] == path for found in deeper)
 

@@ -9,7 +9,6 @@ import pytest
 
 from assay.compare.foreign_arms import ReadOptions, is_file, read_arms
 from assay.compare.judged_table import compare_arms
-from assay.data.loaded import DataError
 from assay.data.results.readers import read_results
 from tests.data.results.produced import FOLDER, copied
 

@@ -1,8 +1,8 @@
 """The neutral form of results that another tool wrote, and the file reading that its readers share.
 
 A reader gives one `Result` for each run, benchmark and metric of a file. A value may be NaN, which
-is no score, in JSON as in parquet; members of a zip are read into memory within limits and never written, so their names cannot
-leave a folder. Comparing and judging results is done in `compare` and `judge`.
+is no score, in JSON as in parquet; members of a zip are read into memory within limits and never
+written, so their names cannot leave a folder. Comparing and judging results is done in `compare` and `judge`.
 """
 
 import json

@@ -32,7 +32,7 @@ def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
     """One result for each reward function; `cluster` is the column of sources. Raises DataError."""
     records = read_rows(path)
     items = [content_id(record.need("prompt", str, list)) for record in records]
-    made = Result(f"{path.parent.parent.name}/{path.stem}", str(path), "trl", "", ())
+    made = Result(f"{path.absolute().parent.parent.name}/{path.stem}", str(path), "trl", "", ())
     return _by_metric(made, items, records, [_text(r) for r in records], TRL_OTHERS, cluster)
 
 
@@ -90,7 +90,7 @@ def read_verl(path: Path, cluster: str | None = None) -> list[Result]:
         if score(record, SCORE) is None and record.value[SCORE] is not None:
             fix = "null means that an answer has no score"
             raise record.error(SCORE, "malformed JSON: NaN is no number", fix)
-    made = Result(f"{path.parent.name}/{path.stem}", str(path), "verl", "", ())
+    made = Result(f"{path.absolute().parent.name}/{path.stem}", str(path), "verl", "", ())
     texts = [record.maybe("output", str) for record in last]
     return _by_metric(made, map(_item, sessions), last, texts, VERL_OTHERS, cluster)
 

@@ -124,7 +124,7 @@ def _result(
         sources.take(line, item, line.maybe("doc", dict))
         answers.append(Answer(item, 0, score(line, metric), _text(line)))
     return Result(
-        run=_model(log) or path.parent.name,
+        run=_model(log) or path.absolute().parent.name,
         file=str(path),
         format="lm-eval",
         metric=name,

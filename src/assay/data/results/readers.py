@@ -37,8 +37,8 @@ MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "trl": (generations.TRL_KEYS,),
     "table": (frozenset({"item"}),),
 }
-"""Columns by which a format is known; the first that fits counts. TRL's are those of a parquet file;
-prime-rl and others write them as JSON lines, of which a prompt is no item."""
+"""Columns by which a format is known; the first that fits counts. TRL's are those of a parquet
+file: prime-rl writes the same into JSON lines beside much else."""
 
 LONGEST_NAME = 4096
 """Of a run, a benchmark or a metric of another tool; they hold settings and paths."""

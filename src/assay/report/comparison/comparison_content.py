@@ -358,7 +358,7 @@ def _shown(value: Any, beside: Any, words: Words) -> str:
     text, other = (" ".join(visible(str(each)).split()) for each in (value, beside))
     if len(text) <= SHOWN_VALUE:
         return text
-    first = len(os.path.commonprefix([text, other]))
+    first = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
     if first < SHOWN_VALUE:
         return f"{text[:SHOWN_VALUE]} …"
     start = first - SHOWN_VALUE // 2
