@@ -341,7 +341,7 @@ def find_differences(control: Arm, other: Arm, terms: Terms) -> list[Confound]:
     if one is not None and two is not None:
         return _run_differences(one, two, terms)
     left, right = _carried(control, other)
-    notes = ["evaluation.repeats", *(["random_seeds"] if _same_prompts(left, right) else [])]
+    notes = ["evaluation.repeats", *_without_effect(left, right)]
     # Apart from the rest, because other words of a prompt do not follow from another model.
     models = [{part: side.pop(part) for part in MODEL if part in side} for side in (left, right)]
     named = differences(*models, tested=MODEL)
@@ -363,15 +363,23 @@ def _template(found: Mapping[str, Any]) -> str | None:
     return (found.get("rendering") or {}).get(TEMPLATE)
 
 
-def _same_prompts(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
-    """Whether the seeds of two logs can have changed no item: each task has no worked examples, or
-    asks both in the same words."""
-    tasks = [t for t in left["evaluation"] | right["evaluation"] if t != "repeats"]
-    pairs = [(left["evaluation"].get(t, {}), right["evaluation"].get(t, {})) for t in tasks]
-    return all(
-        a.get(PROMPTS, ABSENT) == b.get(PROMPTS) or not (a.get("examples") or b.get("examples"))
-        for a, b in pairs
-    )
+def _without_effect(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
+    """Settings of two logs that changed no item: how prompts are written where their words are the
+    same, seeds where there are no worked examples either, a type that both were loaded in."""
+    ours, theirs = left["evaluation"], right["evaluation"]
+    tasks = [task for task in ours | theirs if task != "repeats"]
+    same = {t for t in tasks if _prompts(ours, t, "") == _prompts(theirs, t, ABSENT)}
+    shown = {t for t in tasks for side in (ours, theirs) if side.get(t, {}).get("examples")}
+    types = [side.get("machine", {}).get("dtype", each) for side, each in ((left, 0), (right, 1))]
+    return [
+        *(f"evaluation.{task}.rendering" for task in same),
+        *([] if shown - same else ["random_seeds"]),
+        *(["model_args.dtype"] if types[0] == types[1] else []),
+    ]
+
+
+def _prompts(evaluations: Mapping[str, Any], task: str, unknown: str) -> str:
+    return evaluations.get(task, {}).get(PROMPTS, unknown)
 
 
 def _run_differences(one: Provenance, two: Provenance, terms: Terms) -> list[Confound]:

@@ -2,7 +2,8 @@
 
 A reader gives one `Result` for each run, benchmark and metric of a file. A value may be NaN, which
 is no score, in JSON as in parquet; members of a zip are read into memory within limits and never
-written, so their names cannot leave a folder. Comparing and judging results is done in `compare` and `judge`.
+written, so their names cannot leave a folder. Comparing and judging results is done in `compare`
+and `judge`.
 """
 
 import json

@@ -196,7 +196,7 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
         "sampling": {"repeats": about.get("repeats")}
         | (about.get("generation_kwargs") or {})
         | arguments(config.get("gen_kwargs")),
-        "rendering": {key: log.get(key) or None for key in RENDERING},
+        "rendering": {key: log.get(key) or None for key in RENDERING if _bears(key, log)},
     }
     packages = {"lm_eval": "lm_eval_version", "transformers": "transformers_version"}
     backend = config.get("model")
@@ -235,6 +235,11 @@ def _first_text(line: Record) -> str:
     first = next(iter(given.values() if isinstance(given, dict) else given), ())
     text = next(iter(first.values() if isinstance(first, dict) else first), None)
     return sha256_text(str(text))
+
+
+def _bears(key: str, log: Mapping[str, Any]) -> bool:
+    """Whether a key on prompts had an effect: turns are told apart in a chat template alone."""
+    return key != "fewshot_as_multiturn" or bool(log.get("chat_template_sha"))
 
 
 def _is_source(key: str) -> bool:
