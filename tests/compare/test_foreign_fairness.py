@@ -68,7 +68,7 @@ def states(table: Table) -> dict[str, str]:
     ],
 )
 def test_an_argument_that_is_not_the_models_name_is_a_confound_of_its_part(
-    tmp_path: Path, argument: str, value: object, part: str
+    tmp_path: Path, argument: str, value: Any, part: str
 ):
     base = lm_eval(tmp_path, "base")
     table = compared(base, lm_eval(tmp_path, "tuned", **{argument: value}))
