@@ -161,6 +161,12 @@ def test_models_with_templates_of_their_own_are_compared_and_one_without_is_not(
     assert kinds(compared(plain, first))[path] == "confound"
 
 
+def test_ways_of_writing_prompts_that_left_them_as_they_were_are_notes(tmp_path: Path):
+    spoken = lm_eval(tmp_path, "tuned", lambda log: log.update(system_instruction_sha="s"))
+    found = kinds(compared(lm_eval(tmp_path, "base"), spoken))
+    assert found["evaluation.sums.rendering.system_instruction_sha"] == "note"
+
+
 def test_other_words_of_a_prompt_do_not_follow_from_another_model(tmp_path: Path):
     other = lm_eval(tmp_path, "tuned", line=lambda row: row.update(prompt_hash="x"))
     found = kinds(compared(lm_eval(tmp_path, "base"), other))

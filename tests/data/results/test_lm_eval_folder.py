@@ -98,6 +98,16 @@ def test_two_models_logged_into_one_folder_are_two_runs(tmp_path: Path):
     ]
 
 
+def test_one_model_that_ran_its_tasks_twice_is_two_runs_named_by_their_dates(tmp_path: Path):
+    place = group(tmp_path, "small")
+    second(place, keep="samples_*")
+    assert [(run[:18], benchmark) for run, benchmark in runs(place)] == [
+        ("sums-small/2026-11", "few, sums"),
+        ("sums-small/2027-01", "few, sums"),
+    ]
+    assert len({run for run, _ in runs(place)}) == 2
+
+
 def test_one_call_for_each_task_is_one_run(tmp_path: Path):
     place = group(tmp_path, "small")
     (few,) = place.glob("samples_few_2*.jsonl")
