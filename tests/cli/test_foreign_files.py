@@ -77,7 +77,8 @@ def marks(found: dict) -> dict[str, str]:
 def test_two_files_of_every_tool_are_judged(
     first: Path, second: Path, metric: str | None, unknown: bool
 ):
-    found = whole("compare", first, second, *(("--metric", metric) if metric else ()))
+    allow = ("--allow", "model_args") if metric == STRICT[1] else ()
+    found = whole("compare", first, second, *(("--metric", metric) if metric else ()), *allow)
     lines = found["result"]["lines"]
     shown = [line for f in (first, second) for line in runs_of(f, metric)]
     assert [line["score"] for line in lines] == [run["score"] for run in shown]
@@ -86,7 +87,7 @@ def test_two_files_of_every_tool_are_judged(
     assert comparison["difference"] == pytest.approx(lines[1]["score"] - lines[0]["score"])
     assert ("settings unknown" in marks(found)) is unknown
     parts = {name: part["kind"] for name, part in found["result"]["parts"].items()}
-    assert parts["base weights"] == ("unknown" if unknown else "declared")
+    assert parts["base weights"] == ("unknown" if unknown else "tested")
     assert parts["checker"] == ("unknown" if unknown else "same")
     assert parts["items"] == "same" and parts["data"] == parts["reward"] == "unknown"
     assert 0 <= lines[1]["to_control"]["agreement"] <= 1
@@ -303,3 +304,40 @@ def test_margin_and_non_inferiority_are_asked_for_in_points(tmp_path: Path):
     assert "non-inferiority not shown" in strict["explanation"]
     page = Path(found["page"]).read_text()
     assert "non-inferior" in page
+
+
+def test_names_that_begin_alike_are_shown_whole_and_get_pages_of_their_own(tmp_path: Path):
+    folder = tmp_path / ("checkpoint-of-the-run-with-a-long-name-" * 3)
+    folder.mkdir()
+    names = [f"{'the-same-beginning-of-all-names-' * 4}{n}.csv" for n in "abc"]
+    files = [table(folder, name, model=BASE) for name in names]
+    pages = set()
+    for other in files[1:]:
+        found = call("compare", files[0], other)
+        assert found.exit_code == 0
+        assert f"{other}@model" in "".join(found.stdout.split()), "no name ends in an ellipsis"
+        assert "…" not in found.stdout.partition("Generation")[0]
+        pages.add(result("compare", files[0], other)["page"])
+    assert len(pages) == 2
+
+
+def test_long_settings_are_cut_where_they_differ(tmp_path: Path):
+    files = []
+    for name in ("first", "second"):
+        folder = copied("lm_eval/sums-small", tmp_path / name)
+        (log,) = folder.glob("results_*.json")
+        found = json.loads(log.read_text())
+        found["config"]["model_args"] = {"pretrained": "m", "template": "x" * 200 + name}
+        log.write_text(json.dumps(found))
+        files.append(next(folder.glob("samples_sums_2*")))
+    shown = " ".join(call("compare", *files, *STRICT).stdout.split())
+    assert "xfirst ->" in shown and "xsecond" in shown
+
+
+def test_a_scorer_of_words_is_named_by_report(tmp_path: Path):
+    file = copied("inspect_ai", tmp_path) / "large.json"
+    log = json.loads(file.read_text())
+    for sample in log["samples"]:
+        sample["scores"] = {**(sample.get("scores") or {}), "tone": {"value": "curt"}}
+    file.write_text(json.dumps(log))
+    assert "tone is no metric: sample 1 is a string" in call("report", file).stdout

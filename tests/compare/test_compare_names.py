@@ -115,7 +115,7 @@ def test_the_model_is_what_is_under_test_and_every_other_setting_a_confound():
     second = known("b", BETTER, base_weights={"model": "b"}, sampling=sampling)
     fair = results_table(first, second)
     assert pairing(fair).comparison.verdict == "better" and marks(fair) == {}
-    assert [(d.path, d.kind) for d in fair.differences] == [("base_weights.model", "declared")]
+    assert [(d.path, d.kind) for d in fair.differences] == [("base_weights.model", "tested")]
     warm = replace(second, settings={**second.settings, "sampling": {"temperature": 1.0}})
     unfair = pairing(results_table(first, warm)).comparison
     assert unfair.verdict == "not comparable"

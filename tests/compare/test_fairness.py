@@ -100,10 +100,10 @@ def test_a_run_is_compared_with_the_checkpoint_that_it_started_from(run, tmp_pat
     child = child_of(run, tmp_path)
     for first, second in ((run, child), (child, run)):
         table = runs_table(first, second)
-        assert {d.kind for d in table.differences} <= {"declared", "note"}
+        assert {d.kind for d in table.differences} <= {"tested", "note"}
         assert control_of(table.lines[1]).comparison is not None
     grandchild = child_of(child, tmp_path, "grandchild")
-    assert {d.kind for d in runs_table(run, grandchild).differences} <= {"declared", "note"}
+    assert {d.kind for d in runs_table(run, grandchild).differences} <= {"tested", "note"}
 
 
 def test_a_run_is_not_compared_with_a_checkpoint_that_it_did_not_start_from(run, tmp_path):
@@ -235,7 +235,7 @@ def test_beside_a_model_before_training_the_training_is_what_is_compared(run, tm
     base = other_run(tmp_path, {**MANIFEST, "data": {}}, SFT, "untrained", CLEAN)
     write_manifest(run, TRAINED)
     table = runs_table(ArmRequest(base, "base"), run)
-    assert {d.kind for d in table.differences} == {"declared"}
+    assert {d.kind for d in table.differences} == {"tested"}, "nobody declared it"
     assert control_of(table.lines[1]).comparison.verdict == "better"
     both = runs_table(ArmRequest(base, "base"), ArmRequest(run, "base"))
     assert both.differences == ()
@@ -365,3 +365,13 @@ def test_the_same_checkpoint_file_on_another_base_is_not_the_same_weights(run, t
         save_weights(each, [1.0, 2.0])
     (found,) = runs_table(run, other, allow=["base_weights"]).findings
     assert found.what == "two checkpoints answer the same"
+
+
+@pytest.mark.parametrize(("key", "kind"), [("compute", "warning"), ("device", "warning")])
+def test_another_number_format_or_device_is_a_warning_in_the_table(run, tmp_path, key, kind):
+    machine = {**MANIFEST["machine"], "precision": {"master": "float32", key: "other"}}
+    other = other_run(tmp_path, {**MANIFEST, "machine": machine}, SFT, record=CLEAN)
+    table = runs_table(run, other)
+    assert {d.path: d.kind for d in table.differences} == {f"machine.precision.{key}": kind}
+    assert {p.part: table.state(p) for p in table.parts}["precision and engine"] == "warning"
+    assert control_of(table.lines[1]).comparison.verdict != "not comparable"

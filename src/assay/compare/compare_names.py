@@ -17,6 +17,8 @@ from assay.compare.foreign_arms import (
     ReadOptions,
     distinct_names,
     is_file,
+    joined_logs,
+    on_items_of,
     read_arms,
 )
 from assay.compare.judged_table import check_distinct, compare_arms, make_table
@@ -41,6 +43,8 @@ from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
 Value = TypeVar("Value")
+
+RENUMBERED = "its items are paired by what they ask, because the same questions have other ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,11 @@ def compare_named(
         files += [name] * len(found)
     if damaged and len(arms) < 2:
         raise damaged[0]
-    table = compare_arms(_control_first(distinct_names(arms, files), control), terms)
+    named = _control_first(distinct_names(*joined_logs(arms, files)), control)
+    matched = [named[0], *(on_items_of(named[0], arm) for arm in named[1:])]
+    moved = [new.name for old, new in zip(named, matched, strict=True) if new is not old]
+    notes = [Finding("note", RENUMBERED, ", ".join(moved), "")] if moved else []
+    table = compare_arms(matched, terms, notes)
     return replace(table, left_out=tuple(Finding("error", str(e), "", "") for e in damaged))
 
 

@@ -16,7 +16,7 @@ from assay.compare.marked_runs import marked_runs
 from assay.data.results.foreign_result import Result
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
-from assay.judge.confounds import Confound, differences, idle, leaf_paths, part_of
+from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
 from assay.judge.findings import Finding
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.measurements import evaluation_records
@@ -29,6 +29,8 @@ TRAINING = ("data", "helpers", "stages")
 """Parts of a manifest that do not affect a model before training."""
 MODEL = ("base_weights",)
 """Settings in another tool's log that name the model under test."""
+TEMPLATE, PROMPTS = "chat_template_sha", "prompts_sha256"
+"""Of another tool's log: the fingerprints of the model's template and of the prompts of a task."""
 FROM_MANIFEST = ("prompts_sha256", "reward", "judges")
 """Fields of an evaluation that the manifest has and its record does not."""
 NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
@@ -330,32 +332,71 @@ def _weights(run: RunDirectory) -> str | None:
 def find_differences(control: Arm, other: Arm, terms: Terms) -> list[Confound]:
     """Everything in which two arms differ, as far as it bears on the compared scores.
 
-    Of two runs, the manifests and records are compared; of two files, the settings that both carry.
-    Where one side is a model before training, or what the other's training started from, the
-    training is what the comparison is about and counts as declared; where both are untrained, it
-    bears on nothing.
+    Of two runs, the manifests and records are compared; of two files, the settings that both carry,
+    of which the model is under test. Where one side is a model before training, or what the other's
+    training started from, the training is under test; where both are untrained, it bears on
+    nothing.
     """
     one, two = control.provenance, other.provenance
     if one is not None and two is not None:
         return _run_differences(one, two, terms)
     left, right = _carried(control, other)
-    vary = MODEL * sum(arm.result is not None for arm in (control, other))
-    return differences(left, right, vary, terms.allow, ["evaluation.repeats"])
+    notes = ["evaluation.repeats", *_without_effect(left, right)]
+    # Apart from the rest, because other words of a prompt do not follow from another model.
+    ours, theirs = ({part: side.pop(part, {}) for part in MODEL} for side in (left, right))
+    named = differences(ours, theirs, tested=MODEL)
+    templates = _templates(left, right) if named else []
+    return [*named, *differences(left, right, (), terms.allow, notes, templates)]
+
+
+def _templates(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
+    """The paths of chat templates, where both sides use one: each model has its own."""
+    sides = [side["evaluation"] for side in (left, right)]
+    used = [
+        {task for task, found in side.items() if task != "repeats" and _template(found)}
+        for side in sides
+    ]
+    return [f"evaluation.{task}.rendering.{TEMPLATE}" for task in used[0] & used[1]]
+
+
+def _template(found: Mapping[str, Any]) -> str | None:
+    return (found.get("rendering") or {}).get(TEMPLATE)
+
+
+def _without_effect(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
+    """Settings of two logs that changed no item: how prompts are written where their words are the
+    same, seeds where there are no worked examples either, a type that both were loaded in."""
+    ours, theirs = left["evaluation"], right["evaluation"]
+    tasks = [task for task in ours | theirs if task != "repeats"]
+    same = {t for t in tasks if _prompts(ours, t, "") == _prompts(theirs, t, ABSENT)}
+    shown = {t for t in tasks for side in (ours, theirs) if side.get(t, {}).get("examples")}
+    types = [side.get("machine", {}).get("dtype", each) for side, each in ((left, 0), (right, 1))]
+    return [
+        *(f"evaluation.{task}.rendering" for task in same),
+        *([] if shown - same else ["random_seeds"]),
+        *(["model_args.dtype"] if types[0] == types[1] else []),
+    ]
+
+
+def _prompts(evaluations: Mapping[str, Any], task: str, unknown: str) -> str:
+    return evaluations.get(task, {}).get(PROMPTS, unknown)
 
 
 def _run_differences(one: Provenance, two: Provenance, terms: Terms) -> list[Confound]:
     in_matrix = terms.axes is not None
     vary = _declared(one, two) if terms.vary is None else terms.vary
+    tested: tuple[str, ...] = ()
     untrained = [origin.checkpoint == BASE for origin in (one, two)]
     # In a matrix the evaluation may itself be an axis, so that it stands without a name.
     name = "" if in_matrix else one.record.name
     left, right = (_described(origin, name, all(untrained)) for origin in (one, two))
     between = _trained_between(one, two)
     if any(untrained) or between:
-        vary = (*vary, *TRAINING, *_choosing(left, right, name), *between)
+        tested = (*TRAINING, *_choosing(left, right, name), *between)
     # More repeats estimate the same mean, only more precisely.
     repeats = f"evaluation.{name}.repeats".replace("..", ".")
-    found = differences(left, right, (*(terms.axes or ()), *vary), terms.allow, [repeats])
+    declared = (*(terms.axes or ()), *vary)
+    found = differences(left, right, declared, terms.allow, [repeats], tested)
     return _without_consequences(found, terms.axes or ())
 
 

@@ -15,7 +15,7 @@ from assay.compare.fairness import check_complete
 from assay.data.loaded import DataError
 from assay.data.results.bfcl_leaderboard import Reported, read_leaderboard
 from assay.data.results.foreign_result import SCORE, Result
-from assay.data.results.lm_eval import sample_logs
+from assay.data.results.lm_eval import run_of_log, sample_logs, together
 from assay.data.results.readers import SUFFIXES, read_results
 from assay.errors import InputError, nearest
 from assay.judge.intervals import Interval, score_interval, wilson
@@ -159,6 +159,56 @@ def distinct_names(arms: Sequence[Arm], files: Sequence[str]) -> list[Arm]:
     ]
 
 
+def joined_logs(arms: Sequence[Arm], files: Sequence[str]) -> tuple[list[Arm], list[str]]:
+    """The arms with the single logs of one run of lm-eval as one arm, and their files.
+
+    A shell makes a name for each task of a run out of `samples_*_DATE.jsonl`.
+    """
+    found: dict[object, list[tuple[Arm, str]]] = {}
+    for arm, file in zip(arms, files, strict=True):
+        found.setdefault(run_of_log(arm.result) or id(arm), []).append((arm, file))
+    joined = [(_joined([arm for arm, _ in those]), those[0][1]) for those in found.values()]
+    return [arm for arm, _ in joined], [file for _, file in joined]
+
+
+def _joined(arms: Sequence[Arm]) -> Arm:
+    if len(arms) == 1:
+        return arms[0]
+    (run,) = together([arm.result for arm in arms if arm.result is not None])
+    return arm_of(run)
+
+
+def on_items_of(control: Arm, other: Arm) -> Arm:
+    """The other arm under the ids that the control has for its questions.
+
+    A data set that was shuffled before its rows were numbered asks the same under other ids. The
+    arm as it is where the two do not ask exactly the same, or ask something twice.
+    """
+    ours, theirs = _by_question(control), _by_question(other)
+    result = other.result
+    if result is None or control.format != other.format or not ours or ours.keys() != theirs.keys():
+        return other
+    ids = {theirs[question]: item for question, item in ours.items()}
+    if all(old == new for old, new in ids.items()):
+        return other
+    named = {
+        field: {ids[item]: value for item, value in getattr(result, field).items()}
+        for field in ("questions", "clusters", "parts")
+    }
+    answers = tuple(replace(answer, item=ids[answer.item]) for answer in result.answers)
+    return replace(arm_of(replace(result, answers=answers, **named)), name=other.name)
+
+
+def _by_question(arm: Arm) -> dict[tuple[str, str], str]:
+    """The item of each question within its task; empty where one is asked twice or not known."""
+    if arm.result is None:
+        return {}
+    asked, parts = arm.result.questions, arm.result.parts
+    items = {(parts.get(item, ""), asked.get(item, "")): item for item in arm.scores.item_ids}
+    whole = len(items) == len(arm.scores.item_ids) and all(question for _, question in items)
+    return items if whole else {}
+
+
 def _read(text: str, options: ReadOptions) -> list[Result]:
     """The runs that `FILE` or `FILE@RUN` names."""
     path, run = _split(text)
@@ -191,7 +241,9 @@ def _by_metric(path: Path, results: Sequence[Result], metric: str | None) -> lis
         raise NoSuchResult(f"has {len(known)} metrics: {', '.join(known)}", file=path, fix=fix)
     wanted = metric or (known[0] if len(known) == 1 else SCORE)
     if wanted not in known:
-        raise NoSuchResult(f"holds no metric {wanted!r}", file=path, fix=nearest(wanted, known))
+        why = next((r.not_numbers[wanted] for r in results if wanted in r.not_numbers), "")
+        problem = f"holds no metric {wanted!r}" + (f": {why}" if why else "")
+        raise NoSuchResult(problem, file=path, fix=nearest(wanted, known))
     return [result for result in results if result.metric == wanted]
 
 

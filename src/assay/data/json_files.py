@@ -25,10 +25,11 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
     return sound(jsonl_lines(Path(path)))
 
 
-def jsonl_lines(path: Path) -> Iterator[Found]:
+def jsonl_lines(path: Path, constants: bool = False) -> Iterator[Found]:
     """The object of each line, or what is wrong with it: bytes that are not UTF-8, malformed JSON,
-    NaN and Infinity (which JSON does not have), numbers beyond every float, lone surrogates and
-    anything that is not an object. Raises DataError for a missing file.
+    NaN and Infinity (which JSON does not have) unless `constants` are taken as floats, numbers
+    beyond every float, lone surrogates and anything that is not an object. Raises DataError for a
+    missing file.
     """
     check_file(path)
     with path.open("rb") as stream:
@@ -36,7 +37,7 @@ def jsonl_lines(path: Path) -> Iterator[Found]:
             if not raw.strip():
                 continue
             try:
-                yield Record(str(path), line, _object(raw, path, line))
+                yield Record(str(path), line, _object(raw, path, line, constants))
             except DataError as error:
                 yield error
 
@@ -48,12 +49,14 @@ def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> None:
             out.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def load_json(text: str) -> Any:
-    """`json.loads` without NaN and Infinity. Raises ValueError, also for nesting without end and
-    for a number that no float holds, which `json.loads` takes for Infinity.
+def load_json(text: str, constants: bool = False) -> Any:
+    """`json.loads` without NaN and Infinity, unless `constants` are taken as floats.
+
+    Raises ValueError, also for nesting without end and for a number that no float holds, which
+    `json.loads` takes for Infinity.
     """
     try:
-        return _DECODER.decode(text)
+        return (_WITH_CONSTANTS if constants else _DECODER).decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except ValueError as error:
@@ -87,10 +90,10 @@ def not_utf8(error: UnicodeDecodeError, path: Path, line: int) -> DataError:
     return DataError(problem, file=path, line=line, fix="save the file as UTF-8")
 
 
-def _object(raw: bytes, path: Path, line: int) -> dict[str, Any]:
+def _object(raw: bytes, path: Path, line: int, constants: bool) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
-        value = load_json(text)
+        value = load_json(text, constants)
     except UnicodeDecodeError as error:
         raise not_utf8(error, path, line) from error
     except ValueError as error:
@@ -116,12 +119,13 @@ HEAD_BYTES = 4096
 """Within which a file shows what it is."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
+_WITH_CONSTANTS = json.JSONDecoder(parse_float=_finite)
 
 
-def load_next(text: str, at: int) -> tuple[Any, int]:
+def load_next(text: str, at: int, constants: bool = False) -> tuple[Any, int]:
     """The JSON value that begins at a place of a text, and where it ends. Raises ValueError."""
     try:
-        return _DECODER.raw_decode(text, at)
+        return (_WITH_CONSTANTS if constants else _DECODER).raw_decode(text, at)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -144,9 +148,9 @@ def begins_array(path: Path) -> bool:
         return stream.read(HEAD_BYTES).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
 
 
-def read_array(path: Path) -> Iterator[Found]:
+def read_array(path: Path, constants: bool = False) -> Iterator[Found]:
     """The objects of the array, or what is wrong with a member; a record's line is the one that its
-    object begins on.
+    object begins on. NaN and Infinity are floats where `constants` are taken.
 
     Raises DataError for bytes that are not UTF-8, malformed JSON and text behind the array.
     """
@@ -156,7 +160,7 @@ def read_array(path: Path) -> Iterator[Found]:
     more = text[at : at + 1] != "]"
     while more:
         line, counted = line + text.count("\n", counted, at), at
-        value, end = _value(path, text, at)
+        value, end = _value(path, text, at, constants)
         try:
             yield Record(str(path), line, checked_object(value, text[at:end], path, line))
         except DataError as error:
@@ -184,9 +188,9 @@ def _past_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _value(path: Path, text: str, at: int) -> tuple[Any, int]:
+def _value(path: Path, text: str, at: int, constants: bool) -> tuple[Any, int]:
     try:
-        return load_next(text, at)
+        return load_next(text, at, constants)
     except json.JSONDecodeError as error:
         _refuse(path, text, error.pos, error.msg)
     except ValueError as error:

@@ -7,10 +7,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["declared", "allowed", "follows", "note", "confound"]
+Kind = Literal["declared", "tested", "allowed", "follows", "warning", "note", "confound"]
 
-NOTES = frozenset({"machine", "packages", "time", "name", "about", "sources"})
-"""Parts of a manifest whose differences are shown and do not make a comparison unfair."""
+NOTES = frozenset({"machine", "packages", "time", "name", "about", "sources", "dataset"})
+"""Parts of a manifest whose differences are shown and do not make a comparison unfair. Where a
+`dataset` of another tool lay is one: the questions themselves are compared."""
+
+WARNED = (
+    *("machine.precision.master", "machine.precision.compute", "machine.precision.device"),
+    *("machine.device", "machine.dtype"),
+)
+"""Notes that can move a score, and are warned of: the number formats and the kind of device."""
 
 SPEC_WORDS = {
     "stage": "stages",
@@ -19,6 +26,25 @@ SPEC_WORDS = {
     "seeds": "seed",
 }
 """An experiment file names the parts of a manifest by these words, and `vary` may use them."""
+
+RENDERING_ARGUMENTS = tuple(
+    f"model_args.{name}"
+    for name in (
+        *("tokenizer", "tokenizer_path", "tokenizer_revision", "tokenizer_mode"),
+        *("use_fast_tokenizer", "add_bos_token", "prefix_token_id", "chat_template"),
+        *("chat_template_args", "chat_template_kwargs", "enable_thinking", "think_end_token"),
+    )
+)
+"""Arguments of a model in other tools that say how its prompts are written."""
+SAMPLING_ARGUMENTS = tuple(
+    f"model_args.{name}"
+    for name in (
+        *("max_gen_toks", "max_new_tokens", "max_tokens", "max_length", "max_model_len"),
+        *("truncation", "truncate", "truncation_side", "do_sample", "temperature", "top_p"),
+        *("top_k", "min_p", "repetition_penalty", "seed", "generation_config"),
+    )
+)
+"""Arguments of a model in other tools that say how its answers are drawn and cut."""
 
 CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
     "data.{}.contents_sha256": (
@@ -74,6 +100,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "evaluation.{}.items_hash",
         "evaluation.{}.rendering",
         "base_weights",
+        *RENDERING_ARGUMENTS,
     ),
 }
 """A fingerprint, and what it is worked out from: where one of those differs, the fingerprint must
@@ -102,22 +129,27 @@ def differences(
     vary: Sequence[str] = (),
     allow: Sequence[str] = (),
     notes: Sequence[str] = (),
+    tested: Sequence[str] = (),
 ) -> list[Confound]:
     """Every value in which two manifests differ, by dotted path.
 
     `vary` and `allow` are dotted prefixes, in the words of the manifest or of the experiment file:
-    what the experiment is about, and what the reader accepts knowingly. A prefix covers whole path
-    parts: `stages.rl.kl` covers `stages.rl.kl.coef` and not `stages.rl.klein`. `notes` are prefixes
-    of values that make nothing unfair, beside NOTES. A fingerprint that differs because a recorded
-    setting does is a consequence ("follows"), see CONSEQUENCES.
+    what somebody declared to differ, and what the reader accepts knowingly. `tested` are those of
+    what is compared by its nature, as two models are, whatever anybody declared. A prefix covers
+    whole path parts: `stages.rl.kl` covers `stages.rl.kl.coef` and not `stages.rl.klein`. `notes`
+    are prefixes of values that make nothing unfair, beside NOTES. A fingerprint that differs
+    because a recorded setting does is a consequence ("follows"), see CONSEQUENCES.
     """
     left, right = dict(_leaves(control)), dict(_leaves(other))
     paths = [
         path
         for path in sorted(left.keys() | right.keys())
         if left.get(path, ABSENT) != right.get(path, ABSENT)
+        and not (_only_empty(path, left, right) or _only_empty(path, right, left))
     ]
-    kinds: dict[Path, Kind] = {path: _kind(path, paths, vary, allow, notes) for path in paths}
+    kinds: dict[Path, Kind] = {
+        path: _kind(path, paths, vary, allow, notes, tested) for path in paths
+    }
     return [
         Confound(".".join(path), left.get(path, ABSENT), right.get(path, ABSENT), kinds[path])
         for path in paths
@@ -152,18 +184,29 @@ def _leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, 
             yield path, value
 
 
+def _only_empty(path: Path, one: Mapping[Path, Any], other: Mapping[Path, Any]) -> bool:
+    """Whether one has an empty table where the other has values, each a difference itself."""
+    deeper = (found for found in other if len(found) > len(path))
+    return one.get(path) == {} and any(found[: len(path)] == path for found in deeper)
+
+
 def _kind(
     path: Path,
     differing: Collection[Path],
     vary: Sequence[str],
     allow: Sequence[str],
     notes: Sequence[str],
+    tested: Sequence[str],
 ) -> Kind:
     """What a difference at this path means."""
     if _covered(path, vary):
         return "declared"
+    if _covered(path, tested):
+        return "tested"
     if _covered(path, allow):
         return "allowed"
+    if _covered(path, WARNED):
+        return "warning"
     if path[0] in NOTES or _covered(path, notes):
         return "note"
     return "follows" if _explained(path, differing) else "confound"
@@ -219,6 +262,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "stages.*.rendering",
         "evaluation.*.rendering",
         "evaluation.*.prompts_sha256",
+        *RENDERING_ARGUMENTS,
     ),
     "data": ("data",),
     "reward": ("stages.*.reward", "stages.*.reward_deadline"),
@@ -230,18 +274,29 @@ PARTS: Mapping[str, tuple[str, ...]] = {
             *("advantage_options", "importance", "top_entropy_share"),
         )
     ),
-    "sampling": ("stages.*.sampling", "evaluation.*.sampling", "evaluation.*.repeats"),
+    "sampling": (
+        *("stages.*.sampling", "evaluation.*.sampling", "evaluation.*.repeats"),
+        "random_seeds",
+        *SAMPLING_ARGUMENTS,
+    ),
     "hyper-parameters": ("stages", "seed", "as_reported", "task", "task_source"),
-    "checker": ("evaluation.*.checker", "evaluation.*.reward", "evaluation.*.reward_deadline"),
-    "items": ("evaluation",),
+    "checker": (
+        *("evaluation.*.checker", "evaluation.*.reward", "evaluation.*.reward_deadline"),
+        "evaluation.*.scorer",
+    ),
+    "items": ("evaluation", "dataset"),
     "code": ("code",),
+    "precision and engine": ("engine", "model_args", *WARNED),
     "packages and machine": ("packages", "machine"),
 }
 """Part -> prefixes of its paths; the first part with a prefix that fits has the path. `*` is any
 one name."""
 
 OTHER = "other"
-RANK: tuple[Kind, ...] = ("confound", "allowed", "declared", "follows", "note")
+RANK: tuple[Kind, ...] = (
+    *("confound", "allowed", "warning"),
+    *("declared", "tested", "follows", "note"),
+)
 """Worst first."""
 
 

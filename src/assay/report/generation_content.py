@@ -131,6 +131,7 @@ def generation_shown(section: Section | None, words: Words) -> list[RichTable | 
         return []
     heads = ("table.evaluation", "table.checkpoint", "generation.limits", "generation.truncated")
     limits = RichTable(*(words(head) for head in heads), box=None, header_style="bold")
+    limits.columns[1].overflow = "fold"
     for row in section["rows"]:
         limits.add_row(*(Text(row[k]) for k in ("evaluation", "label", "limits", "truncated")))
     shown: list[RichTable | Text] = [Text(words("generation.title"), "bold"), limits]

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.hashing import canonical_json
-from assay.data.json_files import read_jsonl
 from assay.data.loaded import DataError, Record
-from assay.data.results.foreign_result import Answer, Places, Result, read_text
+from assay.data.results.foreign_result import Answer, Places, Result, read_objects, read_text
 
 NOT_RUN = "N/A"
 MODEL = "Model"
@@ -190,10 +189,10 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         fix = "clusters of BFCL's entries are read from their ids"
         raise DataError(f"has no key {cluster!r}", file=path, fix=fix)
     score_file, result_file = _both(path)
-    records = list(read_jsonl(score_file))
+    records = list(read_objects(score_file))
     header, wrong = records[0], {str(r.need("id", str)): r for r in records[1:]}
     places, answers = Places(), []
-    for record in read_jsonl(result_file):
+    for record in read_objects(result_file):
         item = record.need("id", str)
         places.take(record, "id", item, fix="an item is answered once")
         right = wrong.pop(item, None) is None

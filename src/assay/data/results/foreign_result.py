@@ -1,10 +1,12 @@
 """The neutral form of results that another tool wrote, and the file reading that its readers share.
 
-A reader gives one `Result` for each run, benchmark and metric of a file. Parquet columns may hold
-NaN; members of a zip are read into memory within limits and never written, so their names cannot
-leave a folder. Comparing and judging results is done in `compare` and `judge`.
+A reader gives one `Result` for each run, benchmark and metric of a file. A value may be NaN, which
+is no score, in JSON as in parquet; members of a zip are read into memory within limits and never
+written, so their names cannot leave a folder. Comparing and judging results is done in `compare`
+and `judge`.
 """
 
+import json
 import math
 import struct
 import zipfile
@@ -18,7 +20,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assay.data.loaded import JSON_NAMES, DataError, Record
+from assay.data.hashing import sha256_text
+from assay.data.json_files import begins_array, jsonl_lines, read_array
+from assay.data.loaded import JSON_NAMES, DataError, Record, sound
 from assay.data.parquet import MOST_ENTRIES, Budget, raw_rows
 from assay.errors import nearest
 
@@ -66,6 +70,8 @@ class Result:
     """The task of each item, where the run is on several."""
     left_out: tuple[str, ...] = ()
     """What the file was made to hold as well and has no scores of, by name."""
+    not_numbers: Mapping[str, str] = field(default_factory=dict)
+    """What the file has beside its metrics that is no number, by name: where, and what it is."""
     unfinished: str = ""
     """Why this is not the whole run, where the file says so."""
 
@@ -168,6 +174,20 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         problem = f"byte {error.start + 1} is not UTF-8"
         raise DataError(problem, file=path, fix="save the file as UTF-8") from error
+
+
+def read_objects(path: Path) -> Iterator[Record]:
+    """The objects of JSON lines or of one JSON array, with NaN and Infinity as floats.
+
+    Raises DataError for a missing file and the first bad object.
+    """
+    return sound((read_array if begins_array(path) else jsonl_lines)(path, constants=True))
+
+
+def fingerprint(value: Any) -> str:
+    """The sha256 of a question, equal for equal values; NaN is a value like any other."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256_text(text)
 
 
 def read_rows(path: Path) -> list[Record]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.data.hashing import canonical_json, content_id
-from assay.data.json_files import read_jsonl
 from assay.data.loaded import Record
 from assay.data.results.foreign_result import (
     SCORE,
@@ -19,6 +18,7 @@ from assay.data.results.foreign_result import (
     Clusters,
     Result,
     numbered,
+    read_objects,
     read_rows,
     score,
     score_columns,
@@ -32,7 +32,7 @@ def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
     """One result for each reward function; `cluster` is the column of sources. Raises DataError."""
     records = read_rows(path)
     items = [content_id(record.need("prompt", str, list)) for record in records]
-    made = Result(f"{path.parent.parent.name}/{path.stem}", str(path), "trl", "", ())
+    made = Result(f"{path.absolute().parent.parent.name}/{path.stem}", str(path), "trl", "", ())
     return _by_metric(made, items, records, [_text(r) for r in records], TRL_OTHERS, cluster)
 
 
@@ -84,11 +84,13 @@ class _Session:
 
 def read_verl(path: Path, cluster: str | None = None) -> list[Result]:
     """One result for each metric; `cluster` is the column of sources. Raises DataError."""
-    sessions = _sessions(read_jsonl(path))
+    sessions = _sessions(read_objects(path))
     last = [session.last for session in sessions]
     for record in last:
-        score(record, SCORE)
-    made = Result(f"{path.parent.name}/{path.stem}", str(path), "verl", "", ())
+        if score(record, SCORE) is None and record.value[SCORE] is not None:
+            fix = "null means that an answer has no score"
+            raise record.error(SCORE, "malformed JSON: NaN is no number", fix)
+    made = Result(f"{path.absolute().parent.name}/{path.stem}", str(path), "verl", "", ())
     texts = [record.maybe("output", str) for record in last]
     return _by_metric(made, map(_item, sessions), last, texts, VERL_OTHERS, cluster)
 

@@ -3,7 +3,8 @@
 Letters count as in inspect-ai's `value_to_float`; samples that ended in an error have no score.
 Epochs are repeats, whose mean the judge takes. Scores that the log reduced otherwise are a metric
 of their own with one score for each sample, read as logged, because a reducer's name leaves out its
-threshold ("pass_at_2" has one). Events, tool calls and conversations are not read.
+threshold ("pass_at_2" has one). A scorer of words or lists is no metric and is named. Logs of 2024
+with one score for each sample are read too. Events, tool calls and conversations are not read.
 """
 
 import json
@@ -13,17 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Answer,
     Clusters,
     Places,
     Result,
+    fingerprint,
+    is_score,
     number,
     read_members,
     read_text,
 )
+from assay.data.results.foreign_settings import comparable, model_arguments
 
 MEAN = "mean"
 
@@ -80,14 +83,21 @@ KEYS = frozenset({"version", "status", "eval", "plan"})
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 ATTACHED = "attachment://"
-EVALUATION = ("task", "task_version", "task_args", "solver", "solver_args", "dataset", "sandbox")
+EVALUATION = ("task", "task_version", "task_args", "solver", "solver_args", "sandbox")
+EVALUATION += ("model_roles",)
 TRANSPORT = ("max_connections", "adaptive_connections", "max_retries", "timeout", "attempt_timeout")
+TRANSPORT += ("stream_idle_timeout", "batch", "cache", "cache_prompt")
 """Options of generation that say how a model is reached, not what it is asked."""
+ENGINES = ("hf", "vllm", "sglang", "llama-cpp-python", "ollama", "transformer_lens", "nnterp")
+"""Providers that run a model here, so that one model can run in several of them."""
 HEADERS = ("header.json", "_journal/start.json")
 """Where a zipped log says what it is about: at its end, and at its beginning."""
 REDUCTIONS = "reductions.json"
 KNOWN = (*HEADERS, REDUCTIONS)
-LIMITS = ("limit", "message_limit", "token_limit", "time_limit", "working_limit")
+LIMITS = ("message_limit", "token_limit", "time_limit", "working_limit", "turn_limit")
+LIMITS += ("cost_limit", "token_limit_type")
+CHOSEN = ("limit", "sample_id", "sample_shuffle")
+"""Options that choose samples, which are compared themselves."""
 
 
 def read(path: Path, cluster: str | None = None) -> list[Result]:
@@ -98,11 +108,19 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     header, samples, reductions = (
         _read_zip(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _read_json(path)
     )
-    scores = [(sample, _parts(sample)) for sample in samples]
+    first = _first_scorer(header)
+    scores = [(sample, _parts(sample, first)) for sample in samples]
     metrics = dict.fromkeys(name for _, parts in scores for name in parts)
     if not metrics:
-        raise DataError("no sample has a score", file=path, fix=f"its status is {_status(header)}")
-    results = [_result(path, header, name, scores, cluster) for name in metrics]
+        raise _without_scores(path, header, samples)
+    wrong = {name: found for name in metrics if (found := _no_number(name, scores))}
+    if wrong.keys() == metrics.keys():
+        raise next(iter(wrong.values()))
+    results = [
+        replace(_result(path, header, name, scores, cluster), not_numbers=_said(wrong))
+        for name in metrics
+        if name not in wrong
+    ]
     found = reduced(header, reductions, _by_part)
     by_mean = results if MEAN in reducers(header) else []
     shown = by_mean + [
@@ -113,6 +131,34 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         problem = f"has no scores of its epochs reduced by {', '.join(missing)}"
         raise DataError(problem, file=path, fix="run 'inspect score' on it")
     return [replace(result, left_out=missing) for result in shown]
+
+
+def _first_scorer(header: Mapping[str, Any]) -> str:
+    """The scorer of a log of which each sample has one `score` without a name."""
+    results = header.get("results") or {}
+    named = [results.get("scorer"), *(results.get("scores") or ())]
+    return next((str(each["name"]) for each in named if each), "score")
+
+
+def _without_scores(path: Path, header: Mapping[str, Any], samples: Sequence[Record]) -> DataError:
+    if samples or _status(header) != "success":
+        return DataError("no sample has a score", file=path, fix=f"its status is {_status(header)}")
+    return DataError("holds no samples", file=path, fix="run the evaluation with --log-samples")
+
+
+def _no_number(metric: str, scores: Sequence[tuple[Record, Mapping[str, Any]]]) -> DataError | None:
+    """What is wrong with the first value of a metric that is no number."""
+    for sample, parts in scores:
+        if not is_score(value := _value(parts.get(metric))):
+            try:
+                number(sample, metric, value)
+            except DataError as error:
+                return error
+    return None
+
+
+def _said(wrong: Mapping[str, DataError]) -> dict[str, str]:
+    return {name: f"sample {error.line} {error.problem}" for name, error in wrong.items()}
 
 
 def _of_epochs(result: Result, found: Reduced) -> Result:
@@ -146,7 +192,7 @@ def _result(
         error = sample.maybe("error", dict) or {}
         answers.append(Answer(item, repeat, score, _text(sample), str(error.get("message", ""))))
         asked = [sample.value.get(key) for key in ("input", "choices", "target")]
-        questions[item] = sha256_text(canonical_json(asked))
+        questions[item] = fingerprint(asked)
     return Result(
         run=str(spec.get("model", "")),
         file=str(path),
@@ -155,7 +201,7 @@ def _result(
         answers=tuple(answers),
         benchmark=str(spec.get("task", "")),
         checker=f"inspect-ai {metric}",
-        settings=_settings(header),
+        settings=_settings(header, metric),
         configured=True,
         questions=questions,
         clusters=sources.by_item,
@@ -163,10 +209,13 @@ def _result(
     )
 
 
-def _parts(sample: Record) -> dict[str, Any]:
-    """The scores of a sample by metric; a score that is a table is one metric for each key."""
+def _parts(sample: Record, first: str) -> dict[str, Any]:
+    """The scores of a sample by metric, a score without a name by that of the first scorer; a score
+    that is a table is one metric for each key."""
     found: dict[str, Any] = {}
-    for name, score in (sample.maybe("scores", dict) or {}).items():
+    alone = sample.value.get("score")
+    scores = sample.maybe("scores", dict) or ({} if alone is None else {first: alone})
+    for name, score in scores.items():
         value = score.get("value") if isinstance(score, dict) else score
         found |= _by_part(name, value)
     return found
@@ -200,7 +249,8 @@ def _text(sample: Record) -> str | None:
         content = "".join(part.get("text", "") for part in content)
     if not isinstance(content, str):
         return None
-    attachments = sample.maybe("attachments", dict) or {}
+    older = (sample.maybe("transcript", dict) or {}).get("content")
+    attachments = sample.maybe("attachments", dict) or older or {}
     return attachments.get(content.removeprefix(ATTACHED), content)
 
 
@@ -215,23 +265,37 @@ def _unfinished(header: Mapping[str, Any], count: int) -> str:
     return "" if count == asked else f"{count} of {asked} samples"
 
 
-def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
-    spec, plan = header["eval"], header.get("plan") or {}
+def _settings(header: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    spec, plan = comparable(header["eval"]), comparable(header.get("plan") or {})
     config = spec.get("config") or {}
     generate = (plan.get("config") or {}) | (spec.get("model_generate_config") or {})
+    scorers = {each.get("name"): each.get("options") for each in spec.get("scorers") or ()}
     evaluation = {
         **{key: spec[key] for key in EVALUATION if spec.get(key) is not None},
         **{key: config[key] for key in LIMITS if config.get(key) is not None},
         "steps": [(s.get("solver"), s.get("params")) for s in plan.get("steps") or []],
-        "sampling": {key: generate[key] for key in generate if key not in TRANSPORT},
+        "scorer": scorers.get(metric.partition(".")[0]) or {},
+        "sampling": {k: generate[k] for k in generate if k not in (*TRANSPORT, "seed")},
     }
-    return {
-        "base_weights": {key: spec.get(key) for key in ("model", "model_args", "model_base_url")},
+    provider, _, name = str(spec.get("model", "")).partition("/")
+    local = provider in ENGINES and name
+    model = model_arguments(spec.get("model_args"))
+    settings = {
+        "base_weights": {"model": name if local else spec.get("model"), **model.identity},
+        "model_args": dict(model.answers),
         "evaluation": {str(spec.get("task", "")): evaluation},
-        "machine": {key: generate[key] for key in generate if key in TRANSPORT},
+        "machine": {
+            **{key: generate[key] for key in generate if key in TRANSPORT},
+            **model.transport,
+            "base_url": spec.get("model_base_url"),
+            **({"device": model.device} if model.device else {}),
+        },
+        "dataset": {**(spec.get("dataset") or {}), **{key: config.get(key) for key in CHOSEN}},
+        "random_seeds": {"seed": generate.get("seed")},
         "packages": spec.get("packages") or {},
         "time": {"created": spec.get("created")},
     }
+    return settings | ({"engine": {"name": provider}} if local else {})
 
 
 def _read_json(path: Path) -> tuple[dict[str, Any], list[Record], Any]:

@@ -1,35 +1,50 @@
-"""Reads lm-evaluation-harness: a task's `samples_TASK_DATE.jsonl`, or a folder as one result.
+"""Reads lm-evaluation-harness: a task's `samples_TASK_DATE.jsonl`, or the runs in a folder.
 
 Settings come from the `results_DATE.json` of the same run. Each metric is a result by the name that
-lm-eval prints, such as `exact_match,strict-match`. In a folder an item is a document of a task, so
-the mean over items is lm-eval's group score with `weight_by_size`; tasks without the metric are
-named as left out.
+lm-eval prints, such as `exact_match,strict-match`. The logs of one run in a folder are one result:
+an item is a document of a task, so the mean over items is lm-eval's group score with
+`weight_by_size`; tasks without the metric are named as left out. Logs of 2024 are read as well: one
+array of objects, `.json`, no names of filters (up to 0.4.3), no date (up to 0.4.2).
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.json_files import load_json, read_jsonl
+from assay.data.json_files import load_json
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Answer,
     Clusters,
     Places,
     Result,
+    fingerprint,
     is_score,
+    read_objects,
     read_text,
     score,
+)
+from assay.data.results.foreign_settings import (
+    arguments,
+    comparable,
+    kind_of_device,
+    model_arguments,
 )
 
 KEYS = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
 COLUMNS = KEYS | {"target", "arguments", "filter", "metrics", "doc_hash", "prompt_hash"}
 COLUMNS |= {"target_hash"}
+NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl?")
 RENDERING = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
-NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl")
+UNDATED = "results.json"
+"""Beside `ARGUMENTS_TASK.jsonl`, as lm-eval wrote them up to 0.4.2."""
+BACKENDS = {"hf-auto": "hf", "huggingface": "hf"}
+"""Names of one backend."""
+CHECKSUMS = ("model_revision", "model_sha", "peft_sha", "delta_sha")
 
 
 def read(path: Path, cluster: str | None = None) -> list[Result]:
@@ -37,22 +52,38 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
 
     Raises DataError.
     """
-    records = list(read_jsonl(path))
-    by_filter: dict[str, list[Record]] = {}
-    for record in records:
-        by_filter.setdefault(record.maybe("filter", str) or "none", []).append(record)
-    results = []
+    records = list(read_objects(path))
     log = _results_file(path)
+    task = _task_name(path, log)
+    by_filter: dict[str, list[Record]] = {}
+    for name, record in _by_filter(records, log, task):
+        by_filter.setdefault(name, []).append(record)
+    results = []
     for name, lines in by_filter.items():
-        for metric in _metrics(path, log, lines):
-            results.append(_result(path, log, name, metric, lines, cluster))
+        for metric in _metrics(task, log, lines):
+            results.append(_result(path, task, log, name, metric, lines, cluster))
     if not results:
         problem = "no metric is a number for every question, of which higher is better"
         raise DataError(problem, file=path)
     return results
 
 
-def _metrics(path: Path, log: Mapping[str, Any], lines: Sequence[Record]) -> list[str]:
+def _by_filter(
+    records: Sequence[Record], log: Mapping[str, Any], task: str
+) -> Iterator[tuple[str, Record]]:
+    """Each record with its filter: the one that it names, else the task's filters in their order,
+    in which lm-eval writes every document again."""
+    given = (log.get("configs") or {}).get(task, {}).get("filter_list") or []
+    names = [str(each.get("name")) for each in given] or ["none"]
+    seen: Counter[str] = Counter()
+    for record in records:
+        item = str(record.value.get("doc_id"))
+        unnamed = names[min(seen[item], len(names) - 1)]
+        seen[item] += 1
+        yield record.maybe("filter", str) or unnamed, record
+
+
+def _metrics(task: str, log: Mapping[str, Any], lines: Sequence[Record]) -> list[str]:
     """The metrics with a number for every document; perplexities have parts and are not among them.
 
     Metrics that lm-eval marks as lower-is-better are left out, because verdicts take higher as
@@ -60,7 +91,7 @@ def _metrics(path: Path, log: Mapping[str, Any], lines: Sequence[Record]) -> lis
     """
     first = lines[0]
     named = first.maybe("metrics", list) or [n for n in first.value if n not in COLUMNS]
-    better = (log.get("higher_is_better") or {}).get(_task_name(path)) or {}
+    better = (log.get("higher_is_better") or {}).get(task) or {}
     return [
         name
         for name in named
@@ -68,13 +99,17 @@ def _metrics(path: Path, log: Mapping[str, Any], lines: Sequence[Record]) -> lis
     ]
 
 
-def _task_name(path: Path) -> str:
+def _task_name(path: Path, log: Mapping[str, Any]) -> str:
     found = NAME.fullmatch(path.name)
-    return found["task"] if found else ""
+    if found:
+        return found["task"]
+    known = [task for task in log.get("configs", ()) if path.stem.endswith(f"_{task}")]
+    return max(known, key=len, default="")
 
 
 def _result(
     path: Path,
+    task: str,
     log: Mapping[str, Any],
     filter_: str,
     metric: str,
@@ -82,7 +117,6 @@ def _result(
     cluster: str | None,
 ) -> Result:
     name = metric if filter_ == "none" else f"{metric},{filter_}"
-    task = _task_name(path)
     places, sources, answers = Places(), Clusters(cluster), []
     for line in lines:
         item = str(line.need("doc_id", int, str))
@@ -90,7 +124,7 @@ def _result(
         sources.take(line, item, line.maybe("doc", dict))
         answers.append(Answer(item, 0, score(line, metric), _text(line)))
     return Result(
-        run=_model(log) or path.parent.name,
+        run=_model(log) or path.absolute().parent.name,
         file=str(path),
         format="lm-eval",
         metric=name,
@@ -119,17 +153,18 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _question(line: Record) -> str:
-    return line.maybe("doc_hash", str) or sha256_text(canonical_json(line.need("doc", dict)))
+    return line.maybe("doc_hash", str) or fingerprint(line.need("doc", dict))
 
 
 def _results_file(path: Path) -> Mapping[str, Any]:
     """What the same run wrote about itself; empty where the file was moved away from it."""
     found = NAME.fullmatch(path.name)
-    files = sorted(path.parent.glob(f"*_{found['date']}.json")) if found else []
+    pattern = f"*_{found['date']}.json" if found else UNDATED
+    files = [file for file in sorted(path.parent.glob(pattern)) if not NAME.fullmatch(file.name)]
     if not files:
         return {}
     try:
-        log = load_json(read_text(files[0]))
+        log = load_json(read_text(files[0]), constants=True)
     except ValueError as error:
         raise DataError(f"malformed JSON: {error}", file=files[0]) from error
     if not isinstance(log, dict) or not isinstance(log.get("configs"), dict):
@@ -148,35 +183,79 @@ def _unfinished(log: Mapping[str, Any], task: str, count: int) -> str:
 
 def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dict[str, Any]:
     """What the logs carry, in the parts of a manifest."""
-    prompts = sorted(str(line.value.get("prompt_hash")) for line in lines)
-    evaluation: dict[str, Any] = {"prompts_sha256": sha256_text(canonical_json(prompts))}
+    evaluation: dict[str, Any] = {"prompts_sha256": _prompts(lines)}
     settings: dict[str, Any] = {"evaluation": {task: evaluation}}
     if not log:
         return settings
-    config = log.get("config") or {}
+    config, about = log.get("config") or {}, comparable(log["configs"].get(task) or {})
+    model = model_arguments(config.get("model_args"))
     evaluation |= {
-        "task": _task(log["configs"].get(task) or {}),
+        "task": {key: about[key] for key in about if _is_task(key)},
         "version": (log.get("versions") or {}).get(task),
         "examples": (log.get("n-shot") or {}).get(task),
-        "limit": config.get("limit"),
-        "sampling": {"gen_kwargs": config.get("gen_kwargs")}
-        | {key: config[key] for key in config if key.endswith("_seed")},
-        "rendering": {key: log.get(key) for key in RENDERING},
+        "sampling": {"repeats": about.get("repeats")}
+        | (about.get("generation_kwargs") or {})
+        | arguments(config.get("gen_kwargs")),
+        "rendering": {key: log.get(key) or None for key in RENDERING if _bears(key, log)},
     }
     packages = {"lm_eval": "lm_eval_version", "transformers": "transformers_version"}
+    backend = config.get("model")
+    computed = {
+        "device": model.device or kind_of_device(config.get("device")),
+        "dtype": comparable(config.get("model_dtype")),
+    }
+    checksums = {key: config[key] for key in CHECKSUMS if config.get(key)}
     return settings | {
-        "base_weights": {key: config.get(key) for key in ("model", "model_args")},
+        "base_weights": {**model.identity, **checksums},
+        "model_args": dict(model.answers),
+        "engine": {"name": BACKENDS.get(str(backend), backend)},
         "packages": {name: log.get(key) for name, key in packages.items()},
-        "machine": {key: config.get(key) for key in ("batch_size", "device")},
+        "machine": {
+            **model.transport,
+            "batch_size": config.get("batch_size"),
+            **{name: value for name, value in computed.items() if value},
+        },
+        "random_seeds": {key: config[key] for key in config if key.endswith("_seed")},
+        "dataset": {
+            "limit": config.get("limit"),
+            task: {key: about[key] for key in about if _is_source(key)},
+        },
     }
 
 
-def _task(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The task's own table; lm-eval adds the model's arguments to its metadata."""
-    return {key: value for key, value in config.items() if key != "metadata"}
+def _prompts(lines: Sequence[Record]) -> str:
+    """A fingerprint of the texts that were asked, as far as the log has them."""
+    found = sorted(str(line.value.get("prompt_hash") or _first_text(line)) for line in lines)
+    return sha256_text(canonical_json(found))
 
 
-PATTERN = "samples_*.jsonl"
+def _first_text(line: Record) -> str:
+    """The fingerprint of the first request's text, for logs without `prompt_hash`."""
+    given = line.value.get("arguments") or ()
+    first = next(iter(given.values() if isinstance(given, dict) else given), ())
+    text = next(iter(first.values() if isinstance(first, dict) else first), None)
+    return sha256_text(str(text))
+
+
+def _bears(key: str, log: Mapping[str, Any]) -> bool:
+    """Whether a key on prompts had an effect: turns are told apart in a chat template alone."""
+    return key != "fewshot_as_multiturn" or bool(log.get("chat_template_sha"))
+
+
+def _is_source(key: str) -> bool:
+    """Whether a key of a task says where its documents lie; what they ask is compared itself."""
+    source = key.startswith("dataset_") or key in ("process_docs", "custom_dataset")
+    return source or (key.endswith("_split") and key != "fewshot_split")
+
+
+def _is_task(key: str) -> bool:
+    """Whether a key of a task says what is asked and how it is scored. `metadata` holds the
+    model's arguments again."""
+    elsewhere = ("metadata", "generation_kwargs", "repeats", "num_fewshot")
+    return key not in elsewhere and not _is_source(key)
+
+
+PATTERNS = ("samples_*.jsonl", "samples_*.json")
 TASK = "task"
 """The key that makes each task one cluster."""
 
@@ -185,38 +264,78 @@ def sample_logs(folder: Path) -> list[Path]:
     """The sample logs of a folder, or of the folders in it, which lm-eval names after models."""
     if not folder.is_dir():
         return []
-    return sorted(folder.glob(PATTERN)) or sorted(folder.glob(f"*/{PATTERN}"))
+    return _logs(folder, "") or _logs(folder, "*/")
+
+
+def _logs(folder: Path, below: str) -> list[Path]:
+    return sorted(file for pattern in PATTERNS for file in folder.glob(below + pattern))
 
 
 def read_folder(
     folder: Path, read: Callable[[Path, str | None], list[Result]], cluster: str | None
 ) -> list[Result]:
-    """One result for each folder of logs and each metric, by the reader of one log.
+    """One result for each run in a folder and each metric, by the reader of one log.
 
-    Raises DataError, also where a task has been logged twice.
+    Raises DataError.
     """
-    by_run: dict[Path, list[Result]] = {}
-    for file in sample_logs(folder):
-        found = read(file, None if cluster == TASK else cluster)
-        by_run.setdefault(file.parent, []).extend(found)
-    return [
-        _together(place, metric, results, cluster == TASK)
-        for place, results in by_run.items()
-        for metric in dict.fromkeys(result.metric for result in results)
+    results = [
+        result
+        for file in sample_logs(folder)
+        for result in read(file, None if cluster == TASK else cluster)
     ]
+    return together(results, by_task=cluster == TASK)
+
+
+def together(results: Sequence[Result], by_task: bool = False) -> list[Result]:
+    """The results of single logs, those of one run and metric as one.
+
+    The logs of one date are one run. Those of several are one as well where the model and its
+    settings are the same and no task stands in two, as after one call for each task; otherwise each
+    date is a run, named with it where the model is the same.
+    """
+    models: dict[tuple[Path, str, str], dict[str, list[Result]]] = {}
+    for result in results:
+        file = Path(result.file)
+        model = [result.settings.get(part) for part in ("base_weights", "model_args", "engine")]
+        key = (file.parent, result.run, fingerprint(model))
+        models.setdefault(key, {}).setdefault(_date(file), []).append(result)
+    runs: list[list[Result]] = []
+    for dates in models.values():
+        every = [result for those in dates.values() for result in those]
+        runs += dates.values() if _overlap(dates.values()) else [every]
+    runs.sort(key=lambda those: min((Path(r.file).parent, _date(Path(r.file))) for r in those))
+    alike = Counter((Path(those[0].file).parent, those[0].run) for those in runs)
+    found = []
+    for those in runs:
+        file, run = Path(those[0].file), those[0].run
+        name = run if alike[file.parent, run] == 1 else f"{run}/{_date(file)}"
+        for metric in dict.fromkeys(result.metric for result in those):
+            found.append(replace(_together(file.parent, metric, those, by_task), run=name))
+    return found
+
+
+def run_of_log(result: Result | None) -> tuple[Path, str, str] | None:
+    """Folder, date and metric of a single log, which the logs of one run share; None for others."""
+    file = Path(result.file) if result is not None else Path()
+    if result is None or result.format != "lm-eval" or not _date(file):
+        return None
+    return file.parent, _date(file), result.metric
+
+
+def _date(file: Path) -> str:
+    found = NAME.fullmatch(file.name)
+    return found["date"] if found else ""
+
+
+def _overlap(dates: Iterable[Sequence[Result]]) -> bool:
+    """Whether a task was run on two dates."""
+    counts = Counter(task for those in dates for task in {result.benchmark for result in those})
+    return any(count > 1 for count in counts.values())
 
 
 def _together(folder: Path, metric: str, results: Sequence[Result], by_task: bool) -> Result:
-    """The results of a folder by one metric as one."""
-    tasks: dict[str, Result] = {}
-    for result in results:
-        if result.metric != metric:
-            continue
-        if result.benchmark in tasks:
-            fix = "keep one of the two in the folder, or name the files"
-            problem = f"task {result.benchmark!r} is logged twice"
-            raise DataError(problem, file=result.file, fix=fix)
-        tasks[result.benchmark] = result
+    """The results of one run by one metric as one."""
+    tasks = {result.benchmark: result for result in results if result.metric == metric}
     every = dict.fromkeys(result.benchmark for result in results)
     first = next(iter(tasks.values()))
     parts = {f"{t}/{a.item}": t for t, r in tasks.items() for a in r.answers}
@@ -246,8 +365,10 @@ def _named(
 def _common_settings(results: Iterable[Result]) -> dict[str, Any]:
     """The settings of all tasks; what is not of one task is the same in all."""
     settings: dict[str, Any] = {}
-    evaluation: dict[str, Any] = {}
     for result in results:
-        settings |= result.settings
-        evaluation |= result.settings.get("evaluation", {})
-    return {**settings, "evaluation": evaluation}
+        joined = {
+            part: {**settings.get(part, {}), **result.settings.get(part, {})}
+            for part in ("evaluation", "dataset")
+        }
+        settings = {**settings, **result.settings, **joined}
+    return settings

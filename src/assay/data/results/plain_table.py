@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.data.json_files import read_jsonl
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     CLUSTER,
@@ -22,6 +21,7 @@ from assay.data.results.foreign_result import (
     Clusters,
     Places,
     Result,
+    read_objects,
     read_rows,
     read_text,
     score,
@@ -82,7 +82,7 @@ def _records(path: Path) -> Iterator[Record]:
     elif path.suffix == ".csv":
         yield from _csv(path)
     else:
-        yield from read_jsonl(path)
+        yield from read_objects(path)
 
 
 def _csv(path: Path) -> Iterator[Record]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import whole_text
-from assay.data.json_files import read_jsonl
+from assay.data.json_files import HEAD_BYTES
 from assay.data.loaded import DataError
 from assay.data.results import bfcl_leaderboard, generations, inspect_ai, lm_eval, plain_table
 from assay.data.results.bfcl_leaderboard import is_leaderboard
-from assay.data.results.foreign_result import Result, read_columns, read_text
+from assay.data.results.foreign_result import Result, read_columns, read_objects, read_text
 from assay.data.results.lm_eval import read_folder, sample_logs
 from assay.errors import InputError, nearest
 
@@ -38,7 +38,8 @@ MARKS: Mapping[str, tuple[frozenset[str], ...]] = {
     "trl": (generations.TRL_KEYS,),
     "table": (frozenset({"item"}),),
 }
-"""Columns by which a format is known; the first that fits counts."""
+"""Columns by which a format is known; the first that fits counts. TRL's are those of a parquet
+file: prime-rl writes the same into JSON lines beside much else."""
 
 LONGEST_NAME = 4096
 """Of a run, a benchmark or a metric of another tool; they hold settings and paths."""
@@ -99,9 +100,12 @@ def recognise(path: Path) -> str:
         return "inspect-ai"
     if path.suffix == ".csv":
         return "table"
+    if path.suffix not in SUFFIXES and b"\0" in path.read_bytes()[:HEAD_BYTES]:
+        fix = "name a file of " + ", ".join(SUFFIXES)
+        raise UnknownResults("is a binary file of no known format", file=path, fix=fix)
     columns = _columns(path)
     for name, marks in MARKS.items():
-        if any(mark <= columns for mark in marks):
+        if any(mark <= columns for mark in marks) and (name != "trl" or path.suffix == ".parquet"):
             return name
     found = ", ".join(sorted(columns)[:8]) or "nothing"
     fix = "name one with --format: " + ", ".join(READERS)
@@ -114,7 +118,7 @@ def _columns(path: Path) -> frozenset[str]:
         return frozenset(read_columns(path))
     if path.suffix == ".json" and (document := _document(path)) is not None:
         return frozenset(document)
-    first = next(read_jsonl(path), None)
+    first = next(read_objects(path), None)
     if first is None:
         raise DataError("holds no rows", file=path)
     return frozenset(first.value)

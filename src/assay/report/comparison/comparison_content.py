@@ -16,6 +16,7 @@ from typing import Any
 
 from assay.compare.table import Line, Pairing, Table
 from assay.data.files import atomic_write_text
+from assay.data.hashing import sha256_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
 from assay.judge.confounds import ABSENT, Confound
@@ -344,17 +345,25 @@ def difference_row(difference: Confound, words: Words) -> dict[str, str]:
     """One value in which two runs differ."""
     return {
         "path": visible(difference.path),
-        "control": _shown(difference.control, words),
-        "other": _shown(difference.other, words),
+        "control": _shown(difference.control, difference.other, words),
+        "other": _shown(difference.other, difference.control, words),
         "kind": words(f"compare.kind_{difference.kind}"),
     }
 
 
-def _shown(value: Any, words: Words) -> str:
+def _shown(value: Any, beside: Any, words: Words) -> str:
+    """A value, cut from where it differs from the one beside it if its beginning would be alike."""
     if value == ABSENT:
         return words("compare.absent")
-    text = " ".join(visible(str(value)).split())
-    return text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
+    text, other = (" ".join(visible(str(each)).split()) for each in (value, beside))
+    if len(text) <= SHOWN_VALUE:
+        return text
+    first = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
+    if first < SHOWN_VALUE:
+        return f"{text[:SHOWN_VALUE]} …"
+    start = first - SHOWN_VALUE // 2
+    rest = text[start : start + SHOWN_VALUE]
+    return f"… {rest} …" if start + SHOWN_VALUE < len(text) else f"… {rest}"
 
 
 def finding_rows(findings: Sequence[Finding], words: Words) -> list[dict[str, str]]:
@@ -447,4 +456,7 @@ def page_name(table: Table, on: str) -> str:
     ]
     name = f"{'-'.join(others)}-vs-{control}-on-{on}" if others else f"{control}-on-{on}"
     # No dot may be left: what follows it would be taken for the suffix.
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:LONGEST_NAME]
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
+    # Comparisons whose names begin alike must not replace one another's page.
+    whole = len(clean) <= LONGEST_NAME
+    return clean if whole else f"{clean[: LONGEST_NAME - 9]}-{sha256_text(name)[:8]}"

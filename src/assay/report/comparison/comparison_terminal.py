@@ -23,7 +23,8 @@ from assay.report.generation_content import generation_section, generation_shown
 from assay.report.picked_content import picked_sentences
 from assay.report.words import Words, visible, words
 
-KINDS = {"confound": "bold red", "allowed": "yellow", "declared": "cyan"}
+KINDS = {"confound": "bold red", "allowed": "yellow", "warning": "yellow"}
+KINDS |= {"declared": "cyan", "tested": "cyan"}
 QUIET = ("follows", "note")
 """Kinds of differences that are only counted here; the page lists them."""
 
@@ -62,6 +63,8 @@ def _table(rows: list[Section], w: Words) -> RichTable:
     view = RichTable(
         *(w(head) for head in (*heads, *more, "compare.smallest")), box=None, header_style="bold"
     )
+    # Two names that are cut may read alike.
+    view.columns[0].overflow = "fold"
     for row in rows:
         cells = [row["label"], row["score"], row["interval"], row["size"], row["repeats"]]
         found = row["against"]
@@ -80,6 +83,7 @@ def _tasks(table: Table, w: Words) -> RichTable:
     view = RichTable(
         *(w(head) for head in (*heads, "compare.difference")), box=None, header_style="bold"
     )
+    view.columns[2].overflow = "fold"
     for row in task_rows(table, w):
         cells = (row[k] for k in ("task", "items", "label", "score", "interval", "difference"))
         view.add_row(*map(Text, cells))

@@ -20,6 +20,7 @@ def score_table(summaries: list[Summary], w: Words) -> Table:
     """One line for each run and metric: score, interval, size, and what has no score."""
     titles = ("run", "benchmark", "metric", "score", "interval", "items", "abstained", "errors")
     table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
+    table.columns[0].overflow = "fold"
     for summary in summaries:
         result, interval = summary.result, summary.interval
         reach = _reach(interval, w) if interval else "–"
@@ -40,6 +41,7 @@ def leaderboard_table(found: Sequence[ReportedSummary], w: Words) -> Table:
     """One line for each model and category of a table without items."""
     titles = ("run", "category", "score", "interval", "of")
     table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
+    table.columns[0].overflow = "fold"
     for each in found:
         score, interval = each.reported.score, each.interval
         shown = w("foreign.not_run") if score is None else percent(score)
@@ -68,6 +70,11 @@ def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
     }
     said = [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
     said += [w("foreign.left_out", run=visible(n), what=visible(m)) for n, m in missing.items()]
+    worded = {(s.result.run, m): why for s in summaries for m, why in s.result.not_numbers.items()}
+    said += [
+        w("foreign.not_numbers", run=visible(n), metric=visible(m), why=visible(why))
+        for (n, m), why in worded.items()
+    ]
     return said + [_missing(s, w) for s in summaries if s.abstained and s.possible]
 
 
