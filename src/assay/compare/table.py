@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from assay.compare.selection_pairs import PickedTable
@@ -13,9 +14,10 @@ from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
 from assay.judge.scores import ItemScores
-from assay.judge.verdict import ENGLISH, Comparison, explain
+from assay.judge.verdict import ENGLISH, Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.trials import looks_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +158,12 @@ def judged_again(table: Table, change: Callable[[Comparison], Comparison]) -> Ta
         for line in table.lines
     ]
     return replace(table, lines=tuple(lines))
+
+
+def with_trials(table: Table) -> Table:
+    """The table with the ledger of trials beside every verdict against a control of a lab."""
+    run, record = table.control.run, table.evaluation
+    if run is None:
+        return table
+    looks = looks_at(run.root, record.benchmark, record.items)
+    return judged_again(table, partial(with_looks, looks=looks))

@@ -177,6 +177,12 @@ def smallest_difference(variances: Variances, design: Design, power: float = POW
     return found if found <= v.width else None
 
 
+def variance_of(variances: Variances, design: Design, items: float | None = None) -> float:
+    """The variance of the mean difference that a design leaves, on `items` where they are given."""
+    by_items, by_luck, by_seeds = _parts(variances, design)
+    return (by_items + by_luck) * design.items / (items or design.items) + by_seeds
+
+
 def _parts(variances: Variances, design: Design) -> tuple[float, float, float]:
     """The variance of the mean difference by items, by what is left, and by seeds."""
     v, n = variances, design.items
