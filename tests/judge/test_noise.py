@@ -16,7 +16,7 @@ def passes(chance_I: np.ndarray, repeats: int, seed: int) -> ItemScores:
 
 
 def test_the_split_finds_the_variances_that_made_the_scores():
-    """Differences of items have the variance 0.09; an answer at p = 0.5 +- 0.15 varies by 0.2275."""
+    """Items differ with the variance 0.09; an answer at p = 0.5 +- 0.15 varies by 0.2275."""
     signs = np.where(np.arange(2000) % 2, 0.15, -0.15)
     control, other = passes(0.5 - signs, 4, 1), passes(0.5 + signs, 4, 2)
     found = noise_of([control], [other])

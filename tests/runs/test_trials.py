@@ -103,22 +103,27 @@ def better(gained: int):
 
 
 def test_a_verdict_stands_beside_all_looks_of_its_lab():
-    found = with_looks(better(8), Looks("gsm8k", looks=30, runs=12, deleted=5))
+    found = with_looks(better(8), Looks("gsm8k", looks=30, runs=12, deleted=5, here=2))
     assert found.verdict == "better"
     text = explain(found)
-    corrected = min(1.0, found.p_value * 30)
+    corrected = min(1.0, found.p_value * 29)
     assert corrected >= ALPHA
-    assert "one of 30 looks at gsm8k in this lab (12 runs; 5 by runs that were deleted)" in text
-    assert "0.75 would be shown better by chance" in text
+    assert "the lab had 28 looks at gsm8k besides (12 runs in all; 5 looks by deleted ones)" in text
+    assert f"{29 * ALPHA / 2:.2g} in all would be shown better by chance" in text
     assert f"p = {corrected:.2g}" in text and "does not survive" in text
     strong = with_looks(better(20), Looks("gsm8k", 30, 12, 5))
-    assert "does not survive" not in explain(strong) and "one of 30 looks" in explain(strong)
+    assert "does not survive" not in explain(strong) and "the lab had 30 looks" in explain(strong)
 
 
-def test_a_family_that_holds_all_looks_is_not_told_of_them_again():
+def test_a_family_is_added_to_the_looks_besides():
+    found = with_looks(replace(better(8), family=3), Looks("gsm8k", 10, 4, 0, here=4))
+    assert f"p = {found.p_value * 9:.2g}" in explain(found)
+
+
+def test_without_looks_besides_the_own_family_is_enough():
     found = replace(better(8), family=3)
-    assert with_looks(found, Looks("gsm8k", 3, 1, 0)) == found
-    unknown = with_looks(found, Looks("gsm8k", 3, 1, 0, unknown=2))
+    assert with_looks(found, Looks("gsm8k", 3, 1, 0, here=3)) == found
+    unknown = with_looks(found, Looks("gsm8k", 3, 1, 0, unknown=2, here=3))
     assert "2 further runs are gone or damaged" in explain(unknown)
 
 

@@ -237,6 +237,7 @@ def make_table(
                 limits={} if origin is None else origin.record.sampling,
                 truncated=truncated(arm),
                 sampled=sampled(arm),
+                seeds=len(arm.members),
                 scores=arm.scores,
                 outcomes=Counter(o for member in arm.members for o in member.outcomes),
             )

@@ -17,7 +17,7 @@ from assay.judge.scores import ItemScores
 from assay.judge.verdict import ENGLISH, Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
-from assay.runs.trials import looks_at
+from assay.runs.trials import BASE, looks_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class Line:
     """Completions cut at that limit, of items x repeats; None where this is not known."""
     sampled: SampledScores | None = None
     """mean@n, pass@k and maj@k; None for single or greedy passes."""
+    seeds: int = 1
+    """Training runs whose scores are pooled in the line."""
     scores: ItemScores | None = field(default=None, repr=False)
     """The scores of the items, for figures over several benchmarks."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -165,5 +167,7 @@ def with_trials(table: Table) -> Table:
     run, record = table.control.run, table.evaluation
     if run is None:
         return table
-    looks = looks_at(run.root, record.benchmark, record.items)
+    trained = [line for line in table.lines if line.file is not None and line.file.stem != BASE]
+    here = sum(line.seeds for line in trained if line.run is not None)
+    looks = replace(looks_at(run.root, record.benchmark, record.items), here=here)
     return judged_again(table, partial(with_looks, looks=looks))

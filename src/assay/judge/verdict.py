@@ -96,6 +96,13 @@ class Looks:
     """Looks of runs that were deleted since."""
     unknown: int = 0
     """Runs that are gone, or damaged, and whose looks cannot be known."""
+    here: int = 0
+    """Looks that the table at hand compares; its family is their correction."""
+
+    @property
+    def others(self) -> int:
+        """Looks besides."""
+        return max(self.looks - self.here, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ class Comparison:
     noise: Noise | None = None
     """None where a run has one pass only: then nothing tells sampling from items."""
     looks: Looks | None = None
-    """None for scores of other tools, and where the lab has no more looks than the family."""
+    """None for scores of other tools, and where the lab has no looks besides."""
 
     @property
     def worst_case(self) -> Filled | None:
@@ -321,9 +328,9 @@ ENGLISH = {
     "noise plain": "of the variance of the difference {sampling:.0%} is sampling, the rest items: "
     "standard error {now:.3g}; with one more repeat {repeat:.3g}, with as many answers to new "
     "items {new_items:.3g}, with any number of repeats no less than {all_repeats:.3g}",
-    "looks": "one of {looks:looks} at {benchmark} in this lab ({runs} runs; {deleted} by runs that "
-    "were deleted): if none were better, {false:.2g} would be shown better by chance; corrected "
-    "for all of them p = {all_p:.2g}",
+    "looks": "the lab had {others:looks} at {benchmark} besides ({runs} runs in all; "
+    "{deleted:looks} by deleted ones): if none were better, {false:.2g} in all would be shown better by chance; "
+    "corrected for all of them p = {all_p:.2g}",
     "looks undo": "the verdict does not survive that correction: confirm it on new items",
     "looks unknown": "{unknown} further runs are gone or damaged, and how often they looked is not "
     "known",
@@ -437,14 +444,14 @@ def _looks(c: Comparison) -> list[Sentence]:
     """The comparison as one of all looks of the lab at these items (Bonferroni)."""
     if c.looks is None or c.verdict == "not comparable":
         return []
-    looks = c.looks.looks
-    corrected = min(1.0, c.p_value * looks)
+    tests = c.looks.others + c.family
+    corrected = min(1.0, c.p_value * tests)
     numbers: dict[str, float | int | str] = {
-        "looks": looks,
+        "others": c.looks.others,
         "benchmark": c.looks.benchmark,
         "runs": c.looks.runs,
         "deleted": c.looks.deleted,
-        "false": looks * ALPHA / 2,
+        "false": tests * ALPHA / 2,
         "all_p": corrected,
     }
     said = [Sentence("looks", numbers)]
@@ -456,9 +463,8 @@ def _looks(c: Comparison) -> list[Sentence]:
 
 
 def with_looks(comparison: Comparison, looks: Looks) -> Comparison:
-    """The comparison with the looks of its lab; unchanged where its family holds them all."""
-    more = looks.looks > comparison.family or looks.unknown > 0
-    return replace(comparison, looks=looks) if more else comparison
+    """The comparison with the looks of its lab; unchanged where there are none besides."""
+    return replace(comparison, looks=looks) if looks.others or looks.unknown else comparison
 
 
 def _missing(c: Comparison, claimed: Verdict) -> list[Sentence]:
