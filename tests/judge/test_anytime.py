@@ -128,10 +128,12 @@ def test_scores_of_another_scale_are_judged_in_their_own_width():
     """Ten times the scores and the scale: the same p-value, ten times the interval."""
     rng = np.random.default_rng(6)
     first, last = rng.uniform(0, 1, 80), rng.uniform(0.2, 1, 80)
-    plain = compare_anytime(*(ItemScores(item_ids(80), v[:, None]) for v in (first, last)))
-    wide = compare_anytime(
-        *(ItemScores(item_ids(80), 10 * v[:, None], None, (0.0, 10.0)) for v in (first, last))
-    )
+
+    def scores(values: Array, scale: float) -> ItemScores:
+        return ItemScores(item_ids(80), scale * values[:, None], None, (0.0, scale))
+
+    plain = compare_anytime(scores(first, 1.0), scores(last, 1.0))
+    wide = compare_anytime(scores(first, 10.0), scores(last, 10.0))
     assert wide.p_value == pytest.approx(plain.p_value)
     assert wide.interval.low == pytest.approx(10 * plain.interval.low, abs=1e-6)
     assert not wide.interval.share

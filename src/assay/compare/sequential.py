@@ -5,7 +5,6 @@ often the runs were compared before the verdict fell.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,8 +46,8 @@ def _again(control: Line, line: Line) -> Comparison:
     if "seeds" in before.method:
         fix = "name one run of each, such as NAME#SEED"
         raise Unfair("several seeds are not compared sequentially", field="--sequential", fix=fix)
-    found = compare_anytime(*on_one_scale(control.scores, line.scores))
-    found = replace(found, noise=before.noise)
+    first, last = on_one_scale(control.scores, line.scores)
+    found = replace(compare_anytime(first, last), noise=before.noise)
     return not_comparable(found, before.confounds) if before.confounds else found
 
 
@@ -78,7 +77,7 @@ def _key(table: Table) -> dict[str, Any]:
     return {"benchmark": table.evaluation.benchmark, "control": names[0], "others": names[1:]}
 
 
-def _lines(file: Path) -> list[Mapping[str, Any]]:
+def _lines(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     found = [parse_line(text, file, n) for n, text in enumerate(file.read_bytes().splitlines(), 1)]

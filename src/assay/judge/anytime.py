@@ -63,7 +63,9 @@ class Units:
         bets_B = np.where(spread_B > 0, spread_B / (1 + share), spread_B / (1 - share))
         # A bet of everything may be lost: then its part of the capital is 0.
         rest_KB = np.maximum(1 + np.multiply.outer(left_K, bets_B), 1e-300)
-        return float(special.logsumexp(times * (self.counts_K @ np.log(rest_KB)), b=weights_B))
+        grown_B = times * (self.counts_K @ np.log(rest_KB))
+        most = float(grown_B.max())
+        return most + float(np.log(weights_B @ np.exp(grown_B - most)))
 
 
 @cache
@@ -134,7 +136,7 @@ def units_of(control: ItemScores, other: ItemScores) -> Units:
 def counted_units(totals_C: Array, sizes_C: Array, width: float) -> Units:
     """C units of these totals and sizes."""
     kinds_2K, counts_K = np.unique(np.stack([totals_C, sizes_C]), axis=1, return_counts=True)
-    return Units(kinds_2K[0], kinds_2K[1], counts_K, width)
+    return Units(kinds_2K[0], kinds_2K[1], counts_K.astype(np.float64), width)
 
 
 def _figures(control: ItemScores, other: ItemScores) -> Figures:
