@@ -67,3 +67,13 @@ def test_several_seeds_are_split_as_well():
     found = noise_of(*arms)
     assert found is not None
     assert 0 < found.sampling_share < 1 and found.further_items < found.now
+
+
+def test_where_no_item_has_two_scores_nothing_tells_sampling_apart():
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 2, (20, 2)).astype(float)
+    scores[np.arange(20), rng.integers(0, 2, 20)] = np.nan
+    lacking = ItemScores(item_ids(20), scores)
+    whole = passes(np.full(20, 0.5), 2, 1)
+    assert noise_of([whole], [lacking]) is None
+    assert noise_of([lacking], [whole]) is None

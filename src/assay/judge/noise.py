@@ -19,10 +19,9 @@ def noise_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Nois
     shared = on_shared_items(*control, *other)
     control, other = shared[: len(control)], shared[len(control) :]
     repeats = min(run.repeats for run in shared)
-    if repeats < 2:
+    found = variances_of(control, other) if repeats > 1 else None
+    if found is None or found.sampling is None:
         return None
-    found = variances_of(control, other)
-    assert found.sampling is not None
     items, seeds = len(shared[0].item_ids), min(len(control), len(other))
     now = Design(items, repeats, seeds)
     error = _error(found, now)

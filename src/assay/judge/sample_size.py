@@ -140,12 +140,12 @@ def variances_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
 
 
 def _sampling(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> float | None:
-    """Variance of an answer around its item's mean, summed over the arms; None with one repeat."""
-    if min(control[0].repeats, other[0].repeats) < 2:
+    """Variance of an answer around its item's mean, summed over the arms; None where a run has no
+    item with two scores."""
+    within = [[_within(run.scores) for run in arm] for arm in (control, other)]
+    if any(np.isnan(variances_I).all() for arm in within for variances_I in arm):
         return None
-    return sum(
-        float(np.mean([np.nanmean(_within(run.scores)) for run in arm])) for arm in (control, other)
-    )
+    return sum(float(np.mean([np.nanmean(each) for each in arm])) for arm in within)
 
 
 def _within(scores_IR: Array) -> Array:
