@@ -17,7 +17,7 @@ from assay.judge.scores import ItemScores
 from assay.judge.verdict import ENGLISH, Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
-from assay.runs.trials import BASE, looks_at
+from assay.runs.trial_ledger import BASE, looks_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """How often the items of a benchmark were looked at in a lab, see `runs.trials`."""
+    """How often the items of a benchmark were looked at in a lab, see `runs.trial_ledger`."""
 
     benchmark: str
     looks: int
@@ -329,8 +329,8 @@ ENGLISH = {
     "standard error {now:.3g}; with one more repeat {repeat:.3g}, with as many answers to new "
     "items {new_items:.3g}, with any number of repeats no less than {all_repeats:.3g}",
     "looks": "the lab had {others:looks} at {benchmark} besides ({runs} runs in all; "
-    "{deleted:looks} by deleted ones): if none were better, {false:.2g} in all would be shown better by chance; "
-    "corrected for all of them p = {all_p:.2g}",
+    "{deleted:looks} by deleted ones): if none were better, {false:.2g} in all would be shown "
+    "better by chance; corrected for all of them p = {all_p:.2g}",
     "looks undo": "the verdict does not survive that correction: confirm it on new items",
     "looks unknown": "{unknown} further runs are gone or damaged, and how often they looked is not "
     "known",

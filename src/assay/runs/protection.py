@@ -21,7 +21,7 @@ from assay.runs.registry import (
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 from assay.runs.status import hold_run
-from assay.runs.trials import note_deleted
+from assay.runs.trial_ledger import note_deleted
 from assay.runs.winner_file import chosen_checkpoints
 
 

@@ -13,7 +13,7 @@ from assay.runs.protection import delete_run
 from assay.runs.registry import note_run, rebuild_index
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_files import DamagedFile
-from assay.runs.trials import DELETED, looks_at, looks_by_benchmark, note_deleted
+from assay.runs.trial_ledger import DELETED, looks_at, looks_by_benchmark, note_deleted
 from tests.judge.simulated import single_pass
 
 ITEMS = ["q1", "q2", "q3"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from assay.judge.noise import noise_of
+from assay.judge.noise_split import noise_of
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import item_ids
