@@ -65,8 +65,9 @@ def note_look(folder: Path, table: Table) -> Table:
         folder.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"at": at, **key, "items": items}, ensure_ascii=False) + "\n")
-    what = f"look {len(looks)} of a sequential comparison, whose level holds for all looks together"
-    evidence = f"items at each look: {', '.join(map(str, looks))}"
+    count, listed = len(looks), ", ".join(map(str, looks))
+    what = f"look {count} of a sequential comparison, whose level holds for all looks together"
+    evidence = f"items at each look: {listed}"
     fix = "stop when the verdict falls; until then add items, keep the answers, and compare again"
     return replace(table, findings=(*table.findings, Finding("note", what, evidence, fix)))
 
