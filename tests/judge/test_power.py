@@ -83,9 +83,15 @@ def test_the_detectable_difference_of_graded_scores_is_detected_in_80_percent(cl
     noise = rng.integers(-3, 4, size=(clusters, size, PAIRS)).sum(1) / 3 * 0.5
     sizes = np.full(clusters, float(size))
     low, high = bootstrap_limits(noise[:, :200], sizes, (-1.0, 1.0))
-    difference = detectable_from_interval(float(np.mean(high - low)) / 2)
+    difference = detectable_from_interval(float(np.mean(high - low)) / 2, most=1.0)
+    assert difference is not None
     rejected = np.mean(sampled_sign_flip(noise + difference * size) < 0.05)
     assert rejected == pytest.approx(0.8, abs=0.05)
+
+
+def test_no_difference_beyond_the_scale_is_promised():
+    assert detectable_from_interval(0.69, most=1.0) == pytest.approx(0.986, abs=0.001)
+    assert detectable_from_interval(0.71, most=1.0) is None
 
 
 def test_the_normal_approximation_agrees_where_it_takes_over():

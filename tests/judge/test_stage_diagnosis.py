@@ -8,7 +8,7 @@ import pytest
 
 from assay.judge.findings import Finding, worst_first
 from assay.judge.health_checks import CHECKS, Diagnosis, Spending, diagnose, worded
-from assay.judge.health_rules import ADVICE, EVIDENCE, RULES, WHAT
+from assay.judge.health_rules import ADVICE, EVIDENCE, RULES, STORED_ADVICE, WHAT
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.intervals import Interval
 from assay.judge.trends import Forecast
@@ -221,6 +221,7 @@ def test_an_increase_of_noise_is_no_trend():
 
 def test_every_word_is_used_and_every_gap_is_filled():
     keys = {advice.key for rule in RULES.values() for advice in rule.advice}
+    keys |= {key for advice in STORED_ADVICE.values() for key in advice}
     assert keys | set(IDENTITY_RULES) == set(ADVICE)
     assert set(WHAT) == set(RULES) | set(IDENTITY_RULES)
     gaps = {k: {g for _, g, _, _ in string.Formatter().parse(t) if g} for k, t in EVIDENCE.items()}

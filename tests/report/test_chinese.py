@@ -20,6 +20,7 @@ OF_TABLES = (
     "compare/marked_runs.py",
     "compare/compare_names.py",
     "compare/named_arms.py",
+    "compare/sequential.py",
 )
 """Modules whose findings stand on pages. Those of `assay check` and `assay replay` are in English
 only, and the audit and the health rules have sections of the catalogue."""

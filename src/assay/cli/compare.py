@@ -87,6 +87,14 @@ NonInferior = Annotated[
         help="Ask whether the others are at most so many points worse than the control.",
     ),
 ]
+Sequential = Annotated[
+    bool,
+    typer.Option(
+        "--sequential",
+        help="Use a test that keeps its level however often you compare while items are added; "
+        "the looks are recorded.",
+    ),
+]
 
 
 def compare(
@@ -104,14 +112,15 @@ def compare(
     margin: Margin = None,
     non_inferior: NonInferior = None,
     ratios_to: RatiosTo = None,
+    sequential: Sequential = False,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
     if ratios_to or len(on or ()) > 1:
         from assay.errors import InputError
         from assay.library.actions import compare_benchmarks
 
-        if metric or format or cluster or non_inferior is not None or flips:
-            fix = "leave --metric, --format, --cluster, --non-inferior and --flips out"
+        if metric or format or cluster or non_inferior is not None or flips or sequential:
+            fix = "leave --metric, --format, --cluster, --non-inferior, --flips, --sequential out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
         found = compare_benchmarks(
             *runs,
@@ -138,6 +147,7 @@ def compare(
         allow=allow or (),
         margin=margin,
         non_inferior=non_inferior,
+        sequential=sequential,
         metric=metric,
         format=format,
         cluster=cluster,

@@ -40,6 +40,7 @@ from assay.judge.families import adjust_family
 from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import MANY_FALLBACKS, Twins, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
+from assay.judge.noise_split import noise_of
 from assay.judge.paired import compare, score_range
 from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale
@@ -173,9 +174,11 @@ def compared(control: Arm, other: Arm, differing: Sequence[Confound] = ()) -> Co
 def _judged(control: Arm, other: Arm) -> Comparison:
     if control.seeds and other.seeds:
         seeds = on_one_scale(*(arm.scores for arm in (*control.seeds, *other.seeds)))
-        return compare_methods(seeds[: len(control.seeds)], seeds[len(control.seeds) :])
+        split = len(control.seeds)
+        found = compare_methods(seeds[:split], seeds[split:])
+        return replace(found, noise=noise_of(seeds[:split], seeds[split:]))
     before, after = on_one_scale(control.scores, other.scores)
-    found = compare(before, after)
+    found = replace(compare(before, after), noise=noise_of([before], [after]))
     if not control.seeds and not other.seeds:
         return found
     return replace(found, method=f"{found.method}; seeds as repeats: these runs, not the method")
@@ -234,6 +237,7 @@ def make_table(
                 limits={} if origin is None else origin.record.sampling,
                 truncated=truncated(arm),
                 sampled=sampled(arm),
+                seeds=len(arm.members),
                 scores=arm.scores,
                 outcomes=Counter(o for member in arm.members for o in member.outcomes),
             )

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from assay.compare.selection_pairs import PickedTable
@@ -13,9 +14,10 @@ from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
 from assay.judge.scores import ItemScores
-from assay.judge.verdict import ENGLISH, Comparison, explain
+from assay.judge.verdict import ENGLISH, Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.trial_ledger import BASE, looks_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Line:
     """Completions cut at that limit, of items x repeats; None where this is not known."""
     sampled: SampledScores | None = None
     """mean@n, pass@k and maj@k; None for single or greedy passes."""
+    seeds: int = 1
+    """Training runs whose scores are pooled in the line."""
     scores: ItemScores | None = field(default=None, repr=False)
     """The scores of the items, for figures over several benchmarks."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -156,3 +160,14 @@ def judged_again(table: Table, change: Callable[[Comparison], Comparison]) -> Ta
         for line in table.lines
     ]
     return replace(table, lines=tuple(lines))
+
+
+def with_trials(table: Table) -> Table:
+    """The table with the ledger of trials beside every verdict against a control of a lab."""
+    run, record = table.control.run, table.evaluation
+    if run is None:
+        return table
+    trained = [line for line in table.lines if line.file is not None and line.file.stem != BASE]
+    here = sum(line.seeds for line in trained if line.run is not None)
+    looks = replace(looks_at(run.root, record.benchmark, record.items), here=here)
+    return judged_again(table, partial(with_looks, looks=looks))

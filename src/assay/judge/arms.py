@@ -10,8 +10,8 @@ import numpy as np
 from scipy import special
 
 from assay.judge.intervals import LEVEL, Interval
+from assay.judge.mean_power import Precision, smallest_seen
 from assay.judge.paired import check_same_items, fillings, unscored_shares
-from assay.judge.power import detectable_from_interval
 from assay.judge.scores import Array, ItemScores, ScoreError, on_shared_items
 from assay.judge.seed_variance import aligned, crossed_error
 from assay.judge.verdict import MARGIN, Comparison, Figures, judged
@@ -51,26 +51,25 @@ def compare_arms(
     differences = arms.differences
     found = _figures(control, other)
     lowest, highest = fillings(_figures, control, other)
-    interval = found.interval_at(LEVEL)
+    low, high = control[0].bounds
+    crossed = crossed_error((arms.other, arms.control), arms.clusters, high - low)
+    known = Precision(crossed.error, crossed.freedom, high - low)
     compared = Comparison(
         control_score=found.control_score,
         score=found.score,
         difference=found.difference,
-        interval=interval,
+        interval=found.interval_at(LEVEL),
         p_value=found.p_value,
         adjusted_p=found.p_value,
         method=f"t over {len(control)} and {len(other)} seeds and items",
         items=len(differences),
         verdict="undecided",
         margin=margin,
-        minimum_detectable_difference=detectable_from_interval(interval.half_width),
+        minimum_detectable_difference=smallest_seen(known),
         # More items do not help where seeds vary, so no number of items is promised.
         items_needed=None,
         interval_at=found.interval_at,
-        plan_at=lambda alpha: (
-            detectable_from_interval(found.interval_at(1 - alpha).half_width, 1 - alpha),
-            None,
-        ),
+        plan_at=lambda alpha: (smallest_seen(known, alpha), None),
         gained=int((differences > 0).sum()),
         lost=int((differences < 0).sum()),
         unchanged=int((differences == 0).sum()),

@@ -26,7 +26,7 @@ from assay.judge.paired import figures as figures_of_pair
 from assay.judge.power import detectable_from_interval
 from assay.judge.scores import Array, ItemScores, cluster_totals, on_shared_items
 from assay.judge.significance import agreeing, p_value_of
-from assay.judge.verdict import MARGIN, Comparison, Figures, judged
+from assay.judge.verdict import ALPHA, MARGIN, Comparison, Figures, judged
 
 METHOD = "harmonic mean of ratios: sign-flip permutation within benchmarks, limits combined (MOVER)"
 
@@ -122,6 +122,12 @@ def compare_harmonic(
     found = figures(control, other)
     lowest, highest = fillings(figures, control, other)
     interval = found.interval_at(LEVEL)
+    most = len(baselines) / sum(baselines)  # the harmonic score of all items right
+
+    def plan_at(alpha: float) -> tuple[float | None, None]:
+        reach = found.interval_at(1 - alpha).half_width
+        return detectable_from_interval(reach, most, 1 - alpha), None
+
     compared = Comparison(
         control_score=found.control_score,
         score=found.score,
@@ -133,13 +139,10 @@ def compare_harmonic(
         items=sum(p.items for p in pairs),
         verdict="undecided",
         margin=margin,
-        minimum_detectable_difference=detectable_from_interval(interval.half_width),
+        minimum_detectable_difference=plan_at(ALPHA)[0],
         items_needed=None,
         interval_at=found.interval_at,
-        plan_at=lambda alpha: (
-            detectable_from_interval(found.interval_at(1 - alpha).half_width, 1 - alpha),
-            None,
-        ),
+        plan_at=plan_at,
         gained=sum(p.gained or 0 for p in pairs),
         lost=sum(p.lost or 0 for p in pairs),
         unchanged=sum(p.unchanged or 0 for p in pairs),

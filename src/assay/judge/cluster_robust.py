@@ -130,6 +130,22 @@ def _alike(totals_C: Array, sizes_C: Array) -> NDArray[np.bool_]:
     return np.asarray(different < min(FEW_CLUSTERS, len(sizes_C) - 1))
 
 
+def tied_share(values_I: Array, clusters: tuple[str, ...] | None) -> float:
+    """Estimated chance that a new cluster differs from the median one by rounding only.
+
+    The share of the others that tie with the median, or of all pairs that tie where that is more:
+    the median of few clusters that tie is often none of them.
+    """
+    totals_C, sizes_C = cluster_totals(values_I, clusters)
+    rates_C, others = totals_C / sizes_C, len(sizes_C) - 1
+    if not others:
+        return 0.0
+    at_median = int((np.abs(rates_C - np.median(rates_C)) <= TIE).sum())
+    _, counts = np.unique(np.round(rates_C / TIE), return_counts=True)
+    pairs = float((counts * (counts - 1)).sum()) / (others * (others + 1))
+    return max(pairs, (at_median - 1) / others)
+
+
 def _widened(means: ClusterMeans, low: Array, high: Array, level: float) -> tuple[Array, Array]:
     """Limits within the bounds that stay honest when next to nothing varied.
 

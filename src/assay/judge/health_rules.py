@@ -132,6 +132,16 @@ RULES: Mapping[str, Rule] = {
     "over_budget": Rule("budget", (), 1.0, 1.0, (Advice("budget"),)),
 }
 """By name, in the order in which they are looked at."""
+OF_SAMPLES = frozenset(
+    {
+        *("truncated", "length_explosion", "repeated_samples", "alike_programs"),
+        *("reward_without_gain", "format_falling", "stagnant_reward", "rising_fallbacks"),
+    }
+)
+"""Rules about what a model samples. Stored candidates and their rewards stay what they are,
+whatever a stage learns: their means say which rows came when."""
+STORED_ADVICE: Mapping[str, tuple[str, ...]] = {"no_signal": ("stored_groups",)}
+"""Advice of other rules where candidates are stored, in place of sampling in another way."""
 
 
 WHAT: Mapping[str, str] = {
@@ -188,6 +198,7 @@ EVIDENCE: Mapping[str, str] = {
 ADVICE: Mapping[str, str] = {
     "signal": "raise the temperature or the group size, or choose prompts that the model solves "
     "sometimes",
+    "stored_groups": "train on stored groups whose candidates earn different rewards",
     "too_hard": "the reward is nearly always low: change the prompt, take easier prompts, or train "
     "with SFT first",
     "more_data": "the reward is nearly always high: more data or harder data, or stop here",

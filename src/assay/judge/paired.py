@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from assay.judge.cluster_robust import item_mean, p_value
+from assay.judge.cluster_robust import item_mean, p_value, tied_share
 from assay.judge.intervals import LEVEL, Interval, difference_interval, tango
-from assay.judge.power import (
-    detectable_from_interval,
-    items_needed,
-    minimum_detectable_difference,
-)
+from assay.judge.mean_power import Precision, smallest_seen, times_needed
+from assay.judge.power import items_needed, minimum_detectable_difference
 from assay.judge.scores import (
     Array,
     ItemScores,
@@ -140,7 +137,7 @@ def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> C
     pairs, counts = _pair(control, other), _by_counts(control, other)
     found = figures(control, other)
     lowest, highest = fillings(lambda one, two: figures(one[0], two[0]), [control], [other])
-    plan_at = _plan(pairs, found, counts)
+    plan_at = _plan_of_counts(pairs) if counts else _plan_of_means(pairs, control.bounds)
     detectable, needed = plan_at(ALPHA)
     differences = pairs.differences
     compared = Comparison(
@@ -245,25 +242,34 @@ def _by_means(pairs: _Pairs, bounds: tuple[float, float]) -> tuple[float, Interv
     return p, agreeing(interval_at, p)
 
 
-def _plan(pairs: _Pairs, found: Figures, counts: bool) -> PlanAt:
+def _plan_of_counts(pairs: _Pairs) -> PlanAt:
     """The least detectable difference, and the items that the observed one needs, at any alpha."""
     items = len(pairs.control)
     gained, lost = _flips(pairs)
 
-    def counted(alpha: float) -> tuple[float | None, int | None]:
+    def plan_at(alpha: float) -> tuple[float | None, int | None]:
         discordance = (gained + lost) / items
         needed = items_needed(discordance, abs(gained - lost) / items, alpha=alpha)
         return minimum_detectable_difference(items, discordance, alpha=alpha), needed
 
-    def by_means(alpha: float) -> tuple[float | None, int | None]:
-        if len(pairs.totals) < FEWEST:
-            return None, None
-        reach = found.interval_at(1 - alpha).half_width
-        detectable, observed = detectable_from_interval(reach, 1 - alpha), abs(pairs.difference)
-        # The detectable difference falls with the square root of the number of items.
-        return detectable, int(np.ceil(items * (detectable / observed) ** 2)) if observed else None
+    return plan_at
 
-    return counted if counts else by_means
+
+def _plan_of_means(pairs: _Pairs, bounds: tuple[float, float]) -> PlanAt:
+    """The same for the t test."""
+    units, width = len(pairs.totals), bounds[1] - bounds[0]
+    if units < FEWEST:
+        return lambda _: (None, None)
+    means = item_mean(pairs.differences, pairs.clusters, (-width, width))
+    tied = tied_share(pairs.differences, pairs.clusters)
+    known = Precision(float(means.standard_error), means.degrees, width, units, tied)
+
+    def plan_at(alpha: float) -> tuple[float | None, int | None]:
+        times = times_needed(known, abs(pairs.difference), alpha)
+        needed = None if times is None else int(np.ceil(len(pairs.differences) * times))
+        return smallest_seen(known, alpha), needed
+
+    return plan_at
 
 
 def _flips(pairs: _Pairs) -> tuple[int, int]:

@@ -110,10 +110,13 @@ def items_needed(
     return high
 
 
-def detectable_from_interval(half_width: float, level: float = LEVEL) -> float:
-    """Smallest difference seen with 80 % power by a test whose interval has this half-width.
+def detectable_from_interval(half_width: float, most: float, level: float = LEVEL) -> float | None:
+    """Smallest difference seen with 80 % power by a test whose interval has this half-width; None
+    where that is more than `most`, the largest difference there is.
 
-    The normal approximation (z_level + z_0.8) x standard error, for scores that are not counts.
+    The normal approximation (z_level + z_0.8) x standard error, for intervals put together from
+    several, of which no test is planned.
     """
     z = quantile(level)
-    return half_width * (z + float(special.ndtri(POWER))) / z
+    smallest = half_width * (z + float(special.ndtri(POWER))) / z
+    return smallest if smallest <= most else None

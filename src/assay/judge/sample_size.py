@@ -41,6 +41,8 @@ class Variances:
     discordance: float | None = None
     """Share of the items that change, where one answer to an item is 0 or 1 and no item shares its
     source: then a design of one repeat and one seed is McNemar's test."""
+    width: float = 1.0
+    """Of the scale of scores: the largest difference there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +136,16 @@ def variances_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> 
         seeds = max(sum(between), 0.0)
     single = counts == (1, 1) and control[0].binary and other[0].binary and clusters is None
     changed = float((differences_I != 0).mean()) if single else None
-    return Variances(max(spread * count - left, 0.0), sampling, luck, seeds, changed)
+    return Variances(max(spread * count - left, 0.0), sampling, luck, seeds, changed, width)
 
 
 def _sampling(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> float | None:
-    """Variance of an answer around its item's mean, summed over the arms; None with one repeat."""
-    if min(control[0].repeats, other[0].repeats) < 2:
+    """Variance of an answer around its item's mean, summed over the arms; None where a run has no
+    item with two scores."""
+    within = [[_within(run.scores) for run in arm] for arm in (control, other)]
+    if any(np.isnan(variances_I).all() for arm in within for variances_I in arm):
         return None
-    return sum(
-        float(np.mean([np.nanmean(_within(run.scores)) for run in arm])) for arm in (control, other)
-    )
+    return sum(float(np.mean([np.nanmean(each) for each in arm])) for arm in within)
 
 
 def _within(scores_IR: Array) -> Array:
@@ -171,7 +173,14 @@ def smallest_difference(variances: Variances, design: Design, power: float = POW
     doubt = (by_items + by_luck) ** 2 / (n - 1)
     if design.seeds > 1 and v.seeds is not None:
         doubt += (by_luck + by_seeds) ** 2 / (2 * (design.seeds - 1))
-    return _detectable(total**2 / doubt, power, design.alpha) * float(np.sqrt(total))
+    found = _detectable(total**2 / doubt, power, design.alpha) * float(np.sqrt(total))
+    return found if found <= v.width else None
+
+
+def variance_of(variances: Variances, design: Design, items: float | None = None) -> float:
+    """The variance of the mean difference that a design leaves, on `items` where they are given."""
+    by_items, by_luck, by_seeds = _parts(variances, design)
+    return (by_items + by_luck) * design.items / (items or design.items) + by_seeds
 
 
 def _parts(variances: Variances, design: Design) -> tuple[float, float, float]:

@@ -92,7 +92,7 @@ def change_of_counts(
     found = compare_counts(before.count, before.trials, now.count, now.trials)
     alpha = ALPHA / family
     interval = found.interval_at(1 - alpha)
-    detectable = _within(found.plan_at(alpha)[0], 1.0)
+    detectable = found.plan_at(alpha)[0]
     ends = _share(before), _share(now)
     return Change(*ends, interval, detectable, direction_of(interval), inconsistent)
 
@@ -126,8 +126,7 @@ def change_of_trials(
 
     p = exchange_test(before, after)
     interval = (interval_at if p is None else agreeing(interval_at, p))(level)
-    reach = detectable_from_interval(interval.half_width, level)
-    detectable = _within(reach, bounds[1] - bounds[0])
+    detectable = detectable_from_interval(interval.half_width, bounds[1] - bounds[0], level)
     return Change(first, last, interval, detectable, direction_of(interval))
 
 
@@ -165,11 +164,6 @@ def _exchanged(first: int, clusters: int) -> Array:
     """DRAWS choices of `first` of the clusters, the same for the same arguments."""
     order = np.random.default_rng(0).random((DRAWS, clusters)).argsort(axis=1)
     return (order < first).astype(np.float64)
-
-
-def _within(detectable: float | None, most: float) -> float | None:
-    """None where no possible change would be seen."""
-    return detectable if detectable is not None and detectable <= most else None
 
 
 def mean_of(

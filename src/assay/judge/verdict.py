@@ -67,6 +67,45 @@ class NonInferiority:
 
 
 @dataclass(frozen=True, slots=True)
+class Noise:
+    """What the difference of repeated passes varies by, and what more answers would buy.
+
+    Standard errors of the mean difference, on the scale of scores.
+    """
+
+    sampling_share: float
+    """Of the variance of the difference: the answers to an item vary. The rest: items differ."""
+    now: float
+    further_repeat: float
+    """With one more pass over the same items."""
+    further_items: float
+    """With as many answers spent on new items instead."""
+    all_repeats: float
+    """With repeats without end: what the items alone leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """How often the items of a benchmark were looked at in a lab, see `runs.trial_ledger`."""
+
+    benchmark: str
+    looks: int
+    """Checkpoints measured, over all runs and evaluations, those of deleted runs included."""
+    runs: int
+    deleted: int
+    """Looks of runs that were deleted since."""
+    unknown: int = 0
+    """Runs that are gone, or damaged, and whose looks cannot be known."""
+    here: int = 0
+    """Looks that the table at hand compares; its family is their correction."""
+
+    @property
+    def others(self) -> int:
+        """Looks besides."""
+        return max(self.looks - self.here, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """A run against its control. Differences are the run's score minus the control's."""
 
@@ -119,6 +158,10 @@ class Comparison:
     """The answer where it was asked for."""
     confounds: tuple[str, ...] = ()
     """Paths of undeclared differences between the two runs."""
+    noise: Noise | None = None
+    """None where a run has one pass only: then nothing tells sampling from items."""
+    looks: Looks | None = None
+    """None for scores of other tools, and where the lab has no looks besides."""
 
     @property
     def worst_case(self) -> Filled | None:
@@ -279,6 +322,18 @@ ENGLISH = {
     "{bound:+.1f}, one-sided {level:.4g} % bound)",
     "non-inferiority not shown": "non-inferiority not shown: it may be more than {margin:g} points "
     "worse (at worst {bound:+.1f}, one-sided {level:.4g} % bound)",
+    "noise": "of the variance of the difference {sampling:.0%} is sampling, the rest items: "
+    "standard error {now:.2f} points; with one more repeat {repeat:.2f}, with as many answers to "
+    "new items {new_items:.2f}, with any number of repeats no less than {all_repeats:.2f}",
+    "noise plain": "of the variance of the difference {sampling:.0%} is sampling, the rest items: "
+    "standard error {now:.3g}; with one more repeat {repeat:.3g}, with as many answers to new "
+    "items {new_items:.3g}, with any number of repeats no less than {all_repeats:.3g}",
+    "looks": "the lab had {others:looks} at {benchmark} besides ({runs} runs in all; "
+    "{deleted:looks} by deleted ones): if none were better, {false:.2g} in all would be shown "
+    "better by chance; corrected for all of them p = {all_p:.2g}",
+    "looks undo": "the verdict does not survive that correction: confirm it on new items",
+    "looks unknown": "{unknown} further runs are gone or damaged, and how often they looked is not "
+    "known",
     "without items": "compared as two binomials: the scores came without their items",
     "better plain": "better by {difference:.3g} ({low:+.3g} to {high:+.3g}), p = {p:.2g}",
     "worse plain": "worse by {difference:.3g} ({low:+.3g} to {high:+.3g}), p = {p:.2g}",
@@ -299,7 +354,7 @@ ENGLISH = {
 """The key of a sentence, and its template. "KEY plain" is for scores that do not run from 0 to 1,
 of which a hundredth is no point."""
 IN_POINTS = ("difference", "signed", "low", "high", "margin", "tost_low", "tost_high")
-IN_POINTS += ("smallest", "lowest", "highest")
+IN_POINTS += ("smallest", "lowest", "highest", "now", "repeat", "new_items", "all_repeats")
 """Numbers of sentences that are printed in points."""
 
 
@@ -325,7 +380,7 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
     if max(c.repeats) > 1:
         control, run = c.changed_between_repeats
         said.append(Sentence("repeats", {"control": control, "run": run, "items": c.items}))
-    said += _missing(c, claimed)
+    said += [*_noise(c), *_missing(c, claimed), *_looks(c)]
     if c.skewed:
         said.append(Sentence("skewed", {"units": c.clusters or c.items}))
     if c.gained is None:
@@ -369,6 +424,47 @@ def _non_inferior(c: Comparison) -> list[Sentence]:
         return []
     numbers = {"margin": found.margin * 100, "bound": found.bound * 100, "level": found.level * 100}
     return [Sentence("non-inferior" if found.shown else "non-inferiority not shown", numbers)]
+
+
+def _noise(c: Comparison) -> list[Sentence]:
+    """What further answers would buy."""
+    if c.noise is None:
+        return []
+    errors = {
+        "now": c.noise.now,
+        "repeat": c.noise.further_repeat,
+        "new_items": c.noise.further_items,
+        "all_repeats": c.noise.all_repeats,
+    }
+    points = {name: error * 100 for name, error in errors.items()}
+    return [Sentence("noise", {"sampling": c.noise.sampling_share, **points})]
+
+
+def _looks(c: Comparison) -> list[Sentence]:
+    """The comparison as one of all looks of the lab at these items (Bonferroni)."""
+    if c.looks is None or c.verdict == "not comparable":
+        return []
+    tests = c.looks.others + c.family
+    corrected = min(1.0, c.p_value * tests)
+    numbers: dict[str, float | int | str] = {
+        "others": c.looks.others,
+        "benchmark": c.looks.benchmark,
+        "runs": c.looks.runs,
+        "deleted": c.looks.deleted,
+        "false": tests * ALPHA / 2,
+        "all_p": corrected,
+    }
+    said = [Sentence("looks", numbers)]
+    if c.looks.unknown:
+        said.append(Sentence("looks unknown", {"unknown": c.looks.unknown}))
+    if c.verdict in ("better", "worse") and corrected >= ALPHA:
+        said.append(Sentence("looks undo", {}))
+    return said
+
+
+def with_looks(comparison: Comparison, looks: Looks) -> Comparison:
+    """The comparison with the looks of its lab; unchanged where there are none besides."""
+    return replace(comparison, looks=looks) if looks.others or looks.unknown else comparison
 
 
 def _missing(c: Comparison, claimed: Verdict) -> list[Sentence]:

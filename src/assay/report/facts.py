@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from assay.compare.judged_table import compare_checkpoints
-from assay.compare.table import Table
+from assay.compare.table import Table, with_trials
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
@@ -222,7 +222,9 @@ class RunFacts:
         missing = tuple(dict.fromkeys(n for n in wanted if n not in measured))
         table = None
         if record is not None and measured:
-            table = compare_checkpoints(self.run, record.key, measured[0], measured[1:])
+            table = with_trials(
+                compare_checkpoints(self.run, record.key, measured[0], measured[1:])
+            )
         return Measurement(name, spec, table, missing, record.missing if record else "")
 
     def expected(self, text: str) -> list[str]:

@@ -21,6 +21,7 @@ from assay.runs.registry import (
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 from assay.runs.status import hold_run
+from assay.runs.trial_ledger import note_deleted
 from assay.runs.winner_file import chosen_checkpoints
 
 
@@ -67,6 +68,7 @@ def delete_run(run: RunDirectory) -> None:
     """Delete a run. Raises ProtectedPath, and RunBusy while a process executes it."""
     with hold_run(run.path):
         guard_delete(run.root, run.path)
+        note_deleted(run)
         remove_run(run)
 
 

@@ -26,6 +26,7 @@ from assay.runs.run_names import (
     read_run_name,
 )
 from assay.runs.status import RunState, is_held, stored_status
+from assay.runs.trial_ledger import note_gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,11 @@ def forget_run(run: RunDirectory) -> None:
 
 
 def rebuild_index(root: Path) -> None:
-    """Make the whole index again from the folders, in one transaction."""
+    """Make the whole index again from the folders, in one transaction. Runs that it knew and that
+    no command deleted are noted as gone, see `trial_ledger`."""
     with _open(root) as index:
+        known = [RunDirectory(root, *row) for row in index.execute("SELECT name, id FROM runs")]
+        note_gone(run for run in known if not run.path.exists())
         _fill(index, root)
 
 

@@ -20,7 +20,7 @@ from assay.judge.findings import Severity
 from assay.judge.intervals import LEVEL, Interval
 from assay.judge.power import detectable_from_interval
 from assay.judge.significance import agreeing
-from assay.judge.verdict import Comparison, judged
+from assay.judge.verdict import ALPHA, Comparison, judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,10 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
     p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
     agreed = agreeing(interval_at, p_value)
     interval = agreed(LEVEL)
+
+    def plan_at(alpha: float) -> tuple[float | None, None]:
+        return detectable_from_interval(agreed(1 - alpha).half_width, 1.0, 1 - alpha), None
+
     compared = Comparison(
         control_score=before,
         score=after,
@@ -131,13 +135,10 @@ def compare_means(found: Sequence[Comparison]) -> Comparison | None:
         items=sum(c.items for c in found),
         verdict="undecided",
         margin=found[0].margin,
-        minimum_detectable_difference=detectable_from_interval(interval.half_width),
+        minimum_detectable_difference=plan_at(ALPHA)[0],
         items_needed=None,
         interval_at=agreed,
-        plan_at=lambda alpha: (
-            detectable_from_interval(agreed(1 - alpha).half_width, 1 - alpha),
-            None,
-        ),
+        plan_at=plan_at,
     )
     return judged(compared)
 

@@ -11,6 +11,7 @@ from typing import Any
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import StageSpec
 from assay.judge.health_checks import Diagnosis, RuleState, Spending, derived
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
@@ -24,6 +25,7 @@ from assay.lab.monitor.sample_facts import facts_of_steps
 from assay.lab.monitor.sample_pairs import SamplePair, sample_pair
 from assay.lab.monitor.stage_health import (
     explained,
+    learns_from_stored,
     planned_steps,
     spending,
     stage_health,
@@ -201,7 +203,7 @@ def _progress(
         findings=findings,
         new=frozenset(now - then),
         gone=frozenset(then - now),
-        forecasts=_forecasts(seen[stage], planned, ahead),
+        forecasts=_forecasts(seen[stage], planned, ahead, trended(experiment.stage[stage])),
         spending=costs,
         milestones=tuple(states),
         scored=frozenset(scored),
@@ -264,7 +266,14 @@ def _shown(lines: Lines) -> list[str]:
     return [n for n in FIRST if n in kept] + [n for n in kept if n not in FIRST]
 
 
-def _forecasts(lines: Lines, planned: int | None, costs: Sequence[Spending]) -> dict[str, Forecast]:
+def trended(stage: StageSpec) -> tuple[str, ...]:
+    """The metrics that training moves; the rewards of stored candidates stay what they are."""
+    return ("nll",) if learns_from_stored(stage) else ("reward_mean", "nll")
+
+
+def _forecasts(
+    lines: Lines, planned: int | None, costs: Sequence[Spending], metrics: Sequence[str]
+) -> dict[str, Forecast]:
     """Forecasts for the end of the stage; empty once it has ended."""
     if planned is None or lines[-1]["step"] >= planned:
         return {}
@@ -276,7 +285,7 @@ def _forecasts(lines: Lines, planned: int | None, costs: Sequence[Spending]) -> 
         if metric not in found and all(line.get(metric) is not None for line in lines):
             total = [line[metric] for line in lines]
             found[metric] = forecast_total(total, remaining, planned)
-    for metric in ("reward_mean", "nll"):
+    for metric in metrics:
         if any(metric in line for line in lines):
             found[metric] = metric_forecast(lines, metric, planned)
     return {metric: each for metric, each in found.items() if each is not None}

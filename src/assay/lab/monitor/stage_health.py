@@ -5,14 +5,21 @@ explained; `lab.evaluate.checkpoint_selection` made it. Adds no words.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import SamplingStage, StageSpec, counts_rows, steps_of
+from assay.experiment.stage_tables import (
+    SamplingStage,
+    StageSpec,
+    StoredStage,
+    counts_rows,
+    steps_of,
+)
 from assay.judge.health_checks import Diagnosis, RuleState, Spending, diagnose, rule_states
+from assay.judge.health_rules import OF_SAMPLES, STORED_ADVICE
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.selection import Promotion, promote
 from assay.judge.trends import forecast_total
@@ -92,9 +99,17 @@ def stage_health(
     """Findings of the health rules in a stage, worst first.
 
     `metrics` are the run's lines by stage. With `until`, only steps up to that one count. Spending
-    is counted for the last stage that has started.
+    is counted for the last stage that has started. Of stored candidates no rule of OF_SAMPLES says
+    anything.
     """
-    return diagnose(*_evidence(run, experiment, stage, metrics, until))
+    found = diagnose(*_evidence(run, experiment, stage, metrics, until))
+    if not learns_from_stored(experiment.stage[stage]):
+        return found
+    return [
+        replace(each, advice=STORED_ADVICE.get(each.rule, each.advice))
+        for each in found
+        if each.rule not in OF_SAMPLES
+    ]
 
 
 def stage_states(
@@ -105,7 +120,18 @@ def stage_states(
     until: int | None = None,
 ) -> list[RuleState]:
     """The state of every health rule in a stage; as `stage_health`."""
-    return rule_states(*_evidence(run, experiment, stage, metrics, until))
+    found = rule_states(*_evidence(run, experiment, stage, metrics, until))
+    if not learns_from_stored(experiment.stage[stage]):
+        return found
+    return [
+        RuleState(each.rule, "not recorded", "", None) if each.rule in OF_SAMPLES else each
+        for each in found
+    ]
+
+
+def learns_from_stored(stage: StageSpec) -> bool:
+    """Whether a stage learns from candidates of the data and samples none."""
+    return isinstance(stage, StoredStage) and stage.stored
 
 
 def _evidence(

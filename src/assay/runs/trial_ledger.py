@@ -1,0 +1,148 @@
+"""The ledger of trials: how often a lab looked at the items of a benchmark, over all of its runs.
+
+Every checkpoint after training that was measured is one trial. They are counted from the evaluation
+records of the runs; those of deleted runs are kept in `deleted_trials.jsonl`, so that a deletion
+does not lower the count. What a count means for a verdict is decided in `judge.verdict`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.judge.verdict import Looks
+from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.run_files import DamagedFile, parse_line, read_json
+
+DELETED = "deleted_trials.jsonl"
+"""In the lab's root: the trials of runs that are gone, a JSON object in a line."""
+BASE = "base"
+"""The checkpoint before training is what others are compared with, no trial of its own."""
+
+
+class UnknownTrials(DamagedFile):
+    """A run whose trials cannot be counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One evaluation of a run: the checkpoints that looked at some items."""
+
+    run: str
+    """NAME/ID."""
+    evaluation: str
+    """The folder of its records."""
+    benchmark: str
+    checkpoints: tuple[str, ...]
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The trials of a lab."""
+
+    kept: tuple[Trial, ...]
+    deleted: tuple[Trial, ...]
+    """Of runs that were deleted."""
+    unknown: tuple[str, ...]
+    """Runs that are damaged, or gone without a command of the lab."""
+
+
+def read_ledger(root: Path) -> Ledger:
+    """All trials of a lab. Raises DamagedFile for a file of deleted trials that cannot be read."""
+    kept: list[Trial] = []
+    unknown: list[str] = []
+    for run in all_runs(root):
+        try:
+            kept += trials_of(run)
+        except UnknownTrials:
+            unknown.append(str(run))
+    deleted: dict[tuple[str, str], Trial] = {}
+    for line in _deleted_lines(root):
+        # A run that a kill kept from being deleted still counts by itself.
+        if (root / "runs" / line["run"]).exists():
+            continue
+        if "evaluation" in line:
+            sets = {name: tuple(line[name]) for name in ("checkpoints", "items")}
+            trial = Trial(line["run"], line["evaluation"], line["benchmark"], **sets)
+            # A deletion that a kill ended is noted twice.
+            deleted[trial.run, trial.evaluation] = trial
+        else:
+            unknown.append(line["run"])
+    return Ledger(tuple(kept), tuple(deleted.values()), tuple(dict.fromkeys(unknown)))
+
+
+def trials_of(run: RunDirectory) -> Iterator[Trial]:
+    """What a run looked at after training. Raises UnknownTrials for a damaged record."""
+    for file in sorted(run.evaluations.glob("*/evaluation.json")):
+        values = read_json(file, dict, UnknownTrials)
+        names = sorted(p.stem for p in file.parent.glob("[!.]*.parquet") if p.stem != BASE)
+        benchmark, items = values.get("benchmark"), values.get("items")
+        if not isinstance(benchmark, str) or not isinstance(items, list):
+            raise UnknownTrials("cannot be read: no benchmark or no items", file=file)
+        if names:
+            yield Trial(str(run), file.parent.name, benchmark, tuple(names), tuple(map(str, items)))
+
+
+def _deleted_lines(root: Path) -> Iterator[Mapping[str, Any]]:
+    file = root / DELETED
+    if not file.exists():
+        return
+    for number, text in enumerate(file.read_bytes().splitlines(), 1):
+        line = parse_line(text, file, number)
+        wanted = {"run": str, "evaluation": str, "benchmark": str, "checkpoints": list}
+        wanted["items"] = list
+        if not isinstance(line.get("run"), str) or any(
+            name in line and not isinstance(line[name], kind) for name, kind in wanted.items()
+        ):
+            raise DamagedFile("cannot be read: it is no trial", file=file)
+        yield line
+
+
+def note_deleted(run: RunDirectory) -> None:
+    """Keep the trials of a run that is about to be deleted."""
+    try:
+        lines: list[Mapping[str, Any]] = [asdict(trial) for trial in trials_of(run)]
+    except UnknownTrials:
+        lines = [{"run": str(run)}]
+    _append(run.root, lines)
+
+
+def note_gone(runs: Iterable[RunDirectory]) -> None:
+    """Note runs whose folder is gone, and with it what they had looked at."""
+    for run in runs:
+        _append(run.root, [{"run": str(run)}])
+
+
+def _append(root: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    if text:
+        with (root / DELETED).open("a", encoding="utf-8") as stream:
+            stream.write(text)
+
+
+def looks_at(root: Path, benchmark: str, items: Iterable[str]) -> Looks:
+    """The looks of a lab at a benchmark: of trials on some of these items. Raises DamagedFile."""
+    ledger, asked = read_ledger(root), frozenset(items)
+    kept, deleted = (
+        [t for t in trials if t.benchmark == benchmark and not asked.isdisjoint(t.items)]
+        for trials in (ledger.kept, ledger.deleted)
+    )
+    gone = sum(len(trial.checkpoints) for trial in deleted)
+    return Looks(
+        benchmark=benchmark,
+        looks=gone + sum(len(trial.checkpoints) for trial in kept),
+        runs=len({trial.run for trial in (*kept, *deleted)}),
+        deleted=gone,
+        unknown=len(ledger.unknown),
+    )
+
+
+def looks_by_benchmark(root: Path) -> dict[str, Looks]:
+    """The looks of a lab at every benchmark, by name. Raises DamagedFile."""
+    ledger = read_ledger(root)
+    items: dict[str, set[str]] = {}
+    for trial in (*ledger.kept, *ledger.deleted):
+        items.setdefault(trial.benchmark, set()).update(trial.items)
+    return {name: looks_at(root, name, items[name]) for name in sorted(items)}

@@ -1,0 +1,177 @@
+"""The stated minimum detectable difference of means and of two binomials has 80 % power."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special
+from statsmodels.stats.power import TTestPower
+
+from assay.judge.arms import compare_arms
+from assay.judge.binomial import compare_counts, score_test
+from assay.judge.cluster_robust import cluster_means, p_value, tied_share
+from assay.judge.mean_power import Precision, power_at, smallest_seen, times_needed
+from assay.judge.paired import compare
+from assay.judge.scores import Array, ItemScores, cluster_totals
+from assay.judge.verdict import explain
+from tests.judge.simulated import item_ids, single_pass
+
+Draw = Callable[[np.random.Generator, float, int], Array]
+"""I x data sets of differences with a true mean."""
+PILOTS, AGAIN = 120, 200
+
+
+def power_of_stated(draw: Draw, clusters: tuple[str, ...] | None = None) -> float:
+    """Share of new experiments that reject at the difference that a pilot of the same kind stated;
+    of pilots that state one."""
+    rng = np.random.default_rng(3)
+    rejected = []
+    for differences_I in draw(rng, 0.0, PILOTS).T:
+        stated = stated_for(differences_I, clusters)
+        if stated is not None:
+            again = draw(rng, stated, AGAIN)
+            totals_C, sizes_C = cluster_totals(again, clusters)
+            found = cluster_means(totals_C, sizes_C, (-1.0, 1.0))
+            rejected.append(float((p_value(found) < 0.05).mean()))
+    assert len(rejected) > PILOTS / 4
+    return float(np.mean(rejected))
+
+
+def stated_for(differences_I: Array, clusters: tuple[str, ...] | None) -> float | None:
+    ids = item_ids(len(differences_I))
+    low, high = (ItemScores(ids, v[:, None], clusters) for v in _split(differences_I))
+    return compare(low, high).minimum_detectable_difference
+
+
+def _split(differences_I: Array) -> tuple[Array, Array]:
+    """Two lists of scores with these differences."""
+    return np.maximum(-differences_I, 0.0), np.maximum(differences_I, 0.0)
+
+
+@pytest.mark.parametrize("items", [5, 6, 8, 10, 15])
+def test_power_at_the_stated_difference_of_few_graded_items_is_80_percent(items):
+    def draw(rng: np.random.Generator, mean: float, sets: int) -> Array:
+        return rng.normal(mean, 0.05, (items, sets))
+
+    assert power_of_stated(draw) == pytest.approx(0.8, abs=0.04)
+
+
+@pytest.mark.parametrize("sizes", [(10,) * 6, (20, 3, 3, 3, 3), (30, 10, 5, 2, 1, 1)])
+def test_power_at_the_stated_difference_of_few_clusters_is_80_percent_or_more(sizes):
+    clusters = tuple(f"source-{c}" for c, size in enumerate(sizes) for _ in range(size))
+
+    def draw(rng: np.random.Generator, mean: float, sets: int) -> Array:
+        shared = np.repeat(rng.normal(0, 0.03, (len(sizes), sets)), sizes, axis=0)
+        return mean + shared + rng.normal(0, 0.02, shared.shape)
+
+    assert 0.77 < power_of_stated(draw, clusters) < 0.92
+
+
+@pytest.mark.parametrize(
+    ("items", "repeats"), [(6, 4), (8, 4), (8, 16), (10, 2), (12, 16), (15, 4)]
+)
+def test_power_at_the_stated_difference_of_few_repeated_answers_is_80_percent_or_more(
+    items, repeats
+):
+    """Items of few steps are often alike, and then the limits are wider than Student's."""
+
+    def draw(rng: np.random.Generator, mean: float, sets: int) -> Array:
+        first, last = (
+            rng.binomial(repeats, 0.5 + end * mean / 2, (items, sets)) / repeats for end in (-1, 1)
+        )
+        return last - first
+
+    assert power_of_stated(draw) > 0.77
+
+
+@pytest.mark.parametrize("items", [5, 8, 12, 15, 40])
+def test_the_mean_power_by_statsmodels_over_possible_pilots_is_80_percent(items):
+    """Of pilots whose standard deviations are the quantiles of their distribution."""
+    shares = (np.arange(200) + 0.5) / 200
+    deviations = np.sqrt(special.chdtri(items - 1, shares) / (items - 1))
+    powers = []
+    for deviation in deviations:
+        stated = smallest_seen(Precision(deviation / items**0.5, items - 1, width=100.0))
+        # Its noncentral t is not a number where the power is 1 within rounding.
+        powers.append(np.nan_to_num(TTestPower().power(stated, items, 0.05), nan=1.0))
+    assert np.mean(powers) == pytest.approx(0.8, abs=0.005)
+
+
+@pytest.mark.parametrize(("items", "difference"), [(300, 0.1), (1000, 0.2)])
+def test_the_power_of_many_items_is_that_of_statsmodels(items, difference):
+    known = Precision(1 / items**0.5, items - 1, width=100.0)
+    expected = TTestPower().power(difference, items, 0.05)
+    assert power_at(known, difference) == pytest.approx(expected, abs=0.005)
+
+
+def test_the_items_needed_are_those_of_statsmodels():
+    found = times_needed(Precision(1 / 2500**0.5, 2499, width=100.0), 0.03)
+    expected = TTestPower().solve_power(0.03, None, 0.05, 0.8)
+    assert found is not None
+    assert 2500 * found == pytest.approx(expected, rel=0.01)
+
+
+def test_the_times_needed_show_the_difference_and_fewer_do_not():
+    known = Precision(0.1, 9, 1.0, 10, 0.3)
+    times = times_needed(known, 0.15)
+    assert times is not None
+    assert power_at(known, 0.15, times=times) >= 0.8 > power_at(known, 0.15, times=0.99 * times)
+    assert times_needed(known, 0.0) is None
+
+
+def test_where_no_difference_on_the_scale_is_seen_none_is_stated():
+    """Six items of scores 0, 0.5 and 1 that go both ways: 129 points were once stated."""
+    control, run = single_pass([0, 1, 0.5, 1, 0, 0.5]), single_pass([1, 0, 1, 0, 0.5, 1])
+    found = compare(control, run)
+    assert found.minimum_detectable_difference is None
+    assert "no difference is detectable" in explain(found)
+    assert found.items_needed is not None and found.items_needed > 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 0.25, 0.5, 1]), st.floats(0, 1)), min_size=1, max_size=9
+    ),
+    st.integers(1, 3),
+)
+def test_a_stated_difference_lies_within_the_scale(pairs, seeds):
+    control, run = (single_pass(column) for column in zip(*pairs, strict=True))
+    stated = [compare(control, run).minimum_detectable_difference]
+    if seeds > 1:
+        stated.append(compare_arms([control] * seeds, [run] * seeds).minimum_detectable_difference)
+    counts = [round(sum(scores.item_means)) for scores in (control, run)]
+    whole = compare_counts(counts[0], len(pairs), counts[1], len(pairs))
+    stated.append(whole.minimum_detectable_difference)
+    assert all(each is None or 0 < each <= 1 for each in stated)
+
+
+def test_units_of_one_value_are_tied_and_those_of_many_are_not():
+    assert tied_share(np.array([0.1, 0.2, 0.3, 0.4]), None) == 0
+    assert tied_share(np.array([0.5] * 4), None) == 1
+    assert tied_share(np.array([0.0] * 9 + [1.0]), None) == pytest.approx(8 / 9)
+    assert tied_share(np.array([0.1, 0.1, 0.4, 0.4]), None) == pytest.approx(1 / 3)
+    assert tied_share(np.array([0.1, 0.3]), ("a", "a")) == 0
+
+
+@pytest.mark.parametrize(("items", "score"), [(8, 0.25), (10, 0.2), (15, 0.8), (40, 0.5)])
+def test_the_stated_difference_of_two_counts_is_seen_in_80_percent(items, score):
+    stated = compare_counts(
+        score * items, items, score * items, items
+    ).minimum_detectable_difference
+    assert stated is not None
+    rng = np.random.default_rng(0)
+    toward = 1 if score < 0.5 else -1
+    before, after = (rng.binomial(items, p, 3000) for p in (score, score + toward * stated))
+    rejected = [score_test(b, items, a, items) < 0.05 for b, a in zip(before, after, strict=True)]
+    assert np.mean(rejected) == pytest.approx(0.8, abs=0.025)
+
+
+def test_the_stated_difference_of_many_counts_is_the_normal_one():
+    exact, normal = (
+        compare_counts(0.4 * n, n, 0.4 * n, n).minimum_detectable_difference for n in (300, 400)
+    )
+    assert exact is not None and normal is not None
+    assert normal * 400**0.5 == pytest.approx(exact * 300**0.5, rel=0.015)

@@ -1,0 +1,79 @@
+"""Of repeated passes it is known what a further repeat or a further item would buy."""
+
+import numpy as np
+import pytest
+
+from assay.judge.noise_split import noise_of
+from assay.judge.paired import compare
+from assay.judge.scores import ItemScores
+from tests.judge.simulated import item_ids
+
+
+def passes(chance_I: np.ndarray, repeats: int, seed: int) -> ItemScores:
+    rng = np.random.default_rng(seed)
+    scores = rng.binomial(1, chance_I[:, None], (len(chance_I), repeats)).astype(float)
+    return ItemScores(item_ids(len(chance_I)), scores)
+
+
+def test_the_split_finds_the_variances_that_made_the_scores():
+    """Items differ with the variance 0.09; an answer at p = 0.5 +- 0.15 varies by 0.2275."""
+    signs = np.where(np.arange(2000) % 2, 0.15, -0.15)
+    control, other = passes(0.5 - signs, 4, 1), passes(0.5 + signs, 4, 2)
+    found = noise_of([control], [other])
+    assert found is not None
+    sampling = 2 * 0.2275 / 4
+    assert found.sampling_share == pytest.approx(sampling / (0.09 + sampling), abs=0.03)
+    assert found.now == pytest.approx(((0.09 + sampling) / 2000) ** 0.5, rel=0.03)
+    further = 2 * 0.2275 / 5
+    assert found.further_repeat == pytest.approx(((0.09 + further) / 2000) ** 0.5, rel=0.03)
+    assert found.further_items == pytest.approx(found.now * (4 / 5) ** 0.5)
+    assert found.all_repeats == pytest.approx((0.09 / 2000) ** 0.5, rel=0.05)
+    assert found.all_repeats < found.further_items < found.further_repeat < found.now
+
+
+def test_the_error_now_is_that_of_the_comparison():
+    rng = np.random.default_rng(0)
+    chance = rng.uniform(0, 1, 300)
+    control, other = passes(chance, 3, 1), passes(np.clip(chance + 0.1, 0, 1), 3, 2)
+    found = noise_of([control], [other])
+    assert found is not None
+    half = compare(control, other).interval.half_width
+    assert found.now * 1.968 == pytest.approx(half, rel=0.01)
+
+
+def test_repeats_that_never_change_buy_nothing():
+    scores = np.repeat(np.arange(40)[:, None] % 2, 3, axis=1).astype(float)
+    control = ItemScores(item_ids(40), scores)
+    other = ItemScores(item_ids(40), scores[::-1])
+    found = noise_of([control], [other])
+    assert found is not None and found.sampling_share == 0
+    assert found.further_repeat == found.now == found.all_repeats > found.further_items
+
+
+def test_of_one_pass_or_of_no_difference_nothing_is_said():
+    control, other = (passes(np.full(20, 0.5), 1, seed) for seed in (1, 2))
+    assert noise_of([control], [other]) is None
+    twice = passes(np.full(20, 0.5), 2, 1)
+    assert noise_of([control], [twice]) is None
+    same = passes(np.ones(20), 2, 1)
+    assert noise_of([same], [same]) is None
+
+
+def test_several_seeds_are_split_as_well():
+    chance = np.random.default_rng(3).uniform(0.2, 0.8, 200)
+    arms = [
+        [passes(chance + shift, 3, seed + n) for seed in (1, 2)] for n, shift in ((0, 0), (10, 0.1))
+    ]
+    found = noise_of(*arms)
+    assert found is not None
+    assert 0 < found.sampling_share < 1 and found.further_items < found.now
+
+
+def test_where_no_item_has_two_scores_nothing_tells_sampling_apart():
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 2, (20, 2)).astype(float)
+    scores[np.arange(20), rng.integers(0, 2, 20)] = np.nan
+    lacking = ItemScores(item_ids(20), scores)
+    whole = passes(np.full(20, 0.5), 2, 1)
+    assert noise_of([whole], [lacking]) is None
+    assert noise_of([lacking], [whole]) is None
