@@ -19,7 +19,7 @@ from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
 from assay.report.facts import DevScore, RunFacts, gather
 from assay.report.run_page.inline_html import benchmarks_html, comparison_html, run_html
-from assay.report.run_page.page import HTML
+from assay.report.run_page.page import page_of
 from assay.report.run_page.terminal import summary_line
 from assay.runs.checkpoints import read_selection
 from assay.runs.metrics import metric_columns
@@ -77,8 +77,8 @@ class Run:
 
     @property
     def page(self) -> Path:
-        """The page `report.html`; it exists once the run has finished."""
-        return self.path / HTML
+        """The page in the language `lang`; it exists once the run has finished."""
+        return page_of(self.directory, self.lang)
 
     @cached_property
     def facts(self) -> RunFacts:

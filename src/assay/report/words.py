@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from assay.errors import InputError
@@ -100,6 +101,11 @@ def _with_identity_rules(sections: dict[str, Any]) -> dict[str, Any]:
         said = {text: sections[shared][key] for key, text in HEALTH[shared].items()}
         sections[own] = {**said, **sections[own]}
     return sections
+
+
+def in_language(file: Path, lang: str) -> Path:
+    """The page's file in a language: `report.html` in English, `report.zh.html` in Chinese."""
+    return file if lang == "en" else file.with_name(f"{file.stem}.{lang}{file.suffix}")
 
 
 def visible(text: str) -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from assay.compare.table import Line, Pairing, Table
-from assay.data.files import atomic_write_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
 from assay.judge.confounds import ABSENT, Confound
@@ -39,10 +38,11 @@ from assay.report.examples import asked, item_rows
 from assay.report.generation_content import generation_section
 from assay.report.picked_content import picked_sentences
 from assay.report.result_tables import checkpoint_label
-from assay.report.templating import environment
+from assay.report.templating import write_pages
 from assay.report.words import (
     Words,
     difference_text,
+    in_language,
     named_tests,
     number,
     percent,
@@ -389,7 +389,6 @@ def method_lines(pairings: Sequence[Pairing], words: Words) -> list[str]:
 
 
 FOLDER = "comparisons"
-TEMPLATES = {".html": "comparison.html.j2", ".md": "comparison.md.j2"}
 LONGEST_NAME = 120
 
 
@@ -404,17 +403,11 @@ def write_comparison(table: Table, root: Path, page: Path | None = None, lang: s
     the same comparison made again replaces them. Raises UnknownLanguage, PageName.
     """
     w = words(lang)
-    target = page_file(table, root, page)
+    target = page_file(table, root, page, lang)
     values = {**comparison_values(table, w, target.parent), "w": w, "version": version("assay-lab")}
-    texts = {
-        target.with_suffix(suffix): environment().get_template(template).render(values)
-        for suffix, template in TEMPLATES.items()
-    }
     with page_problem(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        for file, text in texts.items():
-            atomic_write_text(file, text)
-    return target
+        return write_pages(target, "comparison", values)
 
 
 @contextmanager
@@ -427,14 +420,13 @@ def page_problem(target: Path) -> Iterator[None]:
         raise PageName(problem, field="--page", fix="name another folder") from error
 
 
-def page_file(table: Table, root: Path, page: Path | None, on: str = "") -> Path:
+def page_file(table: Table, root: Path, page: Path | None, lang: str, on: str = "") -> Path:
     """The path of the HTML page, `on` the evaluations if not that of the table. Raises PageName for
     a file of another kind."""
     name = page_name(table, on or table.evaluation.name)
-    if page is None:
-        return (root / FOLDER / name).with_suffix(".html").resolve()
-    if page.is_dir():
-        return (page / name).with_suffix(".html").resolve()
+    if page is None or page.is_dir():
+        folder = root / FOLDER if page is None else page
+        return in_language((folder / name).with_suffix(".html"), lang).resolve()
     if page.suffix != ".html":
         raise PageName(f"{page} is not a .html file", field="--page", fix="write FILE.html")
     return page.resolve()

@@ -17,7 +17,7 @@ from assay.report.comparison.comparison_content import (
 )
 from assay.report.facts import RunFacts
 from assay.report.run_page import story
-from assay.report.run_page.page import HTML
+from assay.report.run_page.page import page_of
 from assay.report.templating import environment
 from assay.report.words import words
 
@@ -25,7 +25,7 @@ from assay.report.words import words
 def run_html(facts: RunFacts, lang: str = "en") -> str:
     """The run in a line, its warnings, and the scores and verdicts of its main evaluation."""
     w = words(lang)
-    page = facts.run.path / HTML
+    page = page_of(facts.run, lang)
     values = {
         "w": w,
         "title": str(facts.run),

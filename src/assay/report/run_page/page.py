@@ -1,4 +1,5 @@
-"""Writes the pages of a run, `report.html` and `report.md`, and the progress reports of a live run.
+"""Writes the pages of a run, `report.html` and `report.md` (in Chinese `report.zh.html` and
+`report.zh.md`), and the progress reports of a live run.
 
 The page loads no other file, and its content security policy forbids it. The templates escape all
 text of models and files. When a report is due is decided in `lab.monitor.report_journal`; its
@@ -26,12 +27,10 @@ from assay.report.provenance import data_views, fingerprints
 from assay.report.result_tables import checkpoint_label
 from assay.report.rounds.rounds_content import rounds_section
 from assay.report.run_page import story
-from assay.report.templating import environment
-from assay.report.words import Words, words
+from assay.report.templating import environment, write_pages
+from assay.report.words import Words, in_language, words
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, stored_status
-
-HTML, MARKDOWN = "report.html", "report.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +43,27 @@ class Span:
 
 
 def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
-    """Write both pages of a run from its records; returns the HTML page.
+    """Write both pages of a run in one language, from its records; returns the HTML page.
 
     `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
     NoSuchStep, and what reading the records raises.
     """
     facts = gather(run)
     values = page_values(facts, words(lang), span)
-    for name, template in ((MARKDOWN, "page.md.j2"), (HTML, "page.html.j2")):
-        atomic_write_text(run.path / name, environment().get_template(template).render(values))
-    return run.path / HTML
+    return write_pages(page_of(run, lang), "page", values)
+
+
+def page_of(run: RunDirectory, lang: str = "en") -> Path:
+    """The file of a run's HTML page in a language, whether it exists or not."""
+    return in_language(run.path / "report.html", lang)
 
 
 def lacks_page(run: RunDirectory) -> bool:
-    """Whether a finished run has no page, or an older one, because it was killed before."""
+    """Whether a finished run has no page, or only older ones, because it was killed before."""
     if stored_status(run.path).status != "finished":
         return False
-    page, ended = run.path / HTML, run.path / STATUS
-    return not page.exists() or page.stat().st_mtime_ns < ended.stat().st_mtime_ns
+    written = max((page.stat().st_mtime_ns for page in run.pages), default=0)
+    return written < (run.path / STATUS).stat().st_mtime_ns
 
 
 def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str = "en") -> Path:
