@@ -7,6 +7,7 @@ GGUF file, and `models.hub` uploads.
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel
 from assay.data.files import new_folder, refuse_taken, sha256_file
 from assay.data.renderings.exported_template import save_tokenizer
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
-from assay.lab.monitor.observer import Silent
+from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LanguageLearner, language_model
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
@@ -58,6 +59,7 @@ def export(
     *,
     dtype: str = "bf16",
     gguf: bool = False,
+    observer: Observer | None = None,
 ) -> Exported:
     """Write `NAME@CHECKPOINT` as a whole model into `folder`, with `card` as its README.md.
 
@@ -65,6 +67,8 @@ def export(
     DiskFull, and GgufUnsupported for a model that no GGUF file is written of.
     """
     refuse_taken(folder)
+    work = partial((observer or Silent()).work, f"exporting {target}", total=4 if gguf else 3)
+    work(0, at="reads the checkpoint")
     name = target.removeprefix("run:")
     run, reference = find_named(root, name)
     checkpoint_directory(run, read_run_name(root, name).checkpoint or reference)
@@ -76,8 +80,9 @@ def export(
         check_gguf(model, learner.base.tokenizer)
     with new_folder(folder) as part:
         check_room(part, model, dtype, 2 if gguf else 1)
-        made = write_model(session, learner, reference, model, part, dtype, gguf)
+        made = write_model(session, learner, reference, model, part, dtype, gguf, work)
         (part / CARD).write_text(card(made), encoding="utf-8")
+    work(4 if gguf else 3)
     return made
 
 
@@ -89,8 +94,11 @@ def write_model(
     part: Path,
     dtype: str,
     gguf: bool,
+    work: Callable[..., None],
 ) -> Exported:
-    """Weights, configs, tokenizer and template, and the GGUF file if it is wanted."""
+    """Weights, configs, tokenizer and template, and the GGUF file if it is wanted; `work` is told
+    which part begins."""
+    work(1, at="writes the weights")
     stage = session.experiment.stage[reference.stage or ""]
     renderer = learner.encoder(stage).renderer
     model.to(DTYPES[dtype])  # type: ignore[arg-type]
@@ -100,7 +108,9 @@ def write_model(
     save_tokenizer(renderer, part)
     file = f"model-{dtype}.gguf" if gguf else ""
     if gguf:
+        work(2, at="writes the GGUF file")
         write_gguf(model, part, part / file)
+    work(3 if gguf else 2, at="computes the fingerprint")
     return Exported(
         run=session.run,
         checkpoint=checkpoint_name(reference),

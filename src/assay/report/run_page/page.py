@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import atomic_write_text
-from assay.lab.monitor.observer import Observer
+from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.report_journal import note_report, report_file
 from assay.report import content
@@ -156,31 +156,14 @@ def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Reporting:
-    """See `lab.monitor.observer.Observer`; everything is passed on to `inner`."""
+class Reporting(Passing):
+    """Passes every event on to `inner`, and writes the reports and the page that are due."""
 
     inner: Observer
     lang: str = "en"
 
-    def begin(self, run: RunDirectory) -> None:
-        """See `Observer.begin`."""
-        self.inner.begin(run)
-
-    def note(self, text: str) -> None:
-        """See `Observer.note`."""
-        self.inner.note(text)
-
-    def stage(self, name: str, method: str, step: int, steps: int) -> None:
-        """See `Observer.stage`."""
-        self.inner.stage(name, method, step, steps)
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Observer.step`."""
-        self.inner.step(step, metrics)
-
-    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
-        """See `Observer.evaluation`."""
-        self.inner.evaluation(name, checkpoint, done, total)
+    def _pass(self, event: str, *values: Any) -> None:
+        getattr(self.inner, event)(*values)
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """Write the report. A failure is noted and does not stop the training."""
