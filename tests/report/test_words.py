@@ -110,7 +110,7 @@ def test_only_line_ends_and_tabs_survive_of_the_control_characters():
     assert "\x7f" not in shown and "\x9b" not in shown
 
 
-POWER = {"en": "80 % power", "zh": "80% 功效"}
+POWER = {"en": "80% power", "zh": "80% 功效"}
 BARE = {"compare.detectable", "compare.detectable_plain"}
 """Cells of a column whose head says it."""
 

@@ -16,15 +16,25 @@ def check(
     probe: Annotated[
         int, typer.Option(min=0, help="Sample this many prompts to see whether there is signal.")
     ] = 0,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show every note and all tables of numbers.")
+    ] = False,
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.judge.findings import filled
     from assay.library.actions import check as check_spec
-    from assay.report.command_tables.check_tables import check_tables
+    from assay.report.command_tables.check_tables import check_lines, check_tables
 
     found = check_spec(file, overrides=overrides or (), root=root, probe=probe)
-    counted = {"file": file, "errors": found.counts["error"], "warnings": found.counts["warning"]}
-    words = filled("{file}: {errors:errors}, {warnings:warnings}", counted)
+    counted = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
+    words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", counted)
     result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
-    shown = [*check_tables(found.numbers, found.histograms), words]
-    return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
+    if full:
+        shown = [*check_tables(found.numbers, found.histograms), words]
+        return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
+    shown = [*check_lines(found.numbers), words]
+    shown += [] if found.failed else [f"next: assay run {file}"]
+    shown += [f"everything: assay check {file} --full"]
+    return Outcome(
+        result, shown, found.findings, counted=("note",), exit_code=2 if found.failed else 0
+    )

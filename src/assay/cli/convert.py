@@ -77,7 +77,8 @@ def convert(
         ),
     ] = None,
     prove: Annotated[
-        bool, typer.Option(help="Load OUT in the tool itself and compare token by token.")
+        bool,
+        typer.Option("--prove", help="Load OUT in the tool itself and compare token by token."),
     ] = False,
 ) -> Outcome:
     """Convert conversations between formats; says what was left out and what a format loses."""

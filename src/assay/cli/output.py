@@ -48,6 +48,8 @@ class Outcome:
     shown: Sequence[RenderableType] = ()
     findings: Sequence[Any] = ()
     """`judge.findings.Finding`."""
+    counted: Sequence[str] = ()
+    """Severities whose findings are not written out for people."""
     warnings: Sequence[str] = ()
     exit_code: int = 0
     lang: str = "en"
@@ -192,7 +194,8 @@ def print_shown(outcome: Outcome) -> None:
 
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
-        if finding["severity"] != "error" or not outcome.exit_code:
+        severity = finding["severity"]
+        if severity not in outcome.counted and (severity != "error" or not outcome.exit_code):
             out.print(finding_text(finding, outcome.lang), soft_wrap=True)
     for item in outcome.shown:
         laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))

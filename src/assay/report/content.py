@@ -55,6 +55,7 @@ def headline(facts: "RunFacts", words: Words) -> Section | None:
     line = (chosen or table.lines)[-1]
     pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
     return {
+        "checkpoint": line.name,
         "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
         "what": words(

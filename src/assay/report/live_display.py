@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from assay.lab.monitor.observer import Observer, Silent
+from assay.report.facts import idle
 from assay.report.safe_console import console, tell
 from assay.runs.run_directory import RunDirectory
 
@@ -40,7 +41,6 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "skipped_steps": ("skipped steps", ".0f"),
 }
 """Metric -> its words and format, in the order shown."""
-HIDDEN_AT_ZERO = {"abstained_share", "skipped_steps"}
 QUIET_SECONDS = 10.0
 """Seconds between plain lines, except for the first and last step of a stage."""
 FIRST_SECONDS = 5.0
@@ -54,7 +54,7 @@ def figures(metrics: Mapping[str, float]) -> str:
     parts = [
         f"{words} {metrics[key]:{form}}"
         for key, (words, form) in FIGURES.items()
-        if key in metrics and (metrics[key] or key not in HIDDEN_AT_ZERO)
+        if key in metrics and not idle(key, [metrics[key]])
     ]
     tokens = metrics.get("tokens", metrics.get("completion_tokens"))
     if tokens is not None and metrics.get("seconds"):

@@ -159,7 +159,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         few = ", ".join(map(str, value[:4]))
         return few if len(value) <= 4 else f"{few}, … ({len(value):,})"
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_table(value: Any) -> bool:

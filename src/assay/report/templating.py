@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -41,13 +42,18 @@ def shown(value: object) -> object:
     return visible(value) if isinstance(value, str) else value
 
 
-def write_pages(page: Path, template: str, values: Mapping[str, object]) -> Path:
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """A template filled with `values`, which have the page's words as `w`; punctuation of its
+    language is there by name (`colon`, `open`)."""
+    marks = values["w"].sections["punctuation"]
+    return environment().get_template(template).render({**marks, **values})
+
+
+def write_pages(page: Path, template: str, values: Mapping[str, Any]) -> Path:
     """Write `page` (.html) and the same as .md beside it; returns `page`. Both are rendered before
     either is written. Raises OSError."""
     texts = {
-        page.with_suffix(suffix): environment()
-        .get_template(template + suffix + ".j2")
-        .render(values)
+        page.with_suffix(suffix): render(f"{template}{suffix}.j2", values)
         for suffix in (".md", ".html")
     }
     for file, text in texts.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import InputError
-from assay.judge.findings import Finding, filled
+from assay.judge.findings import Finding, filled, with_minus
 from assay.judge.health_rules import ENGLISH as HEALTH
 from assay.judge.intervals import Interval
 from assay.judge.verdict import ENGLISH
@@ -127,7 +127,7 @@ def percent(share: float | None) -> str:
 
 def points(difference: float) -> str:
     """A difference of shares in signed points with one decimal, with a true minus sign."""
-    return f"{difference * 100:+.1f}".replace("-", "−")
+    return with_minus(f"{difference * 100:+.1f}")
 
 
 def score_text(score: float | None, interval: Interval | None) -> str:
@@ -139,8 +139,7 @@ def difference_text(difference: float, interval: Interval) -> str:
     """A difference beside its interval: in points where scores run from 0 to 1, else as it is."""
     if interval.share:
         return points(difference)
-    text = number(difference).replace("-", "−")
-    return text if difference < 0 else f"+{text}"
+    return number(difference) if difference < 0 else f"+{number(difference)}"
 
 
 def number(value: float | None) -> str:
@@ -148,9 +147,9 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     if value == int(value) and abs(value) < 1e6:
-        return f"{int(value):,}"
+        return with_minus(f"{int(value):,}")
     small = abs(value) < 1e-3 or abs(value) >= 1e6
-    return f"{value:.3g}" if small else f"{value:.4g}"
+    return with_minus(f"{value:.3g}" if small else f"{value:.4g}")
 
 
 def translated(finding: Finding, words: Words) -> Finding:

@@ -152,7 +152,7 @@ def test_bars_carry_intervals(page):
 def test_the_methods_name_the_tests_that_were_used(table, page):
     for line in table.lines[1:]:
         assert control_of(line).comparison.method in page.source
-    assert "Holm-adjusted" in page.source and "80 % power" in page.source
+    assert "Holm-adjusted" in page.source and "80% power" in page.source
 
 
 def hostile(root: Path, name: str, score: float) -> RunDirectory:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:  # checks load torch
 Numbers = Mapping[str, Mapping[str, float]]
 """Table of the experiment -> what was measured, with its unit -> value."""
 ROWS = {"rows_in_source": "in the source", "train_rows": "train", "dev_rows": "dev"}
+KEPT = {"train_rows": "to train on", "dev_rows": "dev", "rows_in_source": "in the source"}
 DROPPED = "dropped: "
 TOKENS = ("conversation_tokens", "prompt_tokens", "answer_tokens")
-SPREAD = {"mean": ("mean",), "median": ("median", "50"), "95 %": ("95",), "largest": ("largest",)}
+SPREAD = {"mean": ("mean",), "median": ("median", "50"), "95%": ("95",), "largest": ("largest",)}
 """Column -> how the checks name it."""
 MINUTE, GIGABYTE = 60, 1000
 
@@ -29,6 +30,32 @@ def check_tables(numbers: Numbers, histograms: "Sequence[Histogram]") -> list[Re
     drawn = {(one.place, one.name): one for one in histograms}
     found = [row_table(numbers), token_table(numbers, drawn), cost_table(numbers), rest(numbers)]
     return [table for table in found if table.row_count]
+
+
+MOST_TABLES = 6
+"""Tables of an experiment that the short form has a line for."""
+
+
+def check_lines(numbers: Numbers) -> list[str]:
+    """The same in a line for each data set, stage and evaluation: rows, time and memory."""
+    lines = [f"{place}: {said}" for place, values in numbers.items() if (said := _said(values))]
+    if len(lines) <= MOST_TABLES:
+        return lines
+    return [*lines[:MOST_TABLES], f"and {len(lines) - MOST_TABLES} more"]
+
+
+def _said(values: Mapping[str, float]) -> str:
+    """The rows, time and memory among the numbers of one table; "" if it has none of them."""
+    kept = [f"{_cell(values[name])} {word}" for name, word in KEPT.items() if values.get(name)]
+    parts = [f"rows: {', '.join(kept)}"] if kept else []
+    if "seconds_low" in values and "seconds_high" in values:
+        low, high = (values[f"seconds_{end}"] / MINUTE for end in ("low", "high"))
+        parts.append(f"{low:.1f} to {high:.1f} minutes")
+    if "memory_mb" in values:
+        parts.append(f"{values['memory_mb'] / GIGABYTE:.1f} GB of memory")
+    if "checkpoints_mb" in values:
+        parts.append(f"{values['checkpoints_mb'] / GIGABYTE:.1f} GB on the disk")
+    return "; ".join(parts)
 
 
 def row_table(numbers: Numbers) -> Table:
@@ -95,6 +122,8 @@ def _first(values: Mapping[str, float], kind: str, names: Sequence[str]) -> str:
 
 
 def _cell(value: float | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else f"{value:,.4g}" if value % 1 else f"{value:,.0f}"
 
 

@@ -29,6 +29,7 @@ from assay.report.content import (
     interval_text,
     items_text,
     outcome_rows,
+    pairing_view,
     sentence,
     shared_scale,
     size_text,
@@ -121,6 +122,7 @@ def changed_section(
                 ],
             }
             for kind, items in kinds.items()
+            if items
         ],
     }
 
@@ -171,6 +173,7 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "title": words("compare.title", evaluation=table.evaluation.name),
         "about": about_evaluation(table, words),
         "control": labels[table.control.name],
+        "verdicts": verdict_rows(pairings, labels, words),
         "rows": line_rows(table, words),
         "labels": [labels[line.name] for line in table.lines],
         "outcomes": outcome_rows(table, words),
@@ -188,6 +191,22 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "records": record_rows(table, labels, folder),
         "methods": method_lines(pairings, words),
     }
+
+
+def verdict_rows(
+    pairings: Sequence[Pairing], labels: Mapping[str, str], words: Words
+) -> list[dict[str, Any]]:
+    """The verdict of each comparison in a line, with the number of its record."""
+    return [
+        {
+            **(pairing_view(pairing, words) or {}),
+            "what": words(
+                "table.against", other=labels[pairing.other], control=labels[pairing.control]
+            ),
+            "record": record,
+        }
+        for record, pairing in enumerate(pairings, 2)
+    ]
 
 
 def line_labels(table: Table, words: Words) -> dict[str, str]:
@@ -353,7 +372,8 @@ def difference_row(difference: Confound, words: Words) -> dict[str, str]:
 def _shown(value: Any, words: Words) -> str:
     if value == ABSENT:
         return words("compare.absent")
-    text = " ".join(visible(str(value)).split())
+    value = str(value).lower() if isinstance(value, bool) else str(value)
+    text = " ".join(visible(value).split())
     return text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
 
 

@@ -83,7 +83,7 @@ def source_text(found: Patterns, words: Words) -> str:
 
 def scale_text(bounds: tuple[float, float]) -> str:
     """The ends of the rewards' scale."""
-    return f"{number(bounds[0])} – {number(bounds[1])}".replace("-", "−")
+    return f"{number(bounds[0])} – {number(bounds[1])}"
 
 
 def shown_lines(found: Patterns, words: Words) -> list[str]:
@@ -216,7 +216,7 @@ def pattern_view(pattern: Pattern, words: Words) -> Section:
         "high": number(pattern.high),
         "low": number(pattern.low),
         "programs": number(pattern.programs),
-        "reward": number(pattern.reward).replace("-", "−"),
+        "reward": number(pattern.reward),
         **effect_view(pattern.effect, words),
     }
 
@@ -292,7 +292,7 @@ def cell_view(cell: Cell, words: Words) -> Section:
     """One cell, line by line."""
     lines = [words("patterns.used", used=number(cell.used), programs=number(cell.programs))]
     if cell.reward is not None:
-        lines.append(words("patterns.cell_reward", reward=number(cell.reward).replace("-", "−")))
+        lines.append(words("patterns.cell_reward", reward=number(cell.reward)))
     if cell.cost is not None:
         lines.append(words("patterns.cell_cost", cost=number(cell.cost)))
     interval = cell.share.interval

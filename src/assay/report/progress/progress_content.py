@@ -14,6 +14,7 @@ from assay.judge.trends import Forecast
 from assay.lab.monitor.guards import condition
 from assay.lab.monitor.milestones import PART, MilestoneState, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
+from assay.report.facts import idle
 from assay.report.progress.fact_tables import fact_section, moved_lines
 from assay.report.progress.state_tables import health_table, pair_section, watch_rows, watch_title
 from assay.report.result_tables import checkpoint_label
@@ -35,6 +36,7 @@ ROUNDED = 1e-12
 
 def progress_section(found: Progress, words: Words) -> Section:
     """Everything that a page shows of the progress of one stage."""
+    telling = [row for row in found.rows if not is_idle(row)]
     return {
         "title": words("progress.title", stage=found.stage, first=found.first, last=found.last),
         "about": about(found, words),
@@ -42,8 +44,8 @@ def progress_section(found: Progress, words: Words) -> Section:
         "stopped": visible(found.status.message) if found.status.guard else "",
         "first": words("progress.at_step", step=found.first),
         "last": words("progress.at_step", step=found.last),
-        "rows": table_rows([row for row in found.rows if not unchanged(row)], words),
-        "constant": constant_text([row for row in found.rows if unchanged(row)], words),
+        "rows": table_rows([row for row in telling if not unchanged(row)], words),
+        "constant": constant_text([row for row in telling if unchanged(row)], words),
         "moved": sum(row.moved for row in found.rows),
         "changes": changes(found, words),
         "findings": finding_views(found, words),
@@ -70,6 +72,12 @@ def about(found: Progress, words: Words) -> str:
     else:
         since = words("progress.since_step", first=found.first)
     return f"{place} {since}"
+
+
+def is_idle(row: MetricRow) -> bool:
+    """Whether a metric was 0 from the first step of the table to the last, and says nothing so."""
+    values = [each.value for each in (row.before, row.after) if each is not None]
+    return idle(row.metric, [*values, row.trend.slope if row.trend else 0.0])
 
 
 def unchanged(row: MetricRow) -> bool:

@@ -27,7 +27,7 @@ from assay.report.provenance import data_views, fingerprints
 from assay.report.result_tables import checkpoint_label
 from assay.report.rounds.rounds_content import rounds_section
 from assay.report.run_page import story
-from assay.report.templating import environment, write_pages
+from assay.report.templating import render, write_pages
 from assay.report.words import Words, in_language, words
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, stored_status
@@ -76,7 +76,7 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
     values = {"w": w, "facts": facts, "progress": progress_section(found, w)}
     values["standalone"] = True
     file = report_file(run, stage, step)
-    atomic_write_text(file, environment().get_template("progress_page.md.j2").render(values))
+    atomic_write_text(file, render("progress_page.md.j2", values))
     note_report(run, stage, step, why)
     return file
 
@@ -85,6 +85,8 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
     """Everything that the templates write."""
     table = facts.main.table if facts.main else None
     found = progress(facts.run, span.stage, span.first, span.last)
+    main, selections = content.main_section(facts, w), story.selection_section(facts, w)
+    findings = story.finding_section(facts, w)
     values = {
         "w": w,
         "facts": facts,
@@ -93,9 +95,10 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "chips": story.chips(facts, w),
         "warnings": story.warnings(facts, w),
         "headline": content.headline(facts, w),
-        "main": content.main_section(facts, w),
+        "main": main,
+        "results": bool(main or selections),
         "standalone": False,
-        "selections": story.selection_section(facts, w),
+        "selections": selections,
         "progress": progress_section(found, w) if found else None,
         "others": content.other_rows(facts, w),
         "others_plot": content.others_plot(facts, w),
@@ -107,8 +110,9 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "examples": story.example_section(examples(facts, table) if table else None, w),
         "lineage": lineage_section(facts.run, w),
         "rounds": rounds_section(facts, w),
-        "stages": story.stage_section(facts, w),
-        "findings": story.finding_section(facts, w),
+        "training": story.stage_section(facts, w),
+        "findings": findings,
+        "health": bool(findings or facts.metrics),
         "data": data_views(facts, w),
         "methods": story.method_section(facts, w),
         "fingerprints": fingerprints(facts, w),
@@ -134,17 +138,6 @@ SECTIONS = {
     "fingerprints": "page.fingerprints",
 }
 """The sections of the page in their order, by their anchors, with the keys of their titles."""
-OPTIONAL = (
-    "lineage",
-    "rounds",
-    "progress",
-    "others",
-    "benchmarks",
-    "generation",
-    "parts",
-    "outcomes",
-    "examples",
-)
 
 
 def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
@@ -152,7 +145,7 @@ def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
     titles = {anchor: w(key) for anchor, key in SECTIONS.items() if key}
     if values["progress"]:
         titles["progress"] = values["progress"]["title"]
-    return [(a, titles[a]) for a in SECTIONS if a not in OPTIONAL or values[a]]
+    return [(anchor, titles[anchor]) for anchor in SECTIONS if values[anchor]]
 
 
 @dataclass(frozen=True)

@@ -79,9 +79,11 @@ def answer_view(label: str, answer: Answer, words: Words) -> Section:
 
 
 def stage_section(facts: RunFacts, words: Words) -> list[Section]:
-    """Training, stage by stage: settings, curves, rewards, dev scores."""
+    """Training, stage by stage: settings, curves, rewards, dev scores; of stages with steps."""
     views = []
     for row in stage_rows(facts):
+        if row.name not in facts.metrics:
+            continue
         rewards = facts.rewards(row.name)
         dev = facts.dev_scores(row.name)
         found, marked = facts.curves(row.name), checkpoints_of(facts, row.name)
@@ -239,7 +241,9 @@ def needed_items(stage: str, found: Promotion, words: Words) -> str:
 def method_section(facts: RunFacts, words: Words) -> list[str]:
     """The methods of the figures, in sentences."""
     table = facts.main.table if facts.main else None
-    tests = [p.comparison.method for p in _pairings(table)] if table else []
+    if table is None:
+        return []
+    tests = [p.comparison.method for p in _pairings(table)]
     said = [words("methods.one")]
     if tests:
         said.append(words("methods.two", tests=named_tests(tests, words)))
@@ -276,6 +280,8 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
         name = words(f"status.{facts.status.status}")
         found.append(words("page.running", status=name, message=message))
     found += marks(facts, words)
+    if facts.main is None:
+        found.append(words("page.nothing_measured"))
     for name, state in read_sink_states(facts.run.path).states.items():
         if state.problem:
             problem = visible(state.problem)
