@@ -211,11 +211,11 @@ def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
 
     w, severity = words(lang), finding["severity"]
     name = w(f"severity.{severity}")
-    text = Text.assemble((name, STYLES[severity]), f": {flat(finding['what'])}")
+    text = Text.assemble((name, STYLES[severity]), f"{w.colon}{flat(finding['what'])}")
     if finding["evidence"]:
         text.append(f"\n    {flat(finding['evidence'])}", style="dim")
     if finding["fix"]:
-        text.append(f"\n    {w('terminal.to_do')}: {flat(finding['fix'])}")
+        text.append(f"\n    {w('terminal.to_do')}{w.colon}{flat(finding['fix'])}")
     return text
 
 

@@ -223,7 +223,7 @@ def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None
 def beside(found: Comparison, words: Words) -> str:
     """Notes on a verdict: a part of the items, the detectable difference."""
     shared = words("table.shared", items=found.items) if found.asked_of_one else ""
-    return "; ".join(filter(None, (shared, detectable(found, words))))
+    return words.semicolon.join(filter(None, (shared, detectable(found, words))))
 
 
 def detectable(found: Comparison, words: Words) -> str:

@@ -83,7 +83,7 @@ def shared_text(found: Mapping[str, Any], words: Words) -> str:
         "exact": number(found["exact"]),
         "data": found["data"],
         "place": found["place"],
-        "names": ", ".join(visible(name) for name in found["names"]),
+        "names": words.listing.join(visible(name) for name in found["names"]),
     }
     return words(f"data.shared_{found['kind']}", **values)
 
@@ -123,7 +123,7 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
                 train=number(_count(found["train"])),
                 dev=number(_count(found["dev"])),
             )
-        against = ", ".join(spec.disjoint_from)
+        against = words.listing.join(spec.disjoint_from)
         leaked = sum(
             count for why, count in dropped.items() if any(b in why for b in spec.disjoint_from)
         )
@@ -179,4 +179,5 @@ def dropped_for(why: str, words: Words) -> str:
     reason, bracket, rest = why.partition(" (")
     if known != why or not bracket:
         return known
-    return words.known("reason", reason) + bracket + rest
+    known = words.known("reason", reason)
+    return known + words("terminal.badge", badge=rest.removesuffix(")"))

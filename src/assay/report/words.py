@@ -74,6 +74,26 @@ class Words:
         """Templates for `judge.verdict.explain`."""
         return self.sections["verdict"]
 
+    @property
+    def colon(self) -> str:
+        """What stands between a thing and what is said of it."""
+        return self.sections["punctuation"]["colon"]
+
+    @property
+    def semicolon(self) -> str:
+        """What stands between clauses."""
+        return self.sections["punctuation"]["semicolon"]
+
+    @property
+    def comma(self) -> str:
+        """What stands between a clause and what belongs to it."""
+        return self.sections["punctuation"]["comma"]
+
+    @property
+    def listing(self) -> str:
+        """What stands between the members of a list."""
+        return self.sections["punctuation"]["listing"]
+
 
 @cache
 def _pattern(key: str) -> re.Pattern[str]:
@@ -164,6 +184,6 @@ def translated(finding: Finding, words: Words) -> Finding:
 
 def named_tests(methods: Iterable[str], words: Words) -> str:
     """The tests and intervals that comparisons were made with, each once."""
-    joint = words("punctuation.semicolon")
+    joint = words.semicolon
     parts = sorted({joint.join(words.known("method", p) for p in m.split("; ")) for m in methods})
     return joint.join(parts)

@@ -71,7 +71,7 @@ def test_the_page_lies_in_the_labs_root_under_the_names_of_the_runs(root, file):
 def test_a_page_goes_where_it_is_asked_to(table, root, tmp_path):
     assert write_comparison(table, root, tmp_path / "new" / "a.html") == tmp_path / "new" / "a.html"
     assert (tmp_path / "new" / "a.md").exists()
-    assert page_file(table, root, tmp_path).parent == tmp_path
+    assert page_file(table, root, tmp_path, "en").parent == tmp_path
     with pytest.raises(PageName, match=r"FILE\.html"):
         write_comparison(table, root, tmp_path / "a.pdf")
     assert not (tmp_path / "a.pdf").exists()

@@ -276,7 +276,7 @@ def test_a_metric_that_stays_0_but_for_rounding_has_no_curve_and_the_reward_alwa
         append_metrics(run.metrics, "rl", step, 1.0, **line)
     page = Page(write_report(run))
     section = page.source.partition('id="training"')[2].partition("</section>")[0]
-    assert "entropy" in section and "mean reward" in section
+    assert "Entropy" in section and "Mean reward" in section
     assert "KL" not in section and "clipped" not in section
 
 

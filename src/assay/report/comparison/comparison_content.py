@@ -339,11 +339,7 @@ def labelled_sentence(pairing: Pairing, labels: dict[str, str], words: Words) ->
 
 def mark(table: Table, words: Words) -> str:
     """The note on every table of a comparison with accepted confounds."""
-    return (
-        words("compare.mark", allowed=words("punctuation.listing").join(table.allowed))
-        if table.allowed
-        else ""
-    )
+    return words("compare.mark", allowed=words.listing.join(table.allowed)) if table.allowed else ""
 
 
 def part_rows(table: Table, words: Words) -> list[Section]:

@@ -74,8 +74,8 @@ def chips(matrix: Matrix, w: Words) -> list[tuple[str, str]]:
     found = [
         (w("matrix.rows"), layout.rows),
         (w("matrix.columns"), layout.columns or ""),
-        (w("matrix.layers"), w("punctuation.listing").join(layout.layers)),
-        (w("table.evaluation"), w("punctuation.listing").join(matrix.on)),
+        (w("matrix.layers"), w.listing.join(layout.layers)),
+        (w("table.evaluation"), w.listing.join(matrix.on)),
         (w("matrix.baseline"), matrix.baseline or w("matrix.no_baseline_named")),
     ]
     return [(label, visible(value)) for label, value in found if value]
@@ -109,9 +109,7 @@ def method_lines(matrix: Matrix, w: Words) -> list[str]:
     tests = named_tests([c.comparison.method for c in matrix.measured if c.comparison], w)
     said = [w("matrix.method_score")]
     if matrix.ratios_to:
-        pairs = w("punctuation.listing").join(
-            f"{name} {value:g}" for name, value in matrix.ratios_to.items()
-        )
+        pairs = w.listing.join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())
         said.append(w("matrix.method_ratio", pairs=visible(pairs)))
     if tests:
         said.append(w("matrix.method_tests", tests=tests, count=matrix.tally.compared))

@@ -99,7 +99,7 @@ def shown_lines(found: Patterns, words: Words) -> list[str]:
 def shown_line(pattern: Pattern, words: Words) -> str:
     """One verdict on a pattern in a sentence."""
     kind, label = words(f"patterns.kind_{pattern.kind}"), pattern_label(pattern, words)
-    name = f"{kind}{words('punctuation.colon')}{label}"
+    name = f"{kind}{words.colon}{label}"
     return effect_line(name if pattern.kind not in IN_WORDS else label, pattern.effect, words)
 
 
@@ -113,7 +113,7 @@ def shown_cells(table: ChoiceTable, words: Words) -> Iterator[str]:
             if cell.effect and cell.effect.verdict != "undecided" and what not in told:
                 told.add(what)
                 kind = column_text(column, words)
-                name = f"{kind}{words('punctuation.colon')}{choice_text(row, words)}"
+                name = f"{kind}{words.colon}{choice_text(row, words)}"
                 yield effect_line(name, cell.effect, words)
 
 
@@ -261,7 +261,7 @@ def left_out_line(found: Patterns, words: Words) -> str:
         words("patterns.left_out_kind", kind=words(f"patterns.kind_{kind}"), count=count)
         for kind, count in found.rewards.left_out.items()
     ]
-    listed = words("punctuation.listing").join(counts)
+    listed = words.listing.join(counts)
     return words("patterns.left_out", counts=listed) if counts else ""
 
 

@@ -104,6 +104,6 @@ def best_table(best: Sequence[Section], w: Words) -> Table:
     table = table_of(w("patterns.best"), [w(f"patterns.{name}") for name in names])
     for row in best:
         limits = f"{row['difference']} ({row['interval']})" if row["interval"] else "–"
-        said = w("punctuation.semicolon").join(filter(None, (row["verdict"], row["rare"])))
+        said = w.semicolon.join(filter(None, (row["verdict"], row["rare"])))
         table.add_row(Text(row["type"]), row["chosen"], row["other"], limits, said)
     return table

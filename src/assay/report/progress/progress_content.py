@@ -94,7 +94,7 @@ def constant_text(rows: Sequence[MetricRow], words: Words) -> str:
         for row in rows
         if row.after is not None
     ]
-    return words("chart.constant", metrics=", ".join(values)) if values else ""
+    return words("chart.constant", metrics=words.listing.join(values)) if values else ""
 
 
 def table_rows(rows: Sequence[MetricRow], words: Words) -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ def table_rows(rows: Sequence[MetricRow], words: Words) -> list[dict[str, Any]]:
         figures = tuple(view[name] for name in ("before", "after", "change", "trend"))
         known = merged.setdefault(figures, view)
         if known is not view:
-            known["label"] = f"{known['label']}, {view['label']}"
+            known["label"] = f"{known['label']}{words.listing}{view['label']}"
     return list(merged.values())
 
 
@@ -188,10 +188,10 @@ def changes(found: Progress, words: Words) -> list[str]:
             said.append(words("progress.scored", name=each.name, state=state))
     moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
     if moved:
-        said.append(words("progress.moved", metrics=", ".join(moved)))
+        said.append(words("progress.moved", metrics=words.listing.join(moved)))
     said += moved_lines(found.facts, found.calls, words)
     if found.checkpoints:
-        steps = ", ".join(map(str, found.checkpoints))
+        steps = words.listing.join(map(str, found.checkpoints))
         said.append(words("progress.checkpoints", steps=steps))
     return said or [words("progress.nothing_changed")]
 
@@ -223,13 +223,13 @@ def forecasts(found: Progress, words: Words) -> list[str]:
         text = forecast_text(each, write, words)
         budget = budgets.get(metric)
         more = "" if budget is None else words("progress.of_budget", budget=write(budget))
-        said.append(f"{metric_label(metric, words)}: {text}{more}")
+        said.append(f"{metric_label(metric, words)}{words.colon}{text}{more}")
     for each in found.spending:
         if each.metric not in found.forecasts:
             write, _ = writers(each.metric)
             spent, budget = write(each.spent), write(each.budget)
             text = words("progress.spent", spent=spent, budget=budget)
-            said.append(f"{metric_label(each.metric, words)}: {text}")
+            said.append(f"{metric_label(each.metric, words)}{words.colon}{text}")
     for metric in (m for m in found.experiment.budget if m not in budgets):
         said.append(words("progress.no_costs", metric=metric_label(metric, words)))
     return said

@@ -144,7 +144,7 @@ def constants(found: Sequence[Curve], words: Words) -> str:
     values = [
         f"{words(f'metric.{curve.metric}')} {writer(curve.metric)(curve.last)}" for curve in found
     ]
-    return words("chart.constant", metrics=", ".join(values)) if values else ""
+    return words("chart.constant", metrics=words.listing.join(values)) if values else ""
 
 
 def legend(found: Sequence[Curve], marked: Checkpoints, words: Words) -> str:
@@ -222,7 +222,7 @@ def stalled_rounds(
     kept = [stage for stage, chosen in gate.items() if not chosen.promoted]
     if not kept:
         return []
-    counts = {"kept": len(kept), "rounds": len(gate), "stages": ", ".join(kept)}
+    counts = {"kept": len(kept), "rounds": len(gate), "stages": words.listing.join(kept)}
     found = [(stage, looks.get(stage)) for stage in kept]
     needs = [needed_items(stage, each, words) for stage, each in found if each is not None]
     return [words("promotion.stalled", **counts), *needs]
@@ -276,7 +276,7 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
     """Warnings that come before every number."""
     found = []
     if facts.status.status != "finished":
-        message = f": {visible(facts.status.message)}" if facts.status.message else ""
+        message = f"{words.colon}{visible(facts.status.message)}" if facts.status.message else ""
         name = words(f"status.{facts.status.status}")
         found.append(words("page.running", status=name, message=message))
     found += marks(facts, words)
@@ -293,7 +293,7 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
     ]
     for name, stage in facts.experiment.stage.items():
         if stage.other_rendering_than:
-            apart = ", ".join(stage.other_rendering_than)
+            apart = words.listing.join(stage.other_rendering_than)
             found.append(words("page.other_rendering", stage=name, evaluations=apart))
     return found
 

@@ -46,7 +46,7 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
     if section is None:
         return Group(*marked, Text(w("page.nothing_measured")), *_lineage(run, w))
     said = [
-        Text.assemble((sentence["what"], "bold"), ": ", sentence["text"])
+        Text.assemble((sentence["what"], "bold"), w.colon, sentence["text"])
         for sentence in section["sentences"]
     ]
     parts: list[RenderableType] = [
@@ -91,7 +91,7 @@ def ending(ended: Sequence[tuple[RunDirectory, str]], lang: str = "en") -> list[
     ((run, said),) = ended
     facts = gather(run)
     name = shortest_name(run)
-    colon = w("punctuation.colon")
+    colon = w.colon
     return [
         Text(f"{run}{colon}{said}"),
         *_verdict_lines(facts, w),
@@ -120,10 +120,7 @@ def ended_text(run: RunDirectory, lang: str = "en") -> str:
 
 def _several_ended(ended: Sequence[tuple[RunDirectory, str]], w: Words) -> list[RenderableType]:
     """A line for each run; then how to see each, and how to compare."""
-    lines = [
-        Text(f"{run}{w('punctuation.colon')}{said}{w('punctuation.semicolon')}{_short(run, w)}")
-        for run, said in ended
-    ]
+    lines = [Text(f"{run}{w.colon}{said}{w.semicolon}{_short(run, w)}") for run, said in ended]
     name = ended[0][0].name
     return [
         *_cropped(lines, MOST_RUNS, name, w),
@@ -144,7 +141,7 @@ def _short(run: RunDirectory, w: Words) -> str:
         return w("page.nothing_measured")
     worst = [finding["severity"] for finding in _warned(facts, w)][:1]
     verdicts = [f"{each['verdict']} {each['short']}" for each in found["against"][:1]]
-    return w("punctuation.comma").join([found["score"], *verdicts, *worst])
+    return w.comma.join([found["score"], *verdicts, *worst])
 
 
 def _verdict_lines(facts: RunFacts, w: Words) -> list[RenderableType]:
@@ -152,8 +149,10 @@ def _verdict_lines(facts: RunFacts, w: Words) -> list[RenderableType]:
     found = content.headline(facts, w)
     if found is None:
         return [Text(w("page.nothing_measured"))]
-    colon, semicolon = w("punctuation.colon"), w("punctuation.semicolon")
-    score = Text.assemble((found["score"], "bold"), f" ({found['interval']}) {found['what']}")
+    colon, semicolon = w.colon, w.semicolon
+    score = Text.assemble(
+        (found["score"], "bold"), f"{w('terminal.badge', badge=found['interval'])} {found['what']}"
+    )
     return [
         score,
         *(
@@ -175,7 +174,7 @@ def _warned(facts: RunFacts, w: Words) -> list[dict[str, str]]:
 
 
 def _looks(facts: RunFacts, w: Words) -> list[Text]:
-    colon = w("punctuation.colon")
+    colon = w.colon
     styles = {"error": "bold red", "warning": "yellow"}
     return [
         Text.assemble(
@@ -247,15 +246,15 @@ def _summary(facts: RunFacts, w: Words) -> str:
     pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
     if not pairings:
         return w("terminal.summary_alone", **values)
-    verdict = "; ".join(_verdict(pairing, w) for pairing in pairings)
+    verdict = w.semicolon.join(_verdict(pairing, w) for pairing in pairings)
     return w("terminal.summary", **values, verdict=verdict)
 
 
 def _verdict(pairing: Pairing, w: Words) -> str:
     view, what = content.pairing_view(pairing, w), content.sentence(pairing, w)["what"]
     assert view is not None
-    seen = f", {view['detectable']}" if view["detectable"] else ""
-    return f"{what}: {view['verdict']}, {view['difference']}{seen}"
+    said = (view["verdict"], view["difference"], view["detectable"])
+    return f"{what}{w.colon}{w.comma.join(filter(None, said))}"
 
 
 def _main_table(section: content.Section, w: Words) -> Table:
@@ -265,21 +264,21 @@ def _main_table(section: content.Section, w: Words) -> Table:
     for row in section["rows"]:
         label = Text(row["label"])
         for badge in row["badges"]:
-            label.append(f" ({badge})", "dim")
+            label.append(w("terminal.badge", badge=badge), "dim")
         if row["line"] is None:
             table.add_row(label, Text(w("table.not_run"), "dim"))
             continue
         size = " ".join(part for part in (row["size"], row["abstained"]) if part)
-        cells = [_pairing_text(row[key]) for key in ("to_control", "to_previous")]
+        cells = [_pairing_text(row[key], w) for key in ("to_control", "to_previous")]
         table.add_row(label, Text(row["score"], "bold"), Text(row["interval"]), Text(size), *cells)
     return table
 
 
-def _pairing_text(view: dict[str, str] | None) -> Text:
+def _pairing_text(view: dict[str, str] | None, w: Words) -> Text:
     if view is None:
         return Text("–", "dim")
     text = Text.assemble((view["verdict"], STYLES.get(view["kind"], "")), " ", view["short"])
-    return text.append(f"; {view['detectable']}", "dim") if view["detectable"] else text
+    return text.append(w.semicolon + view["detectable"], "dim") if view["detectable"] else text
 
 
 def _others_table(rows: list[content.Section], w: Words) -> Table:
@@ -315,7 +314,9 @@ def _example_lines(section: content.Section, w: Words) -> Iterator[RenderableTyp
         if example["question"]:
             yield Padding(Text(example["question"], "italic"), (0, 0, 0, 2))
         for answer in (example["before"], example["after"]):
-            yield Padding(Text(f"{answer['title']}: {answer['result']}", "dim"), (0, 0, 0, 2))
+            yield Padding(
+                Text(f"{answer['title']}{w.colon}{answer['result']}", "dim"), (0, 0, 0, 2)
+            )
             yield Padding(Text(BLANK_LINES.sub("\n\n", answer["text"])), (0, 0, 0, 4))
 
 
@@ -369,7 +370,7 @@ def headline(seen: Seen, lang: str = "en") -> str:
         planned=planned or "?",
         records=seen.records,
     )
-    return line + (f": {visible(status.message)}" if status.message else "")
+    return line + (f"{w.colon}{visible(status.message)}" if status.message else "")
 
 
 def watch_view(seen: Seen, lang: str = "en") -> RenderableType:
