@@ -176,8 +176,11 @@ def _count(rows: Any) -> int:
 def dropped_for(why: str, words: Words) -> str:
     """The reason in the page's language; text in brackets behind it is kept."""
     known = words.known("reason", why)
-    reason, bracket, rest = why.partition(" (")
-    if known != why or not bracket:
+    if known != why:
         return known
-    known = words.known("reason", reason)
-    return known + words("terminal.badge", badge=rest.removesuffix(")"))
+    # A reason may have brackets of its own before those with the benchmark.
+    for reason, _, rest in (why.rpartition(" ("), why.partition(" (")):
+        known = words.known("reason", reason)
+        if known != reason:
+            return known + words("terminal.badge", badge=rest.removesuffix(")"))
+    return why

@@ -224,3 +224,22 @@ def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path):
     assert set(labels.values()) == {
         f"same/{run.id.rpartition('-')[2]} · rl · step 30" for run in (first, second)
     }
+
+
+def test_the_page_leads_with_its_verdicts(page, markdown):
+    first = page.source.partition("<h2>")[0]
+    assert "undecided" in first and "not comparable" in first and "+15.0 points" in first
+    assert markdown.index("**undecided**") < markdown.index("## ")
+
+
+def test_sections_without_content_are_absent(table, root):
+    alike = replace(table, lines=table.lines[:1], parts=(), tasks=())
+    source = Page(write_comparison(alike, root)).source
+    titles = re.findall(r"<h2>([^<]+)</h2>", source)
+    assert titles == ["Scores", "Generation", "Methods", "Records"]
+
+
+def test_each_language_has_a_page_of_its_own(table, root):
+    english, chinese = (write_comparison(table, root, lang=lang) for lang in ("en", "zh"))
+    assert chinese.name == english.stem + ".zh.html"
+    assert 'lang="en"' in english.read_text("utf-8") and 'lang="zh"' in chinese.read_text("utf-8")

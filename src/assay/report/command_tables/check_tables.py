@@ -49,8 +49,9 @@ def _said(values: Mapping[str, float]) -> str:
     kept = [f"{_cell(values[name])} {word}" for name, word in KEPT.items() if values.get(name)]
     parts = [f"rows: {', '.join(kept)}"] if kept else []
     if "seconds_low" in values and "seconds_high" in values:
-        low, high = (values[f"seconds_{end}"] / MINUTE for end in ("low", "high"))
-        parts.append(f"{low:.1f} to {high:.1f} minutes")
+        low, high = (values[f"seconds_{end}"] for end in ("low", "high"))
+        minutes = f"{low / MINUTE:.0f} to {high / MINUTE:.0f} minutes"
+        parts.append(minutes if high >= 2 * MINUTE else f"{low:.0f} to {high:.0f} seconds")
     if "memory_mb" in values:
         parts.append(f"{values['memory_mb'] / GIGABYTE:.1f} GB of memory")
     if "checkpoints_mb" in values:
