@@ -26,8 +26,8 @@ def check(
     from assay.report.command_tables.check_tables import check_lines, check_tables
 
     found = check_spec(file, overrides=overrides or (), root=root, probe=probe)
-    counted = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
-    words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", counted)
+    figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
+    words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
     result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
     if full:
         shown = [*check_tables(found.numbers, found.histograms), words]
@@ -35,6 +35,7 @@ def check(
     shown = [*check_lines(found.numbers), words]
     shown += [] if found.failed else [f"next: assay run {file}"]
     shown += [f"everything: assay check {file} --full"]
-    return Outcome(
-        result, shown, found.findings, counted=("note",), exit_code=2 if found.failed else 0
-    )
+    # The result of a probe that was asked for is a note.
+    counted = () if probe else ("note",)
+    code = 2 if found.failed else 0
+    return Outcome(result, shown, found.findings, counted=counted, exit_code=code)

@@ -22,7 +22,7 @@ from assay.report.run_page.terminal import (
 from assay.report.words import percent
 from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
-from assay.runs.status import stored_status, write_status
+from assay.runs.status import hold_run, stored_status, write_status
 from tests.compare.test_judged_table import control_of, previous_of
 from tests.report.run_page.test_page import small_run
 from tests.report.synthetic import Shape, demo_run, empty_run
@@ -96,7 +96,7 @@ def test_a_run_ends_in_few_lines_however_much_there_is_to_look_at(tmp_path, monk
     # A terminal breaks a long path itself, and it stays whole for the mouse.
     assert len(shown_lines) + 1 <= MOST_LINES and str(page).endswith(page_of(run, lang).name)
     text = "\n".join(shown_lines)
-    undecided, more = {"en": ("undecided", "and 2 more"), "zh": ("无法定论", "另有")}[lang]
+    undecided, more = {"en": ("undecided", "more\n"), "zh": ("无法定论", "另有")}[lang]
     assert undecided in text and more in text
     assert f"assay report {run.name} --full" in text
 
@@ -117,18 +117,20 @@ def test_a_run_in_a_notebook_is_text_for_people(tmp_path, demo):
     assert text.startswith(f"{demo}: finished\n") and "better: rl" in text
     empty = repr(Run(empty_run(tmp_path)))
     assert "nothing" in empty.lower() and "Traceback" not in empty
-    assert "no run here" in repr(Run(RunDirectory(tmp_path, "none", "x"))) or "none/x" in repr(
-        Run(RunDirectory(tmp_path, "none", "x"))
-    )
+    lost = repr(Run(RunDirectory(tmp_path, "none", "x")))
+    assert lost.startswith("none/x: ") and "\n" not in lost
 
 
 def test_the_next_command_follows_from_the_state_of_the_run(tmp_path, demo):
     def following(run):
         return next_command(gather(run))
 
-    assert following(demo) == f"assay improve {demo.name}"
+    assert following(demo) == f"assay export {demo.name}@rl.step-000030 DIR"
     run = small_run(tmp_path, ["a"] * 30)
     assert following(run) == f"assay improve {run.name}"
-    for state, verb in (("running", "watch"), ("failed", "resume"), ("interrupted", "resume")):
+    for state in ("failed", "interrupted"):
         write_status(run.path, replace(stored_status(run.path), status=state))
-        assert following(run) == f"assay {verb} {run.name}"
+        assert following(run) == f"assay resume {run.name}"
+    write_status(run.path, replace(stored_status(run.path), status="running"))
+    with hold_run(run.path):
+        assert following(run) == f"assay watch {run.name}"
