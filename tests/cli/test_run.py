@@ -47,6 +47,19 @@ def test_a_run_ends_in_at_most_15_lines_and_the_rest_is_shown_on_demand(lab: Tin
     assert len(full.splitlines()) > 15 and full.endswith(done.stdout.partition("\n")[2])
 
 
+def test_a_check_without_a_fault_ends_in_at_most_15_lines(lab: TinyLab):
+    lab.edit("reward   = { accuracy = 1.0, cosine = 0.5 }", 'reward = "accuracy"')
+    lab.edit("lr = 1e-2", "lr = 1e-5")
+    lab.edit("lr = 1e-3", "lr = 1e-5")
+    done = call("check", lab.file, "--lab", lab.root)
+    assert done.exit_code == 0 and "0 errors, 0 warnings" in done.stdout, done.output
+    lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    assert len(lines) <= 15 and f"next: assay run {lab.file}" in lines
+    assert "data.sums: rows: 12 to train on" in done.stdout and "note: " in done.stdout
+    full = call("check", lab.file, "--full", "--lab", lab.root).stdout
+    assert len(full.splitlines()) > 15 and "Tokens" in full
+
+
 def test_json_of_a_run_holds_scores_with_intervals_and_verdicts(trained: TinyLab):
     result = call("run", trained.file, "--lab", trained.root, "--or-resume", "--json")
     (run,) = answer(result)["result"]["runs"]

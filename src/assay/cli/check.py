@@ -23,7 +23,7 @@ def check(
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.judge.findings import filled
     from assay.library.actions import check as check_spec
-    from assay.report.command_tables.check_tables import check_lines, check_tables
+    from assay.report.command_tables.check_tables import check_lines, check_tables, note_lines
 
     found = check_spec(file, overrides=overrides or (), root=root, probe=probe)
     figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
@@ -32,7 +32,8 @@ def check(
     if full:
         shown = [*check_tables(found.numbers, found.histograms), words]
         return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
-    shown = [*check_lines(found.numbers), words]
+    notes = [] if probe else [each.what for each in found.findings if each.severity == "note"]
+    shown = [*check_lines(found.numbers), *note_lines(notes), words]
     shown += [] if found.failed else [f"next: assay run {file}"]
     shown += [f"everything: assay check {file} --full"]
     # The result of a probe that was asked for is a note.

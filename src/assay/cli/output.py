@@ -48,12 +48,12 @@ class Outcome:
     shown: Sequence[RenderableType] = ()
     findings: Sequence[Any] = ()
     """`judge.findings.Finding`."""
-    counted: Sequence[str] = ()
-    """Severities whose findings are not written out for people."""
     warnings: Sequence[str] = ()
     exit_code: int = 0
     lang: str = "en"
     """Language of the words around the findings."""
+    counted: Sequence[str] = ()
+    """Severities whose findings are not written out for people."""
 
 
 @dataclass(frozen=True, slots=True)

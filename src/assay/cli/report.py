@@ -56,7 +56,8 @@ def report(
     write_report(found.directory, lang, span)
     asked = span != Span()
     state = words(lang)(f"status.{found.status}")
-    shown = runs_shown([found], [state], full, span if asked or full else None)
+    progressing = asked or full or found.status != "finished"
+    shown = runs_shown([found], [state], full, span if progressing else None)
     result = run_result(found, span)
     if not asked:
         note_asked(found.directory)

@@ -6,10 +6,12 @@ Makes rich renderables of the numbers that the checks return by name. Judges non
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from assay.report.drawn import histogram_line
+from assay.report.words import flat
 
 if TYPE_CHECKING:  # checks load torch
     from assay.lab.check.subject import Histogram
@@ -57,6 +59,20 @@ def _said(values: Mapping[str, float]) -> str:
     if "checkpoints_mb" in values:
         parts.append(f"{values['checkpoints_mb'] / GIGABYTE:.1f} GB on the disk")
     return "; ".join(parts)
+
+
+MOST_NOTES = 4
+
+
+def note_lines(notes: Sequence[str]) -> list[RenderableType]:
+    """The first notes, each cut at the terminal's edge, and how many there are beside."""
+    shown = list(notes) if len(notes) <= MOST_NOTES else list(notes[: MOST_NOTES - 1])
+    lines = [Text.assemble(("note", "bold"), f": {flat(each)}") for each in shown]
+    rest = len(notes) - len(shown)
+    lines += [Text(f"and {rest} more notes", "dim")] if rest else []
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return [Group(*lines)] if lines else []
 
 
 def row_table(numbers: Numbers) -> Table:

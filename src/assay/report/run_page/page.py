@@ -62,7 +62,9 @@ def lacks_page(run: RunDirectory) -> bool:
     """Whether a finished run has no page, or only older ones, because it was killed before."""
     if stored_status(run.path).status != "finished":
         return False
-    written = max((page.stat().st_mtime_ns for page in run.pages), default=0)
+    # The HTML page is written last.
+    pages = [page.stat().st_mtime_ns for page in run.pages if page.suffix == ".html"]
+    written = max(pages, default=0)
     return written < (run.path / STATUS).stat().st_mtime_ns
 
 
