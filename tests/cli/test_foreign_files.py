@@ -269,12 +269,12 @@ def test_failures_that_inspect_ai_has_no_score_for_make_no_run_better(tmp_path: 
     assert judged["worst_case"]["interval"]["low"] < 0
     assert "the missing scores could undo it" in judged["explanation"]
     assert line["possible"] == [0.5, 1.0]
-    assert marks(found)["more than 2 % of the answers have no score"] == "silent: 50.0% (50 / 100)"
+    assert marks(found)["more than 2% of the answers have no score"] == "silent: 50.0% (50 / 100)"
     shown = call("compare", control, silent).stdout
     assert "undecided" in shown and "all counted against it: +0.0 points" in " ".join(shown.split())
     page = Path(found["result"]["page"])
     for text in (page.read_text(), page.with_suffix(".md").read_text()):
-        assert "more than 2 % of the answers have no score" in text
+        assert "more than 2% of the answers have no score" in text
         assert "all counted against it" in text
         assert "the score lies between 50.0% and 100.0%" in text
     alone = result("report", silent)["runs"][0]
@@ -285,7 +285,7 @@ def test_two_in_a_hundred_without_a_score_are_not_warned_of(tmp_path: Path):
     control = inspect_log(tmp_path, "base", ["C", "I"] * 50)
     few = inspect_log(tmp_path, "few", [None] * 2 + ["C"] * 98)
     found = whole("compare", control, few)
-    assert "more than 2 % of the answers have no score" not in marks(found)
+    assert "more than 2% of the answers have no score" not in marks(found)
     assert found["result"]["lines"][1]["to_control"]["comparison"]["verdict"] == "better"
 
 

@@ -50,6 +50,12 @@ def test_sft_shows_its_likelihood_and_trained_tokens_per_second():
     assert shown == "nll 1.2500  gradient norm 1.5  250 tokens/s"
 
 
+def test_what_did_not_happen_takes_no_place_in_a_line_and_a_reward_of_0_does():
+    shown = figures({**GRPO, "reward_mean": 0.0, "clip_low_share": 0.0, "kl": -3e-10})
+    assert "reward 0.000" in shown and "clipped high" in shown
+    assert "clipped low" not in shown and "KL" not in shown
+
+
 def test_abstentions_and_skipped_steps_show_only_when_there_are_any():
     assert "unscored" not in figures(GRPO) and "skipped" not in figures(GRPO)
     bad = figures({**GRPO, "abstained_share": 0.25, "skipped_steps": 2.0})
@@ -100,6 +106,55 @@ def test_evaluations_show_their_counts_and_always_their_end():
         "evaluation test of base: 0/400 answers",
         "evaluation test of base: 400/400 answers",
     ]
+
+
+def test_a_log_says_how_long_an_evaluation_still_takes():
+    clock = Time()
+    observer, lines = plain_lines(clock)
+    for done in (100, 200, 300, 400):
+        observer.evaluation("test", "base", done, 400)
+        clock.now += 15
+    assert lines == [
+        "evaluation test of base: 100/400 answers",
+        "evaluation test of base: 200/400 answers, 0:30 left",
+        "evaluation test of base: 300/400 answers, 0:15 left",
+        "evaluation test of base: 400/400 answers",
+    ]
+
+
+def test_other_work_is_silent_for_five_seconds_then_tells_its_part_and_the_time_left():
+    clock = Time()
+    observer, lines = plain_lines(clock)
+    for done, part in enumerate(("rows", "leakage", "speed", "")):
+        observer.work("checking", done, 3, part)
+        clock.now += 1
+    assert lines == []
+    for done, part in enumerate(("rows", "leakage", "speed", "")):
+        observer.work("checking", done, 3, part)
+        clock.now += 6
+    observer.work("reading", 1000, 0)
+    clock.now += 6
+    observer.work("reading", 2000, 0)
+    assert lines == [
+        "checking: 1/3 (leakage), 0:12 left",
+        "reading: 2,000",
+    ]
+
+
+def test_a_terminal_gets_a_bar_of_other_work_while_it_goes_on():
+    console = Console(file=io.StringIO(), force_terminal=True, width=200, highlight=False)
+    bars = Progress("{task.description} {task.completed}/{task.total} {task.fields[left]}")
+    clock = Time()
+    with Live(bars, console=console, auto_refresh=False) as live:
+        observer = LiveProgress(live, bars, clock)
+        observer.work("exporting tiny@rl.best", 0, 3, "reads the checkpoint")
+        clock.now += 10
+        observer.work("exporting tiny@rl.best", 1, 3, "writes the weights")
+        live.refresh()
+        observer.work("exporting tiny@rl.best", 3, 3)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "exporting tiny@rl.best 1/3 writes the weights  0:20 left" in shown
+    assert bars.tasks == []
 
 
 def test_a_terminal_gets_bars_with_counts_and_the_last_numbers():

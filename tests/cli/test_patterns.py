@@ -73,7 +73,7 @@ def test_an_evaluation_is_read_at_its_last_or_a_named_checkpoint(tmp_path, run):
 def test_chinese_is_shown_and_written(tmp_path, run):
     result = call("patterns", "flows", "--lang", "zh", "--lab", tmp_path)
     assert "程序模式" in result.stdout and "What is shown" not in result.stdout
-    assert '<html lang="zh">' in (run.path / "patterns.html").read_text(encoding="utf-8")
+    assert '<html lang="zh">' in (run.path / "patterns.zh.html").read_text(encoding="utf-8")
 
 
 def refused(tmp_path: Path, *arguments: object) -> str:

@@ -60,8 +60,8 @@ def test_all_finished_seeds_of_a_bare_name_are_the_pilot(root):
 def test_the_table_names_its_columns_the_cheapest_and_what_is_not_known(root):
     text = call("plan", "sft", "rl", "--difference", 5, "--repeats", 2, "--lab", root).stdout
     words = " ".join(text.split())
-    assert "Designs that detect 5.0 points with 80 % power" in words
-    assert "The fewest answers" in words and "Minimum detectable, points (80 % power)" in words
+    assert "Designs that detect 5.0 points with 80% power" in words
+    assert "The fewest answers" in words and "Minimum detectable, points (80% power)" in words
     assert "repeats are counted as worth nothing" in words
     assert "two checkpoints, not two methods" in words
 

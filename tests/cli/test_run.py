@@ -30,16 +30,34 @@ def stop_in_the_second_stage(lab: TinyLab, monkeypatch: pytest.MonkeyPatch, *mor
         return call("run", lab.file, "--lab", lab.root, *SHORT, *more)
 
 
-def test_a_run_shows_table_examples_and_page_and_keeps_progress_off_stdout(lab: TinyLab):
+def test_a_run_ends_in_at_most_15_lines_and_the_rest_is_shown_on_demand(lab: TinyLab):
     done = call("run", lab.file, "--lab", lab.root, *SHORT)
     assert done.exit_code == 0, done.stderr
     page = only_run(lab) / "report.html"
-    assert page.exists() and f"report: {page}" in done.stdout
-    assert "base" in done.stdout and "undecided" in done.stdout
-    assert "\\boxed" in done.stdout or "Before and after" in done.stdout
+    assert page.exists() and f"page: {page}" in done.stdout
+    assert "against base" in done.stdout and "undecided" in done.stdout
+    assert len(done.stdout.splitlines()) <= 15 and "Before and after" not in done.stdout
+    assert "next: assay improve tiny" in done.stdout
+    assert "everything: assay report tiny --full" in done.stdout
     assert "tokens/s" not in done.stdout
     assert "sft 1/2" in done.stderr and "rl 1/1" in done.stderr
     assert "groups with signal" in done.stderr and "loss" not in done.stderr
+    full = call("report", "tiny", "--full", "--lab", lab.root).stdout
+    assert "\\boxed" in full or "Before and after" in full
+    assert len(full.splitlines()) > 15 and full.endswith(done.stdout.partition("\n")[2])
+
+
+def test_a_check_without_a_fault_ends_in_at_most_15_lines(lab: TinyLab):
+    lab.edit("reward   = { accuracy = 1.0, cosine = 0.5 }", 'reward = "accuracy"')
+    lab.edit("lr = 1e-2", "lr = 1e-5")
+    lab.edit("lr = 1e-3", "lr = 1e-5")
+    done = call("check", lab.file, "--lab", lab.root)
+    assert done.exit_code == 0 and "0 errors, 0 warnings" in done.stdout, done.output
+    lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    assert len(lines) <= 15 and f"next: assay run {lab.file}" in lines
+    assert "data.sums: rows: 12 to train on" in done.stdout and "note: " in done.stdout
+    full = call("check", lab.file, "--full", "--lab", lab.root).stdout
+    assert len(full.splitlines()) > 15 and "Tokens" in full
 
 
 def test_json_of_a_run_holds_scores_with_intervals_and_verdicts(trained: TinyLab):

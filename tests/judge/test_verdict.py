@@ -128,7 +128,7 @@ def test_a_corrected_p_value_changes_the_verdict_and_keeps_the_raw_one():
 def test_undecided_says_what_the_design_can_see_and_what_it_would_take():
     said = explain(BASE)
     assert "undecided: +5.0 points (-1.0 to +11.0) on 400 items, p = 0.2" in said
-    assert "minimum detectable difference: 8.5 points (80 % power)" in said
+    assert "minimum detectable difference: 8.5 points (80% power)" in said
     assert "needs 1150 items" in said
     assert "margin of 2 points is rarely reachable under 1000 items" in said
 
@@ -138,7 +138,7 @@ def test_the_margin_is_reachable_with_a_thousand_items():
 
 
 def test_a_design_that_can_see_nothing_says_so():
-    assert "no difference is detectable with 80 % power" in explain(
+    assert "no difference is detectable with 80% power" in explain(
         replace(BASE, minimum_detectable_difference=None, items_needed=None)
     )
 

@@ -117,5 +117,5 @@ def test_every_reason_to_leave_a_row_out_is_said_in_chinese(module):
         assert english_in(dropped_for(reason, words("zh")), "max_prompt_tokens") != english_in(
             reason, "max_prompt_tokens"
         )
-        assert dropped_for(f"{reason} (bfcl/x)", words("zh")).endswith(" (bfcl/x)")
+        assert dropped_for(f"{reason} (bfcl/x)", words("zh")).endswith("（bfcl/x）")
         assert dropped_for(reason, words("en")) == reason

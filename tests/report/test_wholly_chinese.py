@@ -33,7 +33,7 @@ from assay.report.result_tables import StageRow
 from assay.report.run_page.notebook import notebook
 from assay.report.run_page.page import write_progress, write_report
 from assay.report.run_page.story import about_stage, answer_view
-from assay.report.run_page.terminal import Seen, final_table, summary_line, watch_view
+from assay.report.run_page.terminal import Seen, ending, final_table, summary_line, watch_view
 from assay.report.words import words
 from assay.runs.status import read_status
 from tests.judge.audit.faults import FAULTS, record
@@ -62,6 +62,14 @@ EMPTY = re.compile(
 """Brackets around nothing, two signs in succession, a sign with nothing behind it."""
 
 
+CHINESE = r"[\u3400-\u9fff”（）《》]"
+NARROW = re.compile(rf"{CHINESE}\*{{0,2}} ?[,;:?!](?![\w/])|{CHINESE} ?\(|\) ?{CHINESE}")
+"""Punctuation of Latin text beside Chinese."""
+HYPHEN = re.compile(r"(?<![\w.\-–/#:|])-\d")
+"""A hyphen in the place of a minus sign."""
+SPACED = re.compile(r"\d %")
+
+
 def drawn(*shown: RenderableType) -> str:
     console = Console(file=(stream := io.StringIO()), width=250)
     for each in shown:
@@ -72,7 +80,7 @@ def drawn(*shown: RenderableType) -> str:
 def lines(text: str) -> Iterator[str]:
     """What a page says: without code, addresses of links, and its list of fingerprints."""
     text = re.sub(r"```text.*?```|`[^`\n]*`|<[^>\n]*>", "", text, flags=re.DOTALL)
-    text = re.sub(r"\]\([^)]*\)", "]", text.replace("\\", ""))
+    text = re.sub(r"\]\([^)]*\)|\bassay \w+ .*", "]", text.replace("\\", ""))
     text = text.partition("## 指纹与机器")[0].partition("## Fingerprints")[0]
     for written in WRITTEN:
         text = text.replace(written, "X")
@@ -99,6 +107,7 @@ def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
     shown = {
         "run": write_report(run, lang).with_suffix(".md").read_text(encoding="utf-8"),
         "terminal": drawn(final_table(run, lang), summary_line(run, lang)),
+        "ending": drawn(*ending([(run, "X")], lang), *ending([(run, "X")] * 2, lang)),
         "notebook": notebook(root / "run", lang=lang),
         "comparison": page.with_suffix(".md").read_text(encoding="utf-8"),
         "compared": drawn(*comparison_shown(table, lang, flips=True)),
@@ -178,6 +187,27 @@ def test_no_sentence_of_a_page_has_an_empty_slot(texts):
         if line.lstrip()[:1] != "|" and (match := EMPTY.search(line.rstrip()))
     }
     assert found == set()
+
+
+def found_in(shown: dict[str, str], sign: re.Pattern[str]) -> set[tuple[str, str, str]]:
+    return {
+        (name, match.group(), line[max(0, match.start() - 40) : match.end() + 40])
+        for name, text in shown.items()
+        for line in lines(text)
+        for match in sign.finditer(line)
+    }
+
+
+def test_punctuation_beside_chinese_is_full_width(texts):
+    lang, shown = texts
+    if lang == "zh":
+        assert found_in(shown, NARROW) == set()
+
+
+def test_there_is_one_minus_sign_and_one_style_of_percent(texts):
+    _, shown = texts
+    assert found_in(shown, HYPHEN) == set()
+    assert found_in(shown, SPACED) == set()
 
 
 TEMPLATES = sorted((Path(__file__).parents[2] / "src/assay/report/templates").glob("*.j2"))

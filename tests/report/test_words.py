@@ -110,7 +110,7 @@ def test_only_line_ends_and_tabs_survive_of_the_control_characters():
     assert "\x7f" not in shown and "\x9b" not in shown
 
 
-POWER = {"en": "80 % power", "zh": "80% 功效"}
+POWER = {"en": "80% power", "zh": "80% 功效"}
 BARE = {"compare.detectable", "compare.detectable_plain"}
 """Cells of a column whose head says it."""
 
@@ -129,5 +129,5 @@ def test_a_smallest_difference_says_with_what_power_it_is_seen(lang):
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_power_is_always_written_alike(lang):
     texts = [t for section in words(lang).sections.values() for t in section.values()]
-    other = re.compile(r"80% power|visible differ" if lang == "en" else r"80 %|的功效|看出|看到")
+    other = re.compile(r"80 % power|visible differ" if lang == "en" else r"80 %|的功效|看出|看到")
     assert not [text for text in texts if other.search(text)]

@@ -77,7 +77,8 @@ def convert(
         ),
     ] = None,
     prove: Annotated[
-        bool, typer.Option(help="Load OUT in the tool itself and compare token by token.")
+        bool,
+        typer.Option("--prove", help="Load OUT in the tool itself and compare token by token."),
     ] = False,
 ) -> Outcome:
     """Convert conversations between formats; says what was left out and what a format loses."""
@@ -86,6 +87,7 @@ def convert(
     from assay.engines.proof import prove as compare
     from assay.errors import InputError
     from assay.lab.setup.written_for import written_for
+    from assay.report.live_display import progress as shown_progress
 
     if prove and for_ is None:
         fix = "--for EXPERIMENT or --for MODEL"
@@ -100,7 +102,8 @@ def convert(
         text=None if rendering == OWN else text,
         dev=None if split is None else dev_side(split),
     )
-    made = make(source, target, wanted)
+    with shown_progress() as observer:
+        made = make(source, target, wanted, observer.work)
     said = " (recognised)" if from_ is None else ""
     lines = [f"{source}: {made.format}{said}", *shown(made)]
     if text is None or not prove:

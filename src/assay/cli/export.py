@@ -46,15 +46,23 @@ def export(
     from assay.lab.run.merged_export import export as make
     from assay.models.hub import check_push
     from assay.models.hub import push as upload
+    from assay.report.live_display import progress as shown_progress
     from assay.report.run_page.card import model_card
     from assay.report.words import words
 
     words(lang)
     if push is not None:
         check_push(push)
-    made = make(
-        root, target, folder, lambda e: model_card(e, lang), dtype=dtype and dtype.value, gguf=gguf
-    )
+    with shown_progress() as observer:
+        made = make(
+            root,
+            target,
+            folder,
+            lambda e: model_card(e, lang),
+            dtype=dtype and dtype.value,
+            gguf=gguf,
+            observer=observer,
+        )
     shown = [f"{folder}: {made.run}@{made.checkpoint}, {made.dtype}, rendering {made.rendering!r}"]
     shown += [f"{folder / made.gguf}: for llama.cpp"] if made.gguf else []
     address = upload(folder, push) if push is not None else None

@@ -22,17 +22,10 @@ def generate(
 ) -> Outcome:
     """Make the stored selections that an experiment learns from; goes on where it was stopped."""
     from assay.lab.generate.generate_selections import generate_tables, parse_shard
-    from assay.lab.monitor.observer import Silent
-    from assay.report.safe_console import tell
+    from assay.report.live_display import progress as shown_progress
 
-    class Told(Silent):
-        """Tells how far it is."""
-
-        def note(self, text: str) -> None:
-            """See `Observer.note`."""
-            tell(text)
-
-    made = generate_tables(file, overrides or (), root, name, parse_shard(shard), Told())
+    with shown_progress() as observer:
+        made = generate_tables(file, overrides or (), root, name, parse_shard(shard), observer)
     shown = []
     for each in made:
         rest = f"{each.left} of {each.queries} queries are left to other shards"

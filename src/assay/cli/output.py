@@ -52,6 +52,8 @@ class Outcome:
     exit_code: int = 0
     lang: str = "en"
     """Language of the words around the findings."""
+    counted: Sequence[str] = ()
+    """Severities whose findings are not written out for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,8 @@ def print_shown(outcome: Outcome) -> None:
 
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
-        if finding["severity"] != "error" or not outcome.exit_code:
+        severity = finding["severity"]
+        if severity not in outcome.counted and (severity != "error" or not outcome.exit_code):
             out.print(finding_text(finding, outcome.lang), soft_wrap=True)
     for item in outcome.shown:
         laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))
@@ -208,11 +211,11 @@ def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
 
     w, severity = words(lang), finding["severity"]
     name = w(f"severity.{severity}")
-    text = Text.assemble((name, STYLES[severity]), f": {flat(finding['what'])}")
+    text = Text.assemble((name, STYLES[severity]), f"{w.colon}{flat(finding['what'])}")
     if finding["evidence"]:
         text.append(f"\n    {flat(finding['evidence'])}", style="dim")
     if finding["fix"]:
-        text.append(f"\n    {w('terminal.to_do')}: {flat(finding['fix'])}")
+        text.append(f"\n    {w('terminal.to_do')}{w.colon}{flat(finding['fix'])}")
     return text
 
 

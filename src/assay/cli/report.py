@@ -10,6 +10,7 @@ import typer
 
 from assay.cli.output import Outcome
 from assay.cli.resume import RunName
+from assay.cli.run import Full
 
 
 def report(
@@ -35,9 +36,10 @@ def report(
         Path | None,
         typer.Option(help="Write the run's BFCL scores as CSV files into this folder."),
     ] = None,
+    full: Full = False,
 ) -> Outcome:
     """Show a run's results and progress and write its page, or show the scores in a file."""
-    from assay.cli.results import bfcl_results, file_results, run_results
+    from assay.cli.results import bfcl_results, file_results, run_result, runs_shown
     from assay.compare.foreign_arms import ReadOptions, is_file
 
     if bfcl is None and is_file(run):
@@ -45,13 +47,18 @@ def report(
     from assay.lab.monitor.report_journal import note_asked
     from assay.library.actions import open_run
     from assay.report.run_page.page import Span, write_report
+    from assay.report.words import words
 
     found = open_run(run, root=root, lang=lang)
     if bfcl is not None:
         return Outcome(*bfcl_results(found.directory, bfcl))
     span = Span(stage, first, last)
     write_report(found.directory, lang, span)
-    result, shown = run_results(found, span)
-    if span == Span():
+    asked = span != Span()
+    state = words(lang)(f"status.{found.status}")
+    progressing = asked or full or found.status != "finished"
+    shown = runs_shown([found], [state], full, span if progressing else None)
+    result = run_result(found, span)
+    if not asked:
         note_asked(found.directory)
     return Outcome(result, shown)

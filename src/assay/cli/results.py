@@ -3,7 +3,7 @@
 Every figure comes from the packages below.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,22 +25,16 @@ if TYPE_CHECKING:
     from assay.report.words import Words
 
 
-def run_results(
-    found: "Run", span: "Span | None" = None
-) -> tuple[dict[str, Any], list[RenderableType]]:
-    """The results of a run that has its page, for programs and for people.
-
-    `span` selects the steps whose progress is shown; without it, only the page shows progress.
-    """
+def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
+    """The results of a run that has its page, for programs; `span` selects the steps whose progress
+    is told."""
     from assay.report.comparison.benchmarks_content import run_table
-    from assay.report.progress.progress_terminal import progress_view
     from assay.report.run_page.page import Span
-    from assay.report.run_page.terminal import example_panels, final_table
 
     run, lang, steps = found.directory, found.lang, span or Span()
     benchmarks = run_table(found.facts)
     told = found.progress(steps.stage, steps.first, steps.last)
-    result = {
+    return {
         **run_identity(run),
         "report": found.page,
         "summary": found.summary,
@@ -48,10 +42,29 @@ def run_results(
         "evaluations": [table_result(table) for table in found.evaluations.values()],
         "benchmarks": benchmarks and benchmark_rows(benchmarks),
     }
-    shown = [final_table(run, lang), "", example_panels(run, lang), ""]
-    if told is not None and span is not None:
-        shown += [progress_view(told, lang), ""]
-    return result, [*shown, found.summary, f"report: {found.page}"]
+
+
+def runs_shown(
+    made: "Sequence[Run]", said: Sequence[str], full: bool, span: "Span | None" = None
+) -> list[RenderableType]:
+    """The results of runs for people, each with what was done: a few lines, or all of them if
+    `full`. A `span` of steps shows their progress."""
+    from assay.report.progress.progress_terminal import progress_view
+    from assay.report.run_page.terminal import ending, example_panels, final_table
+
+    lang = made[0].lang
+    shown: list[RenderableType] = []
+    for each in made:
+        told = each.progress(span.stage, span.first, span.last) if span else None
+        shown += [progress_view(told, lang), ""] if told else []
+        if full:
+            shown += [
+                final_table(each.directory, lang),
+                "",
+                example_panels(each.directory, lang),
+                "",
+            ]
+    return [*shown, *ending([(r.directory, s) for r, s in zip(made, said, strict=True)], lang)]
 
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:

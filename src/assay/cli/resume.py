@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.output import Outcome, executing, run_names
-from assay.cli.run import Despite
+from assay.cli.run import Despite, Full
 
 RunName = Annotated[
     str,
@@ -33,9 +33,10 @@ def resume(
         typer.Option(metavar="SINK", help="Send metrics to wandb, trackio, mlflow or tensorboard."),
     ] = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    full: Full = False,
 ) -> Outcome:
     """Continue a run from its last checkpoint, or from an earlier one."""
-    from assay.cli.results import run_results
+    from assay.cli.results import run_result, runs_shown
     from assay.library.actions import open_run
     from assay.library.actions import resume as resume_run
 
@@ -50,8 +51,7 @@ def resume(
             log=log or (),
             lang=lang,
         )
-        result, shown = run_results(made)
-    return Outcome(result, [f"{found}: {WORDS[made.did]}", *shown])
+        return Outcome(run_result(made), runs_shown([made], [WORDS[made.did]], full))
 
 
 WORDS = {

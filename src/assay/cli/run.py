@@ -16,6 +16,8 @@ Despite = Annotated[
     typer.Option(metavar="REASON", help="Go on although checks end with errors; marks the pages."),
 ]
 
+Full = Annotated[bool, typer.Option("--full", help="Show all tables and examples here too.")]
+
 
 def run(
     root: Path,
@@ -29,9 +31,10 @@ def run(
     ] = False,
     despite: Despite = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    full: Full = False,
 ) -> Outcome:
     """Check an experiment file, train its stages, measure its checkpoints, write the page."""
-    from assay.cli.results import run_results
+    from assay.cli.results import run_result, runs_shown
     from assay.errors import InputError
     from assay.lab.setup.validate import read_whole
     from assay.library.actions import run_seeds
@@ -48,11 +51,8 @@ def run(
             despite=despite,
             lang=lang,
         )
-        results, shown = [], []
-        for each in made:
-            result, tables = run_results(each)
-            results.append({**result, "did": each.did})
-            shown += [f"{each}: {WORDS[each.did]}", *tables]
+        results = [{**run_result(each), "did": each.did} for each in made]
+        shown = runs_shown(made, [WORDS[each.did] for each in made], full)
     return Outcome({"runs": results}, shown)
 
 

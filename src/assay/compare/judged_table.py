@@ -82,8 +82,8 @@ def _twins(one: Arm, other: Arm, greedy: bool) -> Twins:
 Value = TypeVar("Value")
 
 UNKNOWN = "?"
-UNSCORED = "more than 2 % of the answers have no score"
-FALLBACKS = "a fallback metric scored more than 10 % of the answers"
+UNSCORED = "more than 2% of the answers have no score"
+FALLBACKS = "a fallback metric scored more than 10% of the answers"
 MIXED = Confound("evaluation.metric", "official", "fallback", "confound")
 """Scores of one record that come from two metrics."""
 

@@ -5,6 +5,7 @@ collect, "more than 100,000 items" beyond MOST_NEEDED. Another language writes i
 in the gap, `{count:needed 超过}`, and the noun after it. No rule is here.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
@@ -56,12 +57,20 @@ MOST_NEEDED = 100_000
 """A needed number above this is not written out."""
 
 
+def with_minus(text: str) -> str:
+    """A text that is a negative number, with a true minus sign; any other text as it is."""
+    return _NEGATIVE.sub("−", text)
+
+
+_NEGATIVE = re.compile(r"\A-(?=\d[\d.,]*(?:e[+-]?\d+)?%?\Z)")
+
+
 class _Counting(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec.startswith(NEEDED):
             return self._needed(value, format_spec.removeprefix(NEEDED))
         if format_spec not in ONE:
-            return super().format_field(value, format_spec)
+            return with_minus(super().format_field(value, format_spec))
         return f"{value} {ONE[format_spec] if str(value) == '1' else format_spec}"
 
     def _needed(self, value: Any, words: str) -> str:

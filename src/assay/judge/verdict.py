@@ -287,12 +287,12 @@ ENGLISH = {
     "better": "better by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
     "worse": "worse by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
     "equivalent": "equivalent: the difference of {signed:+.1f} points lies within {margin:g} "
-    "points ({tost_level:g} % interval {tost_low:+.1f} to {tost_high:+.1f})",
+    "points ({tost_level:g}% interval {tost_low:+.1f} to {tost_high:+.1f})",
     "undecided": "undecided: {signed:+.1f} points ({low:+.1f} to {high:+.1f}) on {items:items}, "
     "p = {p:.2g}",
     "not comparable": "not comparable: differs in {confounds}",
-    "detectable": "minimum detectable difference: {smallest:.1f} points (80 % power)",
-    "nothing detectable": "no difference is detectable with 80 % power: too few independent items",
+    "detectable": "minimum detectable difference: {smallest:.1f} points (80% power)",
+    "nothing detectable": "no difference is detectable with 80% power: too few independent items",
     "items needed": "a difference of this size needs {needed:needed items}",
     "margin rarely reachable": "the equivalence margin of {margin:g} points is rarely reachable "
     "under {threshold} items",
@@ -315,13 +315,13 @@ ENGLISH = {
     "scores could undo it",
     "missing undoes equivalent": "equivalent by the answers that have a score, but the missing "
     "scores could undo it",
-    "family interval": "p and the interval ({level:.2f} %) are corrected for {family} comparisons",
+    "family interval": "p and the interval ({level:.2f}%) are corrected for {family} comparisons",
     "skewed": "too few for differences this lopsided: on {units:items} a t test errs in more "
-    "than 5 % (9 % of simulations with 10)",
+    "than 5% (9% of simulations with 10)",
     "non-inferior": "non-inferior: shown to be no more than {margin:g} points worse (at worst "
-    "{bound:+.1f}, one-sided {level:.4g} % bound)",
+    "{bound:+.1f}, one-sided {level:.4g}% bound)",
     "non-inferiority not shown": "non-inferiority not shown: it may be more than {margin:g} points "
-    "worse (at worst {bound:+.1f}, one-sided {level:.4g} % bound)",
+    "worse (at worst {bound:+.1f}, one-sided {level:.4g}% bound)",
     "noise": "of the variance of the difference {sampling:.0%} is sampling, the rest items: "
     "standard error {now:.2f} points; with one more repeat {repeat:.2f}, with as many answers to "
     "new items {new_items:.2f}, with any number of repeats no less than {all_repeats:.2f}",
@@ -338,10 +338,10 @@ ENGLISH = {
     "better plain": "better by {difference:.3g} ({low:+.3g} to {high:+.3g}), p = {p:.2g}",
     "worse plain": "worse by {difference:.3g} ({low:+.3g} to {high:+.3g}), p = {p:.2g}",
     "equivalent plain": "equivalent: the difference of {signed:+.3g} lies within {margin:g} "
-    "({tost_level:g} % interval {tost_low:+.3g} to {tost_high:+.3g})",
+    "({tost_level:g}% interval {tost_low:+.3g} to {tost_high:+.3g})",
     "undecided plain": "undecided: {signed:+.3g} ({low:+.3g} to {high:+.3g}) on "
     "{items:items}, p = {p:.2g}",
-    "detectable plain": "minimum detectable difference: {smallest:.3g} (80 % power)",
+    "detectable plain": "minimum detectable difference: {smallest:.3g} (80% power)",
     "margin rarely reachable plain": "the equivalence margin of {margin:g} is rarely reachable "
     "under {threshold} items",
     "within margin plain": "the interval lies within the margin of {margin:g}: a real difference, "

@@ -17,10 +17,12 @@ from assay.experiment.experiment import Experiment
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
+from assay.report.comparison.comparison_content import labelled_sentence, line_labels
 from assay.report.facts import DevScore, RunFacts, gather
 from assay.report.run_page.inline_html import benchmarks_html, comparison_html, run_html
-from assay.report.run_page.page import HTML
-from assay.report.run_page.terminal import summary_line
+from assay.report.run_page.page import page_of
+from assay.report.run_page.terminal import ended_text, summary_line
+from assay.report.words import number, words
 from assay.runs.checkpoints import read_selection
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
@@ -77,8 +79,8 @@ class Run:
 
     @property
     def page(self) -> Path:
-        """The page `report.html`; it exists once the run has finished."""
-        return self.path / HTML
+        """The page in the language `lang`; it exists once the run has finished."""
+        return page_of(self.directory, self.lang)
 
     @cached_property
     def facts(self) -> RunFacts:
@@ -164,6 +166,10 @@ class Run:
         """For notebooks."""
         return run_html(self.facts, self.lang)
 
+    def __repr__(self) -> str:
+        """The last lines of `assay run`: verdict, what to look at, what to do next."""
+        return ended_text(self.directory, self.lang)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -198,6 +204,16 @@ class Comparison:
         """For notebooks."""
         return comparison_html(self.table, self.lang)
 
+    def __repr__(self) -> str:
+        """The verdicts in words, and the page."""
+        w = words(self.lang)
+        labels = line_labels(self.table, w)
+        pairs = [line.to_control for line in self.table.lines if line.to_control is not None]
+        said = [labelled_sentence(pair, labels, w) for pair in pairs]
+        colon = w("punctuation.colon")
+        lines = [f"{each['what']}{colon}{each['text']}" for each in said]
+        return "\n".join([*lines, w("terminal.page", file=self.page)])
+
 
 @dataclass(frozen=True)
 class BenchmarksComparison:
@@ -216,6 +232,12 @@ class BenchmarksComparison:
     def _repr_html_(self) -> str:
         """For notebooks."""
         return benchmarks_html(self.table, self.lang)
+
+    def __repr__(self) -> str:
+        """Each run with its harmonic mean, and the page."""
+        w = words(self.lang)
+        lines = [f"{n}{w('punctuation.colon')}{number(h)}" for n, h in self.harmonic.items()]
+        return "\n".join([w("benchmarks.harmonic"), *lines, w("terminal.page", file=self.page)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from assay.data.files import sha256_file
+from assay.data.loaded import check_file
 from assay.errors import InputError
 
 ENDINGS = (".npz", ".safetensors")
@@ -62,8 +63,7 @@ class Precomputed:
 
 def read_precomputed(file: Path) -> Precomputed:
     """The features of a file. Raises FeaturesError."""
-    if not file.is_file():
-        raise FeaturesError("no such file", file=file)
+    check_file(file)
     read = _npz if file.suffix == ".npz" else _safetensors
     try:
         ids, vectors_ND, hashes = read(file)

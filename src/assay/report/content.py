@@ -55,6 +55,7 @@ def headline(facts: "RunFacts", words: Words) -> Section | None:
     line = (chosen or table.lines)[-1]
     pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
     return {
+        "checkpoint": line.name,
         "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),
         "what": words(
@@ -222,7 +223,7 @@ def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None
 def beside(found: Comparison, words: Words) -> str:
     """Notes on a verdict: a part of the items, the detectable difference."""
     shared = words("table.shared", items=found.items) if found.asked_of_one else ""
-    return "; ".join(filter(None, (shared, detectable(found, words))))
+    return words.semicolon.join(filter(None, (shared, detectable(found, words))))
 
 
 def detectable(found: Comparison, words: Words) -> str:

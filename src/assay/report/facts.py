@@ -54,6 +54,17 @@ CURVES = (
 )
 """Metrics with a curve, in the order of the page. The clipped surrogate is left out, because it
 does not measure learning."""
+IDLE_AT_ZERO = ("truncated_share", "abstained_share", "repeated_share", "fallback_share")
+IDLE_AT_ZERO += ("kl", "clipped_share", "clip_low_share", "clip_high_share", "rollout_gap_mean")
+IDLE_AT_ZERO += ("api_error_share", "skipped_steps", "cost")
+"""Metrics that say nothing while they are 0: what they count did not happen, or is switched off."""
+ZERO = 1e-6
+"""Below it a metric is 0 but for rounding."""
+
+
+def idle(metric: str, values: Iterable[float | None]) -> bool:
+    """Whether a metric says nothing: one of IDLE_AT_ZERO that is 0 throughout."""
+    return metric in IDLE_AT_ZERO and all(v is not None and abs(v) < ZERO for v in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,7 @@ def curves(
             if metric in line
         ]
         values = tuple(_finite(line[metric]) for line, _ in known)
-        if any(value is not None for value in values):
+        if any(value is not None for value in values) and not idle(metric, values):
             steps = tuple(line["step"] for line, _ in known)
             found.append(Curve(metric, steps, values, tuple(each for _, each in known)))
     return found

@@ -33,7 +33,11 @@ def generation_section(tables: Sequence[tuple[Table, Labels]], words: Words) -> 
         for line in table.lines
     ]
     found = [sampled_table(table, labels, words) for table, labels in tables]
-    return {"rows": rows, "sampled": [each for each in found if each is not None]}
+    sampled = [each for each in found if each is not None]
+    unknown = words("generation.unknown")
+    if not sampled and all(row["limits"] == row["truncated"] == unknown for row in rows):
+        return None
+    return {"rows": rows, "sampled": sampled}
 
 
 def run_generation(facts: "RunFacts", words: Words) -> Section | None:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from assay.lab.monitor.observer import Observer, Silent
+from assay.report.facts import idle
 from assay.report.safe_console import console, tell
 from assay.runs.run_directory import RunDirectory
 
@@ -40,9 +41,10 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "skipped_steps": ("skipped steps", ".0f"),
 }
 """Metric -> its words and format, in the order shown."""
-HIDDEN_AT_ZERO = {"abstained_share", "skipped_steps"}
 QUIET_SECONDS = 10.0
 """Seconds between plain lines, except for the first and last step of a stage."""
+FIRST_SECONDS = 5.0
+"""Seconds of other work before its first plain line."""
 
 Clock = Callable[[], float]
 
@@ -52,7 +54,7 @@ def figures(metrics: Mapping[str, float]) -> str:
     parts = [
         f"{words} {metrics[key]:{form}}"
         for key, (words, form) in FIGURES.items()
-        if key in metrics and (metrics[key] or key not in HIDDEN_AT_ZERO)
+        if key in metrics and not idle(key, [metrics[key]])
     ]
     tokens = metrics.get("tokens", metrics.get("completion_tokens"))
     if tokens is not None and metrics.get("seconds"):
@@ -68,8 +70,8 @@ class Pace:
         self.started = clock()
 
     def left(self, step: int) -> str:
-        """Minutes and seconds until the last step; nothing before a step is done."""
-        if step <= self.first:
+        """Minutes and seconds until the last step; "" before a step is done and after the last."""
+        if step <= self.first or step >= self.steps:
             return ""
         each = (self.clock() - self.started) / (step - self.first)
         minutes, seconds = divmod(round(each * (self.steps - step)), 60)
@@ -86,6 +88,7 @@ class PlainProgress(Silent):
         self.write, self.clock = write, clock
         self.name = ""
         self.pace = Pace(clock, 0, 0)
+        self.works: dict[str, Pace] = {}
         self.written = -QUIET_SECONDS
 
     def note(self, text: str) -> None:
@@ -106,8 +109,22 @@ class PlainProgress(Silent):
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
+        what = f"evaluation {name} of {checkpoint}"
+        pace = self.works.setdefault(what, Pace(self.clock, done, total))
         if self._due(done == total):
-            self.write(f"evaluation {name} of {checkpoint}: {done}/{total} answers")
+            self.write(counted(what, done, total, "answers", pace.left(done)))
+        if done == total:
+            del self.works[what]
+
+    def work(self, what: str, done: int, total: int, at: str = "") -> None:
+        """See `Observer.work`; nothing is written of what takes less than FIRST_SECONDS."""
+        if what not in self.works:
+            self.works[what] = Pace(self.clock, done, total)
+            self.written = self.clock() - QUIET_SECONDS + FIRST_SECONDS
+        if done != total and self._due(False):
+            self.write(counted(what, done, total, at and f"({at})", self.works[what].left(done)))
+        if done == total:
+            del self.works[what]
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """See `Observer.report`."""
@@ -121,13 +138,20 @@ class PlainProgress(Silent):
         return due
 
 
+def counted(what: str, done: int, total: int, rest: str, left: str) -> str:
+    """How far a piece of work is, in a line; a `total` of 0 is unknown."""
+    count = f"{done:,}/{total:,}" if total else f"{done:,}"
+    return f"{what}: " + ", ".join(filter(None, (f"{count} {rest}".rstrip(), left)))
+
+
 class LiveProgress(Silent):
-    """An observer that draws a bar for each stage and evaluation, and the last step's numbers."""
+    """An observer that draws a bar for each stage, evaluation and other work, and the last step's
+    numbers."""
 
     def __init__(self, live: Live, bars: Progress, clock: Clock = time.monotonic):
         self.live, self.bars, self.clock = live, bars, clock
         self.current: TaskID | None = None
-        self.evaluations: dict[str, TaskID] = {}
+        self.works: dict[str, tuple[TaskID, Pace]] = {}
         self.pace = Pace(clock, 0, 0)
 
     def note(self, text: str) -> None:
@@ -149,14 +173,21 @@ class LiveProgress(Silent):
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
-        words = f"evaluation {name} of {checkpoint}"
-        if words not in self.evaluations:
-            self.evaluations[words] = self.bars.add_task(words, total=total, left="")
-        self.bars.update(self.evaluations[words], completed=done)
+        what = f"evaluation {name} of {checkpoint}"
+        self.work(what, done, total)
+        if done == total:
+            self.note(f"{what}: {total} answers")
+
+    def work(self, what: str, done: int, total: int, at: str = "") -> None:
+        """See `Observer.work`."""
+        if what not in self.works:
+            task = self.bars.add_task(what, total=total or None, left="")
+            self.works[what] = (task, Pace(self.clock, done, total))
+        task, pace = self.works[what]
+        self.bars.update(task, completed=done, left="  ".join(filter(None, (at, pace.left(done)))))
         if done == total:
             # A bar for each of many checkpoints would push the current ones off the screen.
-            self.bars.remove_task(self.evaluations.pop(words))
-            self.note(f"{words}: {total} answers")
+            self.bars.remove_task(self.works.pop(what)[0])
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """See `Observer.report`."""

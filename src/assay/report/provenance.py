@@ -83,7 +83,7 @@ def shared_text(found: Mapping[str, Any], words: Words) -> str:
         "exact": number(found["exact"]),
         "data": found["data"],
         "place": found["place"],
-        "names": ", ".join(visible(name) for name in found["names"]),
+        "names": words.listing.join(visible(name) for name in found["names"]),
     }
     return words(f"data.shared_{found['kind']}", **values)
 
@@ -123,7 +123,7 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
                 train=number(_count(found["train"])),
                 dev=number(_count(found["dev"])),
             )
-        against = ", ".join(spec.disjoint_from)
+        against = words.listing.join(spec.disjoint_from)
         leaked = sum(
             count for why, count in dropped.items() if any(b in why for b in spec.disjoint_from)
         )
@@ -159,7 +159,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         few = ", ".join(map(str, value[:4]))
         return few if len(value) <= 4 else f"{few}, … ({len(value):,})"
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_table(value: Any) -> bool:
@@ -176,7 +176,11 @@ def _count(rows: Any) -> int:
 def dropped_for(why: str, words: Words) -> str:
     """The reason in the page's language; text in brackets behind it is kept."""
     known = words.known("reason", why)
-    reason, bracket, rest = why.partition(" (")
-    if known != why or not bracket:
+    if known != why:
         return known
-    return words.known("reason", reason) + bracket + rest
+    # A reason may have brackets of its own before those with the benchmark.
+    for reason, _, rest in (why.rpartition(" ("), why.partition(" (")):
+        known = words.known("reason", reason)
+        if known != reason:
+            return known + words("terminal.badge", badge=rest.removesuffix(")"))
+    return why

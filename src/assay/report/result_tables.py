@@ -192,8 +192,16 @@ def _detail(stage: Mapping[str, Any]) -> str:
     return settings_text(found)
 
 
+def setting_text(value: Any) -> str:
+    """A value as an experiment file writes it: `true`, and numbers in six digits."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Settings as `name value`, nested ones with their path; what is not set is left out."""
+    """Settings as `name value`, nested ones with their path, a true one by its name alone; what is
+    not set is left out."""
     parts = []
     for name, value in settings.items():
         if value is None:
@@ -201,6 +209,8 @@ def settings_text(settings: Mapping[str, Any]) -> str:
         if isinstance(value, Mapping):
             inner = settings_text(value)
             parts.append(f"{name} ({inner})" if inner else "")
+        elif value is True:
+            parts.append(name)
         else:
-            parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
+            parts.append(f"{name} {setting_text(value)}")
     return ", ".join(part for part in parts if part)

@@ -1,14 +1,18 @@
-"""The template engine of all pages, and the escaping of text in Markdown.
+"""The template engine of all pages, how they are written, and the escaping of text in Markdown.
 
 Knows no page: its callers make the values of each template.
 """
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from assay.data.files import atomic_write_text
 from assay.report.words import visible
 
 
@@ -34,11 +38,38 @@ def shown(value: object) -> object:
     """Text of a value in a template: without control characters and line breaks."""
     if isinstance(value, Markup):
         return Markup(visible(str(value)))
+    refuse_containers(value)
     return visible(value) if isinstance(value, str) else value
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """A template filled with `values`, which have the page's words as `w`; punctuation of its
+    language is there by name (`colon`, `open`)."""
+    marks = values["w"].sections["punctuation"]
+    return environment().get_template(template).render({**marks, **values})
+
+
+def write_pages(page: Path, template: str, values: Mapping[str, Any]) -> Path:
+    """Write `page` (.html) and the same as .md beside it; returns `page`. Both are rendered before
+    either is written. Raises OSError."""
+    texts = {
+        page.with_suffix(suffix): render(f"{template}{suffix}.j2", values)
+        for suffix in (".md", ".html")
+    }
+    for file, text in texts.items():
+        atomic_write_text(file, text)
+    return page
+
+
+def refuse_containers(value: object) -> None:
+    """Raise TypeError for a list, tuple, set or mapping: a page would show Python's notation."""
+    if isinstance(value, list | tuple | set | frozenset | Mapping):
+        raise TypeError(f"a template prints a {type(value).__name__}: join its parts first")
 
 
 def cell(text: object) -> str:
     """Text as one line of Markdown that starts no markup, HTML or table column."""
+    refuse_containers(text)
     line = re.sub(r"\s+", " ", visible(str(text)))
     return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", line)
 

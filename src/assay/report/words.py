@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from assay.errors import InputError
-from assay.judge.findings import Finding, filled
+from assay.judge.findings import Finding, filled, with_minus
 from assay.judge.health_rules import ENGLISH as HEALTH
 from assay.judge.intervals import Interval
 from assay.judge.verdict import ENGLISH
@@ -73,6 +74,26 @@ class Words:
         """Templates for `judge.verdict.explain`."""
         return self.sections["verdict"]
 
+    @property
+    def colon(self) -> str:
+        """What stands between a thing and what is said of it."""
+        return self.sections["punctuation"]["colon"]
+
+    @property
+    def semicolon(self) -> str:
+        """What stands between clauses."""
+        return self.sections["punctuation"]["semicolon"]
+
+    @property
+    def comma(self) -> str:
+        """What stands between a clause and what belongs to it."""
+        return self.sections["punctuation"]["comma"]
+
+    @property
+    def listing(self) -> str:
+        """What stands between the members of a list."""
+        return self.sections["punctuation"]["listing"]
+
 
 @cache
 def _pattern(key: str) -> re.Pattern[str]:
@@ -102,6 +123,11 @@ def _with_identity_rules(sections: dict[str, Any]) -> dict[str, Any]:
     return sections
 
 
+def in_language(file: Path, lang: str) -> Path:
+    """The page's file in a language: `report.html` in English, `report.zh.html` in Chinese."""
+    return file if lang == "en" else file.with_name(f"{file.stem}.{lang}{file.suffix}")
+
+
 def visible(text: str) -> str:
     """Text that a model or a file wrote, with nothing in it that moves a cursor or turns lines."""
     return text.translate(CONTROL_PICTURES)
@@ -121,7 +147,7 @@ def percent(share: float | None) -> str:
 
 def points(difference: float) -> str:
     """A difference of shares in signed points with one decimal, with a true minus sign."""
-    return f"{difference * 100:+.1f}".replace("-", "−")
+    return with_minus(f"{difference * 100:+.1f}")
 
 
 def score_text(score: float | None, interval: Interval | None) -> str:
@@ -133,8 +159,7 @@ def difference_text(difference: float, interval: Interval) -> str:
     """A difference beside its interval: in points where scores run from 0 to 1, else as it is."""
     if interval.share:
         return points(difference)
-    text = number(difference).replace("-", "−")
-    return text if difference < 0 else f"+{text}"
+    return number(difference) if difference < 0 else f"+{number(difference)}"
 
 
 def number(value: float | None) -> str:
@@ -142,9 +167,9 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     if value == int(value) and abs(value) < 1e6:
-        return f"{int(value):,}"
+        return with_minus(f"{int(value):,}")
     small = abs(value) < 1e-3 or abs(value) >= 1e6
-    return f"{value:.3g}" if small else f"{value:.4g}"
+    return with_minus(f"{value:.3g}" if small else f"{value:.4g}")
 
 
 def translated(finding: Finding, words: Words) -> Finding:
@@ -159,6 +184,6 @@ def translated(finding: Finding, words: Words) -> Finding:
 
 def named_tests(methods: Iterable[str], words: Words) -> str:
     """The tests and intervals that comparisons were made with, each once."""
-    joint = words("punctuation.semicolon")
+    joint = words.semicolon
     parts = sorted({joint.join(words.known("method", p) for p in m.split("; ")) for m in methods})
     return joint.join(parts)

@@ -74,6 +74,12 @@ class RunDirectory:
         """The folder of all evaluation records."""
         return self.path / "evaluations"
 
+    @property
+    def pages(self) -> list[Path]:
+        """The pages that exist, `report.html` and `report.md`, then those of other languages."""
+        files = [*self.path.glob("report.*html"), *self.path.glob("report.*md")]
+        return sorted(files, key=lambda file: (file.name.count("."), file.name))
+
     def __str__(self) -> str:
         return f"{self.name}/{self.id}"
 

@@ -63,7 +63,7 @@ def test_its_manifest_and_its_page_say_that_it_has_seen_the_answers(lab, run):
     assert call("report", "helped", "--lab", lab).exit_code == 0
     assert "has seen the right answers" in (run.path / "report.html").read_text()
     assert call("report", "helped", "--lab", lab, "--lang", "zh").exit_code == 0
-    assert "看过题目的正确答案" in (run.path / "report.html").read_text()
+    assert "看过题目的正确答案" in (run.path / "report.zh.html").read_text()
 
 
 def test_a_comparison_names_the_oracle_and_refuses_another_frozen_model(lab):

@@ -162,7 +162,7 @@ def test_the_check_says_what_the_longest_row_needs(lab: Path, monkeypatch: Monke
     assert f"{WHOLE:,} in the longest row" in said
     (ends,) = [note for note in notes if "the template ends no answer" in note]
     assert "'<|endoftext|>' is added and trained" in ends
-    told = call("check", file, "--lab", lab).stdout
+    told = call("check", file, "--full", "--lab", lab).stdout
     assert "longest row tokens" in told and "activations recomputed" in told
 
 

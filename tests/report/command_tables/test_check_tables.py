@@ -3,9 +3,10 @@
 import io
 
 from rich.console import Console
+from rich.table import Table
 
 from assay.lab.check.subject import Histogram
-from assay.report.command_tables.check_tables import check_tables
+from assay.report.command_tables.check_tables import check_lines, check_tables
 
 NUMBERS = {
     "data.train": {
@@ -55,3 +56,28 @@ def test_names_of_benchmarks_are_written_as_they_are():
 
 def test_a_table_without_rows_is_not_shown():
     assert lines({"evaluate.x": {"items": 3}}) == ["Checks", "what value", "evaluate.x items 3"]
+
+
+def test_the_short_form_has_a_line_for_each_table_with_rows_time_or_memory():
+    stage = {"seconds_low": 300.0, "seconds_high": 660.0, "memory_mb": 1500.0}
+    lines = check_lines(
+        {
+            "data.train": {"rows_in_source": 1200.0, "train_rows": 1000.0, "dev_rows": 100.0},
+            "stage.sft": stage,
+            "evaluate.dev": {"seconds_low": 4.0, "seconds_high": 9.0, "items": 20.0},
+            "model": {"weights": 3.0},
+        }
+    )
+    assert lines == [
+        "data.train: rows: 1,000 to train on, 100 dev, 1,200 in the source",
+        "stage.sft: 5 to 11 minutes; 1.5 GB of memory",
+        "evaluate.dev: 4 to 9 seconds",
+    ]
+    many = check_lines({f"stage.s{n}": stage for n in range(20)})
+    assert len(many) == 7 and many[-1] == "and 14 more"
+
+
+def test_a_truth_value_is_no_number():
+    (table,) = check_tables({"stage.rl": {"activations_recomputed": True}}, [])
+    assert isinstance(table, Table)
+    assert list(table.columns[2].cells) == ["yes"]

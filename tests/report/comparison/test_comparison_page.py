@@ -71,7 +71,7 @@ def test_the_page_lies_in_the_labs_root_under_the_names_of_the_runs(root, file):
 def test_a_page_goes_where_it_is_asked_to(table, root, tmp_path):
     assert write_comparison(table, root, tmp_path / "new" / "a.html") == tmp_path / "new" / "a.html"
     assert (tmp_path / "new" / "a.md").exists()
-    assert page_file(table, root, tmp_path).parent == tmp_path
+    assert page_file(table, root, tmp_path, "en").parent == tmp_path
     with pytest.raises(PageName, match=r"FILE\.html"):
         write_comparison(table, root, tmp_path / "a.pdf")
     assert not (tmp_path / "a.pdf").exists()
@@ -152,7 +152,7 @@ def test_bars_carry_intervals(page):
 def test_the_methods_name_the_tests_that_were_used(table, page):
     for line in table.lines[1:]:
         assert control_of(line).comparison.method in page.source
-    assert "Holm-adjusted" in page.source and "80 % power" in page.source
+    assert "Holm-adjusted" in page.source and "80% power" in page.source
 
 
 def hostile(root: Path, name: str, score: float) -> RunDirectory:
@@ -224,3 +224,22 @@ def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path):
     assert set(labels.values()) == {
         f"same/{run.id.rpartition('-')[2]} · rl · step 30" for run in (first, second)
     }
+
+
+def test_the_page_leads_with_its_verdicts(page, markdown):
+    first = page.source.partition("<h2>")[0]
+    assert "undecided" in first and "not comparable" in first and "+15.0 points" in first
+    assert markdown.index("**undecided**") < markdown.index("## ")
+
+
+def test_sections_without_content_are_absent(table, root):
+    alone = replace(table, lines=table.lines[:1], differences=())
+    titles = re.findall(r"<h2>([^<]+)</h2>", write_comparison(alone, root).read_text("utf-8"))
+    assert "Scores" in titles and not [title for title in titles if title.startswith("Diff")]
+    assert "Changed items" not in titles
+
+
+def test_each_language_has_a_page_of_its_own(table, root):
+    english, chinese = (write_comparison(table, root, lang=lang) for lang in ("en", "zh"))
+    assert chinese.name == english.stem + ".zh.html"
+    assert 'lang="en"' in english.read_text("utf-8") and 'lang="zh"' in chinese.read_text("utf-8")

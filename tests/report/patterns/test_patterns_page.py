@@ -52,7 +52,7 @@ NAMES = {*OPERATORS, *["rl", "math", "qa", "flows", "Assay", "Holm", "level", "o
 def page_of(run: RunDirectory, lang: str = "en") -> tuple[Patterns, Page, str]:
     found = find_patterns(run, PatternRequest())
     html = write_patterns(found, run, lang)
-    return found, Page(html), (run.path / "patterns.md").read_text(encoding="utf-8")
+    return found, Page(html), html.with_suffix(".md").read_text(encoding="utf-8")
 
 
 def printed(found: Patterns, lang: str = "en") -> str:

@@ -12,8 +12,9 @@ from assay.compare.judged_table import compare_checkpoints
 from assay.judge.verdict import explain
 from assay.report.facts import NothingToReport
 from assay.report.run_page.page import write_report
-from assay.report.templating import cell, fenced
+from assay.report.templating import cell, fenced, shown
 from assay.report.words import UnknownLanguage, percent, points
+from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from tests.compare.test_judged_table import control_of
@@ -45,6 +46,10 @@ def page(demo) -> Page:
 @pytest.fixture(scope="module")
 def markdown(demo, page) -> str:
     return (demo.path / "report.md").read_text(encoding="utf-8")
+
+
+def sections(page: Page) -> set[str]:
+    return {value for tag, name, value in page.attributes if (tag, name) == ("section", "id")}
 
 
 def small_run(
@@ -94,8 +99,8 @@ def test_an_undecided_difference_is_called_so_with_what_can_be_detected(tmp_path
     cell_ = page.row("rl · step 30", "3.3%")[4]
     smallest = f"{(comparison.minimum_detectable_difference or 0) * 100:.1f}"
     assert cell_.startswith("undecided")
-    assert f"minimum detectable difference: {smallest} points (80 % power)" in cell_
-    assert f"minimum detectable difference: {smallest} points (80 % power)" in page.source
+    assert f"minimum detectable difference: {smallest} points (80% power)" in cell_
+    assert f"minimum detectable difference: {smallest} points (80% power)" in page.source
 
 
 def test_abstentions_are_shown(demo, page, markdown):
@@ -218,7 +223,7 @@ def test_no_leakage_check_is_claimed_without_a_record_of_it(tmp_path):
     page = Page(write_report(run))
     assert "Leakage check against" not in page.source
     assert "The run has not recorded its rows." in page.source
-    assert "The run has not written its fingerprints." in page.source
+    assert "fingerprints" not in sections(page)
 
 
 def test_fingerprints_are_shown_whole(page):
@@ -261,7 +266,38 @@ def test_a_stage_that_may_part_from_its_evaluations_is_marked(tmp_path):
 def test_a_run_without_any_record_still_has_a_page(tmp_path):
     page = Page(write_report(empty_run(tmp_path)))
     assert page.row("base")[1:] == ["not run"]
-    assert "No step is recorded." in page.source
+    assert {"training", "health", "methods"}.isdisjoint(sections(page))
+
+
+def test_a_metric_that_stays_0_but_for_rounding_has_no_curve_and_the_reward_always_has(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    for step in (1, 2, 3):
+        line = {"reward_mean": 0.0, "kl": 3e-9 * step, "clip_low_share": 0.0, "entropy": 0.5 / step}
+        append_metrics(run.metrics, "rl", step, 1.0, **line)
+    page = Page(write_report(run))
+    section = page.source.partition('id="training"')[2].partition("</section>")[0]
+    assert "Entropy" in section and "Mean reward" in section
+    assert "KL" not in section and "clipped" not in section
+
+
+def test_a_page_of_another_language_lies_beside_the_english_one(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    pages = [write_report(run, lang) for lang in ("en", "zh")]
+    assert [page.name for page in pages] == ["report.html", "report.zh.html"]
+    assert [page.name for page in run.pages] == [
+        "report.html",
+        "report.md",
+        "report.zh.html",
+        "report.zh.md",
+    ]
+    assert "Results" in pages[0].read_text("utf-8") and "结果" in pages[1].read_text("utf-8")
+
+
+@pytest.mark.parametrize("value", [("a",), ["a"], {"a": 1}, {"a"}])
+def test_no_page_can_print_a_container_in_pythons_notation(value):
+    for print_it in (cell, shown):
+        with pytest.raises(TypeError, match="join its parts"):
+            print_it(value)
 
 
 def test_the_page_is_written_in_chinese(demo):

@@ -6,7 +6,7 @@ a temporary file as OpenAI messages where they are written more than once. Nothi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from assay.data.formats.formats import (
 from assay.data.formats.messages import refuse_preferences
 from assay.data.formats.plain_text import PlainText
 from assay.data.formats.trl_rows import KEPT
-from assay.data.json_files import read_jsonl
+from assay.data.json_files import begins_array, read_jsonl
 from assay.data.loaded import UNREADABLE, DataError, Item, LeftOut, Remark, named
 from assay.data.message_parts import moved
 from assay.data.renderings.template import RenderingError
@@ -196,7 +196,15 @@ REWRITTEN = "conversations whose earlier answers the rendering rewrites: a row f
 EMBEDDED = "images that lie outside the new folder, whose bytes the file holds now"
 
 
-def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted:
+Told = Callable[[str, int, int], None]
+"""Is told what is done, how many lines or rows of it, and of how many; 0 where that is unknown."""
+TOLD_EACH = 200
+"""Rows between two calls."""
+
+
+def convert(
+    source: str | Path, target: str | Path, wanted: Wanted, told: Told | None = None
+) -> Converted:
     """Read `source` and write `target`: a file, or a folder where there is a split or are several
     formats. In a folder the sides are called `train` and `test` in every format.
 
@@ -218,7 +226,9 @@ def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with scratch_folder(folder, "converting") as scratch:
-            seen, losses = _write(rows, places, wanted, scratch, tally)
+            told = told or (lambda what, done, total: None)
+            read = _telling(rows, f"reading {source.name}", lines_of(source), told)
+            seen, losses = _write(read, places, wanted, scratch, tally, told)
             for path, _, _ in places:
                 part = scratch / path.name
                 sync(part)
@@ -235,6 +245,25 @@ def convert(source: str | Path, target: str | Path, wanted: Wanted) -> Converted
         {words: count for words, count in tally.remarks.items() if count},
         losses,
     )
+
+
+def lines_of(source: Path) -> int:
+    """The lines of a text file; 0 for a parquet file, and for an array, whose rows have no line."""
+    if source.suffix == ".parquet" or begins_array(source):
+        return 0
+    with source.open("rb") as stream:
+        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
+
+
+def _telling(rows: Iterable[Row], what: str, total: int, told: Told) -> Iterator[Row]:
+    """The rows; `told` hears of every TOLD_EACH-th: its line, or its number without a `total`."""
+    done = 0
+    for done, row in enumerate(rows, 1):
+        yield row
+        if done % TOLD_EACH == 0:
+            line = row.origin.rpartition(":")[2]
+            told(what, min(int(line), total) if total and line.isdecimal() else done, total)
+    told(what, total or done, total or done)
 
 
 def _paths(row: Row) -> int:
@@ -321,6 +350,7 @@ def _write(
     wanted: Wanted,
     scratch: Path,
     tally: _Tally,
+    told: Told,
 ) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, int]]]:
     """Write every place below `scratch`. Returns rows and conversations by side, losses by file."""
     first = next(rows, None)
@@ -344,6 +374,7 @@ def _write(
         kept_as = str(places[0][0].with_name(spool.name))
         between = (messages.parse(replace(r, file=kept_as)) for r in read_jsonl(spool))
         kept = (row for row in between if (conversation_of(row) in test) == (side == "test"))
+        kept = _telling(kept, f"writing {path.name}", every.rows, told)
         losses[str(path)] = write_rows(
             scratch / path.name, seen.count(kept), format, side, wanted.text
         )

@@ -146,7 +146,7 @@ def check_experiment(
         checks[PRICE] = partial(helper_uses, calls=calls)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
-    found = asked(session, checks)
+    found = asked(session, checks, watching)
     return replace(found, findings=tuple(worst_first([*found.findings, *chosen])))
 
 
@@ -165,13 +165,14 @@ def checks_of(learner: Learner) -> dict[str, Check]:
     return {**CHECKS, **LEARNER_CHECKS.get(learner.name, {})}
 
 
-def asked(session: Session, checks: Mapping[str, Check]) -> CheckResult:
-    """The findings of the checks on an opened experiment."""
+def asked(session: Session, checks: Mapping[str, Check], observer: Observer) -> CheckResult:
+    """The findings of the checks on an opened experiment; `observer` is told how far they are."""
     subject = Subject(session)
     seen: list[Finding | Number | Histogram | Shared] = []
-    for name, check in checks.items():
-        session.observer.note(f"checking {name}")
+    for done, (name, check) in enumerate(checks.items()):
+        observer.work("checking", done, len(checks), name)
         seen += check(subject)
+    observer.work("checking", len(checks), len(checks))
     return gather(seen)
 
 

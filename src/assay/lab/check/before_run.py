@@ -62,13 +62,12 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
         tell_known(session, known, reason)
         return session
     cheap = cheap_checks(session.learner)
-    session.observer.note(f"checking {', '.join(cheap)}")
     for part in ("learner", "sets", "evaluations"):
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
     refuse_other_bases(session)
     began = time.monotonic()
-    found = asked(session.copy(observer=Silent()), cheap)
+    found = asked(session.copy(observer=Silent()), cheap, session.observer)
     session.helpers.costs()  # what the checks asked is no cost of the first step
     if found.errors and not reason:
         raise Unsound(found.errors)

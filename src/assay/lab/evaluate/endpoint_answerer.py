@@ -36,6 +36,7 @@ from assay.rollout.engines.endpoint.client import (
     check_rendering,
 )
 from assay.rollout.engines.register import TEXT_ENGINES
+from assay.rollout.finished_turns import turn_finished
 from assay.rollout.token_choice import key_state
 from assay.runs.manifest_file import Manifest
 from assay.tasks.task import Dialogue, Tools
@@ -155,7 +156,11 @@ class EndpointAnswerer:
         try:
             coming = [[threads.submit(one, each) for each in chunk] for chunk in chunks]
             for waiting in coming:
-                yield [each.result() for each in waiting]
+                answered = []
+                for each in waiting:
+                    answered.append(each.result())
+                    turn_finished()
+                yield answered
         finally:
             slots.close()
             threads.shutdown(cancel_futures=True)

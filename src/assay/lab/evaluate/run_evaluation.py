@@ -30,6 +30,7 @@ from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.manifest import judge_sha256
 from assay.lab.setup.session import Session
+from assay.rollout.finished_turns import telling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.records import (
     CLUSTER,
@@ -268,12 +269,28 @@ def run_evaluation(
             for start in starts:
                 observer.evaluation(evaluation.name, checkpoint, start, len(requests))
                 started = time.perf_counter()
-                lines = judged_lines(evaluation, checkpoint, next(coming), runner, started)
+                with telling(heard(evaluation, checkpoint, start, len(requests), observer)):
+                    answered = next(coming)
+                lines = judged_lines(evaluation, checkpoint, answered, runner, started)
                 writer.write_chunk(start // size, lines)
         refuse_unscored(evaluation.name, checkpoint, writer)
         file = writer.finish()
     observer.evaluation(evaluation.name, checkpoint, len(requests), len(requests))
     return file
+
+
+def heard(
+    evaluation: Evaluation, checkpoint: str, start: int, total: int, observer: Observer
+) -> Callable[[int], None]:
+    """What tells the observer of answers inside a chunk that begins at `start`. None is the last
+    one, which is told once all are recorded; the turns of dialogues are no answers."""
+
+    def told(count: int) -> None:
+        if evaluation.dialogue is None:
+            done = min(start + count, total - 1)
+            observer.evaluation(evaluation.name, checkpoint, done, total)
+
+    return told
 
 
 def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:

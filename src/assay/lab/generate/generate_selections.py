@@ -51,8 +51,6 @@ MADE_OF = "made_of.json"
 SHARDS = "shard-*.jsonl"
 REWARDS = {"beam": BY_SCORE, "mixed": "hard_plus_soft"}
 """What the reward of a stored selection is, by kind."""
-NOTES = 4
-"""How often the display hears of the progress."""
 
 Find = Callable[[Row], list[Candidate]]
 """The selections of one query."""
@@ -210,13 +208,13 @@ def make_lines(
         return 0
     find = finder(session, spec)
     session.observer.note(f"making selections for {len(waiting)} of {len(rows)} queries")
-    due = {len(waiting) * part // NOTES for part in range(1, NOTES)}
-    for done, n in enumerate(waiting, 1):
+    what = f"selections of {journal.parent.name}"
+    for done, n in enumerate(waiting):
+        session.observer.work(what, done, len(waiting))
         entry = query_entry(rows[n], number_of(rows, n), find(rows[n]))
         line = {"id": rows[n].id, "entry": entry}
         append_line(journal, json.dumps(line, ensure_ascii=False, allow_nan=False))
-        if done in due:
-            session.observer.note(f"selections: {done} of {len(waiting)} queries")
+    session.observer.work(what, len(waiting), len(waiting))
     return len(waiting)
 
 

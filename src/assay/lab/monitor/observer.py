@@ -4,10 +4,9 @@
 A user's observers are `Callback`s. Nothing here changes a run.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from assay.errors import RunFailure
 from assay.runs.run_directory import RunDirectory
@@ -33,7 +32,12 @@ class Observer(Protocol):
         ...
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
-        """`done` of `total` answers of an evaluation are recorded."""
+        """`done` of `total` answers of an evaluation are sampled."""
+        ...
+
+    def work(self, what: str, done: int, total: int, at: str = "") -> None:
+        """`done` of `total` parts of other work that takes seconds or more are done, and the part
+        `at` begins; `total` is 0 where it is not known."""
         ...
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
@@ -63,11 +67,53 @@ class Silent:
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
 
+    def work(self, what: str, done: int, total: int, at: str = "") -> None:
+        """See `Observer.work`."""
+
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """See `Observer.report`."""
 
     def end(self, run: RunDirectory) -> None:
         """See `Observer.end`."""
+
+
+class Passing:
+    """An observer that passes every event on; `_pass` says to whom."""
+
+    def _pass(self, event: str, *values: Any) -> None:
+        raise NotImplementedError
+
+    def begin(self, run: RunDirectory) -> None:
+        """See `Observer.begin`."""
+        self._pass("begin", run)
+
+    def note(self, text: str) -> None:
+        """See `Observer.note`."""
+        self._pass("note", text)
+
+    def stage(self, name: str, method: str, step: int, steps: int) -> None:
+        """See `Observer.stage`."""
+        self._pass("stage", name, method, step, steps)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Observer.step`."""
+        self._pass("step", step, metrics)
+
+    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
+        """See `Observer.evaluation`."""
+        self._pass("evaluation", name, checkpoint, done, total)
+
+    def work(self, what: str, done: int, total: int, at: str = "") -> None:
+        """See `Observer.work`."""
+        self._pass("work", what, done, total, at)
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""
+        self._pass("report", run, stage, step, why)
+
+    def end(self, run: RunDirectory) -> None:
+        """See `Observer.end`."""
+        self._pass("end", run)
 
 
 class Callback(Silent):
@@ -82,92 +128,25 @@ class CallbackFailed(RunFailure):
 
 
 @dataclass(frozen=True)
-class Several:
+class Several(Passing):
     """Passes every event to several observers, in their order."""
 
     observers: Sequence[Observer]
 
-    def begin(self, run: RunDirectory) -> None:
-        """See `Observer.begin`."""
+    def _pass(self, event: str, *values: Any) -> None:
         for each in self.observers:
-            each.begin(run)
-
-    def note(self, text: str) -> None:
-        """See `Observer.note`."""
-        for each in self.observers:
-            each.note(text)
-
-    def stage(self, name: str, method: str, step: int, steps: int) -> None:
-        """See `Observer.stage`."""
-        for each in self.observers:
-            each.stage(name, method, step, steps)
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Observer.step`."""
-        for each in self.observers:
-            each.step(step, metrics)
-
-    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
-        """See `Observer.evaluation`."""
-        for each in self.observers:
-            each.evaluation(name, checkpoint, done, total)
-
-    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
-        """See `Observer.report`."""
-        for each in self.observers:
-            each.report(run, stage, step, why)
-
-    def end(self, run: RunDirectory) -> None:
-        """See `Observer.end`."""
-        for each in self.observers:
-            each.end(run)
+            getattr(each, event)(*values)
 
 
 @dataclass(frozen=True)
-class Called:
+class Called(Passing):
     """Passes every event to a user's callback; CallbackFailed names the callback that raised."""
 
     callback: Callback
 
-    def begin(self, run: RunDirectory) -> None:
-        """See `Observer.begin`."""
-        with self._named("begin"):
-            self.callback.begin(run)
-
-    def note(self, text: str) -> None:
-        """See `Observer.note`."""
-        with self._named("note"):
-            self.callback.note(text)
-
-    def stage(self, name: str, method: str, step: int, steps: int) -> None:
-        """See `Observer.stage`."""
-        with self._named("stage"):
-            self.callback.stage(name, method, step, steps)
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Observer.step`."""
-        with self._named("step"):
-            self.callback.step(step, metrics)
-
-    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
-        """See `Observer.evaluation`."""
-        with self._named("evaluation"):
-            self.callback.evaluation(name, checkpoint, done, total)
-
-    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
-        """See `Observer.report`."""
-        with self._named("report"):
-            self.callback.report(run, stage, step, why)
-
-    def end(self, run: RunDirectory) -> None:
-        """See `Observer.end`."""
-        with self._named("end"):
-            self.callback.end(run)
-
-    @contextmanager
-    def _named(self, event: str) -> Iterator[None]:
+    def _pass(self, event: str, *values: Any) -> None:
         try:
-            yield
+            getattr(self.callback, event)(*values)
         except Exception as error:
             who = f"callback {type(self.callback).__name__}.{event}"
             raise CallbackFailed(f"{who} raised {type(error).__name__}: {error}") from error

@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +23,7 @@ from assay.data.renderings.exported_template import chat_template, save_tokenize
 from assay.data.renderings.rendering import Renderer
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.experiment import Experiment
-from assay.lab.monitor.observer import Silent
+from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.language_learner import LanguageLearner, language_model
 from assay.lab.setup.manifest import check_base
@@ -76,6 +77,7 @@ def export(
     *,
     dtype: str | None = None,
     gguf: bool = False,
+    observer: Observer | None = None,
 ) -> Exported:
     """Write `NAME@CHECKPOINT` as a whole model into `folder`, with `card` as its README.md.
 
@@ -86,6 +88,8 @@ def export(
     DiskFull, and GgufUnsupported for a model that no GGUF file is written of.
     """
     refuse_taken(folder)
+    work = partial((observer or Silent()).work, f"exporting {target}", total=4 if gguf else 3)
+    work(0, at="reads the checkpoint")
     name = target.removeprefix("run:")
     run, reference = find_named(root, name)
     checkpoint_directory(run, read_run_name(root, name).checkpoint or reference)
@@ -97,8 +101,9 @@ def export(
         check_gguf(model, learner.base.tokenizer)
     with new_folder(folder) as part:
         check_room(part, model, learner.folder, dtype or "bf16", 2 if gguf else 1)
-        made = write_model(session, learner, reference, model, part, dtype, gguf)
+        made = write_model(session, learner, reference, model, part, dtype, gguf, work)
         (part / CARD).write_text(card(made), encoding="utf-8")
+    work(4 if gguf else 3)
     return made
 
 
@@ -110,8 +115,11 @@ def write_model(
     part: Path,
     dtype: str | None,
     gguf: bool,
+    work: Callable[..., None],
 ) -> Exported:
-    """Weights, configs, tokenizer and template, and the GGUF file if it is wanted."""
+    """Weights, configs, tokenizer and template, and the GGUF file if it is wanted; `work` is told
+    which part begins."""
+    work(1, at="writes the weights")
     stage = session.experiment.stage[reference.stage or ""]
     renderer = learner.encoder(stage).renderer
     base = original(session.experiment, session.run.root)
@@ -131,8 +139,10 @@ def write_model(
         save_tokenizer(renderer, part)
     file = f"model-{dtype if dtype in DTYPES else 'bf16'}.gguf" if gguf else ""
     if gguf:
+        work(2, at="writes the GGUF file")
         model.to(DTYPES.get(dtype, torch.bfloat16))  # type: ignore[arg-type]
         write_gguf(model, part, part / file)
+    work(3 if gguf else 2, at="computes the fingerprint")
     return Exported(
         run=session.run,
         checkpoint=checkpoint_name(reference),

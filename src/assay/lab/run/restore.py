@@ -211,7 +211,6 @@ def _inside(run: RunDirectory, problem: CheckpointDamaged) -> str:
 
 RESTART = "start-over.json"
 """Exists while a run is being taken back."""
-PAGES = ("report.html", "report.md")
 
 
 class NoStart(InputError):
@@ -333,5 +332,5 @@ def _forget(restart: Restart, aside: Path) -> None:
             step = int(file.name.partition("step-")[2].partition(".")[0])
             if not restart.kept(stage, step):
                 move_aside(run, file, aside)
-    for name in PAGES:
-        move_aside(run, run.path / name, aside)
+    for page in run.pages:
+        move_aside(run, page, aside)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.data.loaded import check_file
 from assay.errors import InputError
 
 PREFIXES = ("module.", "lever_lm.", "pointer_selector.", "model.")
@@ -60,7 +61,7 @@ class ForeignSelector:
 
 
 def read_foreign(file: Path) -> ForeignSelector:
-    """The selector of a file. Raises ForeignSelectorError."""
+    """The selector of a file. Raises ForeignSelectorError, DataError where there is none."""
     weights = {_plain(name): tensor for name, tensor in _weights(file).items()}
     names = "".join(f"\n{name}" for name in weights)
     for name, what in OTHERS.items():
@@ -84,8 +85,7 @@ def read_foreign(file: Path) -> ForeignSelector:
 
 
 def _weights(file: Path) -> Mapping[str, Tensor]:
-    if not file.is_file():
-        raise ForeignSelectorError("no such file", file=file)
+    check_file(file)
     try:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:

@@ -13,7 +13,7 @@ from assay.judge.intervals import Estimate
 if TYPE_CHECKING:  # measuring loads torch
     from assay.lab.ceiling.measure import ArmLine, Ceiling
 
-HEADS = ("demonstrations", "shots", "accuracy", "95 % interval", "gap", "p", "share of the gap")
+HEADS = ("demonstrations", "shots", "accuracy", "95% interval", "gap", "p", "share of the gap")
 
 
 def ceiling_shown(found: "Ceiling") -> list[RenderableType]:

@@ -6,10 +6,12 @@ Makes rich renderables of the numbers that the checks return by name. Judges non
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from assay.report.drawn import histogram_line
+from assay.report.words import flat
 
 if TYPE_CHECKING:  # checks load torch
     from assay.lab.check.subject import Histogram
@@ -17,9 +19,10 @@ if TYPE_CHECKING:  # checks load torch
 Numbers = Mapping[str, Mapping[str, float]]
 """Table of the experiment -> what was measured, with its unit -> value."""
 ROWS = {"rows_in_source": "in the source", "train_rows": "train", "dev_rows": "dev"}
+KEPT = {"train_rows": "to train on", "dev_rows": "dev", "rows_in_source": "in the source"}
 DROPPED = "dropped: "
 TOKENS = ("conversation_tokens", "prompt_tokens", "answer_tokens")
-SPREAD = {"mean": ("mean",), "median": ("median", "50"), "95 %": ("95",), "largest": ("largest",)}
+SPREAD = {"mean": ("mean",), "median": ("median", "50"), "95%": ("95",), "largest": ("largest",)}
 """Column -> how the checks name it."""
 MINUTE, GIGABYTE = 60, 1000
 
@@ -29,6 +32,47 @@ def check_tables(numbers: Numbers, histograms: "Sequence[Histogram]") -> list[Re
     drawn = {(one.place, one.name): one for one in histograms}
     found = [row_table(numbers), token_table(numbers, drawn), cost_table(numbers), rest(numbers)]
     return [table for table in found if table.row_count]
+
+
+MOST_TABLES = 6
+"""Tables of an experiment that the short form has a line for."""
+
+
+def check_lines(numbers: Numbers) -> list[str]:
+    """The same in a line for each data set, stage and evaluation: rows, time and memory."""
+    lines = [f"{place}: {said}" for place, values in numbers.items() if (said := _said(values))]
+    if len(lines) <= MOST_TABLES:
+        return lines
+    return [*lines[:MOST_TABLES], f"and {len(lines) - MOST_TABLES} more"]
+
+
+def _said(values: Mapping[str, float]) -> str:
+    """The rows, time and memory among the numbers of one table; "" if it has none of them."""
+    kept = [f"{_cell(values[name])} {word}" for name, word in KEPT.items() if values.get(name)]
+    parts = [f"rows: {', '.join(kept)}"] if kept else []
+    if "seconds_low" in values and "seconds_high" in values:
+        low, high = (values[f"seconds_{end}"] for end in ("low", "high"))
+        minutes = f"{low / MINUTE:.0f} to {high / MINUTE:.0f} minutes"
+        parts.append(minutes if high >= 2 * MINUTE else f"{low:.0f} to {high:.0f} seconds")
+    if "memory_mb" in values:
+        parts.append(f"{values['memory_mb'] / GIGABYTE:.1f} GB of memory")
+    if "checkpoints_mb" in values:
+        parts.append(f"{values['checkpoints_mb'] / GIGABYTE:.1f} GB on the disk")
+    return "; ".join(parts)
+
+
+MOST_NOTES = 4
+
+
+def note_lines(notes: Sequence[str]) -> list[RenderableType]:
+    """The first notes, each cut at the terminal's edge, and how many there are beside."""
+    shown = list(notes) if len(notes) <= MOST_NOTES else list(notes[: MOST_NOTES - 1])
+    lines = [Text.assemble(("note", "bold"), f": {flat(each)}") for each in shown]
+    rest = len(notes) - len(shown)
+    lines += [Text(f"and {rest} more notes", "dim")] if rest else []
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return [Group(*lines)] if lines else []
 
 
 def row_table(numbers: Numbers) -> Table:
@@ -95,6 +139,8 @@ def _first(values: Mapping[str, float], kind: str, names: Sequence[str]) -> str:
 
 
 def _cell(value: float | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else f"{value:,.4g}" if value % 1 else f"{value:,.0f}"
 
 

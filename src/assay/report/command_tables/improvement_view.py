@@ -21,7 +21,7 @@ def improvements_shown(
 ) -> list[RenderableType]:
     """The list for a terminal."""
     if not found:
-        looked = words("punctuation.listing").join(looked_at) or "–"
+        looked = words.listing.join(looked_at) or "–"
         return [words("improve.none", run=run, looked=looked)]
     shown: list[RenderableType] = [Text(words("improve.title", run=run), "bold")]
     for rank, each in enumerate(found, 1):
@@ -55,7 +55,7 @@ def _lines(found: Improvement, words: Words) -> list[str]:
 def change_text(found: Improvement, words: Words) -> str:
     """What to do."""
     said = [words(key, about=visible(found.about)) for key in found.change]
-    return words("punctuation.semicolon").join(said)
+    return words.semicolon.join(said)
 
 
 def _evidence(fact: Fact, words: Words) -> str:

@@ -17,7 +17,7 @@ HEADS = (
     "workflow",
     "problems",
     "solved",
-    "95 % interval",
+    "95% interval",
     "to the best",
     "questions",
     "tokens",

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from assay.compare.benchmarks_table import BenchmarkRow, BenchmarksTable, benchmarks_table
 from assay.compare.table import Line
-from assay.data.files import atomic_write_text
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.report.comparison.comparison_content import (
@@ -29,7 +28,7 @@ from assay.report.comparison.comparison_content import (
 )
 from assay.report.content import STYLES, Section, interval_text, pairing_view
 from assay.report.result_tables import checkpoint_label
-from assay.report.templating import environment
+from assay.report.templating import write_pages
 from assay.report.words import Words, number, percent, score_text, words
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
@@ -126,7 +125,7 @@ def write_benchmarks(
     Returns the HTML page. Raises what `write_comparison` raises.
     """
     w = words(lang)
-    target = page_file(table.tables[0], root, page, "-".join(table.evaluations))
+    target = page_file(table.tables[0], root, page, lang, "-".join(table.evaluations))
     own = [target.parent / f"{target.stem}-{n}.html" for n in range(1, len(table.tables) + 1)]
     pages = [
         write_comparison(each, root, file, lang)
@@ -146,10 +145,7 @@ def write_benchmarks(
     }
     with page_problem(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        for suffix in (".html", ".md"):
-            text = environment().get_template(f"benchmarks{suffix}.j2").render(values)
-            atomic_write_text(target.with_suffix(suffix), text)
-    return target
+        return write_pages(target, "benchmarks", values)
 
 
 def findings_of(table: BenchmarksTable) -> list[Finding]:

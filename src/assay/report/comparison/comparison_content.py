@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from assay.compare.table import Line, Pairing, Table
-from assay.data.files import atomic_write_text
 from assay.data.hashing import sha256_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
@@ -31,6 +30,7 @@ from assay.report.content import (
     interval_text,
     items_text,
     outcome_rows,
+    pairing_view,
     sentence,
     shared_scale,
     size_text,
@@ -40,10 +40,11 @@ from assay.report.examples import asked, item_rows
 from assay.report.generation_content import generation_section
 from assay.report.picked_content import picked_sentences
 from assay.report.result_tables import checkpoint_label
-from assay.report.templating import environment
+from assay.report.templating import write_pages
 from assay.report.words import (
     Words,
     difference_text,
+    in_language,
     named_tests,
     number,
     percent,
@@ -122,6 +123,7 @@ def changed_section(
                 ],
             }
             for kind, items in kinds.items()
+            if items
         ],
     }
 
@@ -172,6 +174,7 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "title": words("compare.title", evaluation=table.evaluation.name),
         "about": about_evaluation(table, words),
         "control": labels[table.control.name],
+        "verdicts": verdict_rows(pairings, labels, words),
         "rows": line_rows(table, words),
         "labels": [labels[line.name] for line in table.lines],
         "outcomes": outcome_rows(table, words),
@@ -189,6 +192,22 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "records": record_rows(table, labels, folder),
         "methods": method_lines(pairings, words),
     }
+
+
+def verdict_rows(
+    pairings: Sequence[Pairing], labels: Mapping[str, str], words: Words
+) -> list[dict[str, Any]]:
+    """The verdict of each comparison in a line, with the number of its record."""
+    return [
+        {
+            **(pairing_view(pairing, words) or {}),
+            "what": words(
+                "table.against", other=labels[pairing.other], control=labels[pairing.control]
+            ),
+            "record": record,
+        }
+        for record, pairing in enumerate(pairings, 2)
+    ]
 
 
 def line_labels(table: Table, words: Words) -> dict[str, str]:
@@ -321,11 +340,7 @@ def labelled_sentence(pairing: Pairing, labels: dict[str, str], words: Words) ->
 
 def mark(table: Table, words: Words) -> str:
     """The note on every table of a comparison with accepted confounds."""
-    return (
-        words("compare.mark", allowed=words("punctuation.listing").join(table.allowed))
-        if table.allowed
-        else ""
-    )
+    return words("compare.mark", allowed=words.listing.join(table.allowed)) if table.allowed else ""
 
 
 def part_rows(table: Table, words: Words) -> list[Section]:
@@ -355,7 +370,8 @@ def _shown(value: Any, beside: Any, words: Words) -> str:
     """A value, cut from where it differs from the one beside it if its beginning would be alike."""
     if value == ABSENT:
         return words("compare.absent")
-    text, other = (" ".join(visible(str(each)).split()) for each in (value, beside))
+    texts = (str(each).lower() if isinstance(each, bool) else str(each) for each in (value, beside))
+    text, other = (" ".join(visible(each).split()) for each in texts)
     if len(text) <= SHOWN_VALUE:
         return text
     first = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
@@ -398,7 +414,6 @@ def method_lines(pairings: Sequence[Pairing], words: Words) -> list[str]:
 
 
 FOLDER = "comparisons"
-TEMPLATES = {".html": "comparison.html.j2", ".md": "comparison.md.j2"}
 LONGEST_NAME = 120
 
 
@@ -413,17 +428,11 @@ def write_comparison(table: Table, root: Path, page: Path | None = None, lang: s
     the same comparison made again replaces them. Raises UnknownLanguage, PageName.
     """
     w = words(lang)
-    target = page_file(table, root, page)
+    target = page_file(table, root, page, lang)
     values = {**comparison_values(table, w, target.parent), "w": w, "version": version("assay-lab")}
-    texts = {
-        target.with_suffix(suffix): environment().get_template(template).render(values)
-        for suffix, template in TEMPLATES.items()
-    }
     with page_problem(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        for file, text in texts.items():
-            atomic_write_text(file, text)
-    return target
+        return write_pages(target, "comparison", values)
 
 
 @contextmanager
@@ -436,14 +445,13 @@ def page_problem(target: Path) -> Iterator[None]:
         raise PageName(problem, field="--page", fix="name another folder") from error
 
 
-def page_file(table: Table, root: Path, page: Path | None, on: str = "") -> Path:
+def page_file(table: Table, root: Path, page: Path | None, lang: str, on: str = "") -> Path:
     """The path of the HTML page, `on` the evaluations if not that of the table. Raises PageName for
     a file of another kind."""
     name = page_name(table, on or table.evaluation.name)
-    if page is None:
-        return (root / FOLDER / name).with_suffix(".html").resolve()
-    if page.is_dir():
-        return (page / name).with_suffix(".html").resolve()
+    if page is None or page.is_dir():
+        folder = root / FOLDER if page is None else page
+        return in_language((folder / name).with_suffix(".html"), lang).resolve()
     if page.suffix != ".html":
         raise PageName(f"{page} is not a .html file", field="--page", fix="write FILE.html")
     return page.resolve()

@@ -37,7 +37,7 @@ def comparison_shown(table: Table, lang: str = "en", flips: bool = False) -> lis
     said = [
         labelled_sentence(line.to_control, labels, w) for line in table.lines if line.to_control
     ]
-    colon, stop = w("punctuation.colon"), w("punctuation.stop")
+    colon, stop = w.colon, w("punctuation.stop")
     lines = [
         Text.assemble((s["what"], "bold"), colon, s["text"], stop, (s["flips"], "dim"))
         for s in said
@@ -93,7 +93,7 @@ def _tasks(table: Table, w: Words) -> RichTable:
 def _differences(table: Table, w: Words) -> Iterator[Text]:
     """Every difference that counts, by part; consequences and notes as one number."""
     quiet = 0
-    colon, listing = w("punctuation.colon"), w("punctuation.listing")
+    colon, listing = w.colon, w.listing
     for part, state in zip(part_rows(table, w), table.parts, strict=True):
         for value, difference in zip(part["values"], state.differences, strict=True):
             if difference.kind in QUIET:

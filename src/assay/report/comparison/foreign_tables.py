@@ -55,7 +55,7 @@ def leaderboard_remarks(found: Sequence[ReportedSummary], w: Words) -> list[str]
     """Averages that the file has and that are no scores."""
     traps = not_run(each.reported for each in found)
     return [
-        w("foreign.over_absent", run=visible(run), columns=w("punctuation.listing").join(columns))
+        w("foreign.over_absent", run=visible(run), columns=w.listing.join(columns))
         for run, columns in traps.items()
     ]
 
@@ -64,9 +64,7 @@ def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
     """Notes on the runs."""
     stopped = {s.result.run: s.result.unfinished for s in summaries if s.result.unfinished}
     missing = {
-        s.result.run: w("punctuation.listing").join(s.result.left_out)
-        for s in summaries
-        if s.result.left_out
+        s.result.run: w.listing.join(s.result.left_out) for s in summaries if s.result.left_out
     }
     said = [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
     said += [w("foreign.left_out", run=visible(n), what=visible(m)) for n, m in missing.items()]

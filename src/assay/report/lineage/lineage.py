@@ -16,7 +16,7 @@ from assay.experiment.checkpoint_reference import (
 from assay.experiment.reward_tables import Reward, plain
 from assay.experiment.stage_tables import OTHER_RUN, SamplingStage, StageSpec
 from assay.judge.intervals import Interval, score_interval
-from assay.report.result_tables import settings_text
+from assay.report.result_tables import setting_text, settings_text
 from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.measurements import evaluation_records, measured_checkpoints
@@ -212,7 +212,7 @@ def _text(value: Any) -> str:
         return ""
     if isinstance(value, Mapping):
         return settings_text(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return setting_text(value)
 
 
 def _scores(node: LineageNode, children: list[LineageNode]) -> tuple[CheckpointScore, ...]:

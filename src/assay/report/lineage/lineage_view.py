@@ -72,7 +72,7 @@ def _row(run: RunDirectory, node: LineageNode, depth: int, lane: int, words: Wor
         title += " · " + words("lineage.other_run", run=node.run)
     lines = [origin_text(node.origin, words)] if node.origin else []
     if node.changes:
-        said = "; ".join(change_text(change, words) for change in node.changes)
+        said = words.semicolon.join(change_text(change, words) for change in node.changes)
         lines.append(words("lineage.changes", changes=said))
     chosen = node.origin.selection if node.origin else None
     return LineageRow(node, depth, lane, title, tuple(lines), chosen is None or chosen.corrected)

@@ -43,9 +43,7 @@ def block_views(matrix: Matrix, words: Words) -> list[BlockView]:
 
 def _view(block: Block, matrix: Matrix, words: Words) -> BlockView:
     names = leaf_names(matrix)
-    where = words("punctuation.listing").join(
-        f"{names[key]} = {value_text(value)}" for key, value in block.where
-    )
+    where = words.listing.join(f"{names[key]} = {value_text(value)}" for key, value in block.where)
     control = _control_text(block.control, matrix)
     key = "block_title" if where else "block_title_alone"
     title = words(f"matrix.{key}", where=where, control=control)
@@ -118,8 +116,8 @@ def _extreme(name: str | None, block: Block, matrix: Matrix, words: Words) -> st
         return "–"
     short = change_limits(found.difference, found.interval, matrix, words)
     verdict = words(f"verdict_name.{found.verdict}")
-    return words("punctuation.comma").join(
-        (f"{_in_table(cell.place, matrix, words)}{words('punctuation.colon')}{short}", verdict)
+    return words.comma.join(
+        (f"{_in_table(cell.place, matrix, words)}{words.colon}{short}", verdict)
     )
 
 
@@ -127,7 +125,7 @@ def _in_table(place: Place, matrix: Matrix, words: Words) -> str:
     """A place without its layers, which the table is about."""
     names = leaf_names(matrix)
     pairs = zip((matrix.layout.rows, matrix.layout.columns), place, strict=False)
-    return words("punctuation.listing").join(
+    return words.listing.join(
         f"{names[key]} = {value_text(value)}" for key, value in pairs if key is not None
     )
 
@@ -142,7 +140,7 @@ def _verdicts(tally: Tally, words: Words) -> str:
     kinds = ("better", "worse", "equivalent", "undecided", "not_comparable")
     counted = [(kind.replace("_", " "), getattr(tally, kind)) for kind in kinds]
     said = [f"{words(f'verdict_name.{kind}')} {count}" for kind, count in counted if count]
-    return words("punctuation.listing").join(said) or words("matrix.nothing_compared")
+    return words.listing.join(said) or words("matrix.nothing_compared")
 
 
 def trend_text(trend: Trend | None, matrix: Matrix, words: Words) -> str:

@@ -12,26 +12,22 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from assay.compare.arm import Provenance
-from assay.data.files import atomic_write_text
 from assay.lab.sweep.matrix.model import Matrix
 from assay.report.matrix import matrix_view as view
 from assay.report.matrix.heat_map import heat_map
 from assay.report.matrix.matrix_changes import block_caveats, block_views
 from assay.report.matrix.matrix_training import data_view, training_views
-from assay.report.templating import environment
-from assay.report.words import Words, named_tests, visible, words
+from assay.report.templating import write_pages
+from assay.report.words import Words, in_language, named_tests, visible, words
 
 FOLDER = "matrices"
-HTML, MARKDOWN = "matrix.html", "matrix.md"
 
 
 def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
     """Write both pages; returns the HTML page. Raises UnknownLanguage."""
     folder = root / FOLDER / matrix.name
     values = page_values(matrix, folder, words(lang))
-    for name, template in ((MARKDOWN, "matrix.md.j2"), (HTML, "matrix.html.j2")):
-        atomic_write_text(folder / name, environment().get_template(template).render(values))
-    return folder / HTML
+    return write_pages(in_language(folder / "matrix.html", lang), "matrix", values)
 
 
 def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
@@ -78,8 +74,8 @@ def chips(matrix: Matrix, w: Words) -> list[tuple[str, str]]:
     found = [
         (w("matrix.rows"), layout.rows),
         (w("matrix.columns"), layout.columns or ""),
-        (w("matrix.layers"), w("punctuation.listing").join(layout.layers)),
-        (w("table.evaluation"), w("punctuation.listing").join(matrix.on)),
+        (w("matrix.layers"), w.listing.join(layout.layers)),
+        (w("table.evaluation"), w.listing.join(matrix.on)),
         (w("matrix.baseline"), matrix.baseline or w("matrix.no_baseline_named")),
     ]
     return [(label, visible(value)) for label, value in found if value]
@@ -113,9 +109,7 @@ def method_lines(matrix: Matrix, w: Words) -> list[str]:
     tests = named_tests([c.comparison.method for c in matrix.measured if c.comparison], w)
     said = [w("matrix.method_score")]
     if matrix.ratios_to:
-        pairs = w("punctuation.listing").join(
-            f"{name} {value:g}" for name, value in matrix.ratios_to.items()
-        )
+        pairs = w.listing.join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())
         said.append(w("matrix.method_ratio", pairs=visible(pairs)))
     if tests:
         said.append(w("matrix.method_tests", tests=tests, count=matrix.tally.compared))

@@ -99,7 +99,7 @@ def _file_row(found: DataFile, words: Words) -> tuple[str, ...]:
         for each in ("queries", "candidates")
     ]
     mean = f"{groups['mean_reward']:.4f}" if "mean_reward" in groups else "–"
-    runs = words("punctuation.listing").join(map(visible, found.runs))
+    runs = words.listing.join(map(visible, found.runs))
     name, contents = visible(f"data.{found.name}"), f"sha256:{found.contents[:8]}"
     return (name, contents, number(found.rows), mean, *shares, runs)
 

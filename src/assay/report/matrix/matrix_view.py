@@ -70,7 +70,7 @@ def place_text(place: Place, matrix: Matrix, words: Words) -> str:
     """A cell by its coordinates."""
     keys = [matrix.layout.rows, matrix.layout.columns, *matrix.layout.layers]
     names, pairs = leaf_names(matrix), zip(keys, place, strict=True)
-    return words("punctuation.listing").join(
+    return words.listing.join(
         f"{names[key]} = {value_text(value)}" for key, value in pairs if key is not None
     )
 
@@ -131,7 +131,7 @@ def size_text(cell: Cell, words: Words) -> str:
         parts.append(words("matrix.seeds", count=cell.seeds))
     if cell.unit and cell.unit.seeds_missing:
         parts.append(words("matrix.seeds_missing", count=cell.unit.seeds_missing))
-    return words("punctuation.comma").join(parts)
+    return words.comma.join(parts)
 
 
 def shade(score: float, matrix: Matrix) -> int:
@@ -163,7 +163,7 @@ def explained(found: Comparison, matrix: Matrix, words: Words) -> str:
         return explain(found, words.verdicts)
     if found.verdict == "not comparable":
         return words.verdicts["not comparable"].format(
-            confounds=words("punctuation.listing").join(found.confounds)
+            confounds=words.listing.join(found.confounds)
         )
     verdict = words(f"verdict_name.{found.verdict}")
     change = change_limits(found.difference, found.interval, matrix, words)
@@ -174,7 +174,7 @@ def explained(found: Comparison, matrix: Matrix, words: Words) -> str:
         return said
     figures = {"level": found.interval.level * 100, "family": found.family}
     interval = filled(words.verdicts["family interval"], figures)
-    return words("punctuation.semicolon").join((said, interval))
+    return words.semicolon.join((said, interval))
 
 
 def average_view(margin: Margin, matrix: Matrix, words: Words) -> Section | None:
@@ -231,7 +231,7 @@ def layer_views(matrix: Matrix, words: Words) -> list[Section]:
 def layer_title(layer: Place, matrix: Matrix, words: Words) -> str:
     """The coordinates of a layer; empty where there is only one."""
     names, pairs = leaf_names(matrix), zip(matrix.layout.layers, layer, strict=True)
-    listing = words("punctuation.listing")
+    listing = words.listing
     return listing.join(f"{names[key]} = {value_text(value)}" for key, value in pairs)
 
 
@@ -304,10 +304,10 @@ def tally_lines(found: Tally, matrix: Matrix, words: Words) -> list[str]:
 
 def extreme(cell: Cell, matrix: Matrix, words: Words) -> str:
     """A cell with its difference and verdict, in a line."""
-    comma = words("punctuation.comma")
+    comma = words.comma
     view = comparison_view(cell.comparison, matrix, words)
     change = comma.join((view["short"], view["verdict"])) if view else ""
-    return f"{place_text(cell.place, matrix, words)}{words('punctuation.colon')}{change}"
+    return f"{place_text(cell.place, matrix, words)}{words.colon}{change}"
 
 
 def overlap_lines(matrix: Matrix, words: Words) -> list[tuple[str, bool]]:
@@ -316,7 +316,7 @@ def overlap_lines(matrix: Matrix, words: Words) -> list[tuple[str, bool]]:
     same = [o for o in matrix.overlaps if o.of == "items" and o.kind == "same"]
     lines = []
     if same:
-        keys = words("punctuation.listing").join(names[o.key] for o in same)
+        keys = words.listing.join(names[o.key] for o in same)
         counts = sorted({count or 0 for o in same for _, count in o.sizes})
         count = " – ".join(number(c) for c in counts)
         lines.append((words("matrix.items_same", keys=keys, count=count), True))
@@ -331,7 +331,7 @@ def overlap_line(found: Overlap, key: str, words: Words) -> str:
         words(f"matrix.{found.of}_size", value=value_text(v), count=number(n)) for v, n in values
     )
     if found.kind != "nested":
-        sizes = sizes.replace(" ⊂ ", words("punctuation.listing"))
+        sizes = sizes.replace(" ⊂ ", words.listing)
     return words(f"matrix.{found.of}_{found.kind}", key=key, sizes=sizes)
 
 
@@ -366,7 +366,7 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
     """The recommended setting with its evidence, or why there is none."""
     found = matrix.recommendation
     cell, choice = found.cell, found.choice
-    select = visible(words("punctuation.listing").join(found.select))
+    select = visible(words.listing.join(found.select))
     # The dev evaluations may be several, and the reporting one single, or the other way round.
     on_dev = replace(matrix, ratios_to=found.ratios_to)
     view: Section = {
@@ -407,7 +407,7 @@ def recommendation_view(matrix: Matrix, words: Words) -> Section:
         said = explained(cell.comparison, matrix, words)
         lines.append(words("matrix.evidence_report_test", said=said))
     if found.rivals:
-        names = words("punctuation.semicolon").join(
+        names = words.semicolon.join(
             place_text(rival.place, matrix, words) for rival in found.rivals
         )
         lines.append(words("matrix.rivals", count=len(found.rivals), names=names))
@@ -424,7 +424,7 @@ def _winner_text(matrix: Matrix, words: Words) -> str:
     return words(
         "matrix.picked",
         count=len(advice.dev_scores),
-        select=visible(words("punctuation.listing").join(advice.select)),
+        select=visible(words.listing.join(advice.select)),
         model=advice.winner.name,
     )
 
@@ -441,7 +441,4 @@ def note_lines(matrix: Matrix, words: Words) -> list[str]:
     subjects: dict[str, list[str]] = {}
     for note in matrix.notes:
         subjects.setdefault(note.key, []).append(visible(note.subject))
-    return [
-        words(f"matrix.note_{key}", names=words("punctuation.listing").join(n))
-        for key, n in subjects.items()
-    ]
+    return [words(f"matrix.note_{key}", names=words.listing.join(n)) for key, n in subjects.items()]

@@ -83,7 +83,7 @@ def source_text(found: Patterns, words: Words) -> str:
 
 def scale_text(bounds: tuple[float, float]) -> str:
     """The ends of the rewards' scale."""
-    return f"{number(bounds[0])} – {number(bounds[1])}".replace("-", "−")
+    return f"{number(bounds[0])} – {number(bounds[1])}"
 
 
 def shown_lines(found: Patterns, words: Words) -> list[str]:
@@ -99,7 +99,7 @@ def shown_lines(found: Patterns, words: Words) -> list[str]:
 def shown_line(pattern: Pattern, words: Words) -> str:
     """One verdict on a pattern in a sentence."""
     kind, label = words(f"patterns.kind_{pattern.kind}"), pattern_label(pattern, words)
-    name = f"{kind}{words('punctuation.colon')}{label}"
+    name = f"{kind}{words.colon}{label}"
     return effect_line(name if pattern.kind not in IN_WORDS else label, pattern.effect, words)
 
 
@@ -113,7 +113,7 @@ def shown_cells(table: ChoiceTable, words: Words) -> Iterator[str]:
             if cell.effect and cell.effect.verdict != "undecided" and what not in told:
                 told.add(what)
                 kind = column_text(column, words)
-                name = f"{kind}{words('punctuation.colon')}{choice_text(row, words)}"
+                name = f"{kind}{words.colon}{choice_text(row, words)}"
                 yield effect_line(name, cell.effect, words)
 
 
@@ -216,7 +216,7 @@ def pattern_view(pattern: Pattern, words: Words) -> Section:
         "high": number(pattern.high),
         "low": number(pattern.low),
         "programs": number(pattern.programs),
-        "reward": number(pattern.reward).replace("-", "−"),
+        "reward": number(pattern.reward),
         **effect_view(pattern.effect, words),
     }
 
@@ -261,7 +261,7 @@ def left_out_line(found: Patterns, words: Words) -> str:
         words("patterns.left_out_kind", kind=words(f"patterns.kind_{kind}"), count=count)
         for kind, count in found.rewards.left_out.items()
     ]
-    listed = words("punctuation.listing").join(counts)
+    listed = words.listing.join(counts)
     return words("patterns.left_out", counts=listed) if counts else ""
 
 
@@ -292,7 +292,7 @@ def cell_view(cell: Cell, words: Words) -> Section:
     """One cell, line by line."""
     lines = [words("patterns.used", used=number(cell.used), programs=number(cell.programs))]
     if cell.reward is not None:
-        lines.append(words("patterns.cell_reward", reward=number(cell.reward).replace("-", "−")))
+        lines.append(words("patterns.cell_reward", reward=number(cell.reward)))
     if cell.cost is not None:
         lines.append(words("patterns.cell_cost", cost=number(cell.cost)))
     interval = cell.share.interval

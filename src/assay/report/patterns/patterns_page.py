@@ -12,14 +12,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from assay.data.files import atomic_write_text
 from assay.lab.patterns.find_patterns import Patterns
 from assay.report.patterns.patterns_content import Section, patterns_section
-from assay.report.templating import environment
-from assay.report.words import Words, visible, words
+from assay.report.templating import write_pages
+from assay.report.words import Words, in_language, visible, words
 from assay.runs.run_directory import RunDirectory
 
-HTML, MARKDOWN = "patterns.html", "patterns.md"
 STYLES = {"better": "green", "worse": "red"}
 
 
@@ -32,9 +30,7 @@ def write_patterns(found: Patterns, run: RunDirectory, lang: str = "en") -> Path
         "version": version("assay-lab"),
         "patterns": patterns_section(found, w),
     }
-    for name, template in ((MARKDOWN, "patterns.md.j2"), (HTML, "patterns.html.j2")):
-        atomic_write_text(run.path / name, environment().get_template(template).render(values))
-    return run.path / HTML
+    return write_pages(in_language(run.path / "patterns.html", lang), "patterns", values)
 
 
 def patterns_shown(found: Patterns, lang: str = "en") -> list[RenderableType]:
@@ -108,6 +104,6 @@ def best_table(best: Sequence[Section], w: Words) -> Table:
     table = table_of(w("patterns.best"), [w(f"patterns.{name}") for name in names])
     for row in best:
         limits = f"{row['difference']} ({row['interval']})" if row["interval"] else "–"
-        said = w("punctuation.semicolon").join(filter(None, (row["verdict"], row["rare"])))
+        said = w.semicolon.join(filter(None, (row["verdict"], row["rare"])))
         table.add_row(Text(row["type"]), row["chosen"], row["other"], limits, said)
     return table

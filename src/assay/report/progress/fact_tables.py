@@ -325,7 +325,7 @@ def moved_lines(facts: FactChanges | None, calls: CallReport | None, words: Word
     said = []
     for table in (*(fact_tables(facts, words) if facts else ()), *call_tables(calls, words)):
         moved = [f"{row['label']} {row['change']}" for row in table["rows"] if row["moved"]]
-        joined = words("punctuation.semicolon").join(moved)
+        joined = words.semicolon.join(moved)
         if moved:
             said.append(words("facts.moved", table=table["title"], rows=joined))
     return said

@@ -14,6 +14,7 @@ from assay.judge.trends import Forecast
 from assay.lab.monitor.guards import condition
 from assay.lab.monitor.milestones import PART, MilestoneState, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
+from assay.report.facts import idle
 from assay.report.progress.fact_tables import fact_section, moved_lines
 from assay.report.progress.state_tables import health_table, pair_section, watch_rows, watch_title
 from assay.report.result_tables import checkpoint_label
@@ -35,6 +36,7 @@ ROUNDED = 1e-12
 
 def progress_section(found: Progress, words: Words) -> Section:
     """Everything that a page shows of the progress of one stage."""
+    telling = [row for row in found.rows if not is_idle(row)]
     return {
         "title": words("progress.title", stage=found.stage, first=found.first, last=found.last),
         "about": about(found, words),
@@ -42,8 +44,8 @@ def progress_section(found: Progress, words: Words) -> Section:
         "stopped": visible(found.status.message) if found.status.guard else "",
         "first": words("progress.at_step", step=found.first),
         "last": words("progress.at_step", step=found.last),
-        "rows": table_rows([row for row in found.rows if not unchanged(row)], words),
-        "constant": constant_text([row for row in found.rows if unchanged(row)], words),
+        "rows": table_rows([row for row in telling if not unchanged(row)], words),
+        "constant": constant_text([row for row in telling if unchanged(row)], words),
         "moved": sum(row.moved for row in found.rows),
         "changes": changes(found, words),
         "findings": finding_views(found, words),
@@ -72,6 +74,12 @@ def about(found: Progress, words: Words) -> str:
     return f"{place} {since}"
 
 
+def is_idle(row: MetricRow) -> bool:
+    """Whether a metric was 0 from the first step of the table to the last, and says nothing so."""
+    values = [each.value for each in (row.before, row.after) if each is not None]
+    return idle(row.metric, [*values, row.trend.slope if row.trend else 0.0])
+
+
 def unchanged(row: MetricRow) -> bool:
     """Whether a metric is constant over all steps of the table."""
     still = row.trend is not None and row.trend.slope == row.trend.interval.low == 0
@@ -86,7 +94,7 @@ def constant_text(rows: Sequence[MetricRow], words: Words) -> str:
         for row in rows
         if row.after is not None
     ]
-    return words("chart.constant", metrics=", ".join(values)) if values else ""
+    return words("chart.constant", metrics=words.listing.join(values)) if values else ""
 
 
 def table_rows(rows: Sequence[MetricRow], words: Words) -> list[dict[str, Any]]:
@@ -97,7 +105,7 @@ def table_rows(rows: Sequence[MetricRow], words: Words) -> list[dict[str, Any]]:
         figures = tuple(view[name] for name in ("before", "after", "change", "trend"))
         known = merged.setdefault(figures, view)
         if known is not view:
-            known["label"] = f"{known['label']}, {view['label']}"
+            known["label"] = f"{known['label']}{words.listing}{view['label']}"
     return list(merged.values())
 
 
@@ -180,10 +188,10 @@ def changes(found: Progress, words: Words) -> list[str]:
             said.append(words("progress.scored", name=each.name, state=state))
     moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
     if moved:
-        said.append(words("progress.moved", metrics=", ".join(moved)))
+        said.append(words("progress.moved", metrics=words.listing.join(moved)))
     said += moved_lines(found.facts, found.calls, words)
     if found.checkpoints:
-        steps = ", ".join(map(str, found.checkpoints))
+        steps = words.listing.join(map(str, found.checkpoints))
         said.append(words("progress.checkpoints", steps=steps))
     return said or [words("progress.nothing_changed")]
 
@@ -215,13 +223,13 @@ def forecasts(found: Progress, words: Words) -> list[str]:
         text = forecast_text(each, write, words)
         budget = budgets.get(metric)
         more = "" if budget is None else words("progress.of_budget", budget=write(budget))
-        said.append(f"{metric_label(metric, words)}: {text}{more}")
+        said.append(f"{metric_label(metric, words)}{words.colon}{text}{more}")
     for each in found.spending:
         if each.metric not in found.forecasts:
             write, _ = writers(each.metric)
             spent, budget = write(each.spent), write(each.budget)
             text = words("progress.spent", spent=spent, budget=budget)
-            said.append(f"{metric_label(each.metric, words)}: {text}")
+            said.append(f"{metric_label(each.metric, words)}{words.colon}{text}")
     for metric in (m for m in found.experiment.budget if m not in budgets):
         said.append(words("progress.no_costs", metric=metric_label(metric, words)))
     return said

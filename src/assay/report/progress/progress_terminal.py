@@ -30,19 +30,27 @@ def progress_view(found: Progress, lang: str = "en", *, short: bool = False) -> 
         *(Text(f"- {line}") for line in section["changes"]),
     ]
     for finding in section["findings"]:
-        new = f" ({w('progress.new')})" if finding["new"] else ""
+        new = w("terminal.badge", badge=w("progress.new")) if finding["new"] else ""
         style = STATE_STYLES[finding["kind"]]
-        parts.append(Text.assemble((finding["severity"], style), f"{new}: {finding['what']}"))
+        parts.append(
+            Text.assemble((finding["severity"], style), f"{new}{w.colon}{finding['what']}")
+        )
         parts.append(Text(f"    {finding['evidence']}", "dim"))
-        parts.append(Text(f"    {w('progress.advice')}: {finding['fix']}"))
+        parts.append(Text(f"    {w('progress.advice')}{w.colon}{finding['fix']}"))
     parts += [Text(line) for line in section["forecasts"]]
     for each in section["milestones"]:
-        about = f" ({each['about']})" if each["about"] else ""
+        about = w("terminal.badge", badge=each["about"]) if each["about"] else ""
         line = Text.assemble((each["state"], STATES[each["kind"]]), " ", (each["name"], "bold"))
-        parts.append(line.append(f"{about}: {each['expected']}. {each['value']}".rstrip(". ")))
+        parts.append(
+            line.append(
+                about
+                + w.colon
+                + w("punctuation.stop").join(filter(None, (each["expected"], each["value"])))
+            )
+        )
     for each in section["guards"]:
         line = Text.assemble((each["state"], STATES[each["kind"]]), " ", (each["name"], "bold"))
-        parts.append(line.append(f": {each['condition']}"))
+        parts.append(line.append(w.colon + each["condition"]))
     if section["promotion"]:
         parts.append(Text(section["promotion"]))
     if section["stopped"]:
@@ -57,7 +65,7 @@ def short_facts(section: Section, w: Words) -> list[RenderableType]:
     if section["facts"]:
         shown += [Text(f"- {line}") for line in section["facts"]["short"]]
     counts = Counter(row["state"] for row in section["health"])
-    stop = w("punctuation.listing")
+    stop = w.listing
     told = stop.join(f"{state} {count}" for state, count in counts.items())
     shown.append(Text(w("health_state.states", counts=told), "dim"))
     if section["watched"]:
@@ -82,7 +90,7 @@ def all_facts(section: Section, w: Words) -> list[RenderableType]:
         shown += [Text(programs["title"], "bold"), Text(programs["chosen"], "dim")]
         for side in programs["sides"]:
             error = f". {side['error']}" if side["error"] else ""
-            shown.append(Text(f"{side['title']}: {side['result']}{error}"))
+            shown.append(Text(f"{side['title']}{w.colon}{side['result']}{error}"))
             shown.append(Padding(Text(side["text"]), (0, 0, 0, 4)))
     return shown
 
@@ -129,7 +137,7 @@ def idle_rules(section: Section, w: Words) -> list[RenderableType]:
     for row in section["health"]:
         if not row["read"]:
             idle.setdefault(row["state"], []).append(row["what"])
-    joint, colon = w("punctuation.semicolon"), w("punctuation.colon")
+    joint, colon = w.semicolon, w.colon
     return [Text(f"{state}{colon}{joint.join(names)}", "dim") for state, names in idle.items()]
 
 

@@ -41,7 +41,7 @@ def learning_chart(rounds: Sequence[Round], labels: Sequence[str], words: Words)
     for alike in rewards:
         top, bottom = bottom + 36, bottom + 36 + (110 if len(rewards) > 1 else 142)
         key = "figure.reward_of" if len(rewards) > 1 else "figure.reward"
-        title = words(key, stages=words("punctuation.listing").join(e.stage for e in alike))
+        title = words(key, stages=words.listing.join(e.stage for e in alike))
         marks.append(text(LEFT, top - 10, title, "label"))
         curves = [(each, each.reward) for each in alike if each.reward is not None]
         y, values = _scale([end for _, curve in curves for end in _ends(curve)], bottom, top)

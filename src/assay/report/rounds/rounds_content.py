@@ -26,25 +26,24 @@ MOST_RECORDS = 4
 
 
 def rounds_section(facts: RunFacts, words: Words) -> Section | None:
-    """The figures of all sampling stages; None where there is none and no record."""
+    """The figures of all sampling stages; None where there is nothing to draw."""
     rounds, lengths = rounds_of(facts), length_views(facts, words)
-    if not rounds and not lengths:
+    several, parts = len(rounds) >= SEVERAL, part_views(rounds, words)
+    steps = [each for each in rounds if each.lengths]
+    if not (several or parts or steps or lengths):
         return None
     labels = [_label(each, words) for each in rounds]
-    several = len(rounds) >= SEVERAL
-    steps = [each for each in rounds if each.lengths]
     completions = number(sum(each.completions for each in rounds))
     return {
         "learning": learning_chart(rounds, labels, words) if several else None,
         "learning_about": _learning_about(rounds, completions, words) if several else "",
         "rows": [_row(each, label) for each, label in zip(rounds, labels, strict=True)],
-        "parts": part_views(rounds, words),
+        "parts": parts,
         "parts_about": words("figure.parts_about", completions=completions),
         "lengths": lengths_chart(rounds, labels, words) if steps else None,
         "lengths_about": _lengths_about(steps, words) if steps else "",
         "lengths_drawn": [_lengths_drawn(each) for each in steps],
         "records": lengths,
-        "notes": list(_notes(rounds, bool(lengths), words)),
     }
 
 
@@ -149,14 +148,3 @@ def _bin_view(name: str, each: LengthBin, words: Words) -> Section:
         "interval": interval_text(each.interval, words),
         "answers": number(each.answers),
     }
-
-
-def _notes(rounds: Sequence[Round], records: bool, words: Words) -> list[str]:
-    """What there is no figure of, and why."""
-    missing = [
-        ("figure.one_round", len(rounds) == 1),
-        ("figure.no_parts", bool(rounds) and not any(each.parts for each in rounds)),
-        ("figure.no_lengths", bool(rounds) and not any(each.lengths for each in rounds)),
-        ("figure.no_bins", not records),
-    ]
-    return [words(key) for key, absent in missing if absent]

@@ -15,7 +15,7 @@ from assay.report.facts import Measurement, RunFacts, gather
 from assay.report.provenance import data_views, leaves
 from assay.report.result_tables import checkpoint_label, marked_start, result_rows, stage_rows
 from assay.report.run_page import story
-from assay.report.templating import environment
+from assay.report.templating import render
 from assay.report.words import Words, words
 from assay.runs.run_names import experiment_of, resolve_checkpoint, run_checkpoint
 
@@ -48,7 +48,7 @@ def model_card(made: "Exported", lang: str = "en") -> str:
         "scores": score_views(facts, made.checkpoint, w),
         "fingerprints": fingerprints(facts, made, [name for name, _ in chain]),
     }
-    return environment().get_template("card.md.j2").render(values)
+    return render("card.md.j2", values)
 
 
 def stage_chain(facts: RunFacts, checkpoint: str) -> list[tuple[str, int]]:

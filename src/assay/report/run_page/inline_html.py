@@ -17,15 +17,15 @@ from assay.report.comparison.comparison_content import (
 )
 from assay.report.facts import RunFacts
 from assay.report.run_page import story
-from assay.report.run_page.page import HTML
-from assay.report.templating import environment
+from assay.report.run_page.page import page_of
+from assay.report.templating import render
 from assay.report.words import words
 
 
 def run_html(facts: RunFacts, lang: str = "en") -> str:
     """The run in a line, its warnings, and the scores and verdicts of its main evaluation."""
     w = words(lang)
-    page = facts.run.path / HTML
+    page = page_of(facts.run, lang)
     values = {
         "w": w,
         "title": str(facts.run),
@@ -35,14 +35,14 @@ def run_html(facts: RunFacts, lang: str = "en") -> str:
         "main": content.main_section(facts, w),
         "page": str(page) if page.exists() else "",
     }
-    return environment().get_template("inline_run.html.j2").render(values)
+    return render("inline_run.html.j2", values)
 
 
 def benchmarks_html(table: BenchmarksTable, lang: str = "en") -> str:
     """The table of several benchmarks."""
     w = words(lang)
     values = {"w": w, "benchmarks": benchmarks_section(table, labels_of(table, w), w)}
-    return environment().get_template("benchmarks_table.html.j2").render(values)
+    return render("benchmarks_table.html.j2", values)
 
 
 def comparison_html(table: Table, lang: str = "en") -> str:
@@ -59,4 +59,4 @@ def comparison_html(table: Table, lang: str = "en") -> str:
         "rows": line_rows(table, w),
         "sentences": [labelled_sentence(pairing, labels, w) for pairing in pairings],
     }
-    return environment().get_template("inline_comparison.html.j2").render(values)
+    return render("inline_comparison.html.j2", values)

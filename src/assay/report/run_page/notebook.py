@@ -199,14 +199,15 @@ def recorded(facts: RunFacts, w: Words) -> list[str]:
         for found in facts.health(stage):
             said = translated(worded(found, w.sections), w)
             severity = w(f"severity.{found.severity}")
-            lines.append(f"- {severity}: {cell(f'{stage}: {said.what} ({said.evidence})')}")
+            evidence = w("terminal.badge", badge=said.evidence)
+            lines.append(f"- {severity}{w.colon}{cell(f'{stage}{w.colon}{said.what}{evidence}')}")
     return lines
 
 
 def measured(measurement: Measurement, w: Words) -> list[str]:
     """The scores of one evaluation, compared with its control."""
     if measurement.table is None:
-        return [f"- {cell(measurement.name)}: {w('table.not_run')}"]
+        return [f"- {cell(measurement.name)}{w.colon}{w('table.not_run')}"]
     lines = []
     for line in measurement.table.lines:
         figures = {

@@ -1,4 +1,5 @@
-"""Writes the pages of a run, `report.html` and `report.md`, and the progress reports of a live run.
+"""Writes the pages of a run, `report.html` and `report.md` (in Chinese `report.zh.html` and
+`report.zh.md`), and the progress reports of a live run.
 
 The page loads no other file, and its content security policy forbids it. The templates escape all
 text of models and files. When a report is due is decided in `lab.monitor.report_journal`; its
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import atomic_write_text
-from assay.lab.monitor.observer import Observer
+from assay.lab.monitor.observer import Observer, Passing
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.report_journal import note_report, report_file
 from assay.report import content
@@ -26,12 +27,10 @@ from assay.report.provenance import data_views, fingerprints
 from assay.report.result_tables import checkpoint_label
 from assay.report.rounds.rounds_content import rounds_section
 from assay.report.run_page import story
-from assay.report.templating import environment
-from assay.report.words import Words, words
+from assay.report.templating import render, write_pages
+from assay.report.words import Words, in_language, words
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, stored_status
-
-HTML, MARKDOWN = "report.html", "report.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +43,29 @@ class Span:
 
 
 def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
-    """Write both pages of a run from its records; returns the HTML page.
+    """Write both pages of a run in one language, from its records; returns the HTML page.
 
     `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
     NoSuchStep, and what reading the records raises.
     """
     facts = gather(run)
     values = page_values(facts, words(lang), span)
-    for name, template in ((MARKDOWN, "page.md.j2"), (HTML, "page.html.j2")):
-        atomic_write_text(run.path / name, environment().get_template(template).render(values))
-    return run.path / HTML
+    return write_pages(page_of(run, lang), "page", values)
+
+
+def page_of(run: RunDirectory, lang: str = "en") -> Path:
+    """The file of a run's HTML page in a language, whether it exists or not."""
+    return in_language(run.path / "report.html", lang)
 
 
 def lacks_page(run: RunDirectory) -> bool:
-    """Whether a finished run has no page, or an older one, because it was killed before."""
+    """Whether a finished run has no page, or only older ones, because it was killed before."""
     if stored_status(run.path).status != "finished":
         return False
-    page, ended = run.path / HTML, run.path / STATUS
-    return not page.exists() or page.stat().st_mtime_ns < ended.stat().st_mtime_ns
+    # The HTML page is written last.
+    pages = [page.stat().st_mtime_ns for page in run.pages if page.suffix == ".html"]
+    written = max(pages, default=0)
+    return written < (run.path / STATUS).stat().st_mtime_ns
 
 
 def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str = "en") -> Path:
@@ -74,7 +78,7 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
     values = {"w": w, "facts": facts, "progress": progress_section(found, w)}
     values["standalone"] = True
     file = report_file(run, stage, step)
-    atomic_write_text(file, environment().get_template("progress_page.md.j2").render(values))
+    atomic_write_text(file, render("progress_page.md.j2", values))
     note_report(run, stage, step, why)
     return file
 
@@ -83,6 +87,8 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
     """Everything that the templates write."""
     table = facts.main.table if facts.main else None
     found = progress(facts.run, span.stage, span.first, span.last)
+    main, selections = content.main_section(facts, w), story.selection_section(facts, w)
+    findings = story.finding_section(facts, w)
     values = {
         "w": w,
         "facts": facts,
@@ -91,9 +97,10 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "chips": story.chips(facts, w),
         "warnings": story.warnings(facts, w),
         "headline": content.headline(facts, w),
-        "main": content.main_section(facts, w),
+        "main": main,
+        "results": bool(main or selections),
         "standalone": False,
-        "selections": story.selection_section(facts, w),
+        "selections": selections,
         "progress": progress_section(found, w) if found else None,
         "others": content.other_rows(facts, w),
         "others_plot": content.others_plot(facts, w),
@@ -105,8 +112,9 @@ def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any
         "examples": story.example_section(examples(facts, table) if table else None, w),
         "lineage": lineage_section(facts.run, w),
         "rounds": rounds_section(facts, w),
-        "stages": story.stage_section(facts, w),
-        "findings": story.finding_section(facts, w),
+        "training": story.stage_section(facts, w),
+        "findings": findings,
+        "health": bool(findings or facts.metrics),
         "data": data_views(facts, w),
         "methods": story.method_section(facts, w),
         "fingerprints": fingerprints(facts, w),
@@ -132,17 +140,6 @@ SECTIONS = {
     "fingerprints": "page.fingerprints",
 }
 """The sections of the page in their order, by their anchors, with the keys of their titles."""
-OPTIONAL = (
-    "lineage",
-    "rounds",
-    "progress",
-    "others",
-    "benchmarks",
-    "generation",
-    "parts",
-    "outcomes",
-    "examples",
-)
 
 
 def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
@@ -150,35 +147,18 @@ def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
     titles = {anchor: w(key) for anchor, key in SECTIONS.items() if key}
     if values["progress"]:
         titles["progress"] = values["progress"]["title"]
-    return [(a, titles[a]) for a in SECTIONS if a not in OPTIONAL or values[a]]
+    return [(anchor, titles[anchor]) for anchor in SECTIONS if values[anchor]]
 
 
 @dataclass(frozen=True)
-class Reporting:
-    """See `lab.monitor.observer.Observer`; everything is passed on to `inner`."""
+class Reporting(Passing):
+    """Passes every event on to `inner`, and writes the reports and the page that are due."""
 
     inner: Observer
     lang: str = "en"
 
-    def begin(self, run: RunDirectory) -> None:
-        """See `Observer.begin`."""
-        self.inner.begin(run)
-
-    def note(self, text: str) -> None:
-        """See `Observer.note`."""
-        self.inner.note(text)
-
-    def stage(self, name: str, method: str, step: int, steps: int) -> None:
-        """See `Observer.stage`."""
-        self.inner.stage(name, method, step, steps)
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Observer.step`."""
-        self.inner.step(step, metrics)
-
-    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
-        """See `Observer.evaluation`."""
-        self.inner.evaluation(name, checkpoint, done, total)
+    def _pass(self, event: str, *values: Any) -> None:
+        getattr(self.inner, event)(*values)
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """Write the report. A failure is noted and does not stop the training."""

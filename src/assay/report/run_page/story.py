@@ -79,9 +79,11 @@ def answer_view(label: str, answer: Answer, words: Words) -> Section:
 
 
 def stage_section(facts: RunFacts, words: Words) -> list[Section]:
-    """Training, stage by stage: settings, curves, rewards, dev scores."""
+    """Training, stage by stage: settings, curves, rewards, dev scores; of stages with steps."""
     views = []
     for row in stage_rows(facts):
+        if row.name not in facts.metrics:
+            continue
         rewards = facts.rewards(row.name)
         dev = facts.dev_scores(row.name)
         found, marked = facts.curves(row.name), checkpoints_of(facts, row.name)
@@ -142,7 +144,7 @@ def constants(found: Sequence[Curve], words: Words) -> str:
     values = [
         f"{words(f'metric.{curve.metric}')} {writer(curve.metric)(curve.last)}" for curve in found
     ]
-    return words("chart.constant", metrics=", ".join(values)) if values else ""
+    return words("chart.constant", metrics=words.listing.join(values)) if values else ""
 
 
 def legend(found: Sequence[Curve], marked: Checkpoints, words: Words) -> str:
@@ -220,7 +222,7 @@ def stalled_rounds(
     kept = [stage for stage, chosen in gate.items() if not chosen.promoted]
     if not kept:
         return []
-    counts = {"kept": len(kept), "rounds": len(gate), "stages": ", ".join(kept)}
+    counts = {"kept": len(kept), "rounds": len(gate), "stages": words.listing.join(kept)}
     found = [(stage, looks.get(stage)) for stage in kept]
     needs = [needed_items(stage, each, words) for stage, each in found if each is not None]
     return [words("promotion.stalled", **counts), *needs]
@@ -239,7 +241,9 @@ def needed_items(stage: str, found: Promotion, words: Words) -> str:
 def method_section(facts: RunFacts, words: Words) -> list[str]:
     """The methods of the figures, in sentences."""
     table = facts.main.table if facts.main else None
-    tests = [p.comparison.method for p in _pairings(table)] if table else []
+    if table is None:
+        return []
+    tests = [p.comparison.method for p in _pairings(table)]
     said = [words("methods.one")]
     if tests:
         said.append(words("methods.two", tests=named_tests(tests, words)))
@@ -272,10 +276,12 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
     """Warnings that come before every number."""
     found = []
     if facts.status.status != "finished":
-        message = f": {visible(facts.status.message)}" if facts.status.message else ""
+        message = f"{words.colon}{visible(facts.status.message)}" if facts.status.message else ""
         name = words(f"status.{facts.status.status}")
         found.append(words("page.running", status=name, message=message))
     found += marks(facts, words)
+    if facts.main is None:
+        found.append(words("page.nothing_measured"))
     for name, state in read_sink_states(facts.run.path).states.items():
         if state.problem:
             problem = visible(state.problem)
@@ -287,7 +293,7 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
     ]
     for name, stage in facts.experiment.stage.items():
         if stage.other_rendering_than:
-            apart = ", ".join(stage.other_rendering_than)
+            apart = words.listing.join(stage.other_rendering_than)
             found.append(words("page.other_rendering", stage=name, evaluations=apart))
     return found
 

@@ -4,8 +4,9 @@ Makes rich renderables and prints nothing. Control characters and square bracket
 are shown as text. Watching only reads the records.
 """
 
+import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.compare.table import Pairing
+from assay.errors import AssayError
 from assay.lab.monitor.progress import Progress, progress
 from assay.report import content
 from assay.report.comparison.benchmarks_content import run_benchmarks, section_shown
@@ -26,8 +28,10 @@ from assay.report.progress.progress_terminal import progress_view
 from assay.report.provenance import marks
 from assay.report.result_tables import checkpoint_label
 from assay.report.run_page import story
+from assay.report.run_page.page import page_of
+from assay.report.safe_console import SafeConsole
 from assay.report.words import Words, number, score_text, visible, words
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import Status, read_status
 
 
@@ -42,7 +46,7 @@ def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
     if section is None:
         return Group(*marked, Text(w("page.nothing_measured")), *_lineage(run, w))
     said = [
-        Text.assemble((sentence["what"], "bold"), ": ", sentence["text"])
+        Text.assemble((sentence["what"], "bold"), w.colon, sentence["text"])
         for sentence in section["sentences"]
     ]
     parts: list[RenderableType] = [
@@ -69,6 +73,146 @@ def _lineage(run: RunDirectory, w: Words) -> list[RenderableType]:
     rows = lineage_rows(run, w)
     chosen = any(row.node.origin and row.node.origin.selection for row in rows)
     return [lineage_tree(rows, w)] if chosen else []
+
+
+MOST_LINES = 15
+"""Lines that the terminal ends with, at 80 columns or more."""
+MOST_MARKS, MOST_LOOKS, MOST_RUNS = 2, 3, 10
+
+
+def ending(ended: Sequence[tuple[RunDirectory, str]], lang: str = "en") -> list[RenderableType]:
+    """The last lines of a command that ends with runs: verdict, what to look at, what to do next.
+
+    At most MOST_LINES lines for runs, each with what was done to it; `final_table` has the rest.
+    """
+    w = words(lang)
+    if len(ended) > 1:
+        return _several_ended(ended, w)
+    ((run, said),) = ended
+    facts = gather(run)
+    name = shortest_name(run)
+    colon = w.colon
+    return [
+        Text(f"{run}{colon}{said}"),
+        *_verdict_lines(facts, w),
+        *_cropped([Text(mark, "yellow") for mark in marks(facts, w)], MOST_MARKS, name, w),
+        *_cropped(_looks(facts, w), MOST_LOOKS, name, w),
+        w("terminal.next", command=next_command(facts)),
+        w("terminal.all", command=f"assay report {name} --full"),
+        w("terminal.page", file=page_of(run, lang)),
+    ]
+
+
+def ended_text(run: RunDirectory, lang: str = "en") -> str:
+    """The same of one run as plain text, for a notebook or a debugger; of a run that cannot be
+    read, why."""
+    console = SafeConsole(file=io.StringIO(), width=100, color_system=None)
+    try:
+        state = words(lang)(f"status.{read_status(run.path).status}")
+        lines = ending([(run, state)], lang)
+    except AssayError as error:
+        return f"{run}: {visible(str(error))}"
+    with console.capture() as captured:
+        for line in lines:
+            console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
+    return captured.get().rstrip()
+
+
+def _several_ended(ended: Sequence[tuple[RunDirectory, str]], w: Words) -> list[RenderableType]:
+    """A line for each run; then how to see each, and how to compare."""
+    lines = [Text(f"{run}{w.colon}{said}{w.semicolon}{_short(run, w)}") for run, said in ended]
+    name = ended[0][0].name
+    return [
+        *_cropped(lines, MOST_RUNS, name, w),
+        w("terminal.next", command=f"assay compare CONTROL {name}"),
+        w("terminal.all", command=f"assay report {ended[0][0]} --full"),
+        w(
+            "terminal.pages",
+            files=ended[0][0].path.parent / "*" / page_of(ended[0][0], w.lang).name,
+        ),
+    ]
+
+
+def _short(run: RunDirectory, w: Words) -> str:
+    """The score of a run's best checkpoint, with its verdict against the control."""
+    facts = gather(run)
+    found = content.headline(facts, w)
+    if found is None:
+        return w("page.nothing_measured")
+    worst = [finding["severity"] for finding in _warned(facts, w)][:1]
+    verdicts = [f"{each['verdict']} {each['short']}" for each in found["against"][:1]]
+    return w.comma.join([found["score"], *verdicts, *worst])
+
+
+def _verdict_lines(facts: RunFacts, w: Words) -> list[RenderableType]:
+    """The score of the best checkpoint, and its verdict against the control and its start."""
+    found = content.headline(facts, w)
+    if found is None:
+        return [Text(w("page.nothing_measured"))]
+    colon, semicolon = w.colon, w.semicolon
+    score = Text.assemble(
+        (found["score"], "bold"), f"{w('terminal.badge', badge=found['interval'])} {found['what']}"
+    )
+    return [
+        score,
+        *(
+            Text.assemble(
+                (each["verdict"], STYLES.get(each["kind"], "")),
+                f"{colon}{each['what']}{colon}{each['difference']}",
+                semicolon + each["detectable"] if each["detectable"] else "",
+            )
+            for each in found["against"]
+        ),
+    ]
+
+
+def _warned(facts: RunFacts, w: Words) -> list[dict[str, str]]:
+    """Errors and warnings about the run, errors first."""
+    order = {"error": 0, "warning": 1}
+    found = [each for each in story.finding_section(facts, w) if each["kind"] in order]
+    return sorted(found, key=lambda each: order[each["kind"]])
+
+
+def _looks(facts: RunFacts, w: Words) -> list[Text]:
+    colon = w.colon
+    styles = {"error": "bold red", "warning": "yellow"}
+    return [
+        Text.assemble(
+            (each["severity"], styles[each["kind"]]), f"{colon}{each['stage']}{colon}{each['what']}"
+        )
+        for each in _warned(facts, w)
+    ]
+
+
+def _cropped(lines: list[Text], most: int, name: str, w: Words) -> list[RenderableType]:
+    """The first of some lines, each cut at the terminal's edge, and how many there are beside."""
+    shown = lines if len(lines) <= most else lines[: most - 1]
+    more = [Text(w("terminal.more", count=len(lines) - len(shown)), "dim")]
+    kept = [*shown, *(more if len(shown) < len(lines) else [])]
+    for line in kept:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return [Group(*kept)] if kept else []
+
+
+def shortest_name(run: RunDirectory) -> str:
+    """What names the run in a command: its name alone, if it is the newest of that name."""
+    return run.name if runs_of(run.root, run.name)[-1:] == [run] else str(run)
+
+
+def next_command(facts: RunFacts) -> str:
+    """The command that most users of such a result want next."""
+    name = shortest_name(facts.run)
+    unfinished = {"running": "watch", "interrupted": "resume", "failed": "resume"}
+    if facts.status.status in unfinished:
+        return f"assay {unfinished[facts.status.status]} {name}"
+    stages = list(facts.experiment.stage)
+    if not stages:
+        return f"assay compare {name} RUN"
+    found = content.headline(facts, words())
+    if found is None:
+        return f"assay eval {name}@{stages[-1]}.last --benchmark NAME"
+    better = found["verdict"] == "better" and not _warned(facts, words())
+    return f"assay export {name}@{found['checkpoint']} DIR" if better else f"assay improve {name}"
 
 
 def example_panels(run: RunDirectory, lang: str = "en") -> RenderableType:
@@ -102,15 +246,15 @@ def _summary(facts: RunFacts, w: Words) -> str:
     pairings = [p for p in (line.to_control, line.to_previous) if p is not None]
     if not pairings:
         return w("terminal.summary_alone", **values)
-    verdict = "; ".join(_verdict(pairing, w) for pairing in pairings)
+    verdict = w.semicolon.join(_verdict(pairing, w) for pairing in pairings)
     return w("terminal.summary", **values, verdict=verdict)
 
 
 def _verdict(pairing: Pairing, w: Words) -> str:
     view, what = content.pairing_view(pairing, w), content.sentence(pairing, w)["what"]
     assert view is not None
-    seen = f", {view['detectable']}" if view["detectable"] else ""
-    return f"{what}: {view['verdict']}, {view['difference']}{seen}"
+    said = (view["verdict"], view["difference"], view["detectable"])
+    return f"{what}{w.colon}{w.comma.join(filter(None, said))}"
 
 
 def _main_table(section: content.Section, w: Words) -> Table:
@@ -120,21 +264,21 @@ def _main_table(section: content.Section, w: Words) -> Table:
     for row in section["rows"]:
         label = Text(row["label"])
         for badge in row["badges"]:
-            label.append(f" ({badge})", "dim")
+            label.append(w("terminal.badge", badge=badge), "dim")
         if row["line"] is None:
             table.add_row(label, Text(w("table.not_run"), "dim"))
             continue
         size = " ".join(part for part in (row["size"], row["abstained"]) if part)
-        cells = [_pairing_text(row[key]) for key in ("to_control", "to_previous")]
+        cells = [_pairing_text(row[key], w) for key in ("to_control", "to_previous")]
         table.add_row(label, Text(row["score"], "bold"), Text(row["interval"]), Text(size), *cells)
     return table
 
 
-def _pairing_text(view: dict[str, str] | None) -> Text:
+def _pairing_text(view: dict[str, str] | None, w: Words) -> Text:
     if view is None:
         return Text("–", "dim")
     text = Text.assemble((view["verdict"], STYLES.get(view["kind"], "")), " ", view["short"])
-    return text.append(f"; {view['detectable']}", "dim") if view["detectable"] else text
+    return text.append(w.semicolon + view["detectable"], "dim") if view["detectable"] else text
 
 
 def _others_table(rows: list[content.Section], w: Words) -> Table:
@@ -170,7 +314,9 @@ def _example_lines(section: content.Section, w: Words) -> Iterator[RenderableTyp
         if example["question"]:
             yield Padding(Text(example["question"], "italic"), (0, 0, 0, 2))
         for answer in (example["before"], example["after"]):
-            yield Padding(Text(f"{answer['title']}: {answer['result']}", "dim"), (0, 0, 0, 2))
+            yield Padding(
+                Text(f"{answer['title']}{w.colon}{answer['result']}", "dim"), (0, 0, 0, 2)
+            )
             yield Padding(Text(BLANK_LINES.sub("\n\n", answer["text"])), (0, 0, 0, 4))
 
 
@@ -224,7 +370,7 @@ def headline(seen: Seen, lang: str = "en") -> str:
         planned=planned or "?",
         records=seen.records,
     )
-    return line + (f": {visible(status.message)}" if status.message else "")
+    return line + (f"{w.colon}{visible(status.message)}" if status.message else "")
 
 
 def watch_view(seen: Seen, lang: str = "en") -> RenderableType:

@@ -37,7 +37,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a sink that failed is tried again; each pause is twice the one before."""
 LAST_SECONDS = 60.0
 """How long the end of a run waits for a sink."""
-PAGES = ("report.html", "report.md")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/@\s]+@")
 _NUMBERS = (int, float)
@@ -227,7 +226,7 @@ def _results(sink: Sink, *, run: RunDirectory, step: int) -> None:
     """Send scores and verdicts of the reports, and the pages."""
     if rows := list(reported_rows(run)):
         sink.scores(step, rows)
-    if files := [file for name in PAGES if (file := run.path / name).exists()]:
+    if files := run.pages:
         sink.pages(files)
 
 

@@ -102,7 +102,7 @@ def verdicts(rows: Sequence[ScoreRow]) -> dict[str, str]:
 
 def score_table(rows: Sequence[ScoreRow]) -> str:
     """The rows as a table in Markdown."""
-    lines = ["| evaluation | checkpoint | score | 95 % interval | items | verdict |"]
+    lines = ["| evaluation | checkpoint | score | 95% interval | items | verdict |"]
     lines.append("|---|---|---:|---|---:|---|")
     lines += [
         f"| {r.evaluation} | {r.checkpoint} | {r.score:.4g} | {r.low:.4g} to {r.high:.4g} "

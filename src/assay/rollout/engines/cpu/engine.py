@@ -21,6 +21,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.decode import Decode, decoder
 from assay.rollout.engines.cpu.kv_cache import Running, empty_cache
 from assay.rollout.engines.cpu.prefill import PrefixStore, Prompts, cache_shape, prefill
+from assay.rollout.finished_turns import turn_finished
 from assay.rollout.token_choice import draw, key_states, uniforms
 
 ROWS = 128
@@ -201,6 +202,7 @@ def take(
         turn = finished_turn(running, row, stopped, job.policy_version)
         turns[int(running.turn_B[row])] = turn
         prompts.remember(running.cache, row, turn)
+        turn_finished()
     running.turn_B[rows_A[over_A]] = -1
 
 

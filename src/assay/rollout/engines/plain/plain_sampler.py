@@ -20,6 +20,7 @@ from assay.models.plain_forward import causal_of, score_padded
 from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.plain.plain_decoding import Way, decoding, way_of
+from assay.rollout.finished_turns import turn_finished
 from assay.rollout.token_choice import draw, key_states, uniforms
 
 ROWS = 64
@@ -164,6 +165,7 @@ class PlainSampler:
             for n in members:
                 ended = stopped(drawn[n][0], self.end_tokens, sampling.stop)
                 turns[n] = finished(context, *drawn[n], ended, policy_version)
+                turn_finished()
 
 
 def proven(module: nn.Module, compute: torch.dtype, turn: Turn, sampling: Sampling) -> bool:
