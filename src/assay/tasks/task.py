@@ -360,7 +360,9 @@ def instance(kind: type[BaseTask], place: str | Path) -> BaseTask:
     """An object of a task's class. Raises WrongTask where making one raises."""
     try:
         return kind()
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         problem = f"making {kind.__name__}() raises {what}"
         raise WrongTask(problem, file=place, fix="make it in the file: TASK = ...") from error

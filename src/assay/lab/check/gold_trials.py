@@ -372,7 +372,9 @@ def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Compl
             said.append(script[len(said)] if len(said) < len(script) else "")
             dialogue.hears(said[-1], ended)
         return Completion("\n".join(said), ended=ended, messages=dialogue.messages)
-    except Exception as error:  # failures of environments are what this check looks for
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # failures of environments are what this check looks for
         return Reward(None, why=f"the world fails: {type(error).__name__}: {error}")
 
 
