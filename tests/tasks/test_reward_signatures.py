@@ -5,14 +5,16 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from assay.data.episode import Completion, Reward
+from assay.data.formats.formats import Layout, iter_rows
 from assay.data.row import Message, Row
-from assay.data.row_json import reward_values
+from assay.data.row_json import reward_values, row_of, row_values
 from assay.tasks.reward_signatures import WrongSignature, as_reward
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import is_unsafe, lowest, unsafe
@@ -217,3 +219,32 @@ def test_ctrl_c_stays_the_users_stop() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         RewardRunner(own).score([(ROW, SAID)])
+
+
+def test_a_function_of_trl_sees_the_columns_under_the_files_own_names(tmp_path: Path) -> None:
+    """As TRL 1.16 hands in all columns of the data set but prompt and completion."""
+    file = tmp_path / "rows.jsonl"
+    record = {"id": 7, "question": "1 + 1 = ?", "result": "2", "level": 3, "answer": "two"}
+    file.write_text(json.dumps(record))
+    columns = {"prompt": "question", "answer": "result", "said": "answer"}
+    (row,) = iter_rows(file, "prompt_answer", Layout(columns=columns))
+    seen = {}
+
+    def trl(prompts, completions, question, result, answer, level, **others):
+        seen.update(others, question=question, result=result, answer=answer, level=level)
+        return [1.0]
+
+    assert as_reward(trl, "f")(row_of(row_values(row)), SAID).value == 1.0
+    seen = {name: value for name, value in seen.items() if not callable(value)}
+    del seen["completion_ids"]
+    assert seen == {
+        **{name: [value] for name, value in record.items()},
+        "gold": ["2"],
+        "said": ["two"],
+    }
+
+
+def test_a_column_that_is_missing_is_told_with_those_that_are_there() -> None:
+    judge = as_reward(lambda completions, answer, trainer_state: [1.0], "f")
+    (reward,) = RewardRunner(judge).score([(ROW, SAID)])
+    assert "'answer', 'trainer_state', and the columns here are: completion_ids, com" in reward.why

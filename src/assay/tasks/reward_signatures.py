@@ -3,8 +3,9 @@
 - `(row, completion) -> Reward`: Assay's own.
 - `(prompt, completion, row) -> float`: texts in, a number out; None abstains.
 - `(prompts, completions, **columns) -> list[float]`: TRL's. It is called with one completion, in
-  the form of messages, and gets the columns of the row that it names, or all where it takes
-  `**kwargs` (TRL 1.16, `trainer/grpo_trainer.py: _calculate_rewards`).
+  the form of messages, and gets the columns that it names, by their names in the file, or all where
+  it takes `**kwargs` (TRL 1.16, `trainer/grpo_trainer.py: _calculate_rewards`). `id` and `gold` are
+  always there; `trainer_state` and `environments` never are.
 
 Whether a function may run in this process is its own word: the attribute `unsafe`. What any of them
 returns becomes a reward in `as_value`, and nowhere else.
@@ -88,6 +89,10 @@ class TrlReward(TextReward):
             "log_metric": log_metric,
             "log_extra": log_extra,
         }
+        if lacking := [name for name in required(self.function) if name not in given]:
+            known = ", ".join(sorted(given.keys() - {"log_metric", "log_extra"}))
+            problem = f"{named(self.function)} asks for {', '.join(map(repr, lacking))}, and the "
+            raise TypeError(f"{problem}columns here are: {known}{_at(self.function)}")
         said = self.function(**taken(self.function, given))
         if inspect.isawaitable(said):
             said = finished(said)
@@ -195,11 +200,13 @@ def question(row: Row) -> str:
 
 
 def columns(row: Row, completion: Completion) -> dict[str, Any]:
-    """The columns that TRL passes on, of one completion."""
+    """The columns that TRL passes on, of one completion: those of the file, and of the row where
+    the file has none of that name."""
     said = completion.messages or (Message("assistant", completion.text),)
     return {
-        **row.extra,
         "id": row.id,
+        **row.extra,
+        **row.columns,
         "gold": row.gold,
         "prompts": stored_messages(row.prompt),
         "completions": stored_messages(said),
