@@ -94,8 +94,8 @@ def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Mani
 
 
 def _rows_of(manifest: Manifest, data: str) -> int:
-    name, _, dev = data.partition(".")
-    return manifest["data"][name]["dev" if dev else "train"]["rows"]
+    name, _, side = data.partition(".")
+    return manifest["data"][name][side or "train"]["rows"]
 
 
 @dataclass(frozen=True, kw_only=True)
