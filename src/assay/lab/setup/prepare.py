@@ -244,7 +244,9 @@ def prepare(
     dropped = {**loaded.dropped, **missed}
     for test in spec.disjoint_from:
         tested = tested_items(test, task, root, evaluations)
-        apart = separate(rows, tested)
+        asked = [each for each in evaluations.values() if each.benchmark == test]
+        declared = any(each.same_prompt for each in asked)
+        apart = separate(rows, tested, lambda row: task.dialogue(row) is not None, declared)
         rows = apart.rows
         refuse_leaked(rows, tested, test)
         for reason, ids in apart.dropped.items():
