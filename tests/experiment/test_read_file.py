@@ -501,3 +501,29 @@ def test_a_dev_part_keeps_its_kind_through_the_written_experiment(tmp_path, valu
     for each in (made, read_experiment(tmp_path / "again.toml")):
         split = each.data["train"].split
         assert split is not None and type(split.dev) is kind and split.dev == kind(value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            'data = "train"\nstart',
+            'data = "train.test"\nstart',
+            "stage.rl.data: a test part is not tr",
+        ),
+        (
+            'data = "train.dev"',
+            'data = "train.test"',
+            "evaluate.dev.role: a test part does not choose",
+        ),
+        ("split = { dev = 0.05 }", "split = {}", "data.train.split.dev: missing (write split = {"),
+        ("{ dev = 0.05 }", "{ dev = 0.05, test = 1.0 }", "data.train.split.test: 1.0 may mean one"),
+    ],
+)
+def test_a_test_part_reports_and_nothing_else(tmp_path, old, new, said):
+    changes = [(old, new)]
+    if "split" not in new and "dev = 0.05" not in new:
+        changes.append(("{ dev = 0.05 }", "{ dev = 0.05, test = 0.1 }"))
+    with pytest.raises(SpecError) as raised:
+        read_experiment(write_spec(tmp_path, *changes))
+    assert any(said in str(each) for each in raised.value.each or (raised.value,))

@@ -205,7 +205,9 @@ def contradicting(subject: Subject, name: str) -> Seen:
     """Rows with the same question and another answer: good for imitation, not for a reward."""
     data = subject.session.sets[name]
     rows_ = data.rows
-    found = conflicts(rows_)
+    by_id, played = {row.id: row for row in rows_}, subject.session.task.dialogue
+    # Dialogues that begin alike differ in what their world hides.
+    found = [pair for pair in conflicts(rows_) if played(by_id[pair[0]]) is None]
     if not found:
         return
     rewarded = any(use.data.partition(".")[0] == name for use in reward_uses(subject.session))
