@@ -42,7 +42,7 @@ from assay.tasks.task import (
     Task,
     benchmark,
 )
-from assay.tasks.user_code import line_note
+from assay.tasks.user_code import in_a_line, line_note
 
 CONTROLS = 200
 """Rows on which wrong answers are tried."""
@@ -53,6 +53,7 @@ LISTED = 10
 NEAR = 1e-6
 BEGUN = 3
 """Length in characters of the shortest cut of an answer."""
+WORLD_FAILS = "the world fails"
 FEW, MOST = 0.05, 0.5
 """Shares of wrong answers with full reward that give a warning and an error."""
 
@@ -100,7 +101,8 @@ class Trial:
         """The gold answers on which a user's reward itself failed, which says nothing of them; the
         house's fail where a gold answer cannot be read."""
         unscored = ((i, r) for i, r in self.gold if self.place and r.value is None)
-        return tuple((i, r) for i, r in unscored if r.why.partition(":")[0] in OUTCOMES)
+        failed = {*OUTCOMES, WORLD_FAILS}
+        return tuple((i, r) for i, r in unscored if r.why.partition(":")[0] in failed)
 
     @property
     def sound(self) -> "Trial":
@@ -246,7 +248,7 @@ def fails(place: str, trial: Trial) -> Finding:
         "error",
         f"{place}: {trial.shown} fails on gold answers",
         f"{most_common(whys)}; {share_of(len(ids), len(trial.gold))}: {some(ids)}",
-        "correct the reward, or the rows that it cannot judge",
+        "correct the code, or the rows with which it fails",
     )
 
 
@@ -405,7 +407,7 @@ def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Compl
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # failures of environments are what this check looks for
-        return Reward(None, why=f"the world fails: {type(error).__name__}: {error}")
+        return Reward(None, why=f"{WORLD_FAILS}: {in_a_line(error)}")
 
 
 def try_dialogues(
