@@ -157,7 +157,7 @@ def of(said: object) -> Reward:
     def own(row, completion):
         return said if completion.text == "odd" else Reward(1.0)
 
-    (reward,) = RewardRunner(own).score([(ROW, Completion("odd"))])
+    (reward,) = RewardRunner(as_reward(own, "own")).score([(ROW, Completion("odd"))])
     return reward
 
 
@@ -196,7 +196,7 @@ def test_none_from_a_reward_of_rows_abstains_with_its_name() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_a_coroutine_is_no_reward_and_python_warns_of_none() -> None:
-    (reward,) = RewardRunner(late).score([(ROW, SAID)])
+    (reward,) = RewardRunner(as_reward(late, "late")).score([(ROW, SAID)])
     assert reward == Reward(
         None, why="exception: late returned coroutine, not a number or a Reward"
     )
@@ -209,7 +209,7 @@ def test_what_would_end_the_process_costs_one_answer(raised: BaseException) -> N
             raise raised
         return 1.0
 
-    odd, fine = RewardRunner(own).score([(ROW, Completion("odd")), (ROW, SAID)])
+    odd, fine = RewardRunner(as_reward(own, "own")).score([(ROW, Completion("odd")), (ROW, SAID)])
     assert (odd.value, fine.value) == (0.0, 1.0) and type(raised).__name__ in odd.why
 
 

@@ -184,11 +184,11 @@ def _recordable(said: Any, name: str) -> Reward:
 
 def _number(value: Any, name: str, part: str = "") -> float:
     """One number (Python's, numpy's, a tensor without dimensions) as Python has it."""
-    single = getattr(value, "shape", ()) == () and not isinstance(value, str | bytes | type)
-    if not single or not hasattr(value, "__float__"):
-        kind = type(value).__name__
-        raise TypeError(f"{part}{name} returned {kind}, not a number or a Reward")
-    number = value if type(value) in (int, float) else float(value)
+    kind = type(value)
+    single = getattr(value, "shape", ()) == () and hasattr(kind, "__float__")
+    if not single:
+        raise TypeError(f"{part}{name} returned {kind.__name__}, not a number or a Reward")
+    number = value if kind in (int, float) else float(value)
     if not math.isfinite(number):
         raise ValueError(f"{part}the value is {number}")
     return number

@@ -239,7 +239,7 @@ class RewardRunner:
 
     def _tried(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward | Outcome]:
         """The reward of each pair, or how the reward's parts or its worker failed."""
-        found = [asked_of(reward, pair) for pair in pairs]
+        found: list[Any] = [asked_of(reward, pair) for pair in pairs]
         open_ = [n for n, each in enumerate(found) if not isinstance(each, Reward | Outcome)]
         if open_:
             outcomes = self._pool(reward).map([found[n] for n in open_], self.deadline)
