@@ -35,6 +35,8 @@ class InputError(AssayError):
     """Bad input: names the place, the problem and the fix."""
 
     exit_code = 2
+    whole = False
+    """Whether `field` counts from the root of the experiment file."""
 
     def __init__(
         self,
@@ -66,9 +68,10 @@ def within(place: str) -> Iterator[None]:
         yield
     except InputError as error:
         field, root = error.field or "", place.partition(".")[0]
-        if error.file is None and not field.startswith(f"{root}."):
+        if error.file is None and not error.whole and not field.startswith(f"{root}."):
             field = f"{place}.{field}" if field else place
             InputError.__init__(error, error.problem, field=field, fix=error.fix)
+        error.whole = root != "options"
         raise
 
 

@@ -16,6 +16,7 @@ from assay.cli.output import (
     Unexpected,
     executing,
     plain,
+    present,
     unexpected,
     verb,
 )
@@ -146,6 +147,17 @@ def test_a_bug_in_a_run_leaves_its_traceback_in_the_run(tmp_path: Path):
         raise ValueError("bad")
     (file,) = run.path.glob("traceback-*.txt")
     assert "ValueError: bad" in file.read_text()
+
+
+@pytest.mark.parametrize("raised", [SystemExit(0), SystemExit(None), GeneratorExit()])
+def test_nothing_that_ends_a_process_passes_for_a_result(raised: BaseException, tmp_path: Path):
+    def work() -> Outcome:
+        raise raised
+
+    assert present("demo", False, work) == 1
+    create_run(tmp_path, "demo", seed=1, spec="")
+    with pytest.raises(Unexpected, match=type(raised).__name__), executing(tmp_path, "demo"):
+        raise raised
 
 
 def test_interrupting_a_run_says_how_to_go_on(tmp_path: Path):

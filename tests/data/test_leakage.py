@@ -8,7 +8,7 @@ import pytest
 
 from assay.data.formats.formats import read_rows
 from assay.data.hashing import canonical_json, content_id, hash_contents, hash_ids, normalise_text
-from assay.data.leakage import call_path, normal_call, overlap
+from assay.data.leakage import call_path, normal_call, overlap, separate
 from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
 
 
@@ -176,3 +176,42 @@ def test_the_real_halves_share_no_problem(shared: Path) -> None:
     train = read_rows(folder / "limr_train.jsonl", "limr")
     for name, format in (("math500", "math"), ("aime24", "math"), ("olympiadbench",) * 2):
         assert overlap(train, read_rows(folder / f"{name}.jsonl", format)).normalised == ()
+
+
+def game(name: str, gold: object, text: str = "Guess!", **extra: object) -> Row:
+    return Row(name, (Message("user", text),), gold=gold, extra=extra)
+
+
+@pytest.mark.parametrize("field", ["gold", "extra"])
+def test_dialogues_with_one_opening_prompt_are_told_apart_by_their_hidden_state(field: str) -> None:
+    """A game's rows share a question; a test item was trained on where its state was."""
+
+    def hidden(name: str, state: int, text: str = "Guess!") -> Row:
+        by_gold = field == "gold"
+        return game(name, state if by_gold else None, text, **({} if by_gold else {"n": state}))
+
+    train = [hidden(str(n), n) for n in range(1, 4)]
+    apart = overlap(train, [hidden("x", 8, "guess")], lambda row: True)
+    assert apart.train_ids == frozenset() and apart.normalised == ()
+    same = overlap(train, [hidden("x", 2)], lambda row: True)
+    assert same.exact == (("2", "x"),)
+    again = overlap(train[:1], [hidden("x", 8), hidden("y", 9)], lambda row: True)
+    assert again.train_ids == frozenset()
+    kept = separate(train, [hidden("x", 2)], lambda row: True)
+    assert [each.id for each in kept.rows] == ["1", "3"]
+
+
+def test_one_question_with_two_golds_is_shared_where_nothing_is_played_or_each_asks_it_once() -> (
+    None
+):
+    train = [game("1", 1), game("2", 2)]
+    assert overlap(train, [game("x", 8)]).train_ids == {"1", "2"}
+    assert overlap(train[:1], [game("x", 8)], lambda row: True).train_ids == {"1"}
+    others = [game("3", 3, "Other"), game("4", 4, "Other 2")]
+    assert overlap(others, [game("x", 8, "other")], lambda row: True).train_ids == {"3"}
+
+
+def test_a_declared_prompt_is_shared_with_its_gold_answer_alone() -> None:
+    one = [game("1", 1)]
+    assert overlap(one, [game("x", 8)], same_prompt=True).train_ids == frozenset()
+    assert overlap(one, [game("x", 1, "guess")], same_prompt=True).normalised == (("1", "x"),)

@@ -56,6 +56,9 @@ def hints(folder, *changes, overrides=()):
         ("min_lr_ratio = 0.1", "stage.rl.optimizer.min_lr: the rate itself"),
         ("train_batch_size = 9", "stage.rl.prompts: of a whole step"),
         ("sampling.max_new_tokens = 9", "stage.rl.sampling.max_tokens"),
+        ("lora = true", "stage.rl.adapt"),
+        ("first = 9", "data.train.take.rows"),
+        ("warmup_steps = 9", "stage.rl.optimizer.warmup: a share of the steps"),
     ],
 )
 def test_a_key_of_another_trainer_is_answered_with_the_key_here(tmp_path, written, meant):

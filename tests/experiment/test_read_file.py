@@ -552,3 +552,29 @@ def test_what_is_wrong_with_each_element_is_not_said_of_the_array(tmp_path):
 
 def test_a_folder_is_told_from_a_file_that_is_not_there(tmp_path):
     assert message(tmp_path) == "e.toml: is a folder (name the file in it)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            'data = "train"\nstart',
+            'data = "train.test"\nstart',
+            "stage.rl.data: a test part is not tr",
+        ),
+        (
+            'data = "train.dev"',
+            'data = "train.test"',
+            "evaluate.dev.role: a test part does not choose",
+        ),
+        ("split = { dev = 0.05 }", "split = {}", "data.train.split.dev: missing (write split = {"),
+        ("{ dev = 0.05 }", "{ dev = 0.05, test = 1.0 }", "data.train.split.test: 1.0 may mean one"),
+    ],
+)
+def test_a_test_part_reports_and_nothing_else(tmp_path, old, new, said):
+    changes = [(old, new)]
+    if "split" not in new and "dev = 0.05" not in new:
+        changes.append(("{ dev = 0.05 }", "{ dev = 0.05, test = 0.1 }"))
+    with pytest.raises(SpecError) as raised:
+        read_experiment(write_spec(tmp_path, *changes))
+    assert any(said in str(each) for each in raised.value.each or (raised.value,))

@@ -1,8 +1,10 @@
 """The library does what the verbs do, and returns what `--json` prints."""
 
 import json
+import os
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import pytest
 import assay
 from assay.cli.output import plain
 from assay.cli.results import table_result
+from assay.errors import RunFailure
 from assay.lab.monitor.observer import CallbackFailed
+from assay.library.actions import Exited, shown
 from assay.report.run_page.inline_html import run_html
 from assay.runs.run_directory import RunDirectory, RunExists, runs_of
 from assay.runs.status import read_status
@@ -203,3 +207,21 @@ def test_the_html_of_a_run_and_a_comparison_escapes_what_a_file_says(lab: Path, 
     hostile = made.facts.experiment.model_copy(update={"about": "<script>x</script>\x1b[2J"})
     facts = replace(made.facts, experiment=hostile)
     assert "&lt;script&gt;x" in run_html(facts) and "\x1b" not in run_html(facts)
+
+
+@pytest.mark.parametrize("leave", [lambda: sys.exit(0), lambda: os._exit(0)])
+def test_code_that_would_end_the_process_stops_the_command_instead(leave: Callable) -> None:
+    exits = os._exit
+    said = r"ended the process: SystemExit: (0|os._exit\(0\))"
+    with pytest.raises(Exited, match=said), shown(False):
+        leave()
+    assert os._exit is exits and issubclass(Exited, RunFailure)
+
+
+def test_a_forked_child_ends_as_it_likes_and_ctrl_c_is_the_users() -> None:
+    with pytest.raises(KeyboardInterrupt), shown(False):
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        raise KeyboardInterrupt

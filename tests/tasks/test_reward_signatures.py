@@ -1,12 +1,20 @@
 """Functions of three signatures are rewards; every other one is refused."""
 
+import json
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from assay.data.episode import Completion, Reward
+from assay.data.formats.formats import Layout, iter_rows
 from assay.data.row import Message, Row
+from assay.data.row_json import reward_values, row_of, row_values
 from assay.tasks.reward_signatures import WrongSignature, as_reward
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import is_unsafe, lowest, unsafe
@@ -133,3 +141,110 @@ def test_unsafe_and_lowest_are_the_functions_own() -> None:
 def test_every_other_signature_is_refused_with_those_that_are_taken(wrong: object) -> None:
     with pytest.raises(WrongSignature, match=r"f (takes|is) .*\(prompt, completion, row\) -> flo"):
         as_reward(wrong, "f")  # type: ignore[arg-type]
+
+
+class Odd(BaseException):
+    """What `except Exception` does not catch."""
+
+
+async def late(row, completion):
+    return 1.0
+
+
+def of(said: object) -> Reward:
+    """The reward of an answer for which a function of rows returns `said`."""
+
+    def own(row, completion):
+        return said if completion.text == "odd" else Reward(1.0)
+
+    (reward,) = RewardRunner(as_reward(own, "own")).score([(ROW, Completion("odd"))])
+    return reward
+
+
+@pytest.mark.parametrize(
+    "said",
+    [0.5, Fraction(1, 2), Decimal("0.5"), np.float32(0.5), np.array(0.5), torch.tensor(0.5)],
+)
+def test_a_number_from_a_reward_of_rows_is_its_value_as_python_has_it(said: object) -> None:
+    assert of(said) == Reward(0.5) and type(of(said).value) is float
+    assert (of(True).value, of(np.int64(3)).value) == (1.0, 3.0)
+
+
+def test_numbers_in_a_reward_are_those_that_records_hold() -> None:
+    odd = Reward(np.float32(0.5), {"a": np.int64(2)}, facts={"b": torch.tensor(1.5)})  # type: ignore[arg-type]
+    assert json.loads(json.dumps(reward_values(of(odd)))) == {
+        "value": 0.5, "parts": {"a": 2.0}, "why": "", "outcome": "", "facts": {"b": 1.5},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("1", [1.0], (1.0, "why"), {"score": 1.0}, object(), float, 1j, np.array([1.0])),
+        *(Reward("1"), Reward(1.0, {"part": None}), Reward(1.0, {"part": "1"})),  # type: ignore
+        *(Reward(1.0, None), Reward(1.0, {1: 1.0}), Reward(1.0, why=None)),  # type: ignore
+    ],
+)
+def test_what_is_no_number_costs_one_answer_and_names_the_reward(said: object) -> None:
+    assert (of(said).value, of(said).outcome) == (0.0, "checker raised")
+    assert "own returned" in of(said).why
+
+
+def test_none_from_a_reward_of_rows_abstains_with_its_name() -> None:
+    assert of(None) == Reward(None, why="own returned None")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_coroutine_is_no_reward_and_python_warns_of_none() -> None:
+    (reward,) = RewardRunner(as_reward(late, "late")).score([(ROW, SAID)])
+    assert reward == Reward(
+        None, why="exception: late returned coroutine, not a number or a Reward"
+    )
+
+
+@pytest.mark.parametrize("raised", [SystemExit(0), GeneratorExit(), Odd("odd")])
+def test_what_would_end_the_process_costs_one_answer(raised: BaseException) -> None:
+    def own(row, completion):
+        if completion.text == "odd":
+            raise raised
+        return 1.0
+
+    odd, fine = RewardRunner(as_reward(own, "own")).score([(ROW, Completion("odd")), (ROW, SAID)])
+    assert (odd.value, fine.value) == (0.0, 1.0) and type(raised).__name__ in odd.why
+
+
+def test_ctrl_c_stays_the_users_stop() -> None:
+    def own(row, completion):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RewardRunner(own).score([(ROW, SAID)])
+
+
+def test_a_function_of_trl_sees_the_columns_under_the_files_own_names(tmp_path: Path) -> None:
+    """As TRL 1.16 hands in all columns of the data set but prompt and completion."""
+    file = tmp_path / "rows.jsonl"
+    record = {"id": 7, "question": "1 + 1 = ?", "result": "2", "level": 3, "answer": "two"}
+    file.write_text(json.dumps(record))
+    columns = {"prompt": "question", "answer": "result", "said": "answer"}
+    (row,) = iter_rows(file, "prompt_answer", Layout(columns=columns))
+    seen = {}
+
+    def trl(prompts, completions, question, result, answer, level, **others):
+        seen.update(others, question=question, result=result, answer=answer, level=level)
+        return [1.0]
+
+    assert as_reward(trl, "f")(row_of(row_values(row)), SAID).value == 1.0
+    seen = {name: value for name, value in seen.items() if not callable(value)}
+    del seen["completion_ids"]
+    assert seen == {
+        **{name: [value] for name, value in record.items()},
+        "gold": ["2"],
+        "said": ["two"],
+    }
+
+
+def test_a_column_that_is_missing_is_told_with_those_that_are_there() -> None:
+    judge = as_reward(lambda completions, answer, trainer_state: [1.0], "f")
+    (reward,) = RewardRunner(judge).score([(ROW, SAID)])
+    assert "'answer', 'trainer_state', and the columns here are: completion_ids, com" in reward.why

@@ -65,6 +65,7 @@ def test_the_name_of_a_file_shadows_no_module(folder: Path) -> None:
         ("x = 1\nx.y\n", "t.py:2: raises AttributeError: 'int' object has no attribute 'y'"),
         ("def f(:\n", "t.py:1: SyntaxError: invalid syntax"),
         ("import sys\n\nsys.exit(3)\n", "t.py:3: raises SystemExit: 3"),
+        ("class Odd(BaseException): ...\nraise Odd\n", "t.py:2: raises Odd"),
         ("from beside import thing\n", "beside.py:2: raises ZeroDivisionError: division by zero"),
         ("import absent_package\n", "t.py:1: raises ModuleNotFoundError: No module named"),
         ("x = 1\n", "t.py: defines no task (write TASK = ... for the one that is meant (docs/"),
@@ -184,6 +185,42 @@ def test_an_unsafe_reward_of_a_file_runs_in_a_worker_with_what_lies_beside_it(fo
     with RewardRunner(judge, workers=1, sandbox="limits-only") as runner:
         values = [each.value for each in runner.score([(ROW, Completion("x"))] * 2)]
     assert len({*values, os.getpid()}) == 3
+
+
+ODD = """
+def number(row, completion):
+    return "one"
+
+
+def nothing(row, completion):
+    return None
+
+
+def leaves(row, completion):
+    import sys
+
+    sys.exit()
+
+
+leaves.unsafe = True
+"""
+
+
+def test_what_a_users_reward_does_wrong_is_told_with_its_file_and_line(folder: Path) -> None:
+    write(folder, "r.py", ODD)
+    bare = task("math", folder)
+
+    def why(function: str) -> str:
+        found = reward(bare, f"path:r.py:{function}", folder)
+        with RewardRunner(found, sandbox="limits-only") as runner:
+            return runner.score([(ROW, Completion("2"))])[0].why
+
+    assert why("number") == "exception: number returned str, not a number or a Reward (r.py:2)"
+    assert why("nothing") == "nothing returned None (r.py:6)"
+    assert why("leaves").startswith("exception: SystemExit")
+    raises = reward(bare, "path:r.py:leaves", folder)
+    raises.unsafe = False  # type: ignore[attr-defined]
+    assert why("leaves") == "exception: SystemExit (r.py:13)"
 
 
 def test_a_worker_refuses_a_file_that_changed_after_the_lab_had_loaded_it(folder: Path) -> None:

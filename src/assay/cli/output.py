@@ -74,11 +74,13 @@ class Unexpected(AssayError):
     """An error that no code foresaw."""
 
 
-def unexpected(error: Exception, folder: Path | None = None) -> Unexpected:
+def unexpected(error: BaseException, folder: Path | None = None) -> Unexpected:
     """The error in one line; its traceback is kept in `folder`, or where temporary files are."""
-    message = " ".join(str(error).split())
+    from assay.tasks.user_code import in_a_line
+
     trace = "".join(traceback.format_exception(error))
-    return Unexpected(f"{type(error).__name__}: {message} (traceback {keep(trace, folder)})")
+    message = " ".join(in_a_line(error).split())
+    return Unexpected(f"{message} (traceback {keep(trace, folder)})")
 
 
 def keep(trace: str, folder: Path | None) -> str:
@@ -105,7 +107,7 @@ def executing(root: Path, name: str):
         raise Interrupted(f"interrupted; continue with 'assay resume {name}'") from None
     except AssayError:
         raise
-    except Exception as error:
+    except BaseException as error:  # a SystemExit of somebody's code must not end this as it likes
         runs = runs_of(root, name)
         raise unexpected(error, runs[-1].path if runs else None) from error
 
@@ -140,7 +142,7 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
         outcome = failed(error)
     except KeyboardInterrupt:
         outcome = failed(Interrupted("interrupted"))
-    except Exception as error:
+    except BaseException as error:
         outcome = failed(unexpected(error))
     if as_json:
         print_json(name, outcome)

@@ -72,7 +72,7 @@ def answers_of(done: "Selected") -> list[int]:
 def shown(done: "Selected", answers: list[int], take: str) -> list[RenderableType]:
     """The selection for people."""
     selection = done.selection
-    counts, data = selection.counts, selection.data["name"].removesuffix(".dev")
+    counts, data = selection.counts, selection.data["name"].partition(".")[0]
     what = "score" if selection.rule["by"] == "limr" else "rate"
     view = Table(what, "rows", "kept")
     for each in done.bins:

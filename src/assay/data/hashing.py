@@ -42,7 +42,7 @@ def hash_contents(rows: Iterable[Row]) -> str:
     for row in rows:
         messages = [_said(message) for message in row.messages]
         content = asdict(replace(row, messages=())) | {"messages": messages}
-        del content["origin"]
+        del content["origin"], content["columns"]
         if not row.template_options:
             del content["template_options"]
         digest.update(sha256_text(canonical_json(content)).encode("ascii"))

@@ -4,16 +4,18 @@ A question is its words and its images. Those of a row of several turns are its 
 in `extra["entry"]["question"]`. Its path is the calls of its gold answer, as Python text by turn,
 in order; it is shared where a test row's whole path occurs within it. Functions are not compared
 between two rows with paths, because both sides use the same simulators by design. Paraphrases are
-not found. `separate` drops shared rows; the caller chooses the test items, and where a benchmark
-has worked examples its items contain their questions too.
+not found. Dialogues may begin alike and hide a state of their own (a game): where one side has
+several with one question, theirs is the question with the gold answer. `separate` drops shared
+rows; the caller chooses the test items, and where a benchmark has worked examples its items contain
+their questions too.
 """
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from assay.data.hashing import normalise_text, unspaced
+from assay.data.hashing import canonical_json, normalise_text, unspaced
 from assay.data.loaded import Loaded
 from assay.data.row import ImagePart, Row
 from assay.data.tools import function_names
@@ -39,8 +41,21 @@ class Overlap:
         return frozenset(texts.union(*self.functions.values()))
 
 
-def overlap(train: Sequence[Row], test: Sequence[Row]) -> Overlap:
-    """What `train` shares with `test`. Rows without user text share none."""
+Played = Callable[[Row], bool]
+"""Whether a row begins a dialogue."""
+
+
+def never(row: Row) -> bool:
+    """That no row begins a dialogue."""
+    return False
+
+
+def overlap(
+    train: Sequence[Row], test: Sequence[Row], played: Played = never, same_prompt: bool = False
+) -> Overlap:
+    """What `train` shares with `test`. Rows without user text share none. With `same_prompt`, a
+    question is shared only together with its hidden state, and so are those of `openings`."""
+    alike = None if same_prompt else openings(train, played) | openings(test, played)
     tested = {name for row in test for name in function_names(row.tools)}
     single = {name for row in test if not call_path(row) for name in function_names(row.tools)}
     shared = defaultdict(list)
@@ -50,8 +65,8 @@ def overlap(train: Sequence[Row], test: Sequence[Row]) -> Overlap:
             if name in apart:
                 shared[name].append(row.id)
     return Overlap(
-        exact=_pairs(_asked(train), _asked(test)),
-        normalised=_pairs(_normalised(train), _normalised(test)),
+        exact=_pairs(_asked(train, alike), _asked(test, alike)),
+        normalised=_pairs(_normalised(train, alike), _normalised(test, alike)),
         functions={name: tuple(ids) for name, ids in sorted(shared.items())},
         paths=_shared_paths(train, test),
     )
@@ -63,6 +78,20 @@ def question(row: Row) -> str:
     asked = [message for message in row.messages if message.role == "user"]
     images = [p.sha256 for message in asked for p in message.parts if isinstance(p, ImagePart)]
     return "\n".join([*(message.content for message in asked), *images])
+
+
+def openings(rows: Iterable[Row], played: Played) -> frozenset[str]:
+    """Normal forms of the questions with which dialogues of several hidden states begin."""
+    found: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        found[normalise_text(question(row))].setdefault(hidden_state(row), row)
+    several = {asked: by_state.values() for asked, by_state in found.items() if len(by_state) > 1}
+    return frozenset(asked for asked, each in several.items() if all(map(played, each)))
+
+
+def hidden_state(row: Row) -> str:
+    """What a row's world knows and its prompt does not say: the gold, else the further fields."""
+    return canonical_json(dict(row.extra) if row.gold is None else row.gold)
 
 
 def questions(row: Row) -> tuple[str, ...]:
@@ -112,18 +141,30 @@ def _shared_paths(train: Sequence[Row], test: Sequence[Row]) -> tuple[tuple[str,
     )
 
 
-def _asked(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    return [(text, row.id) for row in rows for text in questions(row)]
+Alike = frozenset[str] | None
+"""Normal forms of questions that hidden states tell apart; None: all."""
 
 
-def _normalised(rows: Iterable[Row]) -> list[tuple[str, str]]:
+def _asked(rows: Iterable[Row], alike: Alike) -> list[tuple[str, str]]:
+    return [
+        (_told_apart(text, text, row, alike), row.id) for row in rows for text in questions(row)
+    ]
+
+
+def _normalised(rows: Iterable[Row], alike: Alike) -> list[tuple[str, str]]:
     """Both normal forms of every question; the line break keeps the second apart."""
     return [
-        (text, row.id)
+        (_told_apart(text, asked, row, alike), row.id)
         for row in rows
         for asked in questions(row)
         for text in (normalise_text(asked), *(f"\n{form}" for form in [unspaced(asked)] if form))
     ]
+
+
+def _told_apart(text: str, asked: str, row: Row, alike: Alike) -> str:
+    """A form of a question, with the row's hidden state where the question is no identity."""
+    apart = text and (alike is None or (alike and normalise_text(asked) in alike))
+    return f"{text}\n\n{hidden_state(row)}" if apart else text
 
 
 def _pairs(
@@ -142,9 +183,11 @@ PATH = "same calls as a test item, one after another"
 FUNCTION = "same function name as a test item"
 
 
-def separate(rows: Sequence[Row], items: Sequence[Row]) -> Loaded:
+def separate(
+    rows: Sequence[Row], items: Sequence[Row], played: Played = never, same_prompt: bool = False
+) -> Loaded:
     """`rows` without those that share something with `items`, each with the first reason found."""
-    shared = overlap(rows, items)
+    shared = overlap(rows, items, played, same_prompt)
     reasons = {
         EXACT: {train for train, _ in shared.exact},
         NORMALISED: {train for train, _ in shared.normalised},

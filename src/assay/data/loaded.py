@@ -49,6 +49,8 @@ class Record:
     value: Mapping[str, Any]
     told: set[str] = field(default_factory=set, compare=False, repr=False)
     """What its readers have to say about the row that they make of it."""
+    written: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    """The object under the file's own names, where `value` has others."""
 
     @property
     def origin(self) -> str:

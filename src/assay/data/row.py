@@ -82,6 +82,9 @@ class Row:
     extra: Mapping[str, Any] = field(default_factory=dict)
     template_options: Mapping[str, Any] = field(default_factory=dict)
     """What the row gives the chat template, such as `{"enable_thinking": False}`."""
+    columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What the format read, by the file's own names and as the file has it, but for messages; for
+    rewards that ask for columns by name. Beside `extra`, which holds the others."""
 
     @property
     def prompt(self) -> tuple[Message, ...]:

@@ -27,8 +27,8 @@ def row_values(row: Row) -> dict[str, Any]:
         "origin": row.origin,
         "extra": dict(row.extra),
     }
-    options = dict(row.template_options)
-    return values | ({"template_options": options} if options else {})
+    more = {"template_options": dict(row.template_options), "columns": dict(row.columns)}
+    return values | {name: value for name, value in more.items() if value}
 
 
 def row_of(values: Values) -> Row:

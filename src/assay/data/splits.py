@@ -58,12 +58,15 @@ def take(rows: Sequence[Row], count: int, how: How, seed: int = 0) -> Taken:
     return Taken(tuple(row for row in rows if row.id in chosen), how, seed, len(rows))
 
 
-def split_by_conversation(rows: Sequence[Row], dev: float | int, seed: int = 0) -> Split:
+def split_by_conversation(
+    rows: Sequence[Row], dev: float | int, seed: int = 0, side: str = "dev"
+) -> Split:
     """Put conversations on the dev side: a share of them, or so many that it has `dev` rows.
 
-    See `dev_conversations`. Raises SplitError if one side would be empty.
+    See `dev_conversations`; `side` is what errors call it. Raises SplitError if one side would be
+    empty.
     """
-    chosen = dev_conversations(Counter(map(conversation_of, rows)), dev, seed)
+    chosen = dev_conversations(Counter(map(conversation_of, rows)), dev, seed, side)
     return Split(
         train=tuple(row for row in rows if conversation_of(row) not in chosen),
         dev=tuple(row for row in rows if conversation_of(row) in chosen),
@@ -71,7 +74,7 @@ def split_by_conversation(rows: Sequence[Row], dev: float | int, seed: int = 0) 
 
 
 def dev_conversations(
-    rows_of: Mapping[str, int], dev: float | int, seed: int = 0
+    rows_of: Mapping[str, int], dev: float | int, seed: int = 0, side: str = "dev"
 ) -> frozenset[str]:
     """The conversations that a split puts on the dev side; `rows_of` counts the rows of each.
 
@@ -87,9 +90,9 @@ def dev_conversations(
         asked = f"{dev} of {sum(rows_of.values())} rows in {len(rows_of)} conversations"
     else:
         count = round(dev * len(names))
-        asked = f"a share of {dev} of {len(names)} conversations is {count}"
+        asked = f"a share of {dev:g} of {len(names)} conversations is {count}"
     if not 0 < count < len(names):
-        raise SplitError(asked, field="split.dev", fix="both sides need at least one")
+        raise SplitError(asked, field=f"split.{side}", fix="both sides need at least one")
     return frozenset(names[:count])
 
 

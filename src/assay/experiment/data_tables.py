@@ -59,20 +59,29 @@ class TakeRows(Table):
 
 
 class Split(Table):
-    """How rows are divided into a training part and a dev part that never meet."""
+    """How rows are divided into a training part and held-out parts that never meet it."""
 
-    dev: float | int
-    """Size of the dev part `NAME.dev`: a share of the conversations (below 1) or a number of rows
-    (2 or more); conversations stay whole."""
+    dev: float | int | None = None
+    """Size of the dev part `NAME.dev`, for choosing: a share of the conversations (below 1) or a
+    number of rows (2 or more); conversations stay whole."""
+    test: float | int | None = None
+    """Size of the test part `NAME.test`, for reporting, in the same way; the dev part does not
+    depend on it."""
     by: Literal["conversation"] = "conversation"
     """Rows of one conversation always fall on the same side."""
 
     @model_validator(mode="after")
     def _dev_is_a_share_or_a_number_of_rows(self) -> Self:
-        problem = dev_problem(self.dev)
-        if problem:
-            raise refused("dev", problem, DEV_FIX)
+        sizes = {"dev": self.dev, "test": self.test}
+        if sizes == {"dev": None, "test": None}:
+            raise refused("dev", "missing", "write split = { dev = 0.1 }, test = 0.1, or both")
+        wrong = {side: dev_problem(size) for side, size in sizes.items() if size is not None}
+        raise_all(refused(side, problem, DEV_FIX) for side, problem in wrong.items() if problem)
         return self
+
+    @model_serializer(mode="wrap")
+    def _parts_that_are_there(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in plain(self).items() if value is not None}
 
 
 class Csv(Table):

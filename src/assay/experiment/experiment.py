@@ -211,12 +211,16 @@ def check_mixtures(experiment: Experiment) -> Refusals:
                 yield refused(f"data.{name}.mix.{part}", problem, "take it out")
 
 
+TEST = ".test"
+"""How the names of test parts end."""
+
+
 def check_selections(experiment: Experiment) -> Refusals:
     """Selections are of queries that exist; what makes them asks the helper model `frozen`."""
     for name, spec in experiment.selections.items():
         place = f"{SELECTIONS}.{name}"
         yield from _check_data(experiment, f"{place}.data", spec.data)
-        queries = experiment.data.get(spec.data.removesuffix(".dev"))
+        queries = experiment.data.get(spec.data.partition(".")[0])
         if queries is not None and (queries.source or "").startswith(f"{SELECTIONS}:"):
             problem = f"the rows of {spec.data!r} have selections"
             yield refused(f"{place}.data", problem, "name the data set of the queries")
@@ -249,6 +253,8 @@ def check_stages(experiment: Experiment) -> Refusals:
         if name == "base":
             yield refused("stage.base", "'base' is the name of the model before training")
         yield from _check_data(experiment, f"stage.{name}.data", stage.data)
+        if stage.data.endswith(TEST):
+            yield refused(f"stage.{name}.data", "a test part is not trained on", "it reports")
         if stage.validation is not None:
             yield from _check_data(experiment, f"stage.{name}.validation", stage.validation)
             if stage.validation in mixed(experiment, stage.data):
@@ -297,6 +303,9 @@ def check_evaluations(experiment: Experiment) -> Refusals:
         place = f"evaluate.{name}"
         if evaluation.data is not None:
             yield from _check_data(experiment, f"{place}.data", evaluation.data)
+            if evaluation.data.endswith(TEST) and evaluation.role == "select":
+                fix = "select on the dev part, or report it"
+                yield refused(f"{place}.role", "a test part does not choose checkpoints", fix)
         for text in evaluation.checkpoints:
             field = f"{place}.checkpoints"
             yield from _check_checkpoint(experiment, field, text, [*experiment.stage])
@@ -318,8 +327,12 @@ def _items(evaluation: EvaluateSpec) -> str:
 def _data_parts(experiment: Experiment) -> Iterator[str]:
     for name in experiment.data:
         yield name
-        if any(experiment.data[part].split is not None for part in mixed(experiment, name)):
-            yield f"{name}.dev"
+        splits = [experiment.data[part].split for part in mixed(experiment, name)]
+        yield from (
+            f"{name}.{side}"
+            for side in ("dev", "test")
+            if any(split is not None and getattr(split, side) is not None for split in splits)
+        )
 
 
 def _check_data(experiment: Experiment, field: str, name: str) -> Refusals:

@@ -129,7 +129,7 @@ class CommonStage(RenderingSettings):
 
     def _idle_validation(self) -> Iterator[PydanticCustomError]:
         if self.validation is None and self.validation_every is not None:
-            fix = f'name rows, for example validation = "{self.data.removesuffix(".dev")}.dev"'
+            fix = f'name rows, for example validation = "{self.data.partition(".")[0]}.dev"'
             yield refused("validation_every", "there is no validation to measure", fix)
         if self.validation == self.data:
             problem = "these rows are trained on; their loss would only say how well they are known"

@@ -63,6 +63,10 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
     fewer: dict[str, Count] = Field(default_factory=dict)
     """Checkpoints (`base` or a stage) that answer only so many items, such as `{ base = 100 }`;
     comparisons use the items that both sides answered. Not with `select`."""
+    same_prompt: bool | None = None
+    """`true`: items begin with the prompt of training rows and differ in what their world hides;
+    an item was trained on only where its gold answer was too. Omitted: so for dialogues of which
+    several have one prompt."""
     sampling: EvaluationSampling = EvaluationSampling()
     """How answers are drawn."""
     options: dict[str, Any] = Field(default_factory=dict)

@@ -82,6 +82,7 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
     "data.{}.sources": ("data.*.contents_sha256", "data.{}.mix", "data.{}.epoch_rows"),
     "data.{}.train": ("data.{}.contents_sha256", "data.{}.split", "data.{}.sources"),
     "data.{}.dev": ("data.{}.contents_sha256", "data.{}.split", "data.{}.sources"),
+    "data.{}.test": ("data.{}.contents_sha256", "data.{}.split", "data.{}.sources"),
     "data.{}.dropped": (
         "data.{}.contents_sha256",
         "data.{}.nulls",
@@ -253,7 +254,14 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "helper models": ("helpers",),
     "split": ("data.*.split",),
     "rows": (
-        *("data.*.train", "data.*.dev", "data.*.take", "data.*.dropped", "data.*.where"),
+        *(
+            "data.*.train",
+            "data.*.dev",
+            "data.*.test",
+            "data.*.take",
+            "data.*.dropped",
+            "data.*.where",
+        ),
         "data.*.selection",
         *("data.*.mix", "data.*.epoch_rows", "data.*.sources", "data.*.order"),
     ),

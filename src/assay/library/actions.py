@@ -4,13 +4,14 @@ Each does what the verb of the command line of that name does, which calls it, a
 result. Errors are `errors.AssayError`; nothing is printed but progress, and no process is ended.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.data.files import remove_leftovers
-from assay.errors import InputError
+from assay.errors import InputError, RunFailure
 from assay.experiment.read_file import ExperimentSource
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
@@ -35,6 +36,10 @@ Root = str | Path | None
 """The lab's root; None: ASSAY_LAB, else the working directory."""
 Target = str | Run
 """A run by NAME, NAME/ID or NAME#SEED, or one that was opened."""
+
+
+class Exited(RunFailure):
+    """SystemExit or the like in code of a user: it must not pass for the end of a run."""
 
 
 class SeveralSeeds(InputError):
@@ -306,13 +311,36 @@ def settings(overrides: Overrides) -> tuple[str, ...]:
 
 
 @contextmanager
+def kept_alive() -> Iterator[None]:
+    """Inside, `os._exit` of this process raises SystemExit: it would end a run with any exit code,
+    0 too, and without a word. Children that were forked end as they like."""
+    owner, leave = os.getpid(), os._exit
+
+    def refused(code: int) -> NoReturn:
+        if os.getpid() != owner:
+            leave(code)
+        raise SystemExit(f"os._exit({code})")
+
+    os._exit = refused
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+@contextmanager
 def shown(progress: bool) -> Iterator[Observer]:
-    """The observer that draws progress, or none."""
-    if not progress:
-        yield Silent()
-        return
-    with live_progress() as observer:
-        yield observer
+    """The observer that draws progress, or none. Raises Exited in the place of what would end the
+    process from within."""
+    from assay.tasks.user_code import in_a_line
+
+    try:
+        with kept_alive(), live_progress() if progress else nullcontext(Silent()) as observer:
+            yield observer
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise Exited(f"code that was called ended the process: {in_a_line(error)}") from error
 
 
 @contextmanager

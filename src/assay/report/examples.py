@@ -134,7 +134,7 @@ def item_rows(run: RunDirectory, evaluation: str) -> Mapping[str, Row]:
         options = BenchmarkOptions(spec.options, run.root)
         rows: Sequence[Row] = benchmark(skill, spec.benchmark, options).items
     else:
-        return rows_by_id(experiment, (spec.data or "").removesuffix(".dev"), run.root)
+        return rows_by_id(experiment, (spec.data or "").partition(".")[0], run.root)
     return {row.id: row for row in rows}
 
 

@@ -67,8 +67,8 @@ def shared_lines(facts: RunFacts, data: str, words: Words) -> list[str]:
     """The overlap of one data set, or a sentence that it has none."""
     if CHECKED not in facts.manifest or not facts.experiment.evaluate:
         return []
-    trained = {stage.data.removesuffix(".dev") for stage in facts.experiment.stage.values()}
-    own = [each for each in shared(facts) if each["data"].removesuffix(".dev") == data]
+    trained = {stage.data.partition(".")[0] for stage in facts.experiment.stage.values()}
+    own = [each for each in shared(facts) if each["data"].partition(".")[0] == data]
     lines = [shared_text(each, words) for each in own]
     asked = any(each["kind"] in GRAVE for each in own)
     return [words("data.shared_none"), *lines] if data in trained and not asked else lines

@@ -83,7 +83,9 @@ class _Running:
             self.context = self.environment.context()
             while self._outgrows(positions) and skips(self.environment):
                 self.context = self.environment.context()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a world's SystemExit too ends this episode alone
             self.fail(error)
         self.overlong = self._outgrows(positions)
         return not self.failure and self.context is not None and not self.overlong
@@ -98,10 +100,12 @@ class _Running:
         self.turns.append(turn)
         try:
             self.environment.act(turn)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a world's SystemExit too ends this episode alone
             self.fail(error)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Keep what the environment raised: it ends this episode and no other."""
         self.failure = f"{type(error).__name__}: {error}"
 

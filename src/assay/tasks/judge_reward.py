@@ -25,6 +25,7 @@ from assay.tasks.helper_model import (
     find_helper,
 )
 from assay.tasks.no_verdict import Failed, attempt, nothing_earned
+from assay.tasks.reward_signatures import as_value
 
 Pair = tuple[Row, Completion]
 Judge = Callable[[Sequence[Pair], Mapping[str, HelperModel]], Sequence[Reward]]
@@ -203,14 +204,14 @@ def judged_batch(
     if len(found) != len(batch):
         why = f"the judge gave {len(found)} rewards for {len(batch)} completions"
         return [Reward(None, why=why)] * len(batch)
-    return [_sound(each) for each in found]
+    return [_sound(judge, each) for each in found]
 
 
-def _sound(given: Any) -> Reward:
+def _sound(judge: Judge, given: Any) -> Reward:
     """A reward that records can hold, else an abstention."""
     if not isinstance(given, Reward):
         return Reward(None, why=f"the judge gave {type(given).__name__}, no Reward")
-    found = attempt(lambda: given)
+    found = attempt(as_value, given, judge)
     if isinstance(found, Outcome):
         return Reward(None, why=f"the judge failed: {found.why}")
     return found

@@ -6,7 +6,6 @@ make its checker fail on what it does not know would otherwise raise its own sco
 is the lab's fault, and the reward abstains. Calling and retrying checkers is in `running`.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +14,8 @@ from assay.data.row import Row
 from assay.errors import RunFailure
 from assay.sandbox.limits import Outcome
 from assay.tasks.helper_model import OverBudget
+from assay.tasks.reward_signatures import WrongReturn, as_value
+from assay.tasks.user_code import in_a_line
 
 OUTCOMES: Mapping[str, str] = {
     "deadline": "timed out",
@@ -68,39 +69,30 @@ def completion_of(text: str) -> Completion:
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result; a failed `Outcome` where it raises, or is a reward that no record can
-    hold.
+    """The function's result; a failed `Outcome` where it raises anything.
 
-    One bad completion is data, not the end of a run; a budget of the run that has no room is, and
-    so is what cannot be recorded. Raises OverBudget where that stops the run, and RunFailure.
+    One bad completion is data, not the end of a run, and neither is a SystemExit in a checker; a
+    budget of the run that has no room is, and so are Ctrl-C and what cannot be recorded. Raises
+    OverBudget where that stops the run, RunFailure and KeyboardInterrupt.
     """
     try:
-        result = function(*arguments)
-        problem = unrecordable(result) if isinstance(result, Reward) else ""
+        return function(*arguments)
     except OverBudget as error:
         if error.stops_run:
             raise
         return Outcome(failure="exception", why=f"over budget: {error}")
-    except RunFailure:
+    except (RunFailure, KeyboardInterrupt):
         raise
-    except Exception as error:
-        return Outcome(failure="exception", why=f"{type(error).__name__}: {error}")
-    return Outcome(failure="exception", why=problem) if problem else result
+    except WrongReturn as wrong:
+        return Outcome(failure="exception", why=str(wrong))
+    except BaseException as error:
+        return Outcome(failure="exception", why=in_a_line(error))
 
 
-def unrecordable(reward: Reward) -> str:
-    """Why no record can hold a reward; "" for one that it can.
-
-    Raises TypeError for what is no number, OverflowError for an integer that no double holds.
-    """
-    texts = [fact for fact in reward.facts.values() if isinstance(fact, str)]
-    numbers = [reward.value or 0.0, *reward.parts.values()]
-    numbers += [fact for fact in reward.facts.values() if not isinstance(fact, str)]
-    infinite = [number for number in numbers if not math.isfinite(number)]
-    named = [*reward.parts, *reward.facts, *texts, reward.why, reward.outcome]
-    if not all(isinstance(text, str) for text in named):
-        return "a name, `why` or `outcome` of the reward is no text"
-    return f"the value is {infinite[0]}" if infinite else ""
+def rewarded(function: Callable[..., Any], *arguments: Any) -> Reward | Outcome:
+    """What a reward says of an answer; a failed `Outcome` where it raises, or returns neither a
+    number nor a Reward that records can hold. Raises what `attempt` raises."""
+    return attempt(lambda: as_value(function(*arguments), function))
 
 
 def known(result: Any) -> bool:

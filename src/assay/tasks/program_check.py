@@ -11,6 +11,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Limits, Outcome
 from assay.tasks.no_verdict import Failed, nothing_earned
+from assay.tasks.reward_signatures import as_value
 from assay.tasks.running import WorkerReward
 
 PROGRAM = "assay.sandbox.program:run_program"
@@ -39,8 +40,8 @@ def program_check(
 
     def ask(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
         source = program(row, completion)
-        if isinstance(source, Reward):
-            return source
+        if not isinstance(source, str):
+            return as_value(source, program)
         if len(source) > longest:
             why = f"{len(source)} characters, more than {longest}"
             return failed(row, completion, Outcome(failure="length", why=why))

@@ -3,14 +3,17 @@
 - `(row, completion) -> Reward`: Assay's own.
 - `(prompt, completion, row) -> float`: texts in, a number out; None abstains.
 - `(prompts, completions, **columns) -> list[float]`: TRL's. It is called with one completion, in
-  the form of messages, and gets the columns of the row that it names, or all where it takes
-  `**kwargs` (TRL 1.16, `trainer/grpo_trainer.py: _calculate_rewards`).
+  the form of messages, and gets the columns that it names, by their names in the file, or all where
+  it takes `**kwargs` (TRL 1.16, `trainer/grpo_trainer.py: _calculate_rewards`). `id` and `gold` are
+  always there; `trainer_state` and `environments` never are.
 
-Whether a function may run in this process is its own word: the attribute `unsafe`.
+Whether a function may run in this process is its own word: the attribute `unsafe`. What any of them
+returns becomes a reward in `as_value`, and nowhere else.
 """
 
 import asyncio
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,6 +23,7 @@ from assay.data.conversation import stored_messages
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.tasks.user_code import inner_function, line_note
 
 Judge = Callable[[Row, Completion], Reward]
 TRL = {"prompts", "completions", "completion_ids"}
@@ -35,6 +39,11 @@ class WrongSignature(InputError):
     """A function that is no reward by the names of its parameters."""
 
 
+class WrongReturn(TypeError):
+    """A function that returned neither a number nor a reward that records can hold; says which
+    function, and where it stands."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextReward:
     """A function `(prompt, completion, row)` as a reward: both texts, and a number back."""
@@ -42,7 +51,7 @@ class TextReward:
     function: Callable[..., Any]
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
-        """Raises TypeError for what is neither number nor Reward."""
+        """Raises WrongReturn."""
         said = self.function(prompt=question(row), completion=completion.text, row=row)
         return as_value(said, self.function)
 
@@ -65,7 +74,7 @@ class TrlReward(TextReward):
     """
 
     def __call__(self, row: Row, completion: Completion) -> Reward:
-        """Raises TypeError for anything but one number, and for a column that the row lacks."""
+        """Raises WrongReturn, also for anything but a list of one number."""
         parts: dict[str, float] = {}
         facts: dict[str, str] = {}
 
@@ -80,11 +89,16 @@ class TrlReward(TextReward):
             "log_metric": log_metric,
             "log_extra": log_extra,
         }
+        if lacking := [name for name in required(self.function) if name not in given]:
+            known = ", ".join(sorted(given.keys() - {"log_metric", "log_extra"}))
+            problem = f"{named(self.function)} asks for {', '.join(map(repr, lacking))}, and the "
+            raise TypeError(f"{problem}columns here are: {known}{_at(self.function)}")
         said = self.function(**taken(self.function, given))
         if inspect.isawaitable(said):
             said = finished(said)
         if not isinstance(said, list | tuple) or len(said) != 1:
-            raise TypeError(f"{named(self.function)} returned {said!r}, not a list of one number")
+            problem = f"{named(self.function)} returned {said!r:.80}, not a list of one number"
+            raise WrongReturn(problem + _at(self.function))
         return replace(as_value(said[0], self.function), parts=parts, facts=facts)
 
 
@@ -127,14 +141,57 @@ def named(function: Callable[..., Any]) -> str:
 
 
 def as_value(said: Any, function: Callable[..., Any]) -> Reward:
-    """What a function returned as a reward. Raises TypeError."""
-    if isinstance(said, Reward):
-        return said
-    if said is None:
-        return Reward(None, why=f"{named(function)} returned None")
-    if isinstance(said, str | bytes) or not hasattr(said, "__float__"):
-        raise TypeError(f"{named(function)} returned {type(said).__name__}, not a number")
-    return Reward(float(said))
+    """What a function returned as a reward that records can hold: a number is a value, and None
+    abstains. Raises WrongReturn for anything else, and for a number that is not finite."""
+    try:
+        if said is None:
+            return Reward(
+                None, why=f"{named(inner_function(function))} returned None{_at(function)}"
+            )
+        return _recordable(said, named(inner_function(function)))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise WrongReturn(f"{error}{_at(function)}") from None
+
+
+def _at(function: Callable[..., Any]) -> str:
+    """Where a user's function stands, to be appended to what is wrong with it."""
+    line = line_note(function)
+    return f" ({line})" if line else ""
+
+
+def _recordable(said: Any, name: str) -> Reward:
+    """What `name` returned as a reward of plain numbers and texts. Raises TypeError, ValueError or
+    OverflowError."""
+    if inspect.iscoroutine(said):
+        said.close()  # nothing will await it, of which Python would warn
+    if not isinstance(said, Reward):
+        return Reward(_number(said, name))
+    mappings = isinstance(said.parts, Mapping) and isinstance(said.facts, Mapping)
+    if not mappings or not all(
+        isinstance(text, str) for text in (*said.parts, *said.facts, said.why, said.outcome)
+    ):
+        raise TypeError(f"{name} returned a Reward of which a name, `why` or `outcome` is no text")
+    return replace(
+        said,
+        value=None if said.value is None else _number(said.value, name),
+        parts={key: _number(each, name, f"part {key!r}: ") for key, each in said.parts.items()},
+        facts={
+            key: each if isinstance(each, str) else _number(each, name, f"fact {key!r}: ")
+            for key, each in said.facts.items()
+        },
+    )
+
+
+def _number(value: Any, name: str, part: str = "") -> float:
+    """One number (Python's, numpy's, a tensor without dimensions) as Python has it."""
+    kind = type(value)
+    single = getattr(value, "shape", ()) == () and hasattr(kind, "__float__")
+    if not single:
+        raise TypeError(f"{part}{name} returned {kind.__name__}, not a number or a Reward")
+    number = value if kind in (int, float) else float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{part}the value is {number}")
+    return number
 
 
 def question(row: Row) -> str:
@@ -143,11 +200,13 @@ def question(row: Row) -> str:
 
 
 def columns(row: Row, completion: Completion) -> dict[str, Any]:
-    """The columns that TRL passes on, of one completion."""
+    """The columns that TRL passes on, of one completion: those of the file, and of the row where
+    the file has none of that name."""
     said = completion.messages or (Message("assistant", completion.text),)
     return {
-        **row.extra,
         "id": row.id,
+        **row.extra,
+        **row.columns,
         "gold": row.gold,
         "prompts": stored_messages(row.prompt),
         "completions": stored_messages(said),

@@ -37,13 +37,16 @@ from assay.tasks.no_verdict import (
     gold_completion,
     known,
     nothing_earned,
+    rewarded,
 )
-from assay.tasks.reward_signatures import as_reward
+from assay.tasks.reward_signatures import WrongReturn, as_reward, as_value
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction, is_unsafe, lowest
 from assay.tasks.user_code import function_at, place_of
 
 DEADLINE_SECONDS = 10.0
+REFUSED = "refused"
+"""The one key of what a worker answers for a reward that no record holds: why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,7 @@ class RewardRunner:
 
     def _run_programs(self, reward: WorkerReward, pairs: Sequence[Pair], done: Done) -> None:
         """Programs that the policy wrote: one that fails earns what the reward says."""
-        asked = [attempt(reward.ask, *pair) for pair in pairs]
+        asked = [asked_of(reward, pair) for pair in pairs]
         open_ = []
         for n, each in enumerate(asked):
             if isinstance(each, Reward | Outcome):
@@ -218,7 +221,7 @@ class RewardRunner:
     def _of_program(self, reward: WorkerReward, pair: Pair, outcome: Outcome) -> Reward:
         if outcome.failure in OUTCOMES:
             return reward.failed(*pair, outcome)
-        found = attempt(reward.read, *pair, outcome.value)
+        found = rewarded(reward.read, *pair, outcome.value)
         # The comparison runs in the lab: where it fails, that says nothing of the program.
         return found if isinstance(found, Reward) else abstention(found)
 
@@ -236,13 +239,13 @@ class RewardRunner:
 
     def _tried(self, reward: WorkerReward, pairs: Sequence[Pair]) -> list[Reward | Outcome]:
         """The reward of each pair, or how the reward's parts or its worker failed."""
-        found = [attempt(reward.ask, *pair) for pair in pairs]
+        found: list[Any] = [asked_of(reward, pair) for pair in pairs]
         open_ = [n for n, each in enumerate(found) if not isinstance(each, Reward | Outcome)]
         if open_:
             outcomes = self._pool(reward).map([found[n] for n in open_], self.deadline)
             for n, outcome in zip(open_, outcomes, strict=True):
                 failed = outcome.failure is not None
-                found[n] = outcome if failed else attempt(reward.read, *pairs[n], outcome.value)
+                found[n] = outcome if failed else rewarded(reward.read, *pairs[n], outcome.value)
         return found
 
     def _blamed(
@@ -255,7 +258,7 @@ class RewardRunner:
 
     def _gold_is_checked(self, reward: WorkerReward, row: Row) -> bool:
         gold = attempt(reward.gold, row)
-        asked = attempt(reward.ask, row, gold)
+        asked = asked_of(reward, (row, gold))
         if isinstance(asked, Reward | Outcome):
             return known(asked)
         key = sha256_text(canonical_json([reward.worker, asked]))
@@ -283,12 +286,22 @@ class RewardRunner:
         return self._pools[key]
 
 
+def asked_of(reward: WorkerReward, pair: Pair) -> Reward | Mapping[str, Any] | Outcome:
+    """What a worker is to be asked, or the reward where that is known without one."""
+
+    def ask() -> Reward | Mapping[str, Any]:
+        said = reward.ask(*pair)
+        return said if isinstance(said, Mapping) else as_value(said, reward.ask)
+
+    return attempt(ask)
+
+
 def judged_here(reward: RewardFunction, row: Row, completion: Completion) -> Reward:
     """The reward of a pure function; where it raises on the gold answer too, an abstention."""
-    found = attempt(reward, row, completion)
+    found = rewarded(reward, row, completion)
     if isinstance(found, Reward):
         return found
-    if known(attempt(reward, row, gold_completion(row))):
+    if known(rewarded(reward, row, gold_completion(row))):
         return earned(lowest(reward), {}, found)
     return abstention(found)
 
@@ -307,6 +320,8 @@ def in_worker(function: RewardFunction) -> WorkerReward:
         return {**sent, "options": options}
 
     def read(row: Row, completion: Completion, value: Any) -> Reward:
+        if REFUSED in value:
+            raise WrongReturn(value[REFUSED])
         return reward_of(value)
 
     def failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
@@ -326,6 +341,10 @@ def scorer(place: str) -> Callable[..., dict[str, Any]]:
         row: Mapping[str, Any], completion: Mapping[str, Any], options: Mapping[str, Any]
     ) -> dict[str, Any]:
         reward = as_reward(partial(function, **options) if options else function, "the reward")
-        return reward_values(reward(row_of(row), completion_of(completion)))
+        try:
+            said = reward(row_of(row), completion_of(completion))
+            return reward_values(as_value(said, function))
+        except WrongReturn as wrong:
+            return {REFUSED: str(wrong)}
 
     return score

@@ -92,6 +92,11 @@ def lowest(reward: RewardFunction) -> float:
     return float(getattr(reward, "lowest", 0.0))
 
 
+AMOUNTS = {"first", "limit", "n", "max_samples", "num_samples", "rows", "size", "subset", "take"}
+"""Options by which other tools ask some items alone."""
+TAKE = "how many items are asked is no option: write take = { rows = N } in the evaluation's table"
+
+
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
     """What an evaluation may choose about a benchmark; an option it does not know is an error."""
@@ -106,7 +111,11 @@ class BenchmarkOptions:
         Raises UnknownNameError for an option that has no default, InputError for a wrong type.
         """
         for name, value in self.values.items():
-            default = lookup(defaults, name, "benchmark option")
+            if name not in defaults:
+                fix = TAKE if name in AMOUNTS else nearest(name, defaults)
+                problem = f"unknown benchmark option {name!r}"
+                raise UnknownNameError(problem, field=f"options.{name}", fix=fix)
+            default = defaults[name]
             if type(value) is not type(default):
                 wanted = type(default).__name__
                 raise InputError(f"must be {wanted}, not {value!r}", field=f"options.{name}")
@@ -360,7 +369,9 @@ def instance(kind: type[BaseTask], place: str | Path) -> BaseTask:
     """An object of a task's class. Raises WrongTask where making one raises."""
     try:
         return kind()
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         problem = f"making {kind.__name__}() raises {what}"
         raise WrongTask(problem, file=place, fix="make it in the file: TASK = ...") from error

@@ -162,9 +162,9 @@ def _executed(path: Path, sources: Mapping[str, str]) -> ModuleType:
         _refuse_shadowed(path, sources)
         with redirect_stdout(sys.stderr):  # stdout is for results: a program may read it
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, UserCodeError):
+        if isinstance(error, UserCodeError | KeyboardInterrupt):
             raise
         raise _raised(error, path) from error
     return module
@@ -221,11 +221,16 @@ def inner_function(function: Any) -> Any:
     return function
 
 
-def file_note(function: Callable[..., Any]) -> str:
-    """File and fingerprint of a function of a user, or of what stands for it; "" for any other."""
+def _user_file(function: Any) -> LoadedFile | None:
+    """The user's file that a function stands in; None for any other function."""
     inner = inner_function(function)
     module = inspect.getmodule(inner) or inspect.getmodule(type(inner))
-    loaded = file_of(module) if module is not None else None
+    return file_of(module) if module is not None else None
+
+
+def file_note(function: Callable[..., Any]) -> str:
+    """File and fingerprint of a function of a user, or of what stands for it; "" for any other."""
+    loaded = _user_file(function)
     if loaded is None:
         return ""
     return f"{loaded.path.name} {sha256_text(canonical_json(loaded.fingerprint))[:12]}"
@@ -233,10 +238,23 @@ def file_note(function: Callable[..., Any]) -> str:
 
 def line_note(function: Any) -> str:
     """File and line of a user's reward; "" for any other."""
-    code = getattr(inner_function(function), "__code__", None)
-    if code is None or not file_note(function):
+    inner = inner_function(function)
+    code = getattr(inner, "__code__", getattr(type(inner).__call__, "__code__", None))
+    if code is None or _user_file(inner) is None:
         return ""
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def in_a_line(error: BaseException) -> str:
+    """What was raised, with the deepest line of it that is in a user's file."""
+    files = {str(f.path.parent / name) for f in _loaded.values() for name in f.sources}
+    lines = [
+        f" ({Path(frame.f_code.co_filename).name}:{number})"
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename in files
+    ]
+    name = type(error).__name__
+    return (f"{name}: {error}" if str(error) else name) + (lines[-1] if lines else "")
 
 
 def place_of(function: Callable[..., Any]) -> str:
@@ -287,7 +305,9 @@ def load_installed(point: EntryPoint) -> Any:
     try:
         with redirect_stdout(sys.stderr):
             return point.load()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         problem = f"task {point.name!r} of {distribution(point)} cannot be imported: {what}"
         raise UserCodeError(problem, fix=f"it is {point.value}") from error

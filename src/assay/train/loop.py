@@ -324,7 +324,9 @@ def value_at(
     try:
         value = of(rewards)
         return None if value is None else float(value)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         problem = f"the task's metric {name!r} failed: {type(error).__name__}: {error}"
         raise TrainingFailure(f"step {place.step + 1}: {problem}") from error
 

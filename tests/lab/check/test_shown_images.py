@@ -41,7 +41,7 @@ def seen(root: Path, source: str, *rows: Row) -> list[Finding]:
     session: Any = SimpleNamespace(
         experiment=experiment,
         run=SimpleNamespace(root=root),
-        sets={"train": SimpleNamespace(train=rows[:1], dev=())},
+        sets={"train": SimpleNamespace(rows=rows[:1])},
         evaluations={"dev": SimpleNamespace(items=rows[1:])},
     )
     subject: Any = SimpleNamespace(session=session)

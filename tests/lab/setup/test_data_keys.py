@@ -10,7 +10,8 @@ import pytest
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
-from assay.experiment.data_tables import DataSpec
+from assay.data.splits import SplitError
+from assay.experiment.data_tables import DataSpec, Split
 from assay.judge.findings import Finding
 from assay.lab.check.rows import remarked
 from assay.lab.check.subject import Number
@@ -201,3 +202,17 @@ def test_the_manifest_says_how_the_rows_were_taken(lab: Path) -> None:
         {"rows": 8, "how": "random"},
     ]
     assert tables[0]["contents_sha256"] != tables[1]["contents_sha256"]
+
+
+def test_a_test_part_is_held_out_beside_the_dev_part_which_does_not_depend_on_it(
+    prepared: Prepared,
+) -> None:
+    alone, both = prepared(split=Split(dev=0.3)), prepared(split=Split(dev=0.3, test=0.3))
+    assert alone.dev == both.dev and len(both.dev) == len(both.test) == 2
+    assert both.part("train.test") == both.test and len(both.rows) == len(both.train) + 4 == 7
+    assert len({row.id for row in both.rows}) == 7
+    assert "3 to train on, 2 dev, 2 test" in describe(both, DataSpec(source="path:x", format="trl"))
+    only = prepared(split=Split(test=3))
+    assert (only.dev, len(only.test), len(only.train)) == ((), 3, 4)
+    with pytest.raises(SplitError, match=r"split.test: a share of 0.9\d* of"):
+        prepared(split=Split(dev=0.3, test=0.7))

@@ -10,7 +10,7 @@ lengths and rendering are elsewhere.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from assay.data.conversation import cut_untrained
 from assay.data.csv_files import CsvOptions, is_csv, read_csv
@@ -27,7 +27,7 @@ from assay.data.formats import (
     trl_rows,
     verl_rows,
 )
-from assay.data.formats.kept import Written
+from assay.data.formats.kept import KEPT, Written
 from assay.data.formats.messages import PREFERENCE, refuse_preferences
 from assay.data.formats.plain_rows import renamed
 from assay.data.formats.plain_text import PlainText
@@ -81,7 +81,7 @@ def last_call(row: Row) -> Row | LeftOut:
         return LeftOut(row.id, NO_CALL, row.origin)
     if calling[-1] == len(row.messages) - 1:
         return row
-    return replace(row, messages=row.messages[: calling[-1] + 1], gold=None)
+    return replace(row, messages=row.messages[: calling[-1] + 1], gold=None, columns={})
 
 
 def _each_turn(row: Row) -> Iterator[Row]:
@@ -100,11 +100,13 @@ def _each_turn(row: Row) -> Iterator[Row]:
 
 
 def _turn(row: Row, messages: tuple[Message, ...], number: int) -> Row:
+    whole = len(messages) == len(row.messages)
     return replace(
         row,
         id=f"{row.id}:{number}",
         messages=messages,
-        gold=row.gold if len(messages) == len(row.messages) else None,
+        gold=row.gold if whole else None,
+        columns=row.columns if whole else {},
         conversation=conversation_of(row),
     )
 
@@ -277,7 +279,20 @@ def _items(found: Found, format: str, layout: Layout) -> list[Item]:
         raise found
     if layout.nulls == "drop":
         found = replace(found, value=without_nulls(found.value))
-    return list(FORMATS[format](found if format == PREFERENCE else refuse_preferences(found)))
+    read = FORMATS[format](found if format == PREFERENCE else refuse_preferences(found))
+    written = found.value if found.written is None else found.written
+    return [with_columns(item, written) if isinstance(item, Row) else item for item in read]
+
+
+MESSAGES = {"prompt", "completion", "messages", "conversations", "chosen", "rejected", KEPT}
+"""Columns that a row has as messages, or that hold a whole row."""
+
+
+def with_columns(row: Row, written: Mapping[str, Any]) -> Row:
+    """The row with those columns of the file that its format has read."""
+    names = written.keys() - row.extra.keys() - MESSAGES
+    columns = {name: written[name] for name in written if name in names}
+    return replace(row, columns=columns) if columns else row
 
 
 def _refused(first: DataError, bad: int, total: int, most_bad: float) -> DataError:

@@ -84,7 +84,7 @@ def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Fo
             if theirs in missing:
                 fix = nearest(theirs, record.value)
                 raise record.error(f"columns.{ours}", f"the file has no column {theirs!r}", fix)
-        yield replace(record, value=_renamed(record, columns))
+        yield replace(record, value=_renamed(record, columns), written=record.value)
 
 
 def _renamed(record: Record, columns: Mapping[str, str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ LEAST_ANSWERED = 0.2
 def candidate_pools(subject: Subject) -> Seen:
     """The pools of every data set and evaluation that has some."""
     session = subject.session
-    places = {f"data.{name}": (*made.train, *made.dev) for name, made in session.sets.items()}
+    places = {f"data.{name}": made.rows for name, made in session.sets.items()}
     places |= {f"evaluate.{name}": made.items for name, made in session.evaluations.items()}
     for place, rows in places.items():
         # A learner of somebody's own may have pools of another kind.

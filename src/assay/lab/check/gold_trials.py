@@ -42,7 +42,7 @@ from assay.tasks.task import (
     Task,
     benchmark,
 )
-from assay.tasks.user_code import line_note
+from assay.tasks.user_code import in_a_line, line_note
 
 CONTROLS = 200
 """Rows on which wrong answers are tried."""
@@ -53,6 +53,7 @@ LISTED = 10
 NEAR = 1e-6
 BEGUN = 3
 """Length in characters of the shortest cut of an answer."""
+WORLD_FAILS = "the world fails"
 FEW, MOST = 0.05, 0.5
 """Shares of wrong answers with full reward that give a warning and an error."""
 
@@ -94,6 +95,20 @@ class Trial:
     def shown(self) -> str:
         """The name in messages."""
         return f"{self.name!r} ({self.place})" if self.place else repr(self.name)
+
+    @property
+    def broken(self) -> tuple[tuple[str, Reward], ...]:
+        """The gold answers on which a user's reward itself failed, which says nothing of them; the
+        house's fail where a gold answer cannot be read."""
+        unscored = ((i, r) for i, r in self.gold if self.place and r.value is None)
+        failed = {*OUTCOMES, WORLD_FAILS}
+        return tuple((i, r) for i, r in unscored if r.why.partition(":")[0] in failed)
+
+    @property
+    def sound(self) -> "Trial":
+        """The trial without them."""
+        out = {i for i, _ in self.broken}
+        return replace(self, gold=tuple((i, r) for i, r in self.gold if i not in out))
 
     @property
     def kind(self) -> Kind:
@@ -203,10 +218,15 @@ def begun_length(text: str) -> int:
 
 def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
     """Findings on the parts of one reward, or on a checker."""
-    judged = any(trial.kind in ("correctness", "unknown") for trial in trials)
     for trial in trials:
         reached = sum(not _short(trial, r) for _, r in trial.gold)
         yield Number(place, f"gold_full_share: {trial.name}", reached / len(trial.gold))
+        if trial.broken:
+            yield fails(place, trial)
+    whole = all(len(trial.broken) < len(trial.gold) for trial in trials)
+    trials = [trial.sound for trial in trials if len(trial.broken) < len(trial.gold)]
+    judged = any(trial.kind in ("correctness", "unknown") for trial in trials)
+    for trial in trials:
         if trial.raised:
             yield raises(place, trial)
         if len(trials) > 1 and trial.kind == "constant":
@@ -216,8 +236,20 @@ def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
         yield from gold_below_full(place, trial, judged)
         if trial.kind in ("correctness", "unknown"):
             yield from wrong_but_full(place, trial)
-    if not judged:
+    if whole and not judged:
         yield no_correctness(place, trials)
+
+
+def fails(place: str, trial: Trial) -> Finding:
+    """A reward that fails on gold answers: what else it does to them is not known."""
+    ids = [i for i, _ in trial.broken]
+    whys = [r.why.removeprefix("exception: ") for _, r in trial.broken]
+    return Finding(
+        "error",
+        f"{place}: {trial.shown} fails on gold answers",
+        f"{most_common(whys)}; {share_of(len(ids), len(trial.gold))}: {some(ids)}",
+        "correct the code, or the rows with which it fails",
+    )
 
 
 def raises(place: str, trial: Trial) -> Finding:
@@ -372,8 +404,10 @@ def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Compl
             said.append(script[len(said)] if len(said) < len(script) else "")
             dialogue.hears(said[-1], ended)
         return Completion("\n".join(said), ended=ended, messages=dialogue.messages)
-    except Exception as error:  # failures of environments are what this check looks for
-        return Reward(None, why=f"the world fails: {type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # failures of environments are what this check looks for
+        return Reward(None, why=f"{WORLD_FAILS}: {in_a_line(error)}")
 
 
 def try_dialogues(

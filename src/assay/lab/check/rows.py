@@ -72,11 +72,13 @@ def rows(subject: Subject) -> Seen:
         yield Number(place, "rows_in_source", data.total)
         yield Number(place, "train_rows", len(data.train))
         yield Number(place, "dev_rows", len(data.dev))
+        if data.test:
+            yield Number(place, "test_rows", len(data.test))
         yield from mixed_rows(place, data)
         yield from left_out(place, data)
         yield from taken(place, data)
         yield from remarked(place, data)
-        yield from well_formed(place, data.train + data.dev)
+        yield from well_formed(place, data.rows)
         yield from contradicting(subject, name)
     for name, evaluation in subject.session.evaluations.items():
         yield Number(f"evaluate.{name}", "items", len(evaluation.items))
@@ -202,11 +204,13 @@ def well_formed(place: str, found: Sequence[Row]) -> Seen:
 def contradicting(subject: Subject, name: str) -> Seen:
     """Rows with the same question and another answer: good for imitation, not for a reward."""
     data = subject.session.sets[name]
-    rows_ = data.train + data.dev
-    found = conflicts(rows_)
+    rows_ = data.rows
+    by_id, played = {row.id: row for row in rows_}, subject.session.task.dialogue
+    # Dialogues that begin alike differ in what their world hides.
+    found = [pair for pair in conflicts(rows_) if played(by_id[pair[0]]) is None]
     if not found:
         return
-    rewarded = any(use.data.removesuffix(".dev") == name for use in reward_uses(subject.session))
+    rewarded = any(use.data.partition(".")[0] == name for use in reward_uses(subject.session))
     yield Number(f"data.{name}", "other_answers", len(found))
     yield Finding(
         "warning" if rewarded else "note",
@@ -361,12 +365,12 @@ def conversation_lengths(subject: Subject, name: str) -> list[int]:
     """Tokens of each row that can be rendered, as the first stage that reads it renders it."""
     session = subject.session
     reads = reading(session)
-    used = [stage for _, stage, data in reads if data.removesuffix(".dev") == name]
+    used = [stage for _, stage, data in reads if data.partition(".")[0] == name]
     rendering = used[0] if used else RenderingSettings()
     encoder = session.learner.encoder(rendering)
     data = session.sets[name]
     found: list[int] = []
-    for part in (name, f"{name}.dev"):
+    for part in (name, f"{name}.dev", f"{name}.test"):
         golds = subject.golds_of_data(part, rendering)
         found += [gold.context_size + len(gold.actions) for gold in golds.answers]
         bare = [row for row in data.part(part) if row.id in set(golds.missing)]

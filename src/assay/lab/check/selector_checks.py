@@ -49,9 +49,7 @@ def demonstrations_without_words(subject: Subject) -> Seen:
     if learner.kind != "lever":
         return
     for name, data in subject.session.sets.items():
-        count = max(
-            (len(set_of(row).demonstrations) for row in (*data.train, *data.dev)), default=0
-        )
+        count = max((len(set_of(row).demonstrations) for row in data.rows), default=0)
         if count > learner.sizes.vocabulary:
             yield Finding(
                 "error",

@@ -4,9 +4,10 @@ Benchmark items are compared without their worked examples. Paraphrases are not 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
-from assay.data.leakage import call_path, overlap
+from assay.data.leakage import Overlap, Played, call_path, overlap
 from assay.data.row import Row
 from assay.judge.findings import Finding
 from assay.lab.check.subject import (
@@ -20,7 +21,7 @@ from assay.lab.check.subject import (
     share_of,
     some,
 )
-from assay.lab.setup.evaluation import bare_items, shared_texts
+from assay.lab.setup.evaluation import bare_items, plays, shared_texts
 from assay.lab.setup.prepare import find_part
 
 WORDS: Mapping[SharedKind, str] = {
@@ -36,6 +37,7 @@ OF_KIND: Mapping[SharedKind, str] = {
     "conversations": "",
 }
 APART = "name the benchmark in the data set's disjoint_from, or take other rows"
+HIDDEN = "where its world hides another state, same_prompt = true in its table says so"
 ONCE = "leave out the rows that say the same, or give them one conversation, so that a split keeps "
 ONCE += "them together"
 
@@ -56,7 +58,12 @@ def leakage(subject: Subject) -> Seen:
             compared.add(key)
             rows = find_part(session.sets, data)
             report = evaluation.spec.role == "report"
-            yield from shared_with_test(data, rows, f"evaluate.{name}", items[name], report)
+            compared_by = (
+                plays(session.task, evaluation.dialogue),
+                bool(evaluation.spec.same_prompt),
+            )
+            place = f"evaluate.{name}"
+            yield from shared_with_test(data, rows, place, items[name], report, *compared_by)
     yield from validating(subject)
     yield from choosing_and_reporting(subject, items)
 
@@ -68,27 +75,41 @@ def validating(subject: Subject) -> Seen:
     for data, (place, stage, validated) in product(trained, reading(session)):
         if validated != stage.data:
             sides = [find_part(session.sets, name) for name in (data, validated)]
-            yield from shared_with_test(data, sides[0], place, sides[1], report=False)
+            yield from shared_with_test(data, sides[0], place, sides[1], False, plays(session.task))
 
 
 def shared_with_test(
-    data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
+    data: str,
+    rows: Sequence[Row],
+    place: str,
+    items: Sequence[Row],
+    report: bool,
+    played: Played,
+    same_prompt: bool = False,
 ) -> Seen:
     """Questions, function names and conversations that a training set shares with a test."""
-    for found in shared_parts(data, rows, place, items, report):
+    both = overlap(rows, items, played, same_prompt)
+    dialogues = bool(both.normalised) and any(map(played, items)) and not same_prompt
+    for found in shared_parts(data, rows, place, items, report, both):
         if found.kind in ("questions", "calls"):
             name = "questions" if found.kind == "questions" else "call_paths"
             yield Number(place, f"{name}_shared_with: data.{data}", found.rows)
         if found.rows:
             yield found
-            yield finding_of(found)
+            finding = finding_of(found)
+            hint = f"{finding.fix}; {HIDDEN}" if dialogues and found.kind == "questions" else ""
+            yield replace(finding, fix=hint or finding.fix)
 
 
 def shared_parts(
-    data: str, rows: Sequence[Row], place: str, items: Sequence[Row], report: bool
+    data: str,
+    rows: Sequence[Row],
+    place: str,
+    items: Sequence[Row],
+    report: bool,
+    both: Overlap,
 ) -> Iterator[Shared]:
     """The overlap of the two sides, kind by kind."""
-    both = overlap(rows, items)
 
     def part(kind: SharedKind, ids: Sequence[str], exact: int = 0, names: object = ()) -> Shared:
         named = tuple(sorted(names) if names else ids)[:SHOWN]  # type: ignore[call-overload]
@@ -126,7 +147,10 @@ def choosing_and_reporting(subject: Subject, items: dict[str, tuple[Row, ...]]) 
     select = [name for name, spec in specs.items() if spec.role == "select"]
     report = [name for name, spec in specs.items() if spec.role == "report"]
     for chooser, reporter in product(select, report):
-        shared = overlap(items[chooser], items[reporter])
+        made = subject.session.evaluations[reporter]
+        played = plays(subject.session.task, made.dialogue)
+        sides = items[chooser], items[reporter]
+        shared = overlap(*sides, played, bool(made.spec.same_prompt))
         ids = list(shared_texts(shared))
         if ids:
             yield Finding(

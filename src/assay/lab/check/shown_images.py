@@ -45,7 +45,7 @@ def shown_images(subject: Subject) -> Seen:
 def shown_messages(subject: Subject) -> Iterator[Message]:
     """The messages of every query, and of every demonstration that some query may pick."""
     session = subject.session
-    rows: list[Row] = [row for made in session.sets.values() for row in (*made.train, *made.dev)]
+    rows: list[Row] = [row for made in session.sets.values() for row in made.rows]
     rows += [row for evaluation in session.evaluations.values() for row in evaluation.items]
     picking = {row.extra[DEMONSTRATIONS]: row for row in rows if DEMONSTRATIONS in row.extra}
     for row in rows:

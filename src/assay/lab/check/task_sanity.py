@@ -14,7 +14,7 @@ from assay.lab.check.subject import Gold, Seen, Subject, reward_uses, share_of, 
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.reward_parts import table_parts
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.no_verdict import attempt
+from assay.tasks.no_verdict import rewarded
 from assay.tasks.task import RewardFunction, is_unsafe
 from assay.tasks.user_code import line_note
 
@@ -44,7 +44,7 @@ def unsteady(place: str, name: str, function: RewardFunction, golds: Sequence[Go
     if isinstance(function, JudgeReward) or is_unsafe(function):
         return
     pairs = [(g.row, said) for g in golds for said in (g.completion, Completion(""))]
-    values = [[attempt(function, *pair) for pair in pairs] for _ in range(2)]
+    values = [[rewarded(function, *pair) for pair in pairs] for _ in range(2)]
     other = [pair[0].id for pair, *both in zip(pairs, *values, strict=True) if valued(both)]
     if other:
         where = line_note(function)
@@ -68,7 +68,9 @@ def broken_dialogues(place: str, rows: Sequence[Row], world: World) -> Seen:
     for row in rows:
         try:
             problem = problem_of(world, row)
-        except Exception as error:  # what a user's dialogue raises is what this check looks for
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # what a user's dialogue raises is what this check looks for
             problem = f"raises {type(error).__name__}: {error}"
         if problem:
             found.setdefault(problem, []).append(row.id)

@@ -258,7 +258,7 @@ def special_tokens(found: Trained) -> Seen:
             f"stage.{found.name}: answers end with {end!r} as text, before the token itself",
             f"{share_of(len(ending), len(found.talks))}: {some(ending)}; the model would learn to "
             "spell it in pieces",
-            f'take it off: [data.{found.stage.data.removesuffix(".dev")}] cut_end = "{end}"',
+            f'take it off: [data.{found.stage.data.partition(".")[0]}] cut_end = "{end}"',
         )
     if spelled:
         counts = ", ".join(f"{token!r} in {len(ids)}" for token, ids in sorted(spelled.items()))

@@ -211,11 +211,11 @@ def ask(
             messages = converse(evaluation.dialogue(item), send)
         text = "\n".join(each.text for each in replies)
         completion = Completion(text, (), replies[-1].ended, messages)
-    except (EndpointError, NotJournalled, Stopped):
+    except (EndpointError, NotJournalled, Stopped, KeyboardInterrupt):
         raise
     except Unanswered as error:
         failure = f"endpoint: {error}"
-    except Exception as error:  # the environment of one item failed; the others go on
+    except BaseException as error:  # the environment of one item failed; the others go on
         failure = f"{FAILED}{type(error).__name__}: {error}"
     return Answered(
         item=item,

@@ -161,7 +161,7 @@ def generate_tables(
 
 def queries(session: Session, spec: SelectionsSpec) -> tuple[Row, ...]:
     """The rows that a table has selections for."""
-    name = spec.data.removesuffix(".dev")
+    name = spec.data.partition(".")[0]
     given = (session.task, session.learner.encoder, session.run.root)
     return find_part({name: prepare_set(session.experiment, name, *given)}, spec.data)
 

@@ -73,13 +73,13 @@ def _seconds(evidence: RunEvidence, data: str) -> float | None:
     found = [
         stage.seconds
         for stage in evidence.stages.values()
-        if stage.spec.data.removesuffix(".dev") == data and stage.seconds is not None
+        if stage.spec.data.partition(".")[0] == data and stage.seconds is not None
     ]
     return sum(found) if found else None
 
 
 def _risk(evidence: RunEvidence, data: str):
-    stages = [s.name for s in evidence.stages.values() if s.spec.data.removesuffix(".dev") == data]
+    stages = [s.name for s in evidence.stages.values() if s.spec.data.partition(".")[0] == data]
     risks = {guarded(evidence, name) for name in stages}
     return "guarded" if risks == {"guarded"} else "open"
 
@@ -125,7 +125,7 @@ def right_answer_in_pool(evidence: RunEvidence) -> Iterator[Improvement]:
 
 def _rows_of(evidence: RunEvidence, each: Measured) -> dict[str, Row]:
     """The rows that an evaluation asked, of a data set with pools."""
-    data = each.record.benchmark.removesuffix(".dev")
+    data = each.record.benchmark.partition(".")[0]
     rows = evidence.rows.get(data, {})
     return {id_: row for id_, row in rows.items() if row.extra.get(DEMONSTRATIONS)}
 

@@ -179,7 +179,7 @@ def _groups(
         return Groups((), "")
     task = make_task(experiment.task, run.root)
     reward = None if spec.reward is None else reward_of(task, spec.reward, run.root)
-    data = spec.data.removesuffix(".dev")
+    data = spec.data.partition(".")[0]
     kept = [row for row in rows.get(data, {}).values() if row.extra.get(CANDIDATES)]
     found = tuple(
         tuple(_stored(reward, row, candidate) for candidate in row.extra[CANDIDATES])
@@ -240,7 +240,7 @@ def _rows(run: RunDirectory, experiment: Experiment, picks: bool) -> dict[str, M
     names = {s.data for s in stages if picks or (isinstance(s, StoredStage) and s.stored)}
     names |= {each.data for each in experiment.evaluate.values() if picks and each.data}
     found = {}
-    for name in sorted({name.removesuffix(".dev") for name in names}):
+    for name in sorted({name.partition(".")[0] for name in names}):
         check_unchanged(run, experiment, name, run.root)
         found[name] = rows_by_id(experiment, name, run.root)
     return found

@@ -117,7 +117,7 @@ def advantage_difference(address: str, line: Any, now: float | None) -> Differen
 
 def changes_since(session: Session, name: str, stage: StageSpec) -> list[Confound]:
     """Differences between the run's manifest and now that affect rewards and advantages."""
-    data = stage.data.removesuffix(".dev")
+    data = stage.data.partition(".")[0]
     stored = read_manifest(session.run)
     now = {
         "data": {data: data_table(session, data, session.experiment.data[data])},

@@ -107,7 +107,7 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
     Raises SampleNotFound where the data holds one of them no longer.
     """
     stage = session.experiment.stage[stored.stage]
-    name = stage.data.removesuffix(".dev")
+    name = stage.data.partition(".")[0]
     given = (session.task, session.learner.encoder, session.run.root)
     made = prepare_set(session.experiment, name, *given)
     part = find_part({name: made}, stage.data)

@@ -249,7 +249,7 @@ def noted(session: Session) -> Iterator[None]:
     except KeyboardInterrupt:
         note(session, status="interrupted", message="interrupted by the user")
         raise
-    except Exception as error:
+    except BaseException as error:
         note(session, status="failed", message=f"{type(error).__name__}: {error}")
         raise
     note(session, status="finished", message="")

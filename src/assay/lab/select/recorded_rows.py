@@ -60,7 +60,7 @@ def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Me
         return of_data(root, found, experiment, experiment.stage[table.stage].data, part)
     stored = read_json(found.files[0].parent / "evaluation.json", dict)
     name, role = stored["benchmark"], stored["role"]
-    if name.removesuffix(".dev") in experiment.data:
+    if name.partition(".")[0] in experiment.data:
         return of_data(root, found, experiment, name, part, role)
     rows = asked_rows(found, table, root, rows_by_id)
     return Measured(found, name, name, "", rows, None, None, role)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from assay.data.episode import Completion, Context
 from assay.data.hashing import hash_contents
-from assay.data.leakage import Overlap, overlap
+from assay.data.leakage import Overlap, Played, overlap
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
 from assay.errors import InputError, within
@@ -70,9 +70,17 @@ def shared_texts(shared: Overlap) -> tuple[str, ...]:
     return tuple(dict.fromkeys(train for train, _ in shared.exact + shared.normalised))
 
 
-def shared_questions(trained: Trained, items: Sequence[Row]) -> dict[str, int]:
+def shared_questions(
+    trained: Trained, items: Sequence[Row], played: Played, same_prompt: bool
+) -> dict[str, int]:
     """For each training set, the number of its rows with the question of an item."""
-    return {name: len(shared_texts(overlap(rows, items))) for name, rows in trained.items()}
+    shared = {name: overlap(rows, items, played, same_prompt) for name, rows in trained.items()}
+    return {name: len(shared_texts(found)) for name, found in shared.items()}
+
+
+def plays(task: Task, dialogue: Callable[[Row], Dialogue] | None = None) -> Played:
+    """Which rows begin a dialogue: those of the task, and all of a benchmark that has dialogues."""
+    return lambda row: dialogue is not None or task.dialogue(row) is not None
 
 
 def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Manifest) -> list[str]:
@@ -94,8 +102,8 @@ def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Mani
 
 
 def _rows_of(manifest: Manifest, data: str) -> int:
-    name, _, dev = data.partition(".")
-    return manifest["data"][name]["dev" if dev else "train"]["rows"]
+    name, _, side = data.partition(".")
+    return manifest["data"][name][side or "train"]["rows"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +193,12 @@ def make_evaluation(
         seed=seed,
         shared=None
         if trained is None
-        else shared_questions(trained, bare_items(spec, items, task, root)),
+        else shared_questions(
+            trained,
+            bare_items(spec, items, task, root),
+            plays(task, dialogue),
+            bool(spec.same_prompt),
+        ),
         missing=missing,
     )
     return Evaluation(

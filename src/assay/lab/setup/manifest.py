@@ -263,7 +263,7 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     made = session.sets[name]
     if isinstance(made.order, Mixture):
         return mixture_table(made, made.order, spec)
-    rows = (*made.train, *made.dev)
+    rows = made.rows
     encoder = session.learner.encoder(rendering_of(session.experiment, name))
     prompts = (encoder.plain(encoder.prompt(row, question(session.task, row))) for row in rows)
     return {
@@ -325,6 +325,7 @@ def mixture_table(made: DataSet, order: Mixture, spec: DataSpec) -> dict[str, An
         "total": made.total,
         "train": {"rows": len(made.train), "epoch_rows": order.count},
         "dev": {"rows": len(made.dev)},
+        **({"test": {"rows": len(made.test)}} if made.test else {}),
         "dropped": {},
     }
 
@@ -355,10 +356,10 @@ def _selections(session: Session, spec: DataSpec) -> dict[str, Any]:
 
 
 def _counts(made: DataSet) -> dict[str, Any]:
+    sides = {"train": made.train, "dev": made.dev} | ({"test": made.test} if made.test else {})
     return {
         "total": made.total,
-        "train": {"rows": len(made.train), "row_ids_sha256": hash_ids(made.train)},
-        "dev": {"rows": len(made.dev), "row_ids_sha256": hash_ids(made.dev)},
+        **{k: {"rows": len(rows), "row_ids_sha256": hash_ids(rows)} for k, rows in sides.items()},
         "dropped": {reason: len(ids) for reason, ids in made.dropped.items()},
     }
 
@@ -452,7 +453,7 @@ def rows_still_there(session: Session) -> Trained | None:
         if chosen is not None and not (root / chosen).is_file():
             return None
         made = session.sets[name]
-        if noted.get(name, {}).get("contents_sha256") != hash_contents((*made.train, *made.dev)):
+        if noted.get(name, {}).get("contents_sha256") != hash_contents(made.rows):
             return None
     return trained_rows(session.experiment, session.sets)
 

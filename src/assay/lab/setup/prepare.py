@@ -6,6 +6,7 @@ Every omitted row is counted by its reason. Truncates and trains nothing.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from assay.data.csv_files import CsvOptions
@@ -28,6 +29,7 @@ from assay.data.row_order import (
 )
 from assay.data.splits import (
     Lengths,
+    conversation_of,
     drop_long,
     drop_short,
     length_statistics,
@@ -35,7 +37,7 @@ from assay.data.splits import (
     take,
 )
 from assay.errors import InputError, within
-from assay.experiment.data_tables import DataSpec, Hub, OrderBy
+from assay.experiment.data_tables import DataSpec, Hub, OrderBy, Split
 from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
@@ -130,10 +132,17 @@ class DataSet:
     """Order in which a stage visits the training part; None: shuffled anew each epoch."""
     chosen: Chosen | None = None
     """The selection that the training part is; None without one."""
+    test: tuple[Row, ...] = ()
 
     def part(self, name: str) -> tuple[Row, ...]:
-        """The rows that `NAME` or `NAME.dev` means."""
-        return self.dev if name == f"{self.name}.dev" else self.train
+        """The rows that `NAME`, `NAME.dev` or `NAME.test` means."""
+        parts = {f"{self.name}.dev": self.dev, f"{self.name}.test": self.test}
+        return parts.get(name, self.train)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Those of all parts."""
+        return (*self.train, *self.dev, *self.test)
 
 
 def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
@@ -190,7 +199,7 @@ def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Ro
     """All rows of a data set, none left out; those of a mixture as it names them."""
     spec = experiment.data[name]
     if (table := selections_of(spec.source)) is not None:
-        asked = rows_by_id(experiment, experiment.selections[table].data.removesuffix(".dev"), root)
+        asked = rows_by_id(experiment, experiment.selections[table].data.partition(".")[0], root)
         rows = selection_rows(experiment, table, [*asked.values()], root).rows
         return {row.id: row for row in rows}
     if spec.mix is None:
@@ -218,7 +227,7 @@ def prepare(
     task: Task,
     encoder: Encoder,
     root: Path,
-    evaluations: Sequence[EvaluateSpec] = (),
+    evaluations: Mapping[str, EvaluateSpec] = MappingProxyType({}),
     stored: Loaded | None = None,
 ) -> DataSet:
     """Read one data set that is no mixture and apply its table: turns, conditions, benchmarks (with
@@ -235,7 +244,9 @@ def prepare(
     dropped = {**loaded.dropped, **missed}
     for test in spec.disjoint_from:
         tested = tested_items(test, task, root, evaluations)
-        apart = separate(rows, tested)
+        asked = [each for each in evaluations.values() if each.benchmark == test]
+        declared = any(each.same_prompt for each in asked)
+        apart = separate(rows, tested, lambda row: task.dialogue(row) is not None, declared)
         rows = apart.rows
         refuse_leaked(rows, tested, test)
         for reason, ids in apart.dropped.items():
@@ -248,10 +259,8 @@ def prepare(
         raise NothingLeft("no row is left", field=f"data.{name}", fix=reasons)
     if spec.take is not None and spec.take.rows is not None:
         rows = take(rows, spec.take.rows, spec.take.how).rows
-    train, dev, chosen = rows, (), None
-    if spec.split is not None:
-        split = split_by_conversation(rows, spec.split.dev)
-        train, dev = split.train, split.dev
+    train, dev, test = held_out(rows, spec.split) if spec.split else (rows, (), ())
+    chosen = None
     if spec.take is not None and spec.take.selection is not None:
         # After the split: two runs of which one takes a selection have the same dev part.
         chosen, train = chosen_rows(root, spec.take.selection, loaded.rows, train)
@@ -261,21 +270,44 @@ def prepare(
             raise NothingLeft(problem, field="take.selection", fix=fix)
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
     order = order_of(spec, train)
-    return DataSet(name, train, dev, dropped, total, loaded.remarks, kept.shift, order, chosen)
+    return DataSet(
+        name, train, dev, dropped, total, loaded.remarks, kept.shift, order, chosen, test
+    )
+
+
+def held_out(
+    rows: Sequence[Row], spec: Split
+) -> tuple[tuple[Row, ...], tuple[Row, ...], tuple[Row, ...]]:
+    """The training, dev and test parts; shares are of all conversations. Raises SplitError."""
+    train, dev, test = tuple(rows), (), ()
+    if spec.dev is not None:
+        split = split_by_conversation(rows, spec.dev)
+        train, dev = split.train, split.dev
+    if spec.test is not None:
+        size = spec.test
+        if isinstance(size, float):
+            size *= len({*map(conversation_of, rows)}) / len({*map(conversation_of, train)})
+        split = split_by_conversation(train, size, side="test")
+        train, test = split.train, split.dev
+    return train, dev, test
 
 
 def tested_items(
-    test: str, task: Task, root: Path, evaluations: Sequence[EvaluateSpec]
+    test: str, task: Task, root: Path, evaluations: Mapping[str, EvaluateSpec]
 ) -> list[Row]:
     """The items of a benchmark without worked examples, by the options of every evaluation that
     asks it, else by its default ones. Raises InputError where those do not say where it lies.
     """
-    asked = [each.options for each in evaluations if each.benchmark == test]
-    bare = [{k: v for k, v in options.items() if k != EXAMPLES} for options in asked]
+    asked = {name: each.options for name, each in evaluations.items() if each.benchmark == test}
+    made = []
+    for name, options in asked.items():
+        bare = {k: v for k, v in options.items() if k != EXAMPLES}
+        with within(f"evaluate.{name}"):
+            made.append(benchmark(task, test, BenchmarkOptions(bare, root)))
     try:
-        made = [benchmark(task, test, BenchmarkOptions(each, root)) for each in bare or [{}]]
+        made = made if asked else [benchmark(task, test, BenchmarkOptions({}, root))]
     except InputError as error:
-        if asked or error.field != "options":
+        if error.field != "options":
             raise
         fix = f"add an [evaluate.NAME] table that asks {test}: its options say where it lies"
         raise InputError(error.problem, field="disjoint_from", fix=fix) from error
@@ -310,7 +342,7 @@ def prepare_set(
         if (table := selections_of(spec.source)) is not None:
             stored = stored_rows(experiment, table, task, encoders, root, made)
         with within(f"data.{name}"):
-            tables = [*experiment.evaluate.values()]
+            tables = experiment.evaluate
             made[name] = prepare(name, spec, task, encoder, root, tables, stored)
             refuse_reported(experiment, made[name])
     elif name not in made:
@@ -331,7 +363,7 @@ def stored_rows(
 ) -> Loaded:
     """The queries of a `[selections.NAME]` table with their selections."""
     asked = experiment.selections[table].data
-    prepare_set(experiment, asked.removesuffix(".dev"), task, encoders, root, made)
+    prepare_set(experiment, asked.partition(".")[0], task, encoders, root, made)
     with within(f"selections.{table}"):
         return selection_rows(experiment, table, find_part(made, asked), root)
 
@@ -368,9 +400,11 @@ def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
         laid.append(Part(part, shares[part], len(train), orders[part]))
         train += named_rows(part, made.train)
     dev = tuple(row for part, made in parts.items() for row in named_rows(part, made.dev))
+    test = tuple(row for part, made in parts.items() for row in named_rows(part, made.test))
     order = Mixture(tuple(laid), ranks_of(spec, train))
     # What its sets left out is counted there.
-    return DataSet(name, tuple(train), dev, {}, len(train) + len(dev), order=order)
+    total = len(train) + len(dev) + len(test)
+    return DataSet(name, tuple(train), dev, {}, total, order=order, test=test)
 
 
 def named_rows(part: str, rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -397,10 +431,10 @@ def ranks_of(spec: DataSpec, rows: Sequence[Row]) -> tuple[int, ...] | None:
 
 def describe(made: DataSet, spec: DataSpec) -> str:
     """One line for the display: rows, omitted rows, overlap that was removed."""
-    used = len(made.train) + len(made.dev)
-    parts = [f"data {made.name}: {used} of {made.total} rows"]
-    if made.dev:
-        parts.append(f"{len(made.train)} to train on, {len(made.dev)} dev")
+    parts = [f"data {made.name}: {len(made.rows)} of {made.total} rows"]
+    if made.dev or made.test:
+        sides = {"to train on": made.train, "dev": made.dev, "test": made.test}
+        parts.append(", ".join(f"{len(rows)} {side}" for side, rows in sides.items() if rows))
     parts += [f"{len(ids)} dropped: {reason}" for reason, ids in made.dropped.items()]
     if made.chosen is not None:
         count = f"{len(made.train)} of {made.chosen.total} rows"
@@ -419,7 +453,7 @@ def describe(made: DataSet, spec: DataSpec) -> str:
         parts.append("in the order of the source")
     if spec.disjoint_from:
         tests = ", ".join(spec.disjoint_from)
-        several = any(call_path(row) for row in (*made.train, *made.dev))
+        several = any(call_path(row) for row in made.rows)
         what = "no path of calls" if several else "no function name"
         parts.append(f"no question and {what} in common with {tests}")
     return "; ".join(parts)
@@ -430,19 +464,19 @@ def rendering_of(experiment: Experiment, data: str) -> RenderingSettings:
     reading = [
         stage
         for stage in experiment.stage.values()
-        if any(data in mixed(experiment, name.removesuffix(".dev")) for name in stage.reads)
+        if any(data in mixed(experiment, name.partition(".")[0]) for name in stage.reads)
     ]
     return reading[0] if reading else RenderingSettings()
 
 
 def find_part(sets: Mapping[str, DataSet], name: str) -> tuple[Row, ...]:
     """The rows of `NAME` or `NAME.dev`."""
-    return sets[name.removesuffix(".dev")].part(name)
+    return sets[name.partition(".")[0]].part(name)
 
 
 def find_order(sets: Mapping[str, DataSet], name: str) -> RowOrder:
     """The order in which a stage visits the rows of `NAME` or `NAME.dev`."""
-    made = sets[name.removesuffix(".dev")]
+    made = sets[name.partition(".")[0]]
     if name == made.name and made.order is not None:
         return made.order
     return Shuffled(len(made.part(name)))

@@ -97,10 +97,10 @@ def asked_rows(found: Records, table: Recorded, root: Path, rows_of: RowsOf) -> 
     """The rows or items that were answered, by id. Raises DataChanged."""
     experiment = experiment_of(found.run)
     if table.stage is not None:
-        data = experiment.stage[table.stage].data.removesuffix(".dev")
+        data = experiment.stage[table.stage].data.partition(".")[0]
     else:
         stored = read_json(found.files[0].parent / "evaluation.json", dict)
-        data = stored["benchmark"].removesuffix(".dev")
+        data = stored["benchmark"].partition(".")[0]
         if data not in experiment.data:
             options = BenchmarkOptions(stored["options"], root)
             made = benchmark(task(experiment.task, root), stored["benchmark"], options)

@@ -83,7 +83,7 @@ def generated_folder(experiment: Experiment, name: str, root: Path) -> Path:
 
 
 def _made_of(experiment: Experiment, spec: SelectionsSpec) -> Any:
-    sets = sorted(mixed(experiment, spec.data.removesuffix(".dev")))
+    sets = sorted(mixed(experiment, spec.data.partition(".")[0]))
     helper = experiment.helpers[FROZEN]
     return {
         "task": experiment.task,

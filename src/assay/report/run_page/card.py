@@ -29,7 +29,7 @@ def model_card(made: "Exported", lang: str = "en") -> str:
     """The README.md of an export. Raises UnknownLanguage, and what reading the records raises."""
     facts, w = gather(made.run), words(lang)
     chain = stage_chain(facts, made.checkpoint)
-    used = {facts.experiment.stage[name].data.removesuffix(".dev") for name, _ in chain}
+    used = {facts.experiment.stage[name].data.partition(".")[0] for name, _ in chain}
     origin, earlier = origin_of(facts)
     licence = known_licence(parse_source(origin), made.base)
     values: dict[str, Any] = {
