@@ -31,10 +31,10 @@ NEUTRAL += " metrics traces value values result results number length normalized
 TURNING = "neg negative minus inverse not no non without one log reduction improvement gain drop"
 TURNING += " change delta diff difference ratio relative excess"
 """Words after which a known one may mean its opposite."""
-WORDS = {word: ("lower", True) for word in LOWER.split()}
-WORDS |= {word: ("lower", False) for word in LOWER_ALONE.split()}
-WORDS |= {word: ("higher", True) for word in HIGHER.split()}
-WORDS |= {word: ("higher", False) for word in HIGHER_ALONE.split()}
+WORDS = dict.fromkeys(LOWER.split(), ("lower", True))
+WORDS |= dict.fromkeys(LOWER_ALONE.split(), ("lower", False))
+WORDS |= dict.fromkeys(HIGHER.split(), ("higher", True))
+WORDS |= dict.fromkeys(HIGHER_ALONE.split(), ("higher", False))
 """The direction that a word of a metric's name gives, and whether beside words that are not known
 as well: `format_reward` is a reward, `toxicity_score` and `error_detected` may be anything."""
 
@@ -55,8 +55,10 @@ def known_direction(metric: str) -> bool | None:
 
 def _words(name: str) -> list[str]:
     """`WordErrorRate`, `word_error_rate` and `word error-rate` alike."""
-    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return [word.lower() for word in re.split(r"[\W_]+", parted) if word]
+    parts = [part for part in re.split(r"[\W_]+", name) if part]
+    capitals = re.compile(r"(?<=[a-z])(?=[A-Z])")
+    words = ([part] if part.lower() in WORDS else capitals.split(part) for part in parts)
+    return [word.lower() for found in words for word in found]
 
 
 def _known(word: str) -> str:

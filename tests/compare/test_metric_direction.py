@@ -1,0 +1,106 @@
+"""Which way a metric is better, and that nothing is judged where nobody says it."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.compare.compare_names import CompareOptions, compare_names
+from assay.compare.foreign_arms import ReadOptions, read_options
+from assay.compare.metric_direction import UnknownDirection, known_direction
+from assay.compare.table import Table
+from assay.errors import InputError
+from assay.judge.verdict import Comparison
+
+LOWER = (
+    "wer word_error_rate CER eval_loss val/loss byte_perplexity,none error error_rate latency_ms"
+)
+LOWER += " rmse nll WordErrorRate status=fail total_time cost"
+HIGHER = "score acc,none exact_match,strict-match f1 pass@1 pass_at_2 accuracy_reward reward valid"
+HIGHER += " metric.extractive_match data.correct traces.0.rewards.length_penalty.score plus=pass"
+HIGHER += " rougeL chrF success_rate"
+OPEN = "toxicity_score neg_loss log_loss_reduction wer_improvement num_turns error_detected temper"
+OPEN += " one_minus_wer wer_acc accuracy_loss tokens length judge_score"
+
+
+@pytest.mark.parametrize("name", LOWER.split())
+def test_losses_errors_and_times_are_better_low(name: str):
+    assert known_direction(name) is False
+
+
+@pytest.mark.parametrize("name", HIGHER.split())
+def test_rewards_and_shares_right_are_better_high(name: str):
+    assert known_direction(name) is True
+
+
+@pytest.mark.parametrize("name", OPEN.split())
+def test_a_name_that_may_mean_either_says_nothing(name: str):
+    assert known_direction(name) is None
+
+
+def table(folder: Path, metric: str, options: ReadOptions, **more: float) -> Table:
+    """Forty items, each of which has a higher score in `tuned`."""
+    rows = [f"q{i},{run},{v + i % 5 / 100}" for i in range(40) for run, v in RUNS]
+    file = folder / "results.csv"
+    file.write_text("\n".join([f"item,run,{metric}", *rows]) + "\n")
+    return compare_names(folder, [str(file)], CompareOptions(files=options, **more))
+
+
+RUNS = (("base", 0.1), ("tuned", 0.3))
+
+
+def judged(found: Table) -> Comparison:
+    pairing = found.lines[1].to_control
+    assert pairing is not None
+    return pairing.comparison
+
+
+def test_a_higher_error_rate_is_worse_and_its_items_are_lost(tmp_path: Path):
+    found = table(tmp_path, "wer", ReadOptions(), non_inferior=1.0)
+    comparison, pairing = judged(found), found.lines[1].to_control
+    assert pairing is not None
+    assert (comparison.verdict, comparison.lower_is_better) == ("worse", True)
+    assert (comparison.gained, comparison.lost) == (0, 40)
+    assert (len(pairing.flips.gained), len(pairing.flips.lost)) == (0, 40)
+    assert comparison.difference == pytest.approx(0.2)
+    assert "worse by 20.0 points" in pairing.explanation()
+    assert "lower is better" in pairing.explanation()
+    assert comparison.non_inferiority is not None
+    assert not comparison.non_inferiority.shown
+
+
+def test_an_improvement_is_non_inferior_whichever_way_the_metric_goes(tmp_path: Path):
+    up = judged(table(tmp_path, "accuracy", ReadOptions(), non_inferior=1.0))
+    down = judged(table(tmp_path, "gain", read_options(higher_is_better=False), non_inferior=1.0))
+    assert (up.verdict, down.verdict) == ("better", "worse")
+    assert up.non_inferiority is not None and down.non_inferiority is not None
+    assert (up.non_inferiority.shown, down.non_inferiority.shown) == (True, False)
+    assert down.non_inferiority.bound == pytest.approx(-up.interval_at(0.9).high)
+
+
+def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_path: Path):
+    with pytest.raises(UnknownDirection, match=r"'turns' may be better high or low.*--lower-is-bet"):
+        table(tmp_path, "turns", ReadOptions())
+    for higher, verdict in ((True, "better"), (False, "worse")):
+        options = read_options(higher_is_better=higher)
+        assert judged(table(tmp_path, "turns", options)).verdict == verdict
+
+
+def test_the_users_word_comes_before_the_name(tmp_path: Path):
+    options = read_options(higher_is_better=True)
+    assert judged(table(tmp_path, "wer", options)).verdict == "better"
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"item": "id"}, "--score"),
+        ({"score": "reward"}, "--item"),
+        ({"where": ["a=b"]}, "--item"),
+        ({"item": "id", "score": "r", "metric": "m"}, "--metric"),
+        ({"item": "id", "score": "r", "format": "trl"}, "--format"),
+    ],
+)
+def test_columns_are_named_whole_and_in_place_of_a_format(given: dict[str, str], field: str):
+    with pytest.raises(InputError) as error:
+        read_options(**given)  # type: ignore[arg-type]
+    assert error.value.field == field
