@@ -78,7 +78,7 @@ def test_an_improvement_is_non_inferior_whichever_way_the_metric_goes(tmp_path: 
 
 
 def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_path: Path):
-    with pytest.raises(UnknownDirection, match=r"'turns' may be better high or low.*--lower-is-bet"):
+    with pytest.raises(UnknownDirection, match=r"'turns' may be better high or low.*--lower-is"):
         table(tmp_path, "turns", ReadOptions())
     for higher, verdict in ((True, "better"), (False, "worse")):
         options = read_options(higher_is_better=higher)
