@@ -37,12 +37,16 @@ def test_a_name_that_may_mean_either_says_nothing(name: str):
     assert known_direction(name) is None
 
 
-def table(folder: Path, metric: str, options: ReadOptions, **more: float) -> Table:
+def table(
+    folder: Path, metric: str, options: ReadOptions, non_inferior: float | None = None
+) -> Table:
     """Forty items, each of which has a higher score in `tuned`."""
     rows = [f"q{i},{run},{v + i % 5 / 100}" for i in range(40) for run, v in RUNS]
     file = folder / "results.csv"
     file.write_text("\n".join([f"item,run,{metric}", *rows]) + "\n")
-    return compare_names(folder, [str(file)], CompareOptions(files=options, **more))
+    return compare_names(
+        folder, [str(file)], CompareOptions(files=options, non_inferior=non_inferior)
+    )
 
 
 RUNS = (("base", 0.1), ("tuned", 0.3))
