@@ -1,15 +1,24 @@
 """Which way a metric is better, and that nothing is judged where nobody says it."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 
+from assay.compare.arm import Arm, Provenance
 from assay.compare.compare_names import CompareOptions, compare_names
-from assay.compare.foreign_arms import ReadOptions, read_options
-from assay.compare.metric_direction import UnknownDirection, known_direction
+from assay.compare.foreign_arms import ReadOptions, arm_of, read_options
+from assay.compare.metric_direction import UnknownDirection, known_direction, lower_is_better
 from assay.compare.table import Table
+from assay.data.results.foreign_result import Answer, Result
+from assay.data.results.readers import read_results
 from assay.errors import InputError
-from assay.judge.verdict import Comparison
+from assay.judge.paired import compare
+from assay.judge.scores import ItemScores
+from assay.judge.verdict import Comparison, asked_non_inferior, with_lower_better
+from tests.data.results.produced import FOLDER
 
 LOWER = (
     "wer word_error_rate CER eval_loss val/loss byte_perplexity,none error error_rate latency_ms"
@@ -108,3 +117,37 @@ def test_columns_are_named_whole_and_in_place_of_a_format(given: dict[str, str],
     with pytest.raises(InputError) as error:
         read_options(**given)  # type: ignore[arg-type]
     assert error.value.field == field
+
+
+def arm(metric: str, higher: bool | None) -> Arm:
+    answers = (Answer("a", 0, 1.0),)
+    return arm_of(Result("run", "f", "table", metric, answers, higher_is_better=higher))
+
+
+def own() -> Arm:
+    """A run of the lab, as far as its direction goes: it comes from no file of another tool."""
+    return replace(arm("reward", None), origin=cast(Provenance, object()))
+
+
+def test_what_one_file_says_holds_for_the_other_and_two_must_not_differ():
+    assert lower_is_better([arm("turns", None), arm("turns", False)])
+    assert not lower_is_better([own(), arm("acc", None)])
+    for contradiction in ([arm("t", True), arm("t", False)], [own(), arm("t", False)]):
+        with pytest.raises(UnknownDirection, match="high by one file, low by another"):
+            lower_is_better(contradiction)
+
+
+def test_missing_scores_of_a_loss_count_against_the_run_as_high_ones():
+    control = ItemScores(tuple("abcdefgh"), np.full((8, 1), 0.5))
+    values = np.array([[0.4], [0.41], [0.4], [0.39], [0.4], [0.42], [0.4], [np.nan]])
+    found = compare(control, ItemScores(tuple("abcdefgh"), values))
+    asked = asked_non_inferior(with_lower_better(found), 0.01)
+    assert found.highest is not None and asked.non_inferiority is not None
+    assert asked.non_inferiority.bound == -found.highest.interval_at(0.9).high
+    assert not asked.non_inferiority.shown
+
+
+def test_letters_and_rewards_are_better_high_whatever_they_are_called():
+    for pattern in ("trl/**/*.parquet", "inspect_ai/small.eval"):
+        found = [r for file in FOLDER.glob(pattern) for r in read_results(file)]
+        assert {r.higher_is_better for r in found} == {True}
