@@ -329,3 +329,40 @@ def test_files_of_any_tool_are_compared_and_reported_by_their_columns(tmp_path: 
 
 def test_the_lab_knows_which_way_its_own_rewards_go():
     assert_one_line(call("compare", "a", "b", "--lower-is-better"), "--higher-is-better")
+
+
+def test_names_that_begin_alike_are_shown_whole_and_get_pages_of_their_own(tmp_path: Path):
+    folder = tmp_path / ("checkpoint-of-the-run-with-a-long-name-" * 3)
+    folder.mkdir()
+    names = [f"{'the-same-beginning-of-all-names-' * 4}{n}.csv" for n in "abc"]
+    files = [table(folder, name, model=BASE) for name in names]
+    pages = set()
+    for other in files[1:]:
+        found = call("compare", files[0], other)
+        assert found.exit_code == 0
+        assert f"{other}@model" in "".join(found.stdout.split()), "no name ends in an ellipsis"
+        assert "…" not in found.stdout.partition("Generation")[0]
+        pages.add(result("compare", files[0], other)["page"])
+    assert len(pages) == 2
+
+
+def test_long_settings_are_cut_where_they_differ(tmp_path: Path):
+    files = []
+    for name in ("first", "second"):
+        folder = copied("lm_eval/sums-small", tmp_path / name)
+        (log,) = folder.glob("results_*.json")
+        found = json.loads(log.read_text())
+        found["config"]["model_args"] = {"pretrained": "m", "template": "x" * 200 + name}
+        log.write_text(json.dumps(found))
+        files.append(next(folder.glob("samples_sums_2*")))
+    shown = " ".join(call("compare", *files, *STRICT).stdout.split())
+    assert "xfirst ->" in shown and "xsecond" in shown
+
+
+def test_a_scorer_of_words_is_named_by_report(tmp_path: Path):
+    file = copied("inspect_ai", tmp_path) / "large.json"
+    log = json.loads(file.read_text())
+    for sample in log["samples"]:
+        sample["scores"] = {**(sample.get("scores") or {}), "tone": {"value": "curt"}}
+    file.write_text(json.dumps(log))
+    assert "tone is no metric: sample 1 is a string" in call("report", file).stdout

@@ -365,3 +365,13 @@ def test_the_same_checkpoint_file_on_another_base_is_not_the_same_weights(run, t
         save_weights(each, [1.0, 2.0])
     (found,) = runs_table(run, other, allow=["base_weights"]).findings
     assert found.what == "two checkpoints answer the same"
+
+
+@pytest.mark.parametrize(("key", "kind"), [("compute", "warning"), ("device", "warning")])
+def test_another_number_format_or_device_is_a_warning_in_the_table(run, tmp_path, key, kind):
+    machine = {**MANIFEST["machine"], "precision": {"master": "float32", key: "other"}}
+    other = other_run(tmp_path, {**MANIFEST, "machine": machine}, SFT, record=CLEAN)
+    table = runs_table(run, other)
+    assert {d.path: d.kind for d in table.differences} == {f"machine.precision.{key}": kind}
+    assert {p.part: table.state(p) for p in table.parts}["precision and engine"] == "warning"
+    assert control_of(table.lines[1]).comparison.verdict != "not comparable"

@@ -117,3 +117,18 @@ def test_a_path_with_a_dot_in_a_name_is_allowed_as_it_is_printed():
     for prefix in (found.path, "stage.rl.reward.tools.ast", "stages.rl.reward"):
         assert [c.kind for c in differences(one, other, allow=[prefix])] == ["allowed"]
     assert [c.kind for c in differences(one, other, allow=["stages.rl.rew"])] == ["confound"]
+
+
+def test_what_is_under_test_is_not_said_to_be_declared():
+    (found,) = differences(MANIFEST, changed("base_weights", "other"), tested=["base_weights"])
+    assert found.kind == "tested"
+    (both,) = differences(
+        MANIFEST, changed("base_weights", "other"), ["base_weights"], tested=["base_weights"]
+    )
+    assert both.kind == "declared"
+
+
+def test_a_table_that_is_empty_on_one_side_is_no_difference_beside_its_values():
+    one, other = {"model_args": {}}, {"model_args": {"dtype": "float16"}}
+    assert [d.path for d in differences(one, other)] == ["model_args.dtype"]
+    assert [d.path for d in differences(other, one)] == ["model_args.dtype"]

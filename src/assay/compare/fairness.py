@@ -343,8 +343,8 @@ def find_differences(control: Arm, other: Arm, terms: Terms) -> list[Confound]:
     left, right = _carried(control, other)
     notes = ["evaluation.repeats", *_without_effect(left, right)]
     # Apart from the rest, because other words of a prompt do not follow from another model.
-    models = [{part: side.pop(part) for part in MODEL if part in side} for side in (left, right)]
-    named = differences(*models, tested=MODEL)
+    ours, theirs = ({part: side.pop(part, {}) for part in MODEL} for side in (left, right))
+    named = differences(ours, theirs, tested=MODEL)
     templates = _templates(left, right) if named else []
     return [*named, *differences(left, right, (), terms.allow, notes, templates)]
 

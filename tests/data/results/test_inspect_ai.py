@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assay.compare.foreign_arms import NoSuchResult, ReadOptions, read_arms
 from assay.data.loaded import DataError
 from assay.data.results.foreign_result import LOCAL_HEADER, ZSTANDARD, read_members
 from assay.data.results.readers import read_results
@@ -112,6 +113,47 @@ def test_attachments_are_put_back(tmp_path: Path):
 def test_a_score_in_words_is_refused_by_file_and_sample(tmp_path: Path):
     with pytest.raises(DataError, match=r"log\.json:1: s: is a string, not a number"):
         read_results(made(tmp_path, {"s": {"value": "rather good"}}))
+
+
+@pytest.mark.parametrize(
+    ("tone", "names"),
+    [("curt", {"tone"}), ({"a": "x", "b": "y"}, {"tone.a", "tone.b"}), ([1, 0], {"tone"})],
+    ids=["word", "table of words", "list"],
+)
+def test_a_second_scorer_without_numbers_is_named_and_costs_nothing(tmp_path, tone, names):
+    file = made(tmp_path, {"match": {"value": "C"}, "tone": {"value": tone}})
+    (result,) = read_results(file)
+    assert (result.metric, result.answers[0].score) == ("match", 1.0)
+    assert result.not_numbers.keys() == names
+    with pytest.raises(NoSuchResult, match=r"holds no metric 'tone.*sample 1 is a"):
+        read_arms(str(file), ReadOptions(metric=min(names)))
+
+
+def test_a_table_of_scores_keeps_the_parts_that_are_numbers(tmp_path: Path):
+    (result,) = read_results(made(tmp_path, {"s": {"value": {"a": 1, "b": "plain"}}}))
+    assert (result.metric, set(result.not_numbers)) == ("s.a", {"s.b"})
+
+
+def test_a_log_of_2024_has_one_score_without_a_name(tmp_path: Path):
+    output = {"choices": [{"message": {"content": "attachment://abc"}}]}
+    older = {"score": {"value": "P"}, "transcript": {"content": {"abc": "long"}, "events": []}}
+    file = made(tmp_path, {}, output=output, **older)
+    log = json.loads(file.read_text())
+    del log["samples"][0]["scores"]
+    file.write_text(json.dumps({**log, "version": 1, "results": {"scorer": {"name": "match"}}}))
+    (result,) = read_results(file)
+    assert (result.metric, result.answers[0].score, result.answers[0].output) == (
+        "match",
+        0.5,
+        "long",
+    )
+
+
+def test_a_log_without_its_samples_says_so(tmp_path: Path):
+    file = made(tmp_path, {})
+    file.write_text(json.dumps({**json.loads(file.read_text()), "samples": None}))
+    with pytest.raises(DataError, match=r"holds no samples .*--log-samples"):
+        read_results(file)
 
 
 def damaged(folder: Path, change) -> Path:

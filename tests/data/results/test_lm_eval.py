@@ -139,3 +139,55 @@ def test_a_key_of_the_documents_names_their_clusters():
     found = read_results(file, cluster="answer")[0].clusters
     assert found == {str(line["doc_id"]): line["doc"]["answer"] for line in lines}
     assert read_results(file)[0].clusters == {}
+
+
+def rewritten(folder: Path, name: str, change, as_array: bool = False) -> Path:
+    """The log of `sums` under another name, each line changed."""
+    file = next(folder.glob("samples_sums_2*.jsonl"))
+    rows = [change(json.loads(line)) for line in file.read_text().splitlines()]
+    file.unlink()
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / name).write_text(json.dumps(rows, indent=2) if as_array else lines)
+    return folder / name
+
+
+def scores(results: list[Result]) -> dict[str, list[float | None]]:
+    return {result.metric: [answer.score for answer in result.answers] for result in results}
+
+
+@pytest.mark.parametrize("as_array", [True, False], ids=["array", "lines"])
+def test_logs_of_leaderboards_end_in_json_and_have_their_results_beside_them(tmp_path, as_array):
+    before = read_results(samples("sums-small"))
+    folder = copied("lm_eval/sums-small", tmp_path)
+    name = samples("sums-small").name.replace(".jsonl", ".json")
+    found = read_results(rewritten(folder, name, dict, as_array))
+    assert scores(found) == scores(before)
+    assert [r.settings for r in found] == [r.settings for r in before]
+    assert {r.run for r in read_results(folder)} == {"sums-small"}
+
+
+def without_names(row: dict) -> dict:
+    """A line as lm-eval wrote it up to 0.4.3."""
+    return {key: value for key, value in row.items() if key not in ("filter", "metrics")}
+
+
+def test_lines_without_a_filter_have_those_of_the_task_in_their_order(tmp_path: Path):
+    folder = copied("lm_eval/sums-small", tmp_path)
+    found = read_results(rewritten(folder, samples("sums-small").name, without_names))
+    assert scores(found) == scores(read_results(samples("sums-small")))
+
+
+def test_logs_without_a_date_are_read_with_the_results_beside_them(tmp_path: Path):
+    folder = copied("lm_eval/sums-small", tmp_path)
+    (folder / log_name(folder)).rename(folder / "results.json")
+    found = read_results(rewritten(folder, "pretrained__x_sums.jsonl", without_names, True))
+    assert [(r.run, r.benchmark, r.configured) for r in found] == [("sums-small", "sums", True)] * 2
+    assert scores(found) == scores(read_results(samples("sums-small")))
+
+
+def test_a_nan_among_the_figures_of_the_results_file_costs_nothing(tmp_path: Path):
+    folder = copied("lm_eval/sums-small", tmp_path)
+    log = folder / log_name(folder)
+    log.write_text(log.read_text().replace('"batch_sizes": []', '"batch_sizes": [NaN]'))
+    assert "NaN" in log.read_text()
+    assert read_results(next(folder.glob("samples_sums_2*")))[0].configured

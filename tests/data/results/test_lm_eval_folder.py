@@ -72,6 +72,59 @@ def test_a_task_of_two_dates_is_of_two_runs(tmp_path: Path):
     ]
 
 
+def second(place: Path, model: str | None = None, keep: str = "samples_sums_2*", **config) -> None:
+    """The logs of the folder again a month later, of which `keep` stay."""
+    (log,) = place.glob("results_*.json")
+    found = json.loads(log.read_text())
+    found["model_name"] = model or found["model_name"]
+    found["config"]["model_args"] |= {"pretrained": found["model_name"], **config}
+    later = re.sub(r"_2026-\d\d", "_2027-01", log.name)
+    log.with_name(later).write_text(json.dumps(found))
+    for file in sorted(place.glob(keep)):
+        name = re.sub(r"_2026-\d\d", "_2027-01", file.name)
+        file.with_name(name).write_text(file.read_text())
+
+
+def runs(place: Path) -> list[tuple[str, str]]:
+    return [(r.run, r.benchmark) for r in read_results(place) if r.metric == METRIC]
+
+
+def test_two_models_logged_into_one_folder_are_two_runs(tmp_path: Path):
+    place = group(tmp_path, "small")
+    second(place, "tuned", keep="samples_*")
+    assert runs(place) == [("sums-small", "few, sums"), ("tuned", "few, sums")]
+    assert [arm.name for arm in read_arms(f"{place}@tuned", ReadOptions(metric=METRIC))] == [
+        "tuned"
+    ]
+
+
+def test_one_model_that_ran_its_tasks_twice_is_two_runs_named_by_their_dates(tmp_path: Path):
+    place = group(tmp_path, "small")
+    second(place, keep="samples_*")
+    assert [(run[:18], benchmark) for run, benchmark in runs(place)] == [
+        ("sums-small/2026-11", "few, sums"),
+        ("sums-small/2027-01", "few, sums"),
+    ]
+    assert len({run for run, _ in runs(place)}) == 2
+
+
+def test_one_call_for_each_task_is_one_run(tmp_path: Path):
+    place = group(tmp_path, "small")
+    (few,) = place.glob("samples_few_2*.jsonl")
+    second(place, keep=few.name)
+    few.unlink()
+    assert runs(place) == [("sums-small", "few, sums")]
+
+
+def test_one_call_for_each_task_with_other_arguments_is_two_runs(tmp_path: Path):
+    place = group(tmp_path, "small")
+    (few,) = place.glob("samples_few_2*.jsonl")
+    second(place, keep=few.name, load_in_4bit=True)
+    few.unlink()
+    assert [benchmark for _, benchmark in runs(place)] == ["sums", "few"]
+    assert len({run for run, _ in runs(place)}) == 2
+
+
 def test_a_folder_that_holds_the_models_folder_is_read_through(tmp_path: Path):
     group(tmp_path, "small")
     outer = tmp_path / "lm_eval"

@@ -30,6 +30,7 @@ def test_every_reader_is_tried_on_a_file_that_its_tool_wrote():
         ("r.parquet", b"PAR1 and no more", ("r.parquet", "damaged parquet")),
         ("r.eval", b"PK and no more", ("r.eval", "damaged zip")),
         ("r.csv", b"item,score\n\xff,1\n", ("r.csv", "UTF-8")),
+        ("rank_0.bin", b"\x93\x00\x81\x00", ("rank_0.bin", "binary file of no known format")),
     ],
 )
 def test_what_is_no_file_of_results_is_refused_by_name(
@@ -39,6 +40,14 @@ def test_what_is_no_file_of_results_is_refused_by_name(
     with pytest.raises((UnknownResults, DataError)) as refusal:
         read_results(tmp_path / name)
     assert all(word in str(refusal.value) for word in words), refusal.value
+
+
+def test_rollouts_with_the_columns_of_a_completion_are_not_taken_for_parquet(tmp_path: Path):
+    file = tmp_path / "train_rollouts.jsonl"
+    file.write_text('{"example_id": 3, "step": 1, "prompt": "?", "completion": "!", "reward": 1}\n')
+    with pytest.raises(UnknownResults, match="completion, example_id, prompt, reward, step") as no:
+        read_results(file)
+    assert "parquet file" not in str(no.value)
 
 
 def test_an_unknown_format_is_answered_with_the_nearest(tmp_path: Path):

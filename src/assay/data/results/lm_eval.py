@@ -296,6 +296,7 @@ def together(results: Sequence[Result], by_task: bool = False) -> list[Result]:
     for dates in models.values():
         every = [result for those in dates.values() for result in those]
         runs += dates.values() if _overlap(dates.values()) else [every]
+    runs.sort(key=lambda those: min((Path(r.file).parent, _date(Path(r.file))) for r in those))
     alike = Counter((Path(those[0].file).parent, those[0].run) for those in runs)
     found = []
     for those in runs:

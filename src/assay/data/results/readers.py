@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import whole_text
+from assay.data.json_files import HEAD_BYTES
 from assay.data.loaded import DataError
 from assay.data.results import bfcl_leaderboard, generations, inspect_ai, lm_eval, plain_table
 from assay.data.results.bfcl_leaderboard import is_leaderboard
@@ -109,6 +110,9 @@ def recognise(path: Path) -> str:
         return "inspect-ai"
     if path.suffix == ".csv":
         return "table"
+    if path.suffix not in SUFFIXES and b"\0" in path.read_bytes()[:HEAD_BYTES]:
+        fix = "name a file of " + ", ".join(SUFFIXES)
+        raise UnknownResults("is a binary file of no known format", file=path, fix=fix)
     columns = _columns(path)
     for name, marks in MARKS.items():
         if any(mark <= columns for mark in marks) and (name != "trl" or path.suffix == ".parquet"):

@@ -1,0 +1,276 @@
+"""What a difference between the logs of another tool counts as: tested, confound, warning, note."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.compare.compare_names import RENUMBERED, CompareOptions, compare_names
+from assay.compare.fairness import Unfair
+from assay.compare.foreign_arms import ReadOptions
+from assay.compare.table import Table
+from tests.data.results.produced import FOLDER, copied
+
+STRICT = "exact_match,strict-match"
+Change = Callable[[dict[str, Any]], Any]
+
+
+def lm_eval(
+    folder: Path, name: str, about: Change = dict, line: Change = dict, **arguments: Any
+) -> str:
+    """The produced log of `sums` as if the model NAME had been run with these arguments."""
+    place = copied("lm_eval/sums-small", folder / name)
+    (log,), (samples,) = place.glob("results_*.json"), place.glob("samples_sums_2*.jsonl")
+    found = json.loads(log.read_text())
+    found["config"]["model_args"] = {"pretrained": name, **arguments}
+    found["model_name"] = name
+    about(found)
+    log.write_text(json.dumps(found))
+    rows = [json.loads(text) for text in samples.read_text().splitlines()]
+    for row in rows:
+        line(row)
+    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(samples)
+
+
+def compared(*files: str, metric: str = STRICT, allow: tuple[str, ...] = ()) -> Table:
+    options = CompareOptions(files=ReadOptions(metric=metric), allow=allow)
+    return compare_names(Path("no-lab"), files, options)
+
+
+def verdict(table: Table) -> str:
+    line = table.lines[1].to_control
+    assert line is not None
+    return line.comparison.verdict
+
+
+def kinds(table: Table) -> dict[str, str]:
+    return {difference.path: difference.kind for difference in table.differences}
+
+
+def states(table: Table) -> dict[str, str]:
+    return {part.part: table.state(part) for part in table.parts}
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "part"),
+    [
+        ("load_in_4bit", True, "precision and engine"),
+        ("dtype", "float16", "precision and engine"),
+        ("house_option", "x", "precision and engine"),
+        ("enable_thinking", True, "prompt rendering"),
+        ("tokenizer", "another", "prompt rendering"),
+        ("max_gen_toks", 32, "sampling"),
+        ("max_length", 512, "sampling"),
+    ],
+)
+def test_an_argument_that_is_not_the_models_name_is_a_confound_of_its_part(
+    tmp_path: Path, argument: str, value: Any, part: str
+):
+    base = lm_eval(tmp_path, "base")
+    table = compared(base, lm_eval(tmp_path, "tuned", **{argument: value}))
+    assert verdict(table) == "not comparable"
+    path = f"model_args.{argument}"
+    assert kinds(table) == {"base_weights.pretrained": "tested", path: "confound"}
+    assert {name for name, state in states(table).items() if state == "confound"} == {part}
+    allowed = compared(base, lm_eval(tmp_path, "again", **{argument: value}), allow=(path,))
+    assert verdict(allowed) != "not comparable"
+
+
+def test_which_model_it_is_is_under_test_and_declared_by_nobody(tmp_path: Path):
+    files = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", peft="p", revision="v2")
+    table = compared(*files)
+    assert verdict(table) != "not comparable"
+    assert set(kinds(table).values()) == {"tested"}
+
+
+def test_one_model_in_two_engines_is_a_confound(tmp_path: Path):
+    files = (
+        lm_eval(tmp_path, "base", lambda log: log["config"].update(model="hf")),
+        lm_eval(tmp_path, "tuned", lambda log: log["config"].update(model="vllm")),
+    )
+    assert kinds(compared(*files))["engine.name"] == "confound"
+
+
+def test_another_device_is_a_warning_in_the_table_and_another_gpu_of_its_kind_is_nothing(tmp_path):
+    cuda, cpu = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", device="cpu")
+    table = compared(cuda, cpu)
+    assert kinds(table)["machine.device"] == "warning"
+    assert states(table)["precision and engine"] == "warning"
+    assert verdict(table) != "not comparable"
+    assert "machine.device" not in kinds(compared(cuda, lm_eval(tmp_path, "next", device="cuda:3")))
+
+
+def dtype(name: str) -> Change:
+    return lambda log: log["config"].update(model_dtype=f"torch.{name}")
+
+
+def test_a_type_that_was_asked_for_and_found_anyway_is_no_confound(tmp_path: Path):
+    found = lm_eval(tmp_path, "base", dtype("float32"))
+    asked = lm_eval(tmp_path, "tuned", dtype("float32"), dtype="float32")
+    assert kinds(compared(found, asked))["model_args.dtype"] == "note"
+    other = lm_eval(tmp_path, "other", dtype("bfloat16"))
+    assert kinds(compared(found, other))["machine.dtype"] == "warning"
+
+
+SEEDS = {"random_seed": 7, "numpy_seed": 8, "torch_seed": 9, "fewshot_seed": 10}
+
+
+@pytest.mark.parametrize("config", [{"limit": 1000}, SEEDS], ids=["limit", "seeds"])
+def test_what_changed_no_item_is_a_note(tmp_path: Path, config: dict):
+    files = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "t", lambda x: x["config"].update(config))
+    table = compared(*files)
+    assert set(kinds(table).values()) == {"tested", "note"}
+    assert verdict(table) != "not comparable"
+
+
+def shots(log: dict[str, Any]) -> None:
+    log["n-shot"]["sums"] = 2
+
+
+def test_a_seed_that_chose_other_examples_is_a_confound(tmp_path: Path):
+    def seeded(log: dict[str, Any]) -> None:
+        shots(log)
+        log["config"]["fewshot_seed"] = 99
+
+    base = lm_eval(tmp_path, "base", shots)
+    same = compared(base, lm_eval(tmp_path, "same", seeded))
+    assert kinds(same)["random_seeds.fewshot_seed"] == "note", "the prompts are the same"
+    other = lm_eval(tmp_path, "other", seeded, lambda row: row.update(prompt_hash="x"))
+    found = kinds(compared(base, other))
+    assert found["random_seeds.fewshot_seed"] == "confound"
+    assert found["evaluation.sums.prompts_sha256"] == "confound"
+
+
+def template(name: str | None) -> Change:
+    return lambda log: log.update(chat_template_sha=name)
+
+
+def test_models_with_templates_of_their_own_are_compared_and_one_without_is_not(tmp_path: Path):
+    first, second = (
+        lm_eval(tmp_path, n, template(n), lambda row, n=n: row.update(prompt_hash=n))
+        for n in ("base", "tuned")
+    )
+    plain = lm_eval(tmp_path, "plain")
+    both = kinds(compared(first, second))
+    path = "evaluation.sums.rendering.chat_template_sha"
+    assert both[path] == "tested" and both["evaluation.sums.prompts_sha256"] == "follows"
+    assert kinds(compared(plain, first))[path] == "confound"
+
+
+def test_ways_of_writing_prompts_that_left_them_as_they_were_are_notes(tmp_path: Path):
+    spoken = lm_eval(tmp_path, "tuned", lambda log: log.update(system_instruction_sha="s"))
+    found = kinds(compared(lm_eval(tmp_path, "base"), spoken))
+    assert found["evaluation.sums.rendering.system_instruction_sha"] == "note"
+
+
+def test_other_words_of_a_prompt_do_not_follow_from_another_model(tmp_path: Path):
+    other = lm_eval(tmp_path, "tuned", line=lambda row: row.update(prompt_hash="x"))
+    found = kinds(compared(lm_eval(tmp_path, "base"), other))
+    assert found["evaluation.sums.prompts_sha256"] == "confound"
+
+
+def test_documents_that_lay_elsewhere_are_the_same_documents(tmp_path: Path):
+    def moved(log: dict[str, Any]) -> None:
+        log["configs"]["sums"]["dataset_kwargs"] = {"data_files": {"test": "/mnt/rows.jsonl"}}
+
+    table = compared(lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", moved))
+    assert "note" in kinds(table).values() and verdict(table) != "not comparable"
+
+
+def test_documents_in_another_order_are_paired_by_what_they_ask(tmp_path: Path):
+    base = lm_eval(tmp_path, "base")
+    shuffled = lm_eval(
+        tmp_path, "tuned", line=lambda row: row.update(doc_id=(row["doc_id"] * 5 + 3) % 12)
+    )
+    table = compared(base, shuffled)
+    assert RENUMBERED in [finding.what for finding in table.findings]
+    pairing = table.lines[1].to_control
+    assert pairing is not None and len(pairing.flips.unchanged) == 12
+    other = lm_eval(tmp_path, "other", line=lambda r: r.update(doc_hash=f"{r['doc_id']}"))
+    with pytest.raises(Unfair, match="ask something else"):
+        compared(base, other)
+
+
+def test_the_single_logs_of_one_run_are_one_run_over_its_tasks(tmp_path: Path):
+    files = []
+    for name in ("base", "tuned"):
+        file = Path(lm_eval(tmp_path, name))
+        (log,) = file.parent.glob("results_*.json")
+        found = json.loads(log.read_text())
+        for table in ("configs", "versions", "n-shot", "higher_is_better", "n-samples"):
+            found[table]["more"] = found[table]["sums"]
+        log.write_text(json.dumps(found))
+        more = file.with_name(re.sub("sums", "more", file.name))
+        more.write_text(file.read_text())
+        files += [str(more), str(file)]
+    table = compared(*files)
+    assert [(line.name, line.items) for line in table.lines] == [("base", 24), ("tuned", 24)]
+    assert [line.task for line in table.tasks] == ["more", "sums", ""]
+
+
+def inspect(folder: Path, name: str, change: Change = dict) -> str:
+    """The produced log of inspect-ai as if it were of the model NAME."""
+    log = json.loads((FOLDER / "inspect_ai/large.json").read_text())
+    log["eval"]["model"] = name
+    change(log)
+    file = folder / f"{re.sub('/', '-', name)}.json"
+    file.write_text(json.dumps(log))
+    return str(file)
+
+
+def evaluated(**values: Any) -> Change:
+    return lambda log: log["eval"].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "kind"),
+    [
+        (evaluated(model_args={"load_in_4bit": True}), "model_args.load_in_4bit", "confound"),
+        (evaluated(model_args={"max_length": 9}), "model_args.max_length", "confound"),
+        (evaluated(model_args={"device": "cpu"}), "machine.device", "warning"),
+        (evaluated(model_args={"revision": "v2"}), "base_weights.revision", "tested"),
+        (
+            evaluated(model_generate_config={"temperature": 0.7}),
+            "evaluation.sums.sampling.temperature",
+            "confound",
+        ),
+        (evaluated(model_generate_config={"seed": 3}), "random_seeds.seed", "note"),
+        (
+            evaluated(model_generate_config={"max_connections": 3}),
+            "machine.max_connections",
+            "note",
+        ),
+        (evaluated(model_roles={"grader": "g"}), "evaluation.sums.model_roles.grader", "confound"),
+        (
+            evaluated(scorers=[{"name": "match", "options": {"location": "any"}}]),
+            "evaluation.sums.scorer.location",
+            "confound",
+        ),
+        (evaluated(model_base_url="http://there"), "machine.base_url", "note"),
+        (evaluated(dataset={"location": "/mnt/q"}), "dataset.location", "note"),
+        (evaluated(dataset={"shuffled": True}), "dataset.shuffled", "note"),
+        (lambda log: log["eval"]["config"].update(limit=99), "dataset.limit", "note"),
+        (
+            lambda log: log["eval"]["config"].update(message_limit=9),
+            "evaluation.sums.message_limit",
+            "confound",
+        ),
+    ],
+)
+def test_every_setting_of_inspect_ai_counts_as_what_it_is(
+    tmp_path: Path, change: Change, path: str, kind: str
+):
+    table = compared(inspect(tmp_path, "a"), inspect(tmp_path, "b", change), metric="match")
+    assert kinds(table)[path] == kind
+    assert (verdict(table) == "not comparable") is (kind == "confound")
+
+
+def test_a_model_is_one_in_two_engines_and_providers_are_part_of_a_models_name(tmp_path: Path):
+    local = compared(inspect(tmp_path, "hf/q"), inspect(tmp_path, "vllm/q"), metric="match")
+    assert kinds(local) == {"engine.name": "confound"}
+    remote = compared(inspect(tmp_path, "one/q"), inspect(tmp_path, "hf/q"), metric="match")
+    assert kinds(remote) == {"base_weights.model": "tested"}
