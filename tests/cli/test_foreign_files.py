@@ -306,6 +306,31 @@ def test_margin_and_non_inferiority_are_asked_for_in_points(tmp_path: Path):
     assert "non-inferior" in page
 
 
+def rollouts(folder: Path, name: str, rewards: list[int]) -> Path:
+    """A file that no reader knows."""
+    rows = [{"example_id": n, "info": {"cost": r}} for n, r in enumerate(rewards)]
+    file = folder / name
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_files_of_any_tool_are_compared_and_reported_by_their_columns(tmp_path: Path):
+    files = [rollouts(tmp_path, f"{n}.jsonl", s) for n, s in (("base", BASE), ("tuned", TUNED))]
+    columns = ("--item", "example_id", "--score", "info.cost")
+    assert_one_line(call("compare", *files), "--item and --score")
+    line = result("compare", *files, *columns)["lines"][1]
+    assert line["to_control"]["comparison"]["verdict"] == "worse"
+    higher = result("compare", *files, *columns, "--higher-is-better")["lines"][1]
+    assert higher["to_control"]["comparison"]["verdict"] == "better"
+    (run,) = result("report", files[1], *columns)["runs"]
+    assert (run["run"], run["metric"], run["score"]) == ("tuned", "info.cost", 0.45)
+    assert_one_line(call("compare", *files, "--item", "example_id"), "--score")
+
+
+def test_the_lab_knows_which_way_its_own_rewards_go():
+    assert_one_line(call("compare", "a", "b", "--lower-is-better"), "--higher-is-better")
+
+
 def test_names_that_begin_alike_are_shown_whole_and_get_pages_of_their_own(tmp_path: Path):
     folder = tmp_path / ("checkpoint-of-the-run-with-a-long-name-" * 3)
     folder.mkdir()

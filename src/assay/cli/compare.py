@@ -72,6 +72,38 @@ Cluster = Annotated[
         "the files have it.",
     ),
 ]
+Item = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Any tool's JSONL, JSON, CSV or parquet: what names the item, such as doc.id; @key: "
+        "its place.",
+    ),
+]
+Score = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="With --item: the score, or COLUMN=TEXT that means 1."),
+]
+Repeat = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="With --item: the number of the pass; else an item that comes again is a repeat.",
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=TEXT", help="With --item: only rows that have it; may be repeated."
+    ),
+]
+Higher = Annotated[
+    bool | None,
+    typer.Option(
+        "--higher-is-better/--lower-is-better",
+        help="Which way the metric goes, where neither file nor name says it.",
+    ),
+]
 Margin = Annotated[
     float | None,
     typer.Option(
@@ -109,6 +141,11 @@ def compare(
     metric: Metric = None,
     format: Format = None,
     cluster: Cluster = None,
+    item: Item = None,
+    score: Score = None,
+    repeat: Repeat = None,
+    where: Where = None,
+    higher_is_better: Higher = None,
     margin: Margin = None,
     non_inferior: NonInferior = None,
     ratios_to: RatiosTo = None,
@@ -119,8 +156,11 @@ def compare(
         from assay.errors import InputError
         from assay.library.actions import compare_benchmarks
 
-        if metric or format or cluster or non_inferior is not None or flips or sequential:
-            fix = "leave --metric, --format, --cluster, --non-inferior, --flips, --sequential out"
+        of_files = (metric, format, cluster, item, score, repeat, where)
+        of_two = non_inferior is not None or flips or sequential
+        if any(of_files) or of_two or higher_is_better is not None:
+            fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
+            fix += "--lower-is-better, --non-inferior, --flips and --sequential out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
         found = compare_benchmarks(
             *runs,
@@ -151,6 +191,11 @@ def compare(
         metric=metric,
         format=format,
         cluster=cluster,
+        item=item,
+        score=score,
+        repeat=repeat,
+        where=where or (),
+        higher_is_better=higher_is_better,
         page=page,
         lang=lang,
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.compare import Item, Repeat, Score, Where
 from assay.cli.output import Outcome
 from assay.cli.resume import RunName
 from assay.cli.run import Full
@@ -32,6 +33,10 @@ def report(
     cluster: Annotated[
         str | None, typer.Option(metavar="KEY", help="What names the source of a file's items.")
     ] = None,
+    item: Item = None,
+    score: Score = None,
+    repeat: Repeat = None,
+    where: Where = None,
     bfcl: Annotated[
         Path | None,
         typer.Option(help="Write the run's BFCL scores as CSV files into this folder."),
@@ -40,10 +45,11 @@ def report(
 ) -> Outcome:
     """Show a run's results and progress and write its page, or show the scores in a file."""
     from assay.cli.results import bfcl_results, file_results, run_result, runs_shown
-    from assay.compare.foreign_arms import ReadOptions, is_file
+    from assay.compare.foreign_arms import is_file, read_options
 
     if bfcl is None and is_file(run):
-        return file_results(run, ReadOptions(format, metric, cluster), lang)
+        columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
+        return file_results(run, read_options(format, metric, cluster, **columns), lang)
     from assay.lab.monitor.report_journal import note_asked
     from assay.library.actions import open_run
     from assay.report.run_page.page import Span, write_report

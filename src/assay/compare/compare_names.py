@@ -76,9 +76,9 @@ def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> 
     if any(is_file(name) for name in names):
         read = partial(_read, root, options)
         table = compare_named(names, read, options.control, terms)
-    elif options.files.cluster is not None:
-        fix = "records of the lab name the sources of their items themselves"
-        raise InputError("is for files of other tools", field="--cluster", fix=fix)
+    elif field := _of_files_alone(options.files):
+        fix = "the records of the lab say it themselves"
+        raise InputError("is for files of other tools", field=field, fix=fix)
     else:
         names = control_first(root, names, options.control)
         damaged = damaged_seeds(root, names)
@@ -91,6 +91,13 @@ def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> 
         change = partial(asked_non_inferior, margin=options.non_inferior / 100)
         table = judged_again(table, change)
     return table
+
+
+def _of_files_alone(options: ReadOptions) -> str:
+    """The option that a comparison of the lab's own runs cannot have; empty where there is none."""
+    given = {"--cluster": options.cluster, "--item": options.columns}
+    given |= {"--higher-is-better": options.higher_is_better}
+    return next((name for name, value in given.items() if value is not None), "")
 
 
 def compare_on_several(

@@ -14,6 +14,7 @@ from assay.compare.arm import Arm
 from assay.compare.fairness import check_complete
 from assay.data.loaded import DataError
 from assay.data.results.bfcl_leaderboard import Reported, read_leaderboard
+from assay.data.results.column_mapping import Columns
 from assay.data.results.foreign_result import SCORE, Result
 from assay.data.results.lm_eval import run_of_log, sample_logs, together
 from assay.data.results.readers import SUFFIXES, read_results
@@ -40,6 +41,37 @@ class ReadOptions:
     """None: the file's only metric, or the one called `score`."""
     cluster: str | None = None
     """Column or metadata key that names the source of an item; None: `cluster`."""
+    columns: Columns | None = None
+    """Where item and score stand in files of any tool; None: the format says it."""
+    higher_is_better: bool | None = None
+    """Of the metric; None: as the file or the metric's name says."""
+
+
+def read_options(
+    format: str | None = None,
+    metric: str | None = None,
+    cluster: str | None = None,
+    *,
+    item: str | None = None,
+    score: str | None = None,
+    repeat: str | None = None,
+    where: Sequence[str] = (),
+    higher_is_better: bool | None = None,
+) -> ReadOptions:
+    """The options as a user gives them.
+
+    Raises InputError for an item without score, the other way round, and with a format or metric.
+    """
+    if item is None and score is None and repeat is None and not where:
+        return ReadOptions(format, metric, cluster, None, higher_is_better)
+    if item is None or score is None:
+        field = "--item" if item is None else "--score"
+        raise InputError("missing", field=field, fix="--item COLUMN --score COLUMN, both")
+    if format is not None or metric is not None:
+        field = "--metric" if format is None else "--format"
+        raise InputError("the columns are named", field=field, fix="leave it out: --score names it")
+    columns = Columns(item, score, repeat, tuple(where))
+    return ReadOptions(None, None, cluster, columns, higher_is_better)
 
 
 def is_file(text: str) -> bool:
@@ -212,7 +244,9 @@ def _by_question(arm: Arm) -> dict[tuple[str, str], str]:
 def _read(text: str, options: ReadOptions) -> list[Result]:
     """The runs that `FILE` or `FILE@RUN` names."""
     path, run = _split(text)
-    results = read_results(path, options.format, options.cluster)
+    results = read_results(path, options.format, options.cluster, options.columns)
+    if options.higher_is_better is not None:
+        results = [replace(each, higher_is_better=options.higher_is_better) for each in results]
     if run is None:
         return results
     found = [result for result in results if result.run == run]

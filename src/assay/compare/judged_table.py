@@ -30,6 +30,7 @@ from assay.compare.fairness import (
     find_differences,
     idle_factors,
 )
+from assay.compare.metric_direction import lower_is_better
 from assay.compare.selection_pairs import picked
 from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
 from assay.judge.arms import arm_interval
@@ -44,7 +45,7 @@ from assay.judge.noise_split import noise_of
 from assay.judge.paired import compare, score_range
 from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale
-from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable
+from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
 from assay.runs.measurements import (
     find_record,
     measured_checkpoints,
@@ -115,7 +116,8 @@ def compare_arms(
     """All arms against the first, one family, item by item; `findings` are shown with the table.
 
     An undeclared difference makes the verdict "not comparable". Raises Unfair for what is never
-    compared (see `fairness`), NothingToAllow for an accepted difference that is none.
+    compared (see `fairness`), NothingToAllow for an accepted difference that is none,
+    UnknownDirection for a metric that may be better high or low.
     """
     names = [arm.name for arm in arms]
     if len(arms) < 2:
@@ -125,7 +127,8 @@ def compare_arms(
     findings = [*findings, *check_fair([*arms, *(s for arm in arms for s in arm.seeds[1:])])]
     control, *others = arms = on_scale_of_all(arms)
     differing = {arm.name: find_differences(control, arm, terms) for arm in others}
-    pairings = judge_pairs([(control.name, arm.name) for arm in others], arms, differing)
+    lower = lower_is_better(arms)
+    pairings = judge_pairs([(control.name, arm.name) for arm in others], arms, differing, lower)
     every = {(c.path, str(c.other)): c for found in differing.values() for c in found}
     if compared_parts(arms) is None:
         check_allowed(terms.allow, list(every.values()))
@@ -146,14 +149,16 @@ def judge_pairs(
     pairs: Iterable[tuple[str, str]],
     arms: Sequence[Arm],
     differing: Mapping[str, Sequence[Confound]] | None = None,
+    lower: bool = False,
 ) -> dict[tuple[str, str], Pairing]:
     """Every pair of names compared, corrected as one family; `differing` has the differences of
-    each other arm to the control, of which confounds make a pair not comparable.
+    each other arm to the control, of which confounds make a pair not comparable; `lower` scores
+    may be the better ones.
     """
     named = {arm.name: arm for arm in arms}
     keys = {f"{control} {other}": (control, other) for control, other in pairs}
     raw = {
-        key: compared(named[control], named[other], (differing or {}).get(other, ()))
+        key: compared(named[control], named[other], (differing or {}).get(other, ()), lower)
         for key, (control, other) in keys.items()
     }
     return {
@@ -162,11 +167,15 @@ def judge_pairs(
     }
 
 
-def compared(control: Arm, other: Arm, differing: Sequence[Confound] = ()) -> Comparison:
+def compared(
+    control: Arm, other: Arm, differing: Sequence[Confound] = (), lower: bool = False
+) -> Comparison:
     """Two checkpoints, or two methods where both have several seeds; not comparable where one of
     the differences is a confound.
     """
     comparison = _judged(control, other)
+    if lower:
+        comparison = with_lower_better(comparison)
     confounds = [each.path for each in differing if each.kind == "confound"]
     return not_comparable(comparison, confounds) if confounds else comparison
 
@@ -185,15 +194,15 @@ def _judged(control: Arm, other: Arm) -> Comparison:
 
 
 def _pairing(control: Arm, other: Arm, comparison: Comparison) -> Pairing:
-    flips = _flips(control.scores, other.scores)
+    flips = _flips(control.scores, other.scores, -1 if comparison.lower_is_better else 1)
     return Pairing(control.name, other.name, comparison, flips, agreement(control, other))
 
 
-def _flips(control: ItemScores, other: ItemScores) -> Flips:
-    """Items scored in both, in the control's order, by the sign of their change."""
+def _flips(control: ItemScores, other: ItemScores, sign: int) -> Flips:
+    """Items scored in both, in the control's order, by the sign of their change times `sign`."""
     after = dict(zip(other.item_ids, other.item_means, strict=True))
     change = {
-        item: after[item] - before
+        item: sign * (after[item] - before)
         for item, before in zip(control.item_ids, control.item_means, strict=True)
         if item in after
     }

@@ -60,7 +60,8 @@ class NonInferiority:
 
     margin: float
     bound: float
-    """Lower confidence bound of the difference, in the worst case of missing scores."""
+    """Confidence bound of the difference on the side of the control, in the worst case of missing
+    scores; below 0 where the run may be worse."""
     level: float
     """Of the one-sided test: 0.95, higher in a family (Bonferroni)."""
     shown: bool
@@ -130,7 +131,7 @@ class Comparison:
     interval_at: IntervalAt = field(repr=False, compare=False)
     plan_at: PlanAt = field(repr=False, compare=False)
     gained: int | None = None
-    """Items on which the run scored higher; None when scores came without items."""
+    """Items on which the run did better; None when scores came without items."""
     lost: int | None = None
     unchanged: int | None = None
     clusters: int | None = None
@@ -162,6 +163,8 @@ class Comparison:
     """None where a run has one pass only: then nothing tells sampling from items."""
     looks: Looks | None = None
     """None for scores of other tools, and where the lab has no looks besides."""
+    lower_is_better: bool = False
+    """Whether of two scores the lower one is better, as with a loss."""
 
     @property
     def worst_case(self) -> Filled | None:
@@ -222,7 +225,7 @@ def _decide(case: Comparison | Filled, c: Comparison) -> Verdict:
     size (Bonferroni).
     """
     if case.adjusted_p < ALPHA:
-        return "better" if case.difference > 0 else "worse"
+        return "better" if (case.difference > 0) != c.lower_is_better else "worse"
     within = case.interval_at(1 - 2 * ALPHA / c.family)
     return "equivalent" if -c.margin < within.low and within.high < c.margin else "undecided"
 
@@ -250,6 +253,12 @@ def _corrected(case: Filled, by: Correction) -> Filled:
     return replace(case, adjusted_p=by.p_value, interval=interval)
 
 
+def with_lower_better(comparison: Comparison) -> Comparison:
+    """The comparison judged as one of which the lower score is the better one."""
+    c = comparison
+    return judged(replace(c, lower_is_better=True, gained=c.lost, lost=c.gained))
+
+
 def with_margin(comparison: Comparison, margin: float) -> Comparison:
     """The comparison judged with another margin of equivalence."""
     changed = replace(comparison, margin=margin)
@@ -263,8 +272,9 @@ def asked_non_inferior(comparison: Comparison, margin: float) -> Comparison:
     level 1 - 2 ALPHA lies above -margin, also with the missing scores at their worst.
     """
     c, alpha = comparison, ALPHA / comparison.family
-    cases = [c] if c.lowest is None else [c, c.lowest]
-    bound = min(case.interval_at(1 - 2 * alpha).low for case in cases)
+    end = c.highest if c.lower_is_better else c.lowest
+    intervals = [case.interval_at(1 - 2 * alpha) for case in (c, end) if case is not None]
+    bound = min(-each.high if c.lower_is_better else each.low for each in intervals)
     shown = bound > -margin and c.verdict != "not comparable"
     return replace(c, non_inferiority=NonInferiority(margin, bound, 1 - alpha, shown))
 
@@ -291,6 +301,7 @@ ENGLISH = {
     "undecided": "undecided: {signed:+.1f} points ({low:+.1f} to {high:+.1f}) on {items:items}, "
     "p = {p:.2g}",
     "not comparable": "not comparable: differs in {confounds}",
+    "lower is better": "lower is better",
     "detectable": "minimum detectable difference: {smallest:.1f} points (80% power)",
     "nothing detectable": "no difference is detectable with 80% power: too few independent items",
     "items needed": "a difference of this size needs {needed:needed items}",
@@ -365,6 +376,8 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
     """
     c = comparison
     said = [Sentence(c.verdict, _numbers(c)), *_non_inferior(c)]
+    if c.lower_is_better:
+        said.append(Sentence("lower is better", {}))
     claimed = as_scored(c)
     if c.verdict == "undecided":
         undone = claimed != "undecided"

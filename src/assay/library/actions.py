@@ -231,17 +231,22 @@ def compare(
     metric: str | None = None,
     format: str | None = None,
     cluster: str | None = None,
+    item: str | None = None,
+    score: str | None = None,
+    repeat: str | None = None,
+    where: Sequence[str] = (),
+    higher_is_better: bool | None = None,
     page: str | Path | None = None,
     lang: str = "en",
 ) -> Comparison:
     """Compare runs item by item and write the page of it; the first is the control.
 
-    A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool. See
-    `compare.compare_names.CompareOptions` for the options. Raises InputError for what is not there
-    or not fair.
+    A run is `NAME[@CHECKPOINT]`, one that was opened, or `FILE[@RUN]` of another tool, of which
+    `item` and `score` may name the columns. See `compare.compare_names.CompareOptions` for the
+    options. Raises InputError for what is not there or not fair.
     """
     from assay.compare.compare_names import CompareOptions, compare_names
-    from assay.compare.foreign_arms import ReadOptions
+    from assay.compare.foreign_arms import read_options
     from assay.compare.sequential import note_look
     from assay.report.comparison.comparison_content import FOLDER, write_comparison
 
@@ -249,7 +254,16 @@ def compare(
         str(control) if control else None,
         on,
         tuple(allow),
-        ReadOptions(format, metric, cluster),
+        read_options(
+            format,
+            metric,
+            cluster,
+            item=item,
+            score=score,
+            repeat=repeat,
+            where=where,
+            higher_is_better=higher_is_better,
+        ),
         margin,
         non_inferior,
         sequential,

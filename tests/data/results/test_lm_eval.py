@@ -119,13 +119,18 @@ def test_a_damaged_results_file_is_named(tmp_path: Path):
         read_results(next(folder.glob("samples_sums_2*")))
 
 
-def test_a_metric_of_which_lower_is_better_is_no_score(tmp_path: Path):
+def test_the_results_file_says_which_way_a_metric_is_better(tmp_path: Path):
     folder = copied("lm_eval/sums-small", tmp_path)
     log = folder / log_name(folder)
     text = log.read_text().replace('"acc_norm": true', '"acc_norm": false')
     log.write_text(text)
     found = read_results(next(folder.glob("samples_sums_choice*")))
-    assert [result.metric for result in found] == ["acc"]
+    assert {r.metric: r.higher_is_better for r in found} == {"acc": True, "acc_norm": False}
+    (whole,) = [r for r in read_results(folder) if r.metric == "acc_norm"]
+    assert whole.higher_is_better is False
+    log.unlink()
+    moved = read_results(next(folder.glob("samples_sums_choice*")))
+    assert {r.higher_is_better for r in moved} == {None}
 
 
 def test_a_key_of_the_documents_names_their_clusters():

@@ -208,6 +208,7 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
             answers=tuple(answers),
             benchmark=category,
             clusters={answer.item: source_of(answer.item) for answer in answers},
+            higher_is_better=True,
         )
     ]
 

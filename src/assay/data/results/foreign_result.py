@@ -74,6 +74,8 @@ class Result:
     """What the file has beside its metrics that is no number, by name: where, and what it is."""
     unfinished: str = ""
     """Why this is not the whole run, where the file says so."""
+    higher_is_better: bool | None = None
+    """Of the metric, by the tool's own words; None where it says nothing."""
 
 
 def score(record: Record, name: str) -> float | None:

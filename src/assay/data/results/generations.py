@@ -32,7 +32,8 @@ def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
     """One result for each reward function; `cluster` is the column of sources. Raises DataError."""
     records = read_rows(path)
     items = [content_id(record.need("prompt", str, list)) for record in records]
-    made = Result(f"{path.absolute().parent.parent.name}/{path.stem}", str(path), "trl", "", ())
+    run = f"{path.absolute().parent.parent.name}/{path.stem}"
+    made = Result(run, str(path), "trl", "", (), higher_is_better=True)
     return _by_metric(made, items, records, [_text(r) for r in records], TRL_OTHERS, cluster)
 
 

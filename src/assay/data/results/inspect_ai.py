@@ -206,6 +206,7 @@ def _result(
         questions=questions,
         clusters=sources.by_item,
         unfinished=_unfinished(header, len(answers)),
+        higher_is_better=any(parts.get(metric) in ("C", "I") for _, parts in scores) or None,
     )
 
 

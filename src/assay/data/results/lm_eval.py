@@ -60,10 +60,10 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         by_filter.setdefault(name, []).append(record)
     results = []
     for name, lines in by_filter.items():
-        for metric in _metrics(task, log, lines):
+        for metric in _metrics(lines):
             results.append(_result(path, task, log, name, metric, lines, cluster))
     if not results:
-        problem = "no metric is a number for every question, of which higher is better"
+        problem = "no metric is a number for every question"
         raise DataError(problem, file=path)
     return results
 
@@ -83,20 +83,12 @@ def _by_filter(
         yield record.maybe("filter", str) or unnamed, record
 
 
-def _metrics(task: str, log: Mapping[str, Any], lines: Sequence[Record]) -> list[str]:
-    """The metrics with a number for every document; perplexities have parts and are not among them.
-
-    Metrics that lm-eval marks as lower-is-better are left out, because verdicts take higher as
-    better.
-    """
+def _metrics(lines: Sequence[Record]) -> list[str]:
+    """The metrics with a number for every document; perplexities have parts and are not among
+    them."""
     first = lines[0]
     named = first.maybe("metrics", list) or [n for n in first.value if n not in COLUMNS]
-    better = (log.get("higher_is_better") or {}).get(task) or {}
-    return [
-        name
-        for name in named
-        if better.get(name) is not False and all(is_score(line.value.get(name)) for line in lines)
-    ]
+    return [name for name in named if all(is_score(line.value.get(name)) for line in lines)]
 
 
 def _task_name(path: Path, log: Mapping[str, Any]) -> str:
@@ -136,6 +128,7 @@ def _result(
         questions={str(line.value["doc_id"]): _question(line) for line in lines},
         clusters=sources.by_item,
         unfinished=_unfinished(log, task, len(lines)),
+        higher_is_better=((log.get("higher_is_better") or {}).get(task) or {}).get(metric),
     )
 
 
@@ -353,7 +346,14 @@ def _together(folder: Path, metric: str, results: Sequence[Result], by_task: boo
         left_out=tuple(task for task in every if task not in tasks),
         unfinished="; ".join(f"{t}: {r.unfinished}" for t, r in tasks.items() if r.unfinished),
         parts=parts if len(tasks) > 1 else {},
+        higher_is_better=_shared([result.higher_is_better for result in tasks.values()]),
     )
+
+
+def _shared(directions: Iterable[bool | None]) -> bool | None:
+    """What all tasks say that say anything; None where they differ."""
+    said = set(directions) - {None}
+    return said.pop() if len(said) == 1 else None
 
 
 def _named(

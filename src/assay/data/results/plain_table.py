@@ -80,13 +80,14 @@ def _records(path: Path) -> Iterator[Record]:
     if path.suffix == ".parquet":
         yield from read_rows(path)
     elif path.suffix == ".csv":
-        yield from _csv(path)
+        for row in csv_rows(path):
+            yield Record(row.file, row.line, {k: _cell(k, v) for k, v in row.value.items()})
     else:
         yield from read_objects(path)
 
 
-def _csv(path: Path) -> Iterator[Record]:
-    """The rows of a CSV file with its numbers as numbers; `line` is where a row ends."""
+def csv_rows(path: Path) -> Iterator[Record]:
+    """The rows of a CSV file, its cells as text; `line` is where a row ends. Raises DataError."""
     # Outputs of models are longer than the limit that the module sets.
     csv.field_size_limit(2**31 - 1)
     rows = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
@@ -95,7 +96,7 @@ def _csv(path: Path) -> Iterator[Record]:
             if None in row or None in row.values():
                 problem = f"has not the {len(rows.fieldnames or ())} columns of the first line"
                 raise DataError(problem, file=path, line=rows.line_num)
-            yield Record(str(path), rows.line_num, {k: _cell(k, v) for k, v in row.items()})
+            yield Record(str(path), rows.line_num, row)
     except csv.Error as error:
         raise DataError(f"is no CSV: {error}", file=path, line=rows.line_num) from error
 

@@ -15,6 +15,7 @@ from assay.data.json_files import HEAD_BYTES
 from assay.data.loaded import DataError
 from assay.data.results import bfcl_leaderboard, generations, inspect_ai, lm_eval, plain_table
 from assay.data.results.bfcl_leaderboard import is_leaderboard
+from assay.data.results.column_mapping import Columns, read_mapped
 from assay.data.results.foreign_result import Result, read_columns, read_objects, read_text
 from assay.data.results.lm_eval import read_folder, sample_logs
 from assay.errors import InputError, nearest
@@ -52,9 +53,13 @@ class UnknownResults(InputError):
 
 
 def read_results(
-    path: str | Path, format: str | None = None, cluster: str | None = None
+    path: str | Path,
+    format: str | None = None,
+    cluster: str | None = None,
+    columns: Columns | None = None,
 ) -> list[Result]:
-    """Everything in a file of results, by the reader of `format`, else by the one that fits.
+    """Everything in a file of results, by the columns named or by the reader of `format`, else by
+    the one that fits.
 
     `cluster` is where the sources of items are named, else CLUSTER where the file has that.
 
@@ -64,7 +69,7 @@ def read_results(
     if format is not None and format not in READERS:
         fix = nearest(format, READERS)
         raise UnknownResults(f"no reader for {format!r}", field="--format", fix=fix)
-    if sample_logs(path) and format in (None, "lm-eval"):
+    if columns is None and sample_logs(path) and format in (None, "lm-eval"):
         return read_folder(path, lm_eval.read, cluster)
     if path.is_dir():
         raise UnknownResults("is a folder", file=path, fix="name the files in it")
@@ -72,10 +77,15 @@ def read_results(
         raise DataError("no such file", file=path)
     if path.stat().st_size == 0:
         raise DataError("is empty", file=path)
+    if columns is not None:
+        return _checked(read_mapped(path, columns, cluster), path)
     if format is None and is_leaderboard(path):
         fix = "'assay report FILE' shows them; to compare, name BFCL's *_score.json files"
         raise UnknownResults("holds scores without their items", file=path, fix=fix)
-    found = READERS[format or recognise(path)](path, cluster)
+    return _checked(READERS[format or recognise(path)](path, cluster), path)
+
+
+def _checked(found: list[Result], path: Path) -> list[Result]:
     for result in found:
         check_names(result, path)
     return found
@@ -108,7 +118,7 @@ def recognise(path: Path) -> str:
         if any(mark <= columns for mark in marks) and (name != "trl" or path.suffix == ".parquet"):
             return name
     found = ", ".join(sorted(columns)[:8]) or "nothing"
-    fix = "name one with --format: " + ", ".join(READERS)
+    fix = "name its columns with --item and --score, or --format: " + ", ".join(READERS)
     raise UnknownResults(f"no known format of results has {found}", file=path, fix=fix)
 
 

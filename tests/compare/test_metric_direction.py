@@ -1,0 +1,153 @@
+"""Which way a metric is better, and that nothing is judged where nobody says it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from assay.compare.arm import Arm, Provenance
+from assay.compare.compare_names import CompareOptions, compare_names
+from assay.compare.foreign_arms import ReadOptions, arm_of, read_options
+from assay.compare.metric_direction import UnknownDirection, known_direction, lower_is_better
+from assay.compare.table import Table
+from assay.data.results.foreign_result import Answer, Result
+from assay.data.results.readers import read_results
+from assay.errors import InputError
+from assay.judge.paired import compare
+from assay.judge.scores import ItemScores
+from assay.judge.verdict import Comparison, asked_non_inferior, with_lower_better
+from tests.data.results.produced import FOLDER
+
+LOWER = (
+    "wer word_error_rate CER eval_loss val/loss byte_perplexity,none error error_rate latency_ms"
+)
+LOWER += " rmse nll WordErrorRate status=fail total_time cost"
+HIGHER = "score acc,none exact_match,strict-match f1 pass@1 pass_at_2 accuracy_reward reward valid"
+HIGHER += " metric.extractive_match data.correct traces.0.rewards.length_penalty.score plus=pass"
+HIGHER += " rougeL chrF success_rate"
+OPEN = "toxicity_score neg_loss log_loss_reduction wer_improvement num_turns error_detected temper"
+OPEN += " one_minus_wer wer_acc accuracy_loss tokens length judge_score"
+
+
+@pytest.mark.parametrize("name", LOWER.split())
+def test_losses_errors_and_times_are_better_low(name: str):
+    assert known_direction(name) is False
+
+
+@pytest.mark.parametrize("name", HIGHER.split())
+def test_rewards_and_shares_right_are_better_high(name: str):
+    assert known_direction(name) is True
+
+
+@pytest.mark.parametrize("name", OPEN.split())
+def test_a_name_that_may_mean_either_says_nothing(name: str):
+    assert known_direction(name) is None
+
+
+def table(
+    folder: Path, metric: str, options: ReadOptions, non_inferior: float | None = None
+) -> Table:
+    """Forty items, each of which has a higher score in `tuned`."""
+    rows = [f"q{i},{run},{v + i % 5 / 100}" for i in range(40) for run, v in RUNS]
+    file = folder / "results.csv"
+    file.write_text("\n".join([f"item,run,{metric}", *rows]) + "\n")
+    return compare_names(
+        folder, [str(file)], CompareOptions(files=options, non_inferior=non_inferior)
+    )
+
+
+RUNS = (("base", 0.1), ("tuned", 0.3))
+
+
+def judged(found: Table) -> Comparison:
+    pairing = found.lines[1].to_control
+    assert pairing is not None
+    return pairing.comparison
+
+
+def test_a_higher_error_rate_is_worse_and_its_items_are_lost(tmp_path: Path):
+    found = table(tmp_path, "wer", ReadOptions(), non_inferior=1.0)
+    comparison, pairing = judged(found), found.lines[1].to_control
+    assert pairing is not None
+    assert (comparison.verdict, comparison.lower_is_better) == ("worse", True)
+    assert (comparison.gained, comparison.lost) == (0, 40)
+    assert (len(pairing.flips.gained), len(pairing.flips.lost)) == (0, 40)
+    assert comparison.difference == pytest.approx(0.2)
+    assert "worse by 20.0 points" in pairing.explanation()
+    assert "lower is better" in pairing.explanation()
+    assert comparison.non_inferiority is not None
+    assert not comparison.non_inferiority.shown
+
+
+def test_an_improvement_is_non_inferior_whichever_way_the_metric_goes(tmp_path: Path):
+    up = judged(table(tmp_path, "accuracy", ReadOptions(), non_inferior=1.0))
+    down = judged(table(tmp_path, "gain", read_options(higher_is_better=False), non_inferior=1.0))
+    assert (up.verdict, down.verdict) == ("better", "worse")
+    assert up.non_inferiority is not None and down.non_inferiority is not None
+    assert (up.non_inferiority.shown, down.non_inferiority.shown) == (True, False)
+    assert down.non_inferiority.bound == pytest.approx(-up.interval_at(0.9).high)
+
+
+def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_path: Path):
+    with pytest.raises(UnknownDirection, match=r"'turns' may be better high or low.*--lower-is"):
+        table(tmp_path, "turns", ReadOptions())
+    for higher, verdict in ((True, "better"), (False, "worse")):
+        options = read_options(higher_is_better=higher)
+        assert judged(table(tmp_path, "turns", options)).verdict == verdict
+
+
+def test_the_users_word_comes_before_the_name(tmp_path: Path):
+    options = read_options(higher_is_better=True)
+    assert judged(table(tmp_path, "wer", options)).verdict == "better"
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"item": "id"}, "--score"),
+        ({"score": "reward"}, "--item"),
+        ({"where": ["a=b"]}, "--item"),
+        ({"item": "id", "score": "r", "metric": "m"}, "--metric"),
+        ({"item": "id", "score": "r", "format": "trl"}, "--format"),
+    ],
+)
+def test_columns_are_named_whole_and_in_place_of_a_format(given: dict[str, str], field: str):
+    with pytest.raises(InputError) as error:
+        read_options(**given)  # type: ignore[arg-type]
+    assert error.value.field == field
+
+
+def arm(metric: str, higher: bool | None) -> Arm:
+    answers = (Answer("a", 0, 1.0),)
+    return arm_of(Result("run", "f", "table", metric, answers, higher_is_better=higher))
+
+
+def own() -> Arm:
+    """A run of the lab, as far as its direction goes: it comes from no file of another tool."""
+    return replace(arm("reward", None), origin=cast(Provenance, object()))
+
+
+def test_what_one_file_says_holds_for_the_other_and_two_must_not_differ():
+    assert lower_is_better([arm("turns", None), arm("turns", False)])
+    assert not lower_is_better([own(), arm("acc", None)])
+    for contradiction in ([arm("t", True), arm("t", False)], [own(), arm("t", False)]):
+        with pytest.raises(UnknownDirection, match="high by one file, low by another"):
+            lower_is_better(contradiction)
+
+
+def test_missing_scores_of_a_loss_count_against_the_run_as_high_ones():
+    control = ItemScores(tuple("abcdefgh"), np.full((8, 1), 0.5))
+    values = np.array([[0.4], [0.41], [0.4], [0.39], [0.4], [0.42], [0.4], [np.nan]])
+    found = compare(control, ItemScores(tuple("abcdefgh"), values))
+    asked = asked_non_inferior(with_lower_better(found), 0.01)
+    assert found.highest is not None and asked.non_inferiority is not None
+    assert asked.non_inferiority.bound == -found.highest.interval_at(0.9).high
+    assert not asked.non_inferiority.shown
+
+
+def test_letters_and_rewards_are_better_high_whatever_they_are_called():
+    for pattern in ("trl/**/*.parquet", "inspect_ai/small.eval"):
+        found = [r for file in FOLDER.glob(pattern) for r in read_results(file)]
+        assert {r.higher_is_better for r in found} == {True}
