@@ -52,6 +52,8 @@ class Outcome:
     exit_code: int = 0
     lang: str = "en"
     """Language of the words around the findings."""
+    failed: str = ""
+    """What a gate of the user's did not let pass: the one line on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,10 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome], root: Path = 
         print_json(name, outcome)
     else:
         print_shown(outcome)
+    if outcome.failed:
+        failed_gate = {"evidence": "", "what": outcome.failed, "fix": ""}
+        typer.echo(f"assay: {one_line(failed_gate)}", err=True)
+        return outcome.exit_code
     for finding in map(plain, outcome.findings):
         if finding["severity"] == "error" and outcome.exit_code:
             typer.echo(f"assay: {one_line(finding)}", err=True)

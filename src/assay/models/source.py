@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from assay.data.files import expanded
 from assay.errors import InputError, nearest
 from assay.models.folder import CONFIG, check_model_folder
 
@@ -79,7 +80,7 @@ def resolve(
             raise ModelSourceError(f"{source}: no lab to look runs up in", field="model")
         directory = resolve_run(source.name)
     elif source.kind == "path":
-        directory = relative_to / Path(source.name).expanduser()
+        directory = relative_to / expanded(source.name)
     elif source.kind == "pypi":
         directory = _from_wheel(source.name)
     else:

@@ -28,7 +28,7 @@ from assay.lab.setup.evaluation import CannotRun, Evaluation
 from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
-from assay.runs.registry import note_run
+from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, create_run, runs_of
 from assay.runs.run_files import read_json
 from assay.runs.run_names import (
@@ -175,6 +175,7 @@ def model_run(root: Path, source: str, skill: str, observer: Observer) -> RunDir
     (seed,) = experiment.seeds
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     answerer_of(Session(experiment, nowhere, seed, observer)).check()
+    check_index(root)
     text = experiment_toml(experiment)
     run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
     execute(Session(experiment, run, seed, observer))

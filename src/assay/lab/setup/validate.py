@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.data.files import NoHome, expanded
 from assay.data.formats.formats import FORMATS
 from assay.data.renderings.rendering import RENDERINGS
 from assay.data.toml_text import KeyPath
@@ -353,7 +354,13 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     sources = {("model", name, "source"): each.source for name, each in experiment.helpers.items()}
     for path, source in {("model",): experiment.model, **sources}.items():
         kind, _, name = source.partition(":")
-        place = root / Path(name).expanduser()
+        if kind not in ("path", "scripted"):
+            continue
+        try:
+            place = root / expanded(name)
+        except NoHome as wrong:
+            yield _problem_of(path, wrong)
+            continue
         if kind == "path" and not place.is_dir():
             yield Problem(path, f"{place}: no such folder", f"it counts from {root}")
         elif kind == "scripted" and not place.is_file():
