@@ -131,7 +131,8 @@ def foreseen(error: Exception, folder: Path) -> AssayError | None:
         return TrainMissing(problem, fix=fix) if name in train_packages() else None
     code = system_code(error)
     quoted = re.search(r"'(/[^']+)'", str(error))  # as pyarrow names a path
-    named = getattr(error, "filename", None) or (quoted and quoted[1])
+    target = getattr(error, "filename2", None) or getattr(error, "filename", None)
+    named = target or (quoted and quoted[1])
     path = Path(os.fsdecode(named)) if isinstance(named, str | bytes) else None
     if code in EXHAUSTED:
         return Exhausted(f"{path or folder}: {os.strerror(code)} ({EXHAUSTED[code]})")

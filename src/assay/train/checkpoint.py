@@ -73,10 +73,10 @@ def save_checkpoint(
     policy.save(temporary)
     beside(temporary)
     states = {OPTIMIZER: optimizer.state_dict(), RANDOM: {"cpu": torch.get_rng_state()}}
-    for name, state in states.items():
+    for name, values in states.items():
         # Through Python's file, a full disk is an OSError; torch's own says "unexpected pos".
         with (temporary / name).open("wb") as stream:
-            torch.save(state, stream)
+            torch.save(values, stream)
     (temporary / STATE).write_text(json.dumps(state_fields(state)) + "\n", encoding="utf-8")
     write_checksums(temporary)
     for file in sorted(temporary.rglob("*")):
