@@ -29,13 +29,6 @@ def sqlite_of(path: Path):
     sqlite3.connect(path).execute("CREATE TABLE a (b)")
 
 
-def parquet_to(path: str):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"a": [1]}), path)
-
-
 def test_what_the_system_refuses_names_the_path_and_a_remedy(tmp_path: Path):
     file = tmp_path / "file"
     file.write_text("x")
@@ -59,14 +52,23 @@ def test_a_file_that_cannot_take_its_name_is_called_by_that_name(tmp_path: Path)
     assert isinstance(known, Refused) and known.file == tmp_path / "page"
 
 
-@pytest.mark.parametrize(
-    "write", [lambda: Path("/dev/full").write_text("x"), lambda: parquet_to("/dev/full")]
-)
-def test_a_full_disk_is_a_failure_and_keeps_no_traceback(write, lab: TinyLab):
-    with pytest.raises(Exhausted, match=r"No space left on device \(free some space") as caught:
-        with executing(lab.root, "tiny"):
-            write()
+def test_a_full_disk_is_a_failure_and_keeps_no_traceback(lab: TinyLab):
+    full = pytest.raises(Exhausted, match=r"No space left on device \(free some space")
+    with full as caught, executing(lab.root, "tiny"):
+        Path("/dev/full").write_text("x")
     assert caught.value.exit_code == 1 and not list(lab.root.rglob("traceback*"))
+
+
+@pytest.mark.parametrize(
+    "said",  # by pyarrow and by the Rust of safetensors
+    [
+        OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device"),
+        RuntimeError("Error while serializing: I/O error: No space left (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_known_however_a_library_says_it(said: Exception, tmp_path: Path):
+    known = foreseen(said, tmp_path)
+    assert isinstance(known, Exhausted) and str(known).startswith(f"{tmp_path}: No space left")
 
 
 def test_what_is_no_fault_of_the_machine_stays_unforeseen(tmp_path: Path):
