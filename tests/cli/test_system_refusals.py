@@ -160,5 +160,5 @@ def test_a_run_whose_files_may_not_grow_fails_in_one_line(lab: TinyLab, limit: i
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         check=False,
     )
-    assert_one_line(done, "File too large (raise the limit", code=1)
+    assert_one_line(done, "'ulimit -f'", code=1)
     assert not list(lab.root.rglob("traceback*"))

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -422,7 +423,7 @@ def test_a_prompt_of_7_mb_is_refused_before_it_is_tokenised(where: str, monkeypa
         kind = type(sampler.tokenizer)
         encode = kind.encode
 
-        def counted(tokenizer, text: str, **options: bool) -> list[int]:
+        def counted(tokenizer, text: str, **options: Any) -> list[int]:
             seen.append(len(text))
             return encode(tokenizer, text, **options)
 

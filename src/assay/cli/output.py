@@ -106,7 +106,7 @@ EXHAUSTED = {
     errno.EFBIG: "raise the limit of the size of files, 'ulimit -f'",
     errno.EMFILE: "raise the limit of open files, 'ulimit -n'",
     errno.ENFILE: "raise the system's limit of open files",
-    errno.EIO: "its disk reports an error: look at the system's log",
+    errno.EIO: "its disk fails, or files may not grow: see the system's log and 'ulimit -f'",
 }
 SQLITE = {
     "SQLITE_FULL": errno.ENOSPC,

@@ -56,7 +56,7 @@ class GuardedProtocol(H11Protocol):
         the oldest goes that asks nothing, this one if there is none."""
         super().connection_made(transport)
         self.opened = self.loop.time()
-        others = [each for each in self.connections if each is not self]
+        others = [e for e in self.connections if isinstance(e, GuardedProtocol) and e is not self]
         of_peer = [each for each in others if each.peer == self.peer]
         for full, most in ((of_peer, self.limits.of_one_peer), (others, self.limits.connections)):
             if len(full) < most:
