@@ -140,7 +140,7 @@ def test_a_run_on_a_disk_that_fills_up_fails_in_one_line_and_goes_on_with_room(l
     try:
         for name in ("model", "sums.jsonl", "test.jsonl"):
             (small / name).symlink_to(lab.root / name)
-        result = spawn("run", lab.file, "--lab", small, *SHORT)
+        result = spawn("run", lab.file, "--lab", small, *SHORT, "--despite", "it fills up")
         assert_one_line(result, "No space left on device (free some space", code=1)
         assert not list(small.rglob("traceback*"))
         subprocess.run(["mount", "-o", "remount,size=50m", small], check=True)
