@@ -141,9 +141,15 @@ def test_a_run_on_a_disk_that_fills_up_fails_in_one_line_and_goes_on_with_room(l
         for name in ("model", "sums.jsonl", "test.jsonl"):
             (small / name).symlink_to(lab.root / name)
         result = spawn("run", lab.file, "--lab", small, *SHORT, "--despite", "it fills up")
-        assert_one_line(result, "No space left on device (free some space", code=1)
+        assert_one_line(result, "make room")
+        with pytest.raises(OSError), (small / "filler").open("wb", buffering=0) as stream:
+            while True:
+                stream.write(bytes(1024))
+        result = spawn("convert", lab.root / "sums.jsonl", small / "out.jsonl", "--to", "trl")
+        assert_one_line(result, str(small), "No space left on device (free some space", code=1)
+        assert not list(small.glob("*out.jsonl*"))
         assert not list(small.rglob("traceback*"))
-        subprocess.run(["mount", "-o", "remount,size=50m", small], check=True)
+        subprocess.run(["mount", "-o", "remount,size=300m", small], check=True)
         assert spawn("resume", "tiny", "--lab", small).returncode == 0
     finally:
         subprocess.run(["umount", "-l", small], check=True)
