@@ -84,6 +84,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         yield temporary
         sync(temporary)
         temporary.replace(path)
+    except OSError as error:
+        if error.filename is None:  # the system names no path where a disk is full
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
         os.close(handle)
