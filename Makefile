@@ -46,11 +46,11 @@ setup-dev: .venv/installed-dev
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -e .
+	$(PIP) -e '.[train]'
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[train,dev]'
 	touch $@
 
 clean:

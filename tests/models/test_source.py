@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.models.folder import ModelFolderError
+from assay.models.folder import ModelFolderError, weight_files
 from assay.models.source import ModelSource, ModelSourceError, parse_source, resolve
 from tests.models.conftest import SaveModel
 from tests.models.folders import tiny_model
@@ -89,6 +89,33 @@ def test_an_incomplete_folder_names_what_is_absent(
 def test_no_folder_at_all(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError, match="nowhere: no such folder"):
         resolve(ModelSource("path", str(tmp_path / "nowhere")))
+
+
+@pytest.mark.parametrize(
+    ("shard", "problem"),
+    [
+        (7, "7 is no file name"),
+        (None, "None is no file name"),
+        (["a"], "is no file name"),
+        ("", "'' is no file name"),
+        ("../other/model.safetensors", "leaves the model's folder"),
+        ("/etc/model.safetensors", "leaves the model's folder"),
+        ("a/../../model.safetensors", "leaves the model's folder"),
+    ],
+)
+def test_an_index_names_files_of_its_own_folder_alone(tmp_path: Path, shard, problem: str) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"lm_head.weight": shard}}))
+    with pytest.raises(ModelFolderError) as caught:
+        weight_files(tmp_path)
+    assert problem in str(caught.value) and caught.value.field == "weight_map.lm_head.weight"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}', '{"weight_map": {}}', "\xff"])
+def test_an_index_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.safetensors.index.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ModelFolderError, match="weight_map"):
+        weight_files(tmp_path)
 
 
 def test_a_missing_shard_is_named(save_model: SaveModel) -> None:

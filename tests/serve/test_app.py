@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -413,6 +414,31 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(size: int) -> 
     assert error["code"] == "context_length_exceeded"
     assert str(size) in error["message"] and str(CONTEXT) in error["message"]
     assert fits.status_code == 200 and len(sampler.prompts) == 1
+
+
+@pytest.mark.parametrize("where", ["prompt", "messages", "tools"])
+def test_a_prompt_of_7_mb_is_refused_before_it_is_tokenised(where: str, monkeypatch) -> None:
+    words, seen = "word " * 1_400_000, []
+    with client("x") as (http, sampler):
+        kind = type(sampler.tokenizer)
+        encode = kind.encode
+
+        def counted(tokenizer, text: str, **options: Any) -> list[int]:
+            seen.append(len(text))
+            return encode(tokenizer, text, **options)
+
+        monkeypatch.setattr(kind, "encode", counted)
+        if where == "prompt":
+            refused = http.post(COMPLETIONS, json={**ONCE, "prompt": words})
+        else:
+            tool = {"name": "f", "description": words, "parameters": {"type": "object"}}
+            said = words if where == "messages" else "hi"
+            more = {"tools": [{"type": "function", "function": tool}]} if where == "tools" else {}
+            message = {"role": "user", "content": said}
+            refused = http.post(CHAT, json={"model": MODEL, "messages": [message], **more})
+    error = refused.json()["error"]
+    assert error["code"] == "context_length_exceeded" and error["param"] == where
+    assert sum(seen) < 100_000 and not sampler.prompts
 
 
 def test_a_model_that_fails_is_a_500_without_a_traceback_and_the_server_goes_on(capsys) -> None:

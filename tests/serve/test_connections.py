@@ -106,6 +106,38 @@ def test_more_connections_than_the_limit_are_refused_and_come_back_when_some_clo
         assert answer.status_code == 200
 
 
+@pytest.mark.parametrize("limits", [{"of_one_peer": 3}, {"connections": 3}])
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"])
+def test_half_open_headers_of_one_client_lock_nobody_out(limits: dict, sent: bytes) -> None:
+    silent = {"header_seconds": 30, "silent_seconds": 0 if not sent else 30}
+    with up(Says(lambda *_: "x"), replace(LIMITS, **silent, **limits)) as address:
+        held = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(9)]
+        for one in held:
+            one.sendall(sent)
+        assert ask(address).status_code == 200
+        for one in held:
+            one.close()
+
+
+def test_one_address_cannot_take_the_connections_of_others() -> None:
+    limits = replace(LIMITS, header_seconds=30, connections=4, of_one_peer=3)
+    sampler = Says(lambda *_: "x")
+    with up(sampler, limits) as address:
+        bodies = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(3)]
+        for one in bodies:  # asked for and not yet sent: nothing that may be closed
+            one.sendall(head(500) + b"{")
+        with connected(address) as fourth:
+            assert refused(fourth) == (503, "too_many_connections")
+        with socket.socket() as other:
+            other.bind(("127.0.0.2", 0))
+            other.connect(("127.0.0.1", address.port))
+            body = json.dumps(HELLO).encode()
+            other.sendall(head(len(body), "Connection: close") + body)
+            assert received(other).startswith(b"HTTP/1.1 200")
+        for one in bodies:
+            one.close()
+
+
 def test_headers_that_are_too_large_and_what_is_no_http_are_refused() -> None:
     with up(Says(lambda *_: "x"), HASTY) as address:
         for sent in (head(1, "X: " + "x" * 5000)[:-4], b"\x16\x03\x01\x00 hello\r\n\r\n"):

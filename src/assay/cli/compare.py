@@ -4,6 +4,8 @@ A run may also be a file of results that another tool wrote. Unfair comparisons 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ import typer
 from assay.cli.output import Outcome, run_names
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
+    from assay.compare.table import Table
     from assay.library.typed_results import BenchmarksComparison
 
 Runs = Annotated[
@@ -128,6 +131,26 @@ Sequential = Annotated[
     ),
 ]
 
+GATE_FAILED = 3
+"""The exit code of a comparison that `--fail-on` does not let pass."""
+
+
+class FailOn(StrEnum):
+    """What ends with GATE_FAILED; "undecided" includes "worse"."""
+
+    worse = "worse"
+    undecided = "undecided"
+
+
+Failing = Annotated[
+    FailOn | None,
+    typer.Option(
+        "--fail-on",
+        help="End with exit code 3 where a run is worse than the control (undecided: or may be), "
+        "or cannot be compared; with --non-inferior, where that is not shown.",
+    ),
+]
+
 
 def compare(
     root: Path,
@@ -150,6 +173,7 @@ def compare(
     non_inferior: NonInferior = None,
     ratios_to: RatiosTo = None,
     sequential: Sequential = False,
+    fail_on: Failing = None,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
     if ratios_to or len(on or ()) > 1:
@@ -173,7 +197,7 @@ def compare(
             page=page,
             lang=lang,
         )
-        return _several(found)
+        return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
     from assay.report.comparison.comparison_terminal import comparison_shown
@@ -203,7 +227,20 @@ def compare(
     shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]
     result = {**table_result(table), "page": found.page}
     findings = [translated(each, w) for each in found.findings]
-    return Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
+    outcome = Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
+    return _gated(outcome, [table], fail_on)
+
+
+def _gated(outcome: Outcome, tables: "Sequence[Table]", fail_on: FailOn | None) -> Outcome:
+    """The outcome with the exit code and the line of a gate that does not let it pass."""
+    if fail_on is None:
+        return outcome
+    from assay.compare.gate import failures
+
+    found = failures(tables, fail_on.value)
+    result = {**outcome.result, "gate": {"fail_on": fail_on.value, "failed": found}}
+    code = outcome.exit_code or (GATE_FAILED if found else 0)
+    return replace(outcome, result=result, exit_code=code, failed="; ".join(found))
 
 
 def _several(found: "BenchmarksComparison") -> Outcome:

@@ -3,7 +3,6 @@
 Imports nothing heavy, so that help and completion are fast.
 """
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -81,6 +80,8 @@ app = typer.Typer(
 def print_version(wanted: bool) -> None:
     """`assay --version`."""
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"assay {version('assay-lab')}")
         raise typer.Exit
 

@@ -5,12 +5,12 @@ A verb is a function from the lab's root and its own options to an `Outcome`, an
 completion of run names is here too; it reads folder names only.
 """
 
+import errno
 import inspect
 import json
 import os
+import re
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -21,7 +21,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from assay.errors import AssayError
+from assay.errors import AssayError, InputError, RunFailure
 from assay.report.safe_console import console, tell
 
 SCHEMA = 1
@@ -54,6 +54,8 @@ class Outcome:
     """Language of the words around the findings."""
     counted: Sequence[str] = ()
     """Severities whose findings are not written out for people."""
+    failed: str = ""
+    """What a gate of the user's did not let pass: the one line on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,98 @@ class Unexpected(AssayError):
     """An error that no code foresaw."""
 
 
+class TrainMissing(InputError):
+    """A command needs a package of the extra `train`, which is not installed."""
+
+
+class Refused(InputError):
+    """The system does not let a command read or write a path."""
+
+
+class Exhausted(RunFailure):
+    """The machine has no room left, or its disk fails."""
+
+
+INHERITED = ("sympy", "huggingface_hub")
+"""Packages that come with those of the extra, and are imported by themselves."""
+AWAY = "move what lies there away, or name another path"
+RIGHTS = "give this user the right to it, or name another path"
+REMEDIES = {
+    errno.EACCES: RIGHTS,
+    errno.EPERM: RIGHTS,
+    errno.EROFS: "it is mounted read-only; choose another lab with --lab",
+    errno.EISDIR: AWAY,
+    errno.ENOTDIR: AWAY,
+    errno.EEXIST: AWAY,
+    errno.ELOOP: "mend the link",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+EXHAUSTED = {
+    errno.ENOSPC: "free some space on its disk and call the command again",
+    errno.EDQUOT: "free some of this user's quota and call the command again",
+    errno.EFBIG: "raise the limit of the size of files, 'ulimit -f'",
+    errno.EMFILE: "raise the limit of open files, 'ulimit -n'",
+    errno.ENFILE: "raise the system's limit of open files",
+    errno.EIO: "its disk fails, or files may not grow: see the system's log and 'ulimit -f'",
+}
+SQLITE = {
+    "SQLITE_FULL": errno.ENOSPC,
+    "SQLITE_READONLY": errno.EROFS,
+    "SQLITE_CANTOPEN": errno.EACCES,
+    "SQLITE_IOERR": errno.EIO,
+}
+"""SQLite's names of what stopped it, by their beginnings."""
+
+
+def foreseen(error: BaseException, folder: Path) -> AssayError | None:
+    """What may happen to any command: an absent package, or a system that refuses or is full.
+
+    None where it is something else. `folder` is named where the system names no path.
+    """
+    if isinstance(error, AssayError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        name = (error.name or "").partition(".")[0].replace("-", "_")
+        problem = f"this command needs {name}, which comes with the extra 'train'"
+        fix = "pip install 'assay-lab[train]'"
+        return TrainMissing(problem, fix=fix) if name in train_packages() else None
+    code = system_code(error)
+    quoted = re.search(r"'(/[^']+)'", str(error))  # as pyarrow names a path
+    target = getattr(error, "filename2", None) or getattr(error, "filename", None)
+    named = target or (quoted and quoted[1])
+    path = Path(os.fsdecode(named)) if isinstance(named, str | bytes) else None
+    if code in EXHAUSTED:
+        return Exhausted(f"{path or folder}: {os.strerror(code)} ({EXHAUSTED[code]})")
+    if code in REMEDIES and (path or not isinstance(error, OSError)):
+        return Refused(os.strerror(code), file=path or folder, fix=REMEDIES[code])
+    return None
+
+
+def train_packages() -> set[str]:
+    """The packages that the extra `train` installs, as they are imported."""
+    from importlib.metadata import requires
+
+    wanted = [
+        text for text in requires("assay-lab") or () if "extra == 'train'" in text.replace('"', "'")
+    ]
+    return {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in wanted} | {*INHERITED}
+
+
+def system_code(error: BaseException) -> int | None:
+    """The errno of a system's error, as Python, SQLite or the Rust of safetensors tell it."""
+    if isinstance(error, OSError):
+        return error.errno
+    name = getattr(error, "sqlite_errorname", None) or ""
+    if name:
+        return next((code for start, code in SQLITE.items() if name.startswith(start)), None)
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    return int(told[1]) if told else None
+
+
 def unexpected(error: BaseException, folder: Path | None = None) -> Unexpected:
     """The error in one line; its traceback is kept in `folder`, or where temporary files are."""
+    import traceback
+
     from assay.tasks.user_code import in_a_line
 
     trace = "".join(traceback.format_exception(error))
@@ -85,6 +177,8 @@ def unexpected(error: BaseException, folder: Path | None = None) -> Unexpected:
 
 def keep(trace: str, folder: Path | None) -> str:
     """Write a traceback; returns its path, or the traceback itself if no disk takes it."""
+    import tempfile
+
     for place in (folder, None):
         try:
             handle, name = tempfile.mkstemp(prefix="traceback-", suffix=".txt", dir=place)
@@ -109,6 +203,8 @@ def executing(root: Path, name: str):
         raise
     except BaseException as error:  # a SystemExit of somebody's code must not end this as it likes
         runs = runs_of(root, name)
+        if known := foreseen(error, runs[-1].path if runs else root):
+            raise known from error
         raise unexpected(error, runs[-1].path if runs else None) from error
 
 
@@ -121,7 +217,7 @@ def verb(name: str, function: Callable[..., Outcome]) -> Callable[..., None]:
         before: Common = ctx.obj
         folder = lab or before.lab
         root = lab_root(str(folder) if folder else None)
-        code = present(name, json or before.json, lambda: function(root, **options))
+        code = present(name, json or before.json, lambda: function(root, **options), root)
         raise typer.Exit(code)
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -134,20 +230,22 @@ def verb(name: str, function: Callable[..., Outcome]) -> Callable[..., None]:
     return command
 
 
-def present(name: str, as_json: bool, work: Callable[[], Outcome]) -> int:
+def present(name: str, as_json: bool, work: Callable[[], Outcome], root: Path = Path()) -> int:
     """Run the verb, print its outcome, and return the exit code."""
     try:
         outcome = work()
-    except AssayError as error:
-        outcome = failed(error)
     except KeyboardInterrupt:
         outcome = failed(Interrupted("interrupted"))
     except BaseException as error:
-        outcome = failed(unexpected(error))
+        outcome = failed(foreseen(error, root) or unexpected(error))
     if as_json:
         print_json(name, outcome)
     else:
         print_shown(outcome)
+    if outcome.failed:
+        failed_gate = {"evidence": "", "what": outcome.failed, "fix": ""}
+        typer.echo(f"assay: {one_line(failed_gate)}", err=True)
+        return outcome.exit_code
     for finding in map(plain, outcome.findings):
         if finding["severity"] == "error" and outcome.exit_code:
             typer.echo(f"assay: {one_line(finding)}", err=True)

@@ -1,18 +1,15 @@
 """Lays the weights of two recorded checkpoints side by side, in whichever runs they lie.
 
-Loads torch only when it does. What equal weights mean is said in `judge.identity`.
+What equal weights mean is said in `judge.identity`.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.compare.arm import Provenance
 from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.models.same_weights import WeightDifference, compare_weights
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.run_names import located
-
-if TYPE_CHECKING:
-    from assay.models.same_weights import WeightDifference
 
 BASE = "base"
 Weights = tuple[bool | None, float | None]
@@ -39,7 +36,7 @@ def base_weights(*origins: Provenance) -> list[str | None]:
     return [origin.manifest.get("base_weights", {}).get("sha256") for origin in origins]
 
 
-def weight_difference(one: Provenance, other: Provenance) -> "WeightDifference | None":
+def weight_difference(one: Provenance, other: Provenance) -> WeightDifference | None:
     """Two trained checkpoints value by value; None where one is not there or they do not fit.
 
     Raises CheckpointDamaged.
@@ -47,8 +44,6 @@ def weight_difference(one: Provenance, other: Provenance) -> "WeightDifference |
     left, right = (_folder(origin) for origin in (one, other))
     if left is None or right is None:
         return None
-    from assay.models.same_weights import compare_weights  # loads torch, which a table does without
-
     for folder in (left, right):
         check_checkpoint(folder, "restore it: whether the weights are the same cannot be told")
     return compare_weights(left, right)

@@ -84,6 +84,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         yield temporary
         sync(temporary)
         temporary.replace(path)
+    except OSError as error:
+        if error.filename is None:  # the system names no path where a disk is full
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
         os.close(handle)
@@ -207,10 +211,22 @@ def sha256_file(path: str | Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+class NoHome(InputError):
+    """A path begins in the home folder of a user who has none."""
+
+
+def expanded(name: str | Path) -> Path:
+    """The path with the home folder for a leading `~` or `~USER`. Raises NoHome."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        fix = "write the path in full"
+        raise NoHome("that user has no home folder", file=name, fix=fix) from error
+
+
 def cache_root() -> Path:
-    """The cache directory; it need not exist yet."""
-    chosen = os.environ.get("ASSAY_CACHE")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "assay"
+    """The cache directory; it need not exist yet. Raises NoHome."""
+    return expanded(os.environ.get("ASSAY_CACHE") or "~/.cache/assay")
 
 
 def built_once(target: Path, build: Callable[[Path], None]) -> Path:

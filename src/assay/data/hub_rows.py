@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.data.files import cache_root
+from assay.data.files import cache_root, expanded
 from assay.data.loaded import Found
 from assay.data.parquet import BATCH_ROWS, plain_rows
 from assay.errors import InputError, nearest
@@ -63,7 +63,7 @@ def open_set(wanted: HubSet, root: Path) -> OpenedSet:
         problem = f"hf:{wanted.name}: reading it needs the package {error.name}"
         raise HubError(problem, fix="pip install 'assay-lab[hf]'") from error
     datasets.disable_progress_bars()
-    folder = root / Path(wanted.name).expanduser()
+    folder = root / expanded(wanted.name)
     try:
         if any((folder / name).is_file() for name in SAVED):
             return _opened(wanted, datasets.load_from_disk(str(folder)), "")

@@ -4,7 +4,7 @@ Reads names, the shard index and file headers; tensors are read by `state_dicts`
 """
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from safetensors import SafetensorError, safe_open
 
@@ -60,9 +60,23 @@ def weight_files(directory: Path) -> list[Path]:
 def _indexed_files(directory: Path) -> list[Path]:
     index = directory / INDEX
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        entries = dict(shards)
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise ModelFolderError("is not a shard index", file=index, field="weight_map") from error
+    for tensor, name in entries.items():
+        if not isinstance(name, str) or not name:
+            problem = f"{name!r} is no file name"
+            fix = "copy or download it again"
+            raise ModelFolderError(problem, file=index, field=f"weight_map.{tensor}", fix=fix)
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\0" in name:
+            problem = f"{name!r} leaves the model's folder"
+            fix = "its shards lie beside it"
+            raise ModelFolderError(problem, file=index, field=f"weight_map.{tensor}", fix=fix)
+    names = sorted(set(entries.values()))
+    if not names:
+        raise ModelFolderError("names no shard", file=index, field="weight_map")
     missing = [name for name in names if not (directory / name).is_file()]
     if missing:
         raise ModelFolderError(
@@ -74,7 +88,7 @@ def _indexed_files(directory: Path) -> list[Path]:
 def check_whole(file: Path) -> None:
     """Raise ModelFolderError when a safetensors file is cut short or is something else."""
     try:
-        with safe_open(file, framework="pt"):
+        with safe_open(file, framework="np"):
             pass
     except SafetensorError as error:
         raise ModelFolderError(

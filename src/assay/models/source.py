@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from assay.data.files import expanded
 from assay.data.hub_names import with_scheme
 from assay.errors import InputError, nearest
 from assay.models.folder import CONFIG, check_model_folder
@@ -84,7 +85,7 @@ def resolve(
             raise ModelSourceError(f"{source}: no lab to look runs up in", field="model")
         directory = resolve_run(source.name)
     elif source.kind == "path":
-        directory = relative_to / Path(source.name).expanduser()
+        directory = relative_to / expanded(source.name)
         if directory.is_file() and directory.suffix.lower() == ".gguf":
             directory = _from_gguf(directory)
     elif source.kind == "pypi":

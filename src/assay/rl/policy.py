@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from assay.data.episode import Context, Turn
-from assay.rl.packed import Packed
+
+if TYPE_CHECKING:  # settings and keys are read where nothing is trained, without torch
+    from torch import Tensor, nn
+
+    from assay.rl.packed import Packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +78,15 @@ class Sampling:
 class Scores:
     """Log-probs (S) of the packed actions and, if asked for, entropies (S), both with gradient."""
 
-    logps_S: Tensor
-    entropy_S: Tensor | None = None
+    logps_S: "Tensor"
+    entropy_S: "Tensor | None" = None
 
 
 class Policy(Protocol):
     """Anything that can be trained by the shared loop."""
 
     @property
-    def module(self) -> torch.nn.Module:
+    def module(self) -> "nn.Module":
         """The trained module: its `requires_grad` parameters are what an optimizer sees."""
         ...
 
@@ -102,7 +103,7 @@ class Policy(Protocol):
         """
         ...
 
-    def score(self, packed: Packed, entropy: bool = False) -> Scores:
+    def score(self, packed: "Packed", entropy: bool = False) -> Scores:
         """Log-probs of `packed.actions_S` at `packed.temperature`, differentiable."""
         ...
 

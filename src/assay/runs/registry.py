@@ -101,6 +101,12 @@ class IndexedRun:
     """The evaluation of the score."""
 
 
+def check_index(root: Path) -> None:
+    """Raise what would stop `note_run`, before there is a run to note."""
+    with _open(root):
+        pass
+
+
 def note_run(run: RunDirectory) -> None:
     """Update the index's row of one run."""
     with _open(run.root) as index:
@@ -156,9 +162,14 @@ def _open(root: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _clear_rubbish(file: Path) -> None:
-    """Remove a file that is no index from its place; the index is built again from the folders."""
+    """Remove a file that is no index from its place; the index is built again from the folders.
+
+    Raises DamagedFile for a folder, which may hold anything.
+    """
     if not file.exists():
         return
+    if file.is_dir():
+        raise DamagedFile("is a folder", file=file, fix="move it away; the index is made again")
     with file.open("rb") as stream:
         start = stream.read(len(SQLITE))
     if start and start != SQLITE:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from assay.data.conversation import parse_messages
+from assay.data.hashing import canonical_json
 from assay.data.loaded import DataError, Record
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message
@@ -33,6 +34,10 @@ from assay.tasks.task import CallSyntax
 
 TEMPERATURE = 1.0
 """OpenAI's, where a request names none."""
+PIECE = 16 << 10
+"""Characters that are tokenised at once where a prompt is counted."""
+FEW_CHARACTERS = 1 << 20
+"""A prompt up to here is tokenised whole, within seconds."""
 COMPLETION_TOKENS = 16
 """OpenAI's limit of a completion request that names none; chat may fill the context."""
 
@@ -80,6 +85,8 @@ def ask_chat(served: Served, request: ChatRequest) -> Asked:
         )
         messages = parse_messages(record, with_arguments(request.messages), "messages")
         shown = () if request.tool_choice == "none" else tools
+        refuse_endless(served, [message.content for message in messages], "messages")
+        refuse_endless(served, [canonical_json(tool) for tool in shown], "tools")
         context = served.renderer.prompt(messages, shown)
     except DataError as error:
         name = (error.field or "messages").partition("[")[0]
@@ -128,6 +135,7 @@ def prompt_tokens(served: Served, prompt: str | Sequence[int]) -> tuple[int, ...
     it, where the tokenizer does so and chats begin with it too.
     """
     if isinstance(prompt, str):
+        refuse_endless(served, [prompt], "prompt")
         bare = tuple(served.tokenizer.encode(prompt, add_special_tokens=False))
         bos = served.tokenizer.bos_token_id
         added = served.tokenizer.encode(prompt)[:1] == [bos] != list(bare[:1])
@@ -186,6 +194,27 @@ def again(asked: Asked, choice: Choice, number: int) -> Choice:
         choice.index, Job(job.context, key, sampling), Growing(asked.speech), choice.prompt
     )
     return listening(asked.request, other)
+
+
+def refuse_endless(served: Served, texts: Sequence[str], parameter: str) -> None:
+    """Raise Refusal for texts that cannot fit, whatever is left of them, after a part of them.
+
+    Tokens are counted in pieces, whose borders may cost a few, until there are twice as many as
+    the context holds: time and memory do not grow with what was sent.
+    """
+    piece, most, found = max(PIECE, served.context_tokens), 2 * served.context_tokens, 0
+    if sum(map(len, texts)) <= FEW_CHARACTERS:
+        return
+    for text in texts:
+        for begin in range(0, len(text), piece):
+            part = text[begin : begin + piece]
+            found += len(served.tokenizer.encode(part, add_special_tokens=False))
+            if found > most:
+                problem = (
+                    f"the prompt has more than {most} tokens, but the model's context holds "
+                    f"{served.context_tokens}"
+                )
+                raise Refusal(400, problem, code="context_length_exceeded", parameter=parameter)
 
 
 def room(served: Served, context: Sequence[int], limit: int | None, default: int | None) -> int:

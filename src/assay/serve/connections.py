@@ -23,10 +23,14 @@ class Limits:
 
     connections: int = 256
     """Open at once."""
+    of_one_peer: int = 192
+    """Of them those of one address, so that none takes all."""
     header_bytes: int = 16 << 10
     """Bytes of a request's line and headers while they are incomplete."""
     header_seconds: float = 10
     """From a connection's opening, or a request's first byte, to the end of its headers."""
+    silent_seconds: float = 1
+    """Without a byte before it gives way, where there are too many."""
     body_seconds: float = 60
     """From there to the end of its body."""
     stall_seconds: float = 60
@@ -40,18 +44,46 @@ class GuardedProtocol(H11Protocol):
         """See `H11Protocol`."""
         super().__init__(*arguments, **named)
         self.limits = limits
+        self.opened = 0.0
+        """On the loop's clock."""
         self._awaited: Any = None
         """The part of a request that is being received: h11.IDLE for its headers."""
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse a connection too many; else wait for headers, but not for ever."""
+        """Wait for headers, but not for ever. For a connection too many, of this peer or in all,
+        the oldest goes that asks nothing, this one if there is none."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
-            self.refuse(503, "too many connections are open", "too_many_connections")
-            return
+        self.opened = self.loop.time()
+        others = [e for e in self.connections if isinstance(e, GuardedProtocol) and e is not self]
+        of_peer = [each for each in others if each.peer == self.peer]
+        for full, most in ((of_peer, self.limits.of_one_peer), (others, self.limits.connections)):
+            if len(full) < most:
+                continue
+            waiting = [each for each in full if each.asks_nothing]
+            closed = min(waiting, key=lambda each: each.opened, default=self)
+            closed.refuse(503, "too many connections are open", "too_many_connections")
+            # Its end is noticed later; another must not wait for that, nor be counted against it.
+            self.connections.discard(closed)
+            if closed is self:
+                return
+            break
         self._await(h11.IDLE, self.limits.header_seconds)
+
+    @property
+    def peer(self) -> str:
+        """The address of the other end, without its port."""
+        return str(self.client[0]) if self.client else ""
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether it may give way to another: it sent a part of its headers, which honest clients
+        send whole, or it was silent for longer than `silent_seconds`."""
+        if not self.conn.their_state is self.conn.our_state is h11.IDLE:
+            return False
+        silent = self.loop.time() - self.opened
+        return bool(self.conn.trailing_data[0]) or silent > self.limits.silent_seconds
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""

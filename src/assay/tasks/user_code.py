@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from assay.data.files import sha256_file
+from assay.data.files import expanded, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.errors import InputError, nearest
 
@@ -61,7 +61,7 @@ def load_file(name: str, root: Path) -> LoadedFile:
 
     Raises UserCodeError for a file that is not there or raises when it is imported.
     """
-    path = (root / Path(name.removeprefix(SCHEME)).expanduser()).resolve()
+    path = (root / expanded(name.removeprefix(SCHEME))).resolve()
     if path not in _loaded:
         if not path.is_file():
             raise UserCodeError(f"{path}: no such file", fix=f"it counts from {root.resolve()}")

@@ -72,8 +72,11 @@ def save_checkpoint(
     temporary.mkdir()
     policy.save(temporary)
     beside(temporary)
-    torch.save(optimizer.state_dict(), temporary / OPTIMIZER)
-    torch.save({"cpu": torch.get_rng_state()}, temporary / RANDOM)
+    states = {OPTIMIZER: optimizer.state_dict(), RANDOM: {"cpu": torch.get_rng_state()}}
+    for name, values in states.items():
+        # Through Python's file, a full disk is an OSError; torch's own says "unexpected pos".
+        with (temporary / name).open("wb") as stream:
+            torch.save(values, stream)
     (temporary / STATE).write_text(json.dumps(state_fields(state)) + "\n", encoding="utf-8")
     write_checksums(temporary)
     for file in sorted(temporary.rglob("*")):

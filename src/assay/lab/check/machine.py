@@ -60,12 +60,20 @@ def interpreter(root: Path) -> Iterator[Check]:
 
 
 def packages(root: Path) -> Iterator[Check]:
-    """Every package that Assay depends on, its version against the range that Assay states."""
+    """Every package that Assay depends on, its version against the range that Assay states.
+
+    Those of the extra `train` count where torch is installed; without it, that is said once.
+    """
     from packaging.requirements import Requirement
 
+    trains = installed("torch") is not None
+    if not trains:
+        mend = "pip install 'assay-lab[train]' (to train, evaluate, serve and export)"
+        yield Check("train", "optional", "not installed: judging only", mend)
     for text in importlib.metadata.requires(DISTRIBUTION) or ():
         need = Requirement(text)
-        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+        extra = "train" if trains else ""
+        if need.marker is not None and not need.marker.evaluate({"extra": extra}):
             continue
         version = installed(need.name)
         bare = re.sub(r"\s*;.*", "", text)

@@ -74,7 +74,7 @@ from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
 from assay.runs.metrics import check_history, read_metrics, truncate_metrics
 from assay.runs.protection import is_marked, remove_run
-from assay.runs.registry import note_run
+from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, RunExists, create_run
 from assay.runs.run_names import checkpoint_steps, seed_or_damage
 from assay.runs.same_experiment import begun, never_begun, way_on
@@ -144,6 +144,7 @@ def fresh_run(
     with ExitStack() as held:
         with hold_lab(root):
             refuse_existing(root, experiment, new, [seed] if beside else None)
+            check_index(root)
             text = experiment_toml(experiment)
             run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
             held.enter_context(hold_run(run.path))

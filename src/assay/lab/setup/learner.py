@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.data.episode import Context, Turn
+from assay.data.files import expanded
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
@@ -187,7 +188,7 @@ def learner_input(experiment: Experiment, root: Path, precision: "Precision") ->
         run, _, folder = run_checkpoint(source.removeprefix("run:"), root)
         source, weights = experiment_of(run).model, weights or folder
     if weights is None and is_selector(source) and source.startswith(PATH):
-        weights = root / Path(source.removeprefix(PATH)).expanduser()
+        weights = root / expanded(source.removeprefix(PATH))
     return LearnerInput(experiment, root, precision, source, weights)
 
 

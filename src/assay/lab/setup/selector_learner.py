@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from assay.data.files import atomic_write_text
+from assay.data.files import atomic_write_text, expanded
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.rendering_settings import RenderingSettings
@@ -107,7 +107,7 @@ class SelectorLearner:
     def features(self) -> Features:
         """Makes what the selector sees."""
         kind, _, place = self.spec.features.rpartition(":")
-        folder = self.given.root / Path(place).expanduser()
+        folder = self.given.root / expanded(place)
         return Features(f"{kind}:{folder}" if kind else place, self.spec.answers)
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.data.files import NoHome, expanded
 from assay.data.formats.formats import FORMATS
 from assay.data.loaded import absent
 from assay.data.renderings.rendering import RENDERINGS
@@ -362,13 +363,19 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
     sources = {("model", name, "source"): each.source for name, each in experiment.helpers.items()}
     for path, source in {("model",): experiment.model, **sources}.items():
         kind, _, name = source.partition(":")
-        place = root / Path(name).expanduser()
+        if kind == "run":
+            yield from unknown_run(path, name, root)
+        if kind not in ("path", "scripted"):
+            continue
+        try:
+            place = root / expanded(name)
+        except NoHome as wrong:
+            yield _problem_of(path, wrong)
+            continue
         if kind == "path" and not place.exists():
             yield Problem(path, f"{place}: no such folder", f"it counts from {root}")
         elif kind == "scripted" and (problem := absent(place)):
             yield Problem(path, f"{place}: {problem}", f"it counts from {root}")
-        elif kind == "run":
-            yield from unknown_run(path, name, root)
     for name, stage in experiment.stage.items():
         if stage.start.startswith(OTHER_RUN):
             other = stage.start.removeprefix(OTHER_RUN)

@@ -6,8 +6,6 @@ from assay.data.formats.plain_text import PlainText
 from assay.data.renderings.rendering import automatic
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
-from assay.lab.setup.checkpoint_models import model_folder
-from assay.models.supported import read_tokenizer
 
 
 def written_for(target: str | None, rendering: str | None, root: Path) -> PlainText | None:
@@ -18,6 +16,10 @@ def written_for(target: str | None, rendering: str | None, root: Path) -> PlainT
     """
     if target is None:
         return None if rendering is None else PlainText(rendering)
+    # Only a model's own template needs the extra `train`.
+    from assay.lab.setup.checkpoint_models import model_folder
+    from assay.models.supported import read_tokenizer
+
     source, name = target, rendering or "auto"
     if target.endswith(".toml"):
         experiment = read_experiment(Path(target))

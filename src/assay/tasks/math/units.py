@@ -9,17 +9,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
-
-import pint
 
 from assay.tasks.math.numerals import SCALES, with_digits
 
 LONGEST = 300
-REGISTRY: Any = pint.UnitRegistry(non_int_type=Fraction)  # pyright: ignore[reportArgumentType]
-for _line in (
+DEFINITIONS = (
     "dollar = [usd] = usd = bucks = buck",
     "cent = dollar / 100 = ¢ = pennies = penny",
     "euro = [eur] = eur",
@@ -32,8 +29,8 @@ for _line in (
     "mu = 2000 / 3 * meter ** 2",
     "li = 500 meter",
     "unit = [unit] = units",
-):
-    REGISTRY.define(_line)
+)
+"""Units that `pint` does not know."""
 
 _CHINESE = {
     "平方": "square", "立方": "cubic", "每": "/", "千米": "kilometer", "公里": "kilometer",
@@ -147,6 +144,17 @@ _SPOKEN = ({ANGLE, CELSIUS}, {ANGLE, FAHRENHEIT}, {"[gbp]^1", "[mass]^1"})
 """Dimensions of one word: degrees, pounds."""
 
 
+@cache
+def registry() -> Any:
+    """pint's registry with `DEFINITIONS`; made when first asked, because reports read no units."""
+    import pint
+
+    made: Any = pint.UnitRegistry(non_int_type=Fraction)  # pyright: ignore[reportArgumentType]
+    for line in DEFINITIONS:
+        made.define(line)
+    return made
+
+
 @lru_cache(maxsize=512)
 def _known(word: str) -> str | None:
     """pint's name of a unit that a word means, in the plural or not; None where it means none."""
@@ -156,7 +164,7 @@ def _known(word: str) -> str | None:
     for spelt in (word, word.lower()):
         if spelt in _NOT_UNITS:
             return None
-        for prefix, name, _ in REGISTRY.parse_unit_name(spelt):
+        for prefix, name, _ in registry().parse_unit_name(spelt):
             if prefix in _PREFIXES and (not prefix or name in _METRIC):
                 return prefix + name
     return None
@@ -208,7 +216,7 @@ def _stem(word: str) -> str:
 
 def _product(tokens: Sequence[str]) -> Unit | None:
     """The unit of tokens that pint knows all of."""
-    found, sign, power, last = REGISTRY.Quantity(Fraction(1), ""), 1, 1, None
+    found, sign, power, last = registry().Quantity(Fraction(1), ""), 1, 1, None
     for token in tokens:
         word = token.lower()
         if token in ("/", "per") or (word in ("per", "a", "an") and last is not None):
@@ -234,7 +242,7 @@ def _product(tokens: Sequence[str]) -> Unit | None:
 
 
 def _one(name: str) -> Any:
-    return REGISTRY.Quantity(Fraction(1), f"delta_{name}" if name.startswith("degree_") else name)
+    return registry().Quantity(Fraction(1), f"delta_{name}" if name.startswith("degree_") else name)
 
 
 def _of(quantity: Any) -> Unit:

@@ -1,0 +1,104 @@
+"""Without the extra `train` what reads and judges works; the rest says what to install."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from assay.cli.output import INHERITED, train_packages
+from tests.cli.conftest import TinyLab
+
+ROOT = Path(__file__).parents[2]
+LIGHT = {
+    "runs": ["runs"],
+    "report": ["report", "tiny"],
+    "report of a file": ["report", "base.csv"],
+    "compare": ["compare", "tiny@base", "tiny@rl.last", "--on", "test"],
+    "compare files": ["compare", "base.csv", "tuned.csv"],
+    "compare trained weights": ["compare", "tiny@sft.step-000008", "tiny@sft.last", "--on", "dev"],
+    "audit": ["audit", "reported.csv"],
+    "plan": ["plan", "tiny@base", "tiny@rl.last", "--on", "test"],
+    "convert": ["convert", "sums.jsonl", "out.jsonl", "--to", "trl"],
+    "convert to parquet": ["convert", "sums.jsonl", "out.parquet", "--to", "verl"],
+    "verify": ["verify", "tiny"],
+    "log": ["log", "tiny"],
+    "costs": ["costs", "tiny"],
+    "watch": ["watch", "tiny"],
+    "improve": ["improve", "tiny"],
+}
+HEAVY = {
+    "run": ["run", "tiny.toml"],
+    "check": ["check", "tiny.toml"],
+    "eval": ["eval", "path:model", "--benchmark", "math/gsm8k"],
+    "resume": ["resume", "tiny"],
+    "serve": ["serve", "tiny@rl.last"],
+    "export": ["export", "tiny@rl.last", "exported"],
+    "convert for a model": [
+        "convert",
+        "sums.jsonl",
+        "o.jsonl",
+        "--to",
+        "trl",
+        "--for",
+        "path:model",
+    ],
+}
+BLOCKED = """
+import json, os, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in set(sys.argv[2].split()):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from typer.testing import CliRunner
+from assay.cli.main import app
+os.chdir(sys.argv[1])
+for name, arguments in json.load(sys.stdin).items():
+    done = CliRunner().invoke(app, arguments)
+    print(json.dumps([name, done.exit_code, done.stderr]))
+"""
+
+
+def invoked(folder: Path, commands: dict[str, list[str]]) -> dict[str, tuple[int, str]]:
+    """Exit code and stderr of each command, in a process that cannot import what trains."""
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, str(folder), " ".join(train_packages())],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name: (code, err) for name, code, err in map(json.loads, done.stdout.splitlines())}
+
+
+def test_what_reads_and_judges_works_without_the_packages_that_train(trained: TinyLab):
+    rows = [f"q{i},{i % 3 > 0:d}" for i in range(30)]
+    (trained.root / "base.csv").write_text("\n".join(["item,score", *rows]))
+    (trained.root / "tuned.csv").write_text("\n".join(["item,score", *rows[3:], *rows[:3]]))
+    (trained.root / "reported.csv").write_text("method,benchmark,score\nbase,gsm8k,50.0\n")
+    found = invoked(trained.root, LIGHT)
+    assert found.keys() == LIGHT.keys()
+    wrong = {name: said for name, said in found.items() if "train" in said[1] or said[0] > 0}
+    assert wrong == {}
+
+
+def test_what_trains_says_in_one_line_what_to_install_and_changes_nothing(trained: TinyLab):
+    def held() -> dict[Path, bytes]:
+        files = trained.root.rglob("*")
+        return {each: each.read_bytes() for each in files if each.is_file()}
+
+    before = held()
+    for code, said in invoked(trained.root, HEAVY).values():
+        assert code == 2 and said.count("\n") == 1, said
+        assert said.endswith("the extra 'train' (pip install 'assay-lab[train]')\n")
+    assert held() == before
+
+
+def test_the_names_that_are_known_to_train_are_those_of_the_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    train = {
+        t.partition(">")[0].partition("=")[0] for t in project["optional-dependencies"]["train"]
+    }
+    assert {name.replace("-", "_") for name in train} | {*INHERITED} == train_packages()
+    assert not [text for text in project["dependencies"] if text.startswith(("torch", "transf"))]
