@@ -14,7 +14,7 @@ from assay.lab.monitor.stage_health import explained
 from assay.lab.run.launch import launch_or_resume
 from assay.lab.run.runner import resume, start
 from assay.report.facts import gather
-from assay.report.run_page.page import MARKDOWN, Reporting, write_report
+from assay.report.run_page.page import Reporting, write_report
 from assay.runs.checkpoints import read_selection
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status
@@ -96,7 +96,7 @@ def test_evaluation_and_page_know_that_the_best_is_the_start(whole):
     names = [line.name for line in facts.main.table.lines]
     assert names[0] == "base" and names[-1] == "rl.step-000004" and "sft.step-000032" in names
     write_report(whole)
-    page = (whole.path / MARKDOWN).read_text(encoding="utf-8")
+    page = (whole.path / "report.md").read_text(encoding="utf-8")
     assert "(rl.best)" in page
     assert "rl.best is sft · step 32, the starting checkpoint: no later checkpoint" in page
     steps = [score.step for score in facts.dev_scores("rl")]
