@@ -113,7 +113,7 @@ def test_undecided_because_of_missing_scores_says_so_with_both_figures():
     assert said.startswith("undecided: +8.0 points (+2.0 to +14.0)")
     assert "better by the answers that have a score, but the missing scores could undo it" in said
     assert "0.0% of the control's answers and 7.5% of the run's have no score" in said
-    assert "all counted against it: +2.0 points (-4.0 to +8.0), p = 0.5" in said
+    assert "all counted against it: +2.0 points (−4.0 to +8.0), p = 0.5" in said
 
 
 def test_a_corrected_p_value_changes_the_verdict_and_keeps_the_raw_one():
@@ -122,12 +122,12 @@ def test_a_corrected_p_value_changes_the_verdict_and_keeps_the_raw_one():
     corrected = adjusted(sure, by, by, 3)
     assert (corrected.verdict, corrected.p_value, corrected.adjusted_p) == ("undecided", 0.03, 0.09)
     assert corrected.interval.level == pytest.approx(1 - 0.05 / 3)
-    assert "(98.33 %) are corrected for 3 comparisons" in explain(corrected)
+    assert "(98.33%) are corrected for 3 comparisons" in explain(corrected)
 
 
 def test_undecided_says_what_the_design_can_see_and_what_it_would_take():
     said = explain(BASE)
-    assert "undecided: +5.0 points (-1.0 to +11.0) on 400 items, p = 0.2" in said
+    assert "undecided: +5.0 points (−1.0 to +11.0) on 400 items, p = 0.2" in said
     assert "minimum detectable difference: 8.5 points (80% power)" in said
     assert "needs 1150 items" in said
     assert "margin of 2 points is rarely reachable under 1000 items" in said
