@@ -398,6 +398,16 @@ def resources() -> dict[str, Any]:
     }
 
 
+def settled() -> dict[str, Any]:
+    """What is held once what the last program left under way has ended."""
+    found = resources()
+    for _ in range(60):
+        time.sleep(0.05)
+        if found == (found := resources()):
+            break
+    return found
+
+
 def leaks(programs: int) -> dict[str, Any]:
     """What is held more after so many programs than after the first few."""
     limits = replace(SMALL, cpu_seconds=60)
@@ -411,7 +421,7 @@ def leaks(programs: int) -> dict[str, Any]:
     with ProgramPool(function, 1, limits, MODES[-1], calls=CallLimits(together=1)) as pool:
         for n in range(programs):
             if n == len(MIXED):
-                before = resources()
+                before = settled()
             program, deadline = MIXED[n % len(MIXED)]
             found = pool.run({**arguments, "program": program}, host, deadline)
             assert n % len(MIXED) or ending(found) == "answer Custom"
