@@ -214,7 +214,9 @@ def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None
     return {
         "kind": found.verdict,
         "verdict": name,
-        "difference": words("table.difference", **figures),
+        "difference": words(
+            "table.difference" if found.interval.share else "table.short", **figures
+        ),
         "short": words("table.short", **figures),
         "detectable": beside(found, words),
     }

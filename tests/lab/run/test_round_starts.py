@@ -396,7 +396,7 @@ def test_the_page_draws_the_lineage_and_marks_what_is_uncorrected(
         graph = page.partition('<section id="lineage">')[2].partition("</section>")[0]
         assert graph.count('class="mark') >= 5 and 'class="lane loose"' in graph
         assert 'class="loose"' in graph and "optimizer.lr 0.01 → 5e-07" in graph
-        text = (run.path / "report.md").read_text()
+        text = (run.path / f"report{'' if lang == 'en' else '.zh'}.md").read_text()
         assert "**round2 · GRPO**" in text and uncorrected in text
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(final_table(other))
