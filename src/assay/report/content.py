@@ -211,12 +211,11 @@ def pairing_view(pairing: Pairing | None, words: Words) -> dict[str, str] | None
         "high": difference_text(found.interval.high, found.interval),
     }
     name = words(f"verdict_name.{found.verdict}")
+    in_points = "difference" if found.interval.share else "short"
     return {
         "kind": found.verdict,
         "verdict": name,
-        "difference": words(
-            "table.difference" if found.interval.share else "table.short", **figures
-        ),
+        "difference": words(f"table.{in_points}", **figures),
         "short": words("table.short", **figures),
         "detectable": beside(found, words),
     }
