@@ -22,7 +22,7 @@ from assay.judge.verdict import not_comparable
 from tests.judge.simulated import PAIRS, single_pass
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_agrees_with_statsmodels(p_values):
     assert holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1])

@@ -31,7 +31,7 @@ NEUTRAL += " info metrics traces value values result results number length norma
 TURNING = "neg negative minus inverse not no non without one log reduction improvement gain drop"
 TURNING += " change delta diff difference ratio relative excess"
 """Words after which a known one may mean its opposite."""
-WORDS = dict.fromkeys(LOWER.split(), ("lower", True))
+WORDS: dict[str, tuple[str, bool]] = dict.fromkeys(LOWER.split(), ("lower", True))
 WORDS |= dict.fromkeys(LOWER_ALONE.split(), ("lower", False))
 WORDS |= dict.fromkeys(HIGHER.split(), ("higher", True))
 WORDS |= dict.fromkeys(HIGHER_ALONE.split(), ("higher", False))

@@ -65,6 +65,7 @@ def headline(facts: "RunFacts", words: Words) -> Section | None:
             benchmark=table.evaluation.benchmark,
             passes=passes(line.repeats, words),
         ),
+        "abstained": abstained_text(line, words),
         "badges": badges(is_chosen(facts, line.name), kept_as_best(facts, line.name), words),
         "verdict": pairings[0].comparison.verdict if pairings else "",
         "against": [{**sentence(p, words), **(pairing_view(p, words) or {})} for p in pairings],

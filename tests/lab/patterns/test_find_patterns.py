@@ -94,6 +94,7 @@ def test_on_one_type_alone_every_pattern_of_the_good_programs_has_the_sign(plant
     assert shape is not None and trees[shape.fingerprint] == "better"
 
 
+@pytest.mark.slow
 def test_shuffled_rewards_give_no_verdict(planted):
     shown: dict[str, int] = {"patterns": 0, "cells": 0, "best": 0}
     for seed in range(20):

@@ -69,7 +69,14 @@ def math_verifys_verdicts(pairs: list[dict]) -> list[bool]:
 
 
 @pytest.mark.parametrize(
-    "half", ["development", "development_2", "development_3", "sentences", "held_out"]
+    "half",
+    [
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("development", "development_2", "development_3")
+        ),
+        *("sentences", "held_out"),
+    ],
 )
 def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(half: str) -> None:
     pairs = read(half)

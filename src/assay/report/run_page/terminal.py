@@ -153,8 +153,10 @@ def _verdict_lines(facts: RunFacts, w: Words) -> list[RenderableType]:
     score = Text.assemble(
         (found["score"], "bold"), f"{w('terminal.badge', badge=found['interval'])} {found['what']}"
     )
+    unscored = [Text(found["abstained"], "yellow")] if found["abstained"] else []
     return [
         score,
+        *unscored,
         *(
             Text.assemble(
                 (each["verdict"], STYLES.get(each["kind"], "")),
