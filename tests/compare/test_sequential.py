@@ -62,5 +62,7 @@ def test_the_command_compares_sequentially(tmp_path: Path):
         done = call("compare", str(file), "--sequential", "--lab", str(tmp_path))
         assert done.exit_code == 0, done.output
     assert "look 2 of a sequential comparison" in done.output and "better" in done.output
+    lower = call("compare", str(file), "--sequential", "--lower-is-better", "--lab", str(tmp_path))
+    assert lower.exit_code == 0 and "worse by" in lower.output and "better by" not in lower.output
     refused = call("compare", "a", "b", "--on", "x", "--on", "y", "--sequential")
     assert refused.exit_code == 2

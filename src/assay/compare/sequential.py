@@ -16,7 +16,7 @@ from assay.judge.anytime import compare_anytime
 from assay.judge.families import adjust_family
 from assay.judge.findings import Finding
 from assay.judge.scores import on_one_scale
-from assay.judge.verdict import Comparison, not_comparable
+from assay.judge.verdict import Comparison, not_comparable, with_lower_better
 from assay.runs.run_files import DamagedFile, parse_line
 
 LOOKS = "looks.jsonl"
@@ -48,6 +48,8 @@ def _again(control: Line, line: Line) -> Comparison:
         raise Unfair("several seeds are not compared sequentially", field="--sequential", fix=fix)
     first, last = on_one_scale(control.scores, line.scores)
     found = replace(compare_anytime(first, last), noise=before.noise)
+    if before.lower_is_better:
+        found = with_lower_better(found)
     return not_comparable(found, before.confounds) if before.confounds else found
 
 
