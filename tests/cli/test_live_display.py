@@ -122,6 +122,18 @@ def test_a_log_says_how_long_an_evaluation_still_takes():
     ]
 
 
+def test_the_first_few_answers_say_nothing_of_the_time_left():
+    clock = Time()
+    observer, lines = plain_lines(clock)
+    for done in (0, 1, 6):
+        observer.evaluation("test", "base", done, 12)
+        clock.now += 15
+    assert lines[1:] == [
+        "evaluation test of base: 1/12 answers",
+        "evaluation test of base: 6/12 answers, 0:30 left",
+    ]
+
+
 def test_other_work_is_silent_for_five_seconds_then_tells_its_part_and_the_time_left():
     clock = Time()
     observer, lines = plain_lines(clock)

@@ -43,6 +43,9 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 """Metric -> its words and format, in the order shown."""
 QUIET_SECONDS = 10.0
 """Seconds between plain lines, except for the first and last step of a stage."""
+FIRST_SHARE = 0.1
+"""Of an evaluation's answers, before its time left is told: they are sampled together, so that the
+first ones to end say nothing of the others."""
 FIRST_SECONDS = 5.0
 """Seconds of other work before its first plain line."""
 
@@ -69,9 +72,10 @@ class Pace:
         self.clock, self.first, self.steps = clock, step, steps
         self.started = clock()
 
-    def left(self, step: int) -> str:
-        """Minutes and seconds until the last step; "" before a step is done and after the last."""
-        if step <= self.first or step >= self.steps:
+    def left(self, step: int, share: float = 0.0) -> str:
+        """Minutes and seconds until the last step; "" before a step and that share of them is done,
+        and after the last."""
+        if step <= self.first or step >= self.steps or step < share * self.steps:
             return ""
         each = (self.clock() - self.started) / (step - self.first)
         minutes, seconds = divmod(round(each * (self.steps - step)), 60)
@@ -112,7 +116,7 @@ class PlainProgress(Silent):
         what = f"evaluation {name} of {checkpoint}"
         pace = self.works.setdefault(what, Pace(self.clock, done, total))
         if self._due(done == total):
-            self.write(counted(what, done, total, "answers", pace.left(done)))
+            self.write(counted(what, done, total, "answers", pace.left(done, FIRST_SHARE)))
         if done == total:
             del self.works[what]
 
@@ -174,17 +178,18 @@ class LiveProgress(Silent):
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
         """See `Observer.evaluation`."""
         what = f"evaluation {name} of {checkpoint}"
-        self.work(what, done, total)
+        self.work(what, done, total, share=FIRST_SHARE)
         if done == total:
             self.note(f"{what}: {total} answers")
 
-    def work(self, what: str, done: int, total: int, at: str = "") -> None:
-        """See `Observer.work`."""
+    def work(self, what: str, done: int, total: int, at: str = "", share: float = 0.0) -> None:
+        """See `Observer.work`; `share` is that of `Pace.left`."""
         if what not in self.works:
             task = self.bars.add_task(what, total=total or None, left="")
             self.works[what] = (task, Pace(self.clock, done, total))
         task, pace = self.works[what]
-        self.bars.update(task, completed=done, left="  ".join(filter(None, (at, pace.left(done)))))
+        left = "  ".join(filter(None, (at, pace.left(done, share))))
+        self.bars.update(task, completed=done, left=left)
         if done == total:
             # A bar for each of many checkpoints would push the current ones off the screen.
             self.bars.remove_task(self.works.pop(what)[0])
