@@ -12,12 +12,13 @@ from typing import Any
 
 from assay.compare.fairness import Unfair
 from assay.compare.table import Line, Table
+from assay.data.files import append_line
 from assay.judge.anytime import compare_anytime
 from assay.judge.families import adjust_family
 from assay.judge.findings import Finding
 from assay.judge.scores import on_one_scale
 from assay.judge.verdict import Comparison, not_comparable, with_lower_better
-from assay.runs.run_files import DamagedFile, parse_line
+from assay.runs.run_files import DamagedFile, whole_lines
 
 LOOKS = "looks.jsonl"
 """In the folder of comparisons: a line for each look."""
@@ -65,8 +66,7 @@ def note_look(folder: Path, table: Table) -> Table:
         looks.append(items)
         at = datetime.now(UTC).isoformat(timespec="seconds")
         folder.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"at": at, **key, "items": items}, ensure_ascii=False) + "\n")
+        append_line(file, json.dumps({"at": at, **key, "items": items}, ensure_ascii=False))
     count, listed = len(looks), ", ".join(map(str, looks))
     what = f"look {count} of a sequential comparison, whose level holds for all looks together"
     evidence = f"items at each look: {listed}"
@@ -83,7 +83,7 @@ def _key(table: Table) -> dict[str, Any]:
 def _lines(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
-    found = [parse_line(text, file, n) for n, text in enumerate(file.read_bytes().splitlines(), 1)]
+    found = whole_lines(file)
     for number, line in enumerate(found, 1):
         if not isinstance(line.get("items"), int):
             raise DamagedFile("is no look: it has no number of items", file=file, line=number)

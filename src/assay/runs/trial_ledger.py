@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.data.files import append_line
 from assay.judge.verdict import Looks
 from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.run_files import DamagedFile, parse_line, read_json
+from assay.runs.run_files import DamagedFile, read_json, whole_lines
 
 DELETED = "deleted_trials.jsonl"
 """In the lab's root: the trials of runs that are gone, a JSON object in a line."""
@@ -89,8 +90,7 @@ def _deleted_lines(root: Path) -> Iterator[Mapping[str, Any]]:
     file = root / DELETED
     if not file.exists():
         return
-    for number, text in enumerate(file.read_bytes().splitlines(), 1):
-        line = parse_line(text, file, number)
+    for line in whole_lines(file):
         wanted = {"run": str, "evaluation": str, "benchmark": str, "checkpoints": list}
         wanted["items"] = list
         if not isinstance(line.get("run"), str) or any(
@@ -116,15 +116,17 @@ def note_gone(runs: Iterable[RunDirectory]) -> None:
 
 
 def _append(root: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    if text:
-        with (root / DELETED).open("a", encoding="utf-8") as stream:
-            stream.write(text)
+    for line in lines:
+        append_line(root / DELETED, json.dumps(line, ensure_ascii=False))
 
 
 def looks_at(root: Path, benchmark: str, items: Iterable[str]) -> Looks:
     """The looks of a lab at a benchmark: of trials on some of these items. Raises DamagedFile."""
-    ledger, asked = read_ledger(root), frozenset(items)
+    return _looks(read_ledger(root), benchmark, items)
+
+
+def _looks(ledger: Ledger, benchmark: str, items: Iterable[str]) -> Looks:
+    asked = frozenset(items)
     kept, deleted = (
         [t for t in trials if t.benchmark == benchmark and not asked.isdisjoint(t.items)]
         for trials in (ledger.kept, ledger.deleted)
@@ -145,4 +147,4 @@ def looks_by_benchmark(root: Path) -> dict[str, Looks]:
     items: dict[str, set[str]] = {}
     for trial in (*ledger.kept, *ledger.deleted):
         items.setdefault(trial.benchmark, set()).update(trial.items)
-    return {name: looks_at(root, name, items[name]) for name in sorted(items)}
+    return {name: _looks(ledger, name, items[name]) for name in sorted(items)}

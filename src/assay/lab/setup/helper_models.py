@@ -6,6 +6,7 @@ What they were asked is counted here for metrics; judging is the rewards' own.
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -100,8 +101,8 @@ class HelperModels(Mapping[str, HelperModel]):
         self._lock = threading.Lock()
         self._told: dict[str, dict[str, int]] = {}
         """The totals at the last `costs`."""
-        self._earlier: list[LedgerCall] = []
-        """What earlier processes of the run asked."""
+        self._earlier: defaultdict[tuple[str, int], list[LedgerCall]] = defaultdict(list)
+        """What earlier processes of the run asked, by stage and step."""
 
     def __getitem__(self, name: str) -> HelperModel:
         """The model, opened when it is first asked for. Raises InputError, KeyError."""
@@ -169,7 +170,10 @@ class HelperModels(Mapping[str, HelperModel]):
             budgets.forget()
             budgets.count(calls)
         now = self.ledger.opening
-        self._earlier = [call for call in calls if call.opening < now and call.at >= since]
+        self._earlier.clear()
+        for call in calls:
+            if call.opening < now and call.at >= since:
+                self._earlier[call.stage, call.step].append(call)
 
     @contextmanager
     def recorded_in(self, run: RunDirectory) -> Iterator[None]:
@@ -244,9 +248,8 @@ class HelperModels(Mapping[str, HelperModel]):
         """The `costs` of a step that has ended, with those of tries that a kill ended; the next one
         begins."""
         stage, step = self._now.stage, self._now.step
-        tries = [call for call in self._earlier if (call.stage, call.step) == (stage, step)]
         self.stage(stage, step + 1)
-        return self._costs(tries)
+        return self._costs(self._earlier.pop((stage, step), []))
 
     def _costs(self, tries: Sequence[LedgerCall]) -> dict[str, float]:
         today, found = datetime.now(UTC).date(), dict[str, float]()
