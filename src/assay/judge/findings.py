@@ -37,6 +37,7 @@ ONE: Mapping[str, str] = {
     "steps": "step",
     "seeds": "seed",
     "looks": "look",
+    "runs": "run",
     "cells": "cell",
     "groups": "group",
     "clusters": "cluster",

@@ -339,7 +339,7 @@ ENGLISH = {
     "noise plain": "of the variance of the difference {sampling:.0%} is sampling, the rest items: "
     "standard error {now:.3g}; with one more repeat {repeat:.3g}, with as many answers to new "
     "items {new_items:.3g}, with any number of repeats no less than {all_repeats:.3g}",
-    "looks": "the lab had {others:looks} at {benchmark} besides ({runs} runs in all; "
+    "looks": "the lab had {others:looks} at {benchmark} besides ({runs:runs} in all; "
     "{deleted:looks} by deleted ones): if none were better, {false:.2g} in all would be shown "
     "better by chance; corrected for all of them p = {all_p:.2g}",
     "looks undo": "the verdict does not survive that correction: confirm it on new items",
