@@ -16,6 +16,7 @@ from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
+from assay.report.words import in_language
 from tests.cli.conftest import answer, call
 from tests.lab.selector_task import HEAD, UNTRAINED, make_colours_lab, use_words
 
@@ -174,7 +175,7 @@ def test_the_training_tables_are_whole_and_the_loss_is_the_sum_of_its_parts(made
 def test_no_page_has_an_open_cell(made, lang):
     result = call("matrix", made / "sweep.toml", "--lang", lang, "--lab", made)
     assert result.exit_code == 0, result.output
-    page = (made / "matrices" / "kl" / "matrix.md").read_text()
+    page = in_language(made / "matrices" / "kl" / "matrix.md", lang).read_text()
     cells = [text.strip() for line in page.splitlines() for text in line.split("|")]
     assert not [text for text in cells if text in ("?", "–", "") and text == "?"]
     assert not re.search(r"not run|not measured|not compared|未运行|未测量|未比较", page)
