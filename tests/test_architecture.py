@@ -7,7 +7,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -306,12 +305,6 @@ def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name: imports_of(file) for name, file in NAMES.items()}).prepare()
-
-
-def test_no_two_modules_share_a_name() -> None:
-    """But for the folders of skills, whose files are called alike because they do alike."""
-    names = [n.rpartition(".")[2] for n in NAMES if not re.match(r"assay\.tasks\.\w+\.", n)]
-    assert not [name for name, count in Counter(names).items() if count > 1]
 
 
 def test_records_are_read_compared_and_shown_without_torch() -> None:
