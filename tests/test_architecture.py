@@ -20,7 +20,7 @@ FLOORS = (
         "cli",
         "library",
         "serve",
-        "report",
+        "pages",
         "lab",
         "engines",
         "train",
@@ -49,7 +49,7 @@ ROOMS = {
         "monitor",
     ),
     "tasks": ("adapters", "workflows", "workflows.programs", "chat", "tools", "math", "demos", ""),
-    "report": (
+    "pages": (
         "run_page",
         "comparison",
         "progress",
@@ -79,7 +79,7 @@ BESIDE = (
     {"results", "reported"},
 )
 """Rooms on one height, which do not know each other."""
-WITHOUT_TORCH = ("runs", "compare", "judge", "report", "experiment")
+WITHOUT_TORCH = ("runs", "compare", "judge", "pages", "experiment")
 MODULES = sorted(SOURCE.rglob("*.py"))
 NAMES = {
     ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts): file
@@ -329,7 +329,7 @@ for name in {light!r}:
         "import assay.train.loop as loop",
         "def f():\n    from assay.cli.main import app",
         "from ..lab import session",
-        "import_module('assay.report.run_page.page')",
+        "import_module('assay.pages.run_page.page')",
     ],
 )
 def test_an_import_from_above_is_seen_wherever_it_hides(text: str) -> None:

@@ -14,7 +14,7 @@ from assay.experiment.read_file import SpecError, read_experiment
 from assay.runs.history import evaluation_records, find_samples, read_answers
 from assay.runs.records import DamagedRecord, read_scores
 from assay.runs.run_directory import RunDirectory
-from tests.report.synthetic import add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from assay.errors import AssayError, InputError, RunFailure
-from assay.report.safe_console import console, tell
+from assay.pages.safe_console import console, tell
 
 SCHEMA = 1
 INTERRUPTED = 130
@@ -254,7 +254,7 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome], root: Path = 
 
 def one_line(finding: Mapping[str, str]) -> str:
     """Place or evidence, what is wrong, and what to do."""
-    from assay.report.words import flat
+    from assay.pages.words import flat
 
     said = ": ".join(filter(None, (finding["evidence"], finding["what"])))
     return flat(said + (f" ({finding['fix']})" if finding["fix"] else ""))
@@ -283,14 +283,14 @@ def print_json(name: str, outcome: Outcome) -> None:
 
 def escaped(text: str) -> str:
     """JSON of the same value, with control characters written as escapes."""
-    from assay.report.words import CONTROL_PICTURES
+    from assay.pages.words import CONTROL_PICTURES
 
     return text.translate({code: f"\\u{code:04x}" for code in CONTROL_PICTURES})
 
 
 def print_shown(outcome: Outcome) -> None:
     """Tables and lines for people; warnings and the errors that ended the verb go to stderr."""
-    from assay.report.words import visible
+    from assay.pages.words import visible
 
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
@@ -307,7 +307,7 @@ def print_shown(outcome: Outcome) -> None:
 
 def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
     """The finding, its evidence and the fix, each on its own line."""
-    from assay.report.words import flat, words
+    from assay.pages.words import flat, words
 
     w, severity = words(lang), finding["severity"]
     name = w(f"severity.{severity}")
@@ -323,7 +323,7 @@ def quoted(text: str) -> str:
     """An answer or a prompt for a terminal: each line behind a bar, so that none passes for the
     lab's own, control characters depicted, runs of blank lines counted, and a long text cut.
     """
-    from assay.report.words import visible
+    from assay.pages.words import visible
 
     lines, blank = [], 0
     cut = text[:MOST_CHARACTERS]
