@@ -44,7 +44,6 @@ ROOMS = {
         "patterns",
         "run",
         "check",
-        "generate",
         "evaluate",
         "setup",
         "monitor.sinks",
