@@ -1,7 +1,16 @@
 """Reads a page as a browser would: elements, attributes and the text that a reader sees."""
 
+import io
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
+
+from rich.console import Console
+
+from assay.pages.page import Block
+from assay.pages.safe_console import SafeConsole
+from assay.pages.terminal import blocks_shown
+from assay.pages.words import words
 
 VOID = {"meta", "br", "line", "rect", "circle", "path"}
 
@@ -53,3 +62,11 @@ class Page(HTMLParser):
             if len(row) >= len(starts)
             and all(cell.startswith(s) for cell, s in zip(row, starts, strict=False))
         )
+
+
+def printed(blocks: Iterable[Block], lang: str = "en", width: int = 250) -> str:
+    """Blocks as a terminal of this width shows them, without colours."""
+    console: Console = SafeConsole(file=io.StringIO(), width=width, color_system=None)
+    for each in blocks_shown(blocks, words(lang)):
+        console.print(each, markup=False, highlight=False, soft_wrap=isinstance(each, str))
+    return console.file.getvalue()  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -23,6 +23,9 @@ from rich.text import Text
 
 from assay.errors import AssayError, InputError, RunFailure
 from assay.pages.safe_console import console, tell
+
+if TYPE_CHECKING:
+    from assay.pages.page import Block
 
 SCHEMA = 1
 INTERRUPTED = 130
@@ -45,7 +48,7 @@ class Outcome:
 
     result: Any
     """Plain values, paths, mappings and dataclasses."""
-    shown: Sequence[RenderableType] = ()
+    shown: "Sequence[RenderableType | Block]" = ()
     findings: Sequence[Any] = ()
     """`judge.findings.Finding`."""
     warnings: Sequence[str] = ()
@@ -290,14 +293,20 @@ def escaped(text: str) -> str:
 
 def print_shown(outcome: Outcome) -> None:
     """Tables and lines for people; warnings and the errors that ended the verb go to stderr."""
-    from assay.pages.words import visible
+    from assay.pages.page import Block
+    from assay.pages.terminal import blocks_shown
+    from assay.pages.words import visible, words
 
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
         severity = finding["severity"]
         if severity not in outcome.counted and (severity != "error" or not outcome.exit_code):
             out.print(finding_text(finding, outcome.lang), soft_wrap=True)
-    for item in outcome.shown:
+    shown: list[RenderableType] = []
+    for each in outcome.shown:
+        own = isinstance(each, Block)
+        shown += blocks_shown([each], words(outcome.lang)) if own else [each]
+    for item in shown:
         laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))
         # Rich itself drops some control characters; they must be visible.
         out.print(visible(item) if isinstance(item, str) else item, soft_wrap=laid_out)

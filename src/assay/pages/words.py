@@ -69,6 +69,11 @@ class Words:
                 return filled(template, values)
         return text
 
+    def within(self, text: str) -> str:
+        """A text in brackets behind another."""
+        marks = self.sections["punctuation"]
+        return f"{marks['open']}{text}{marks['close']}"
+
     @property
     def verdicts(self) -> Mapping[str, str]:
         """Templates for `judge.verdict.explain`."""

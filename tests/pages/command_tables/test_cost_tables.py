@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from assay.lab.monitor.run_costs import run_costs
-from assay.pages.command_tables.cost_tables import costs_shown, money
+from assay.pages.command_tables.cost_tables import costs_page, money
 from assay.pages.words import words
 from assay.runs.cost_ledger import CostLedger, LedgerCall
 from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory, create_run
+from tests.pages.pages import printed
 
 SPEC = """
 name = "r"
@@ -55,11 +55,7 @@ def run_with(folder: Path, *calls: LedgerCall, steps: int = 0) -> RunDirectory:
 
 
 def text(run: RunDirectory, lang: str = "en") -> str:
-    console = Console(width=250, record=True)
-    with console.capture() as captured:
-        for each in costs_shown(run_costs(run), words(lang)):
-            console.print(each, soft_wrap=isinstance(each, str))
-    return captured.get()
+    return printed(costs_page(run_costs(run), words(lang)), lang)
 
 
 def test_sums_of_a_part_are_those_of_its_calls(tmp_path):

@@ -172,7 +172,8 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         )
     elif kind == "run":
         assert spec.samples is not None
-        records = records_of(root, rest, spec.samples)
+        as_groups = spec.samples.each == "group"
+        records = records_of(root, rest, spec.samples, tokens=as_groups)
         rows = asked_rows(records, spec.samples, root)
         items = spread(run_rows(records, rows, spec.samples.each))
     else:

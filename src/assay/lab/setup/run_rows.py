@@ -21,17 +21,16 @@ from assay.data.splits import conversation_of, drawn
 from assay.errors import InputError, nearest
 from assay.experiment.data_tables import Examples, PassRate, Recorded
 from assay.experiment.experiment import Experiment, mixed
-from assay.runs.manifest_file import read_manifest
-from assay.runs.recorded_answers import (
+from assay.runs.history import (
     NothingRecorded,
-    RecordedAnswer,
-    evaluated_answers,
+    Sample,
     files_sha256,
     finished_run,
     record_file,
     sample_files,
-    sampled_answers,
+    samples_in,
 )
+from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json
 
@@ -50,13 +49,13 @@ class Records:
 
     run: RunDirectory
     files: tuple[Path, ...]
-    answers: tuple[RecordedAnswer, ...]
+    answers: tuple[Sample, ...]
 
 
-def records_of(root: Path, name: str, table: Recorded) -> Records:
+def records_of(root: Path, name: str, table: Recorded, *, tokens: bool = False) -> Records:
     """The answers of the run called `name` that a table names. Raises InputError."""
     run, files = files_of(root, name, table)
-    found = sampled_answers(files) if table.stage is not None else evaluated_answers(files[0])
+    found = (answer for file in files for answer in samples_in(file, tokens=tokens))
     return Records(run, files, tuple(found))
 
 
@@ -99,7 +98,7 @@ def check_unchanged(run: RunDirectory, experiment: Experiment, data: str, root: 
             raise InputError(problem, fix="restore it: the prompts of the run are read from it")
 
 
-def answered(found: Records, row: Row, answer: RecordedAnswer) -> Row:
+def answered(found: Records, row: Row, answer: Sample) -> Row:
     """A row that ends with the completion; the gold answer moves to `extra.gold`.
 
     Left as the gold, a task might train on it in place of what was said.
@@ -124,7 +123,7 @@ def answered(found: Records, row: Row, answer: RecordedAnswer) -> Row:
 
 def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
     """One row for each group, with its completions as `candidates` for RCE."""
-    groups: dict[tuple[str, str], list[RecordedAnswer]] = {}
+    groups: dict[tuple[str, str], list[Sample]] = {}
     abstained = []
     for answer in found.answers:
         if answer.messages:
@@ -135,7 +134,7 @@ def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
         if answer.reward is None:
             abstained.append(answer.id)
         else:
-            visit = f"{answer.step or 0}.{answer.group}"
+            visit = f"{answer.step or 0}.{answer.visit}"
             groups.setdefault((answer.row, visit), []).append(answer)
     rows = tuple(
         candidate_row(found, asked[row], visit, answers) for (row, visit), answers in groups.items()
@@ -143,7 +142,7 @@ def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
     return Loaded(rows, {ABSTAINED: tuple(abstained)} if abstained else {})
 
 
-def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[RecordedAnswer]) -> Row:
+def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[Sample]) -> Row:
     """A row with the completions of one group; mean and spread of their rewards are in `extra`."""
     rewards = [answer.reward or 0.0 for answer in answers]
     mean = sum(rewards) / len(rewards)
@@ -157,7 +156,7 @@ def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[Record
     return replace(row, id=f"{row.id}@{visit}", conversation=conversation_of(row), extra=extra)
 
 
-def candidate_of(answer: RecordedAnswer) -> dict[str, Any]:
+def candidate_of(answer: Sample) -> dict[str, Any]:
     """A judged completion as a stored candidate: what was judged, the tokens that were sampled, and
     the fingerprint of the prompt that they followed."""
     found: dict[str, Any] = {"text": answer.text, "reward": answer.reward}
@@ -241,7 +240,7 @@ def with_examples(
 
 
 def best_answers(
-    answers: Iterable[RecordedAnswer], asked: Mapping[str, Row], least: float
+    answers: Iterable[Sample], asked: Mapping[str, Row], least: float
 ) -> tuple[Example, ...]:
     """The best single answer of each row that earned `least` or more; of equal ones the first."""
     best: dict[str, Example] = {}

@@ -1,27 +1,25 @@
-"""The tables of `assay costs` for the terminal: what helper models cost, by what, and a forecast.
+"""The page of `assay costs`: what helper models cost, by what, and a forecast.
 
 Costs that are not known are N/A. Sums are made in `lab.monitor.run_costs`.
 """
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
-from rich.table import Table
-
 from assay.lab.monitor.run_costs import FEWEST, CostLine, RunCosts
+from assay.pages.page import Block, Column, Mark, Row, Table, Text
 from assay.pages.words import Words, flat
 
 NOT_KNOWN = "N/A"
 MOST_ROWS = 20
-"""Of one table on a terminal."""
+"""Of one table."""
 HEADS = ("calls", "remembered", "failed", "read", "wrote", "cost", "besides", "mean", "seconds")
 
 
-def costs_shown(found: RunCosts, words: Words) -> list[RenderableType]:
+def costs_page(found: RunCosts, words: Words) -> list[Block]:
     """The tables, then means and forecast."""
-    shown: list[RenderableType] = [words("costs.lost", lost=found.lost)] if found.lost else []
+    blocks: list[Block] = [Text(words("costs.lost", lost=found.lost))] if found.lost else []
     if found.total is None:
-        return shown or [words("costs.nothing", run=str(found.run))]
+        return blocks or [Text(words("costs.nothing", run=str(found.run)))]
     parts = (
         ("models", found.models),
         ("stages", found.stages),
@@ -33,10 +31,10 @@ def costs_shown(found: RunCosts, words: Words) -> list[RenderableType]:
     for name, lines in parts:
         if lines:
             total = found.total if name == "models" else None
-            shown += [_table(words(f"costs.{name}"), lines, total, words), ""]
+            blocks.append(_table(words(f"costs.{name}"), lines, total, words))
         if whole.get(name, 0) > len(lines):
-            shown[-1] = words("costs.shown", shown=len(lines), whole=whole[name]) + "\n"
-    return [*shown, *sentences(found, words)]
+            blocks.append(Text(words("costs.shown", shown=len(lines), whole=whole[name]), "soft"))
+    return [*blocks, *map(Text, sentences(found, words))]
 
 
 def money(amount: float | None) -> str:
@@ -87,15 +85,11 @@ def _forecast(found: RunCosts, words: Words) -> list[str]:
 
 
 def _table(title: str, lines: Sequence[CostLine], total: CostLine | None, words: Words) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None)
-    table.add_column("", header_style="dim")
-    for head in HEADS:
-        table.add_column(words(f"costs.{head}"), justify="right", header_style="dim")
-    for line in lines:
-        table.add_row(flat(line.name), *_cells(line))
+    columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
+    rows: list[Row] = [(flat(line.name), *_cells(line)) for line in lines]
     if total is not None and len(lines) > 1:
-        table.add_row(words("costs.total"), *_cells(total), style="bold")
-    return table
+        rows.append(tuple(map(Mark, (words("costs.total"), *_cells(total)))))
+    return Table(columns, rows, title)
 
 
 def _cells(line: CostLine) -> list[str]:

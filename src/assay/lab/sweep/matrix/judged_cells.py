@@ -21,7 +21,7 @@ from assay.judge.verdict import Comparison, not_comparable
 from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS
 from assay.lab.sweep.matrix.model import Cell, Layout, Note, Place, origins_of
 from assay.lab.sweep.matrix.units import arm_of_seeds
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
