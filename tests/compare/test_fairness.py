@@ -19,7 +19,7 @@ from assay.runs.records import DamagedRecord, EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
-from tests.report.synthetic import (
+from tests.pages.synthetic import (
     CITIES,
     MANIFEST,
     RECORD,

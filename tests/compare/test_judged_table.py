@@ -17,7 +17,7 @@ from assay.runs.measurements import NotMeasured, find_record, measured_checkpoin
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from tests.compare.tables import runs_table
-from tests.report.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
+from tests.pages.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
 
 BASE = [0.0] * 20
 SFT = [1.0] * 9 + [0.0] * 11

@@ -15,7 +15,7 @@ from assay.lab.replay.samples_by_id import find_samples
 from assay.runs.measurements import evaluation_records, read_answers
 from assay.runs.records import DamagedRecord, read_scores
 from assay.runs.run_directory import RunDirectory
-from tests.report.synthetic import add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 
 @pytest.fixture

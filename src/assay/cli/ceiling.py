@@ -36,8 +36,8 @@ def ceiling(
     from assay.lab.ceiling.fixed_workflows_measured import WorkflowCeiling, ceiling_of
     from assay.lab.ceiling.measure import CeilingRequest
     from assay.library.actions import shown as progress
-    from assay.report.command_tables.ceiling_tables import ceiling_markdown, ceiling_shown
-    from assay.report.command_tables.workflow_ceiling_tables import (
+    from assay.pages.command_tables.ceiling_tables import ceiling_markdown, ceiling_shown
+    from assay.pages.command_tables.workflow_ceiling_tables import (
         workflows_markdown,
         workflows_shown,
     )

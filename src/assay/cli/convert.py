@@ -87,7 +87,7 @@ def convert(
     from assay.engines.proof import prove as compare
     from assay.errors import InputError
     from assay.lab.setup.written_for import written_for
-    from assay.report.live_display import progress as shown_progress
+    from assay.pages.live_display import progress as shown_progress
 
     if prove and for_ is None:
         fix = "--for EXPERIMENT or --for MODEL"
@@ -109,7 +109,7 @@ def convert(
     if text is None or not prove:
         return Outcome(made, lines)
     proofs = {str(file): compare(file, to, text) for file, to, _ in places_of(target, wanted)}
-    from assay.report.words import visible
+    from assay.pages.words import visible
 
     lines += [visible(line) for file, each in proofs.items() for line in proof_lines(file, each)]
     result = {f.name: getattr(made, f.name) for f in fields(made)} | {"proofs": proofs}
@@ -152,6 +152,6 @@ def shown(made: "Converted") -> list[str]:
     lines += [f"note: {count:,}: {words}" for words, count in made.remarks.items()]
     for file, losses in made.losses.items():
         lines += [f"{file} loses, {count:,} times: {loss}" for loss, count in losses.items()]
-    from assay.report.words import visible
+    from assay.pages.words import visible
 
     return [visible(line) for line in lines]

@@ -8,7 +8,7 @@ import typer
 
 from assay.cli.output import Interrupted, Outcome
 from assay.cli.run import Despite
-from assay.report.safe_console import tell
+from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
     from assay.lab.sweep.read_sweep import SweepFile

@@ -22,7 +22,7 @@ def generate(
 ) -> Outcome:
     """Make the stored selections that an experiment learns from; goes on where it was stopped."""
     from assay.lab.generate.generate_selections import generate_tables, parse_shard
-    from assay.report.live_display import progress as shown_progress
+    from assay.pages.live_display import progress as shown_progress
 
     with shown_progress() as observer:
         made = generate_tables(file, overrides or (), root, name, parse_shard(shard), observer)

@@ -60,9 +60,9 @@ def matrix(
 ) -> Outcome:
     """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
     from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
-    from assay.report.matrix.matrix_page import write_matrix
-    from assay.report.matrix.matrix_terminal import matrix_shown
-    from assay.report.words import words
+    from assay.pages.matrix.matrix_page import write_matrix
+    from assay.pages.matrix.matrix_terminal import matrix_shown
+    from assay.pages.words import words
 
     catalogue = words(lang)
     asked = [tuple(given or ()) for given in (layers, on, allow)]

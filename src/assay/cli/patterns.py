@@ -32,7 +32,7 @@ def patterns(
     """Set patterns of high- and low-reward programs side by side, and write their page."""
     from assay.lab.patterns.find_patterns import find_patterns
     from assay.lab.patterns.recorded_programs import PatternRequest
-    from assay.report.patterns.patterns_page import patterns_shown, write_patterns
+    from assay.pages.patterns.patterns_page import patterns_shown, write_patterns
     from assay.runs.run_names import find_run, parse_run_name
 
     where = find_run(root, parse_run_name(run))

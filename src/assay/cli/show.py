@@ -52,7 +52,7 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def words_of(line: Mapping[str, Any]) -> str:
     """One sample for people: numbers first, then prompt, text and tokens."""
     from assay.cli.output import quoted
-    from assay.report.words import flat
+    from assay.pages.words import flat
     from assay.runs.records import transcript
 
     judged = "score" if "score" in line else "reward"

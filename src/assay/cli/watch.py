@@ -10,10 +10,10 @@ import typer
 
 from assay.cli.output import Outcome
 from assay.cli.resume import RunName
-from assay.report.safe_console import console, tell
+from assay.pages.safe_console import console, tell
 
 if TYPE_CHECKING:
-    from assay.report.run_page.terminal import Seen
+    from assay.pages.run_page.terminal import Seen
 
 
 def watch(
@@ -26,7 +26,7 @@ def watch(
     import time
 
     from assay.cli.results import progress_result, run_identity
-    from assay.report.run_page.terminal import follow, headline, watch_view
+    from assay.pages.run_page.terminal import follow, headline, watch_view
     from assay.runs.run_names import find_run, parse_run_name
 
     found = find_run(root, parse_run_name(run))
@@ -50,7 +50,7 @@ def screen(lang: str) -> Iterator[Callable[["Seen"], None]]:
     """A function that shows what was seen on stderr: in place on a terminal, else line by line."""
     from rich.live import Live
 
-    from assay.report.run_page.terminal import headline, watch_view
+    from assay.pages.run_page.terminal import headline, watch_view
 
     out = console(sys.stderr)
     if not out.is_terminal:

@@ -189,8 +189,8 @@ def compared_sides(
     for each, by the harmonic mean of their ratios."""
     if not ratios:
         return compared(control[0], other[0], differing)
-    sides = ([arm.scores for arm in side] for side in (control, other))
-    return _unless_confounded(compare_harmonic(*sides, ratios), differing)
+    before, after = ([arm.scores for arm in side] for side in (control, other))
+    return _unless_confounded(compare_harmonic(before, after, ratios), differing)
 
 
 def _unless_confounded(comparison: Comparison, differing: Sequence[Confound]) -> Comparison:

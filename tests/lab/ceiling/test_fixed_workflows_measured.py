@@ -16,7 +16,7 @@ from assay.lab.ceiling.fixed_workflows_measured import (
 from assay.lab.ceiling.measure import CeilingRequest, NoPools
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.report.command_tables.workflow_ceiling_tables import workflows_markdown
+from assay.pages.command_tables.workflow_ceiling_tables import workflows_markdown
 from assay.runs.measurements import evaluation_records
 from assay.runs.records import read_scores
 

@@ -17,10 +17,10 @@ from assay.lab.sweep import missing_runs
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import Job
 from assay.lab.sweep.planned_runs import Planned
-from assay.report.comparison.comparison_content import write_comparison
-from assay.report.matrix.matrix_page import write_matrix
-from assay.report.run_page.notebook import notebook
-from assay.report.run_page.page import write_report
+from assay.pages.comparison.comparison_content import write_comparison
+from assay.pages.matrix.matrix_page import write_matrix
+from assay.pages.run_page.notebook import notebook
+from assay.pages.run_page.page import write_report
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status

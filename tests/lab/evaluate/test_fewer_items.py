@@ -13,14 +13,14 @@ from assay.experiment.read_file import SpecError
 from assay.lab.run.evaluate_again import substance
 from assay.lab.run.runner import start
 from assay.lab.setup.validate import read_whole
-from assay.report.content import about_evaluation, main_section
-from assay.report.facts import gather
-from assay.report.words import words
+from assay.pages.content import about_evaluation, main_section
+from assay.pages.facts import gather
+from assay.pages.words import words
 from assay.runs.measurements import find_record, read_answers
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from tests.compare.tables import runs_table
 from tests.labs import make_lab
-from tests.report.synthetic import add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 RECORD = EvaluationRecord(
     "bfcl", "bfcl/simple_python", "report", tuple("abcdefgh"), "h", 2, {}, "r", "c", {}, 1

@@ -13,8 +13,8 @@ from assay.judge.improvements import ranked
 from assay.lab.improve.find_improvements import RULES
 from assay.lab.improve.run_evidence import RunEvidence
 from assay.models.weight_files import save_module
-from assay.report.command_tables.improvement_view import improvement_values
-from assay.report.words import words
+from assay.pages.command_tables.improvement_view import improvement_values
+from assay.pages.words import words
 from assay.runs.checkpoints import Selection
 from assay.runs.run_directory import RunDirectory
 from tests.lab.improve.evidence_of import candidate, evidence, groups, measured, stage

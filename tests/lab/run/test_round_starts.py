@@ -22,12 +22,12 @@ from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
-from assay.report.facts import gather
-from assay.report.lineage.lineage import lineage
-from assay.report.run_page.page import write_report
-from assay.report.run_page.story import selection_section
-from assay.report.run_page.terminal import final_table
-from assay.report.words import words
+from assay.pages.facts import gather
+from assay.pages.lineage.lineage import lineage
+from assay.pages.run_page.page import write_report
+from assay.pages.run_page.story import selection_section
+from assay.pages.run_page.terminal import final_table
+from assay.pages.words import words
 from assay.runs.checkpoints import (
     DevLook,
     Selection,

@@ -21,7 +21,7 @@ from assay.tasks.tools.bfcl_overall import GROUPS, OVERALL, WEIGHTS, categories_
 from assay.tasks.tools.bfcl_scores import bfcl_lines, bfcl_scores, is_category, write_bfcl
 from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
 from assay.tasks.tools.single_turn import ENTRIES
-from tests.report.synthetic import RECORD, add_record, answer, empty_run
+from tests.pages.synthetic import RECORD, add_record, answer, empty_run
 from tests.tasks.tools import upstream_dialogue
 from tests.tasks.tools.scripted import entries
 

@@ -26,7 +26,7 @@ from assay.tasks.tools.bfcl_scores import (
     write_bfcl,
 )
 from assay.tasks.tools.multi_turn import MULTI_TURN
-from tests.report.synthetic import RECORD, add_record, answer, empty_run
+from tests.pages.synthetic import RECORD, add_record, answer, empty_run
 from tests.tasks.tools import upstream_dialogue
 from tests.tasks.tools.scripted import entries
 

@@ -15,8 +15,8 @@ from assay.lab.setup.manifest import group_figures
 from assay.lab.sweep.matrix.model import Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.matrix.training_epochs import Epoch, loss_identity
-from assay.report.matrix.matrix_training import data_view, percent_change, training_views
-from assay.report.words import words
+from assay.pages.matrix.matrix_training import data_view, percent_change, training_views
+from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab, ones, score
 

@@ -228,7 +228,7 @@ def _empty_cell(units: Sequence[Unit], layout: Layout, place: Place, absent: Sta
     some_stand = any(unit.stands for unit in units)
     if some_stand and any(u.stands != (value is None) for u in there for value in wanted):
         return Cell(place, "not in the search", run=run)
-    waiting = [unit.state for unit in there if unit.state != "measured"]
+    waiting: list[State] = [unit.state for unit in there if unit.state != "measured"]
     if waiting or not there or len(early) == len(values):
         return Cell(place, waiting[0] if waiting else absent, run=run)
     by_record = any(key.startswith(RECORD) for key in values)

@@ -1,0 +1,284 @@
+"""The lab's dated notebook as Markdown: an entry for each run and for each plan without a run.
+
+Results are read from the records each time the notebook is shown, notes from `notebook.jsonl`. A
+score that others reported has no items, so its interval is that of one binomial proportion.
+Nothing is written here.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.compare.compare_names import compare_runs
+from assay.data.reported.read_reported import read_reported
+from assay.errors import AssayError, InputError, nearest
+from assay.experiment.experiment import Experiment
+from assay.experiment.tables import ReportedRun
+from assay.judge.audit.cells import cells
+from assay.judge.health_checks import worded
+from assay.judge.intervals import Interval, wilson
+from assay.pages.content import pairing_view
+from assay.pages.facts import Measurement, RunFacts, gather
+from assay.pages.provenance import marks
+from assay.pages.result_tables import checkpoint_label
+from assay.pages.run_page.story import selection_section
+from assay.pages.templating import cell
+from assay.pages.words import Words, number, percent, score_text, translated, words
+from assay.runs.notes import Note, pending_plans, read_notes
+from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.run_names import find_run, parse_run_name
+from assay.runs.same_experiment import damage
+from assay.runs.status import DamagedStatus, read_status, stored_status
+
+
+class UnknownReportedRun(InputError):
+    """A record of reported results that has no run of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedScore:
+    """The mean score of a reported run on one benchmark or subset."""
+
+    cell: str
+    """The benchmark or subset as the record names it; "" if it has only one."""
+    score: float
+    """A share, over all passes."""
+    passes: int
+    items: int | None
+    interval: Interval | None
+    """None if the record does not give the number of items."""
+
+
+def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
+    """Scores of the run in the record; empty if it has none.
+
+    Raises ReportedError if the record cannot be read, UnknownReportedRun.
+    """
+    report = read_reported(root / reference.file)
+    run = report.run(reference.run)
+    if run is None:
+        names = [each.name for each in report.runs]
+        problem = f"has no run {reference.run!r}"
+        raise UnknownReportedRun(problem, file=reference.file, fix=nearest(reference.run, names))
+    return [
+        ReportedScore(
+            name,
+            cell.mean,
+            len(cell.values),
+            cell.items,
+            wilson(cell.successes, cell.items) if cell.items else None,
+        )
+        for name, cell in cells(report, run).items()
+    ]
+
+
+def note_lines(experiment: Experiment, root: Path, w: Words) -> list[str]:
+    """The `[note]` of an experiment as items of a list; nothing where it has none."""
+    note = experiment.note
+    if note is None:
+        return []
+    lines = [f"- {cell(w('log.why', why=note.why))}"] if note.why else []
+    lines += [f"- {cell(w('log.expected', expected=note.expected))}"] if note.expected else []
+    lines += [f"- {cell(w('log.fault', fault=fault))}" for fault in note.faults]
+    if note.reported is not None:
+        lines += [f"- {cell(said)}" for said in reported_lines(root, note.reported, w)]
+    return lines
+
+
+def reported_lines(root: Path, reference: ReportedRun, w: Words) -> list[str]:
+    """Reported scores, one line for each benchmark, or why there are none."""
+    place = {"run": reference.run, "file": reference.file}
+    try:
+        scores = reported_scores(root, reference)
+    except (
+        InputError
+    ) as error:  # a lab elsewhere has no such record; its runs are there all the same
+        return [w("log.reported_unreadable", why=error, **place)]
+    if not scores:
+        return [w("log.reported_nothing", **place)]
+    return [w("log.reported", said=score_said(score, w), **place) for score in scores]
+
+
+def score_said(score: ReportedScore, w: Words) -> str:
+    """A reported score with its passes and, where the items are known, its interval."""
+    figures = {"score": percent(score.score), "passes": score.passes}
+    name = f"{score.cell} " if score.cell else ""
+    if score.interval is None:
+        return name + w("log.reported_score", **figures)
+    return name + w(
+        "log.reported_interval",
+        items=number(score.items),
+        low=percent(score.interval.low),
+        high=percent(score.interval.high),
+        **figures,
+    )
+
+
+def file_entry(experiment: Experiment, root: Path, w: Words) -> str:
+    """The entry of an experiment file, whether it has runs or not."""
+    runs = ", ".join(str(run) for run in runs_of(root, experiment.name))
+    stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
+    head = [f"## {cell(experiment.name)}", cell(experiment.about)]
+    made_of = f"- {cell(w('log.made_of', model=experiment.model, stages=stages))}"
+    ran = f"- {cell(w('log.runs', runs=runs) if runs else w('log.no_runs'))}"
+    items = "\n".join([made_of, *note_lines(experiment, root, w), ran])
+    return "\n\n".join([*filter(None, head), items]) + "\n"
+
+
+def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:
+    """The notebook of a lab, or the entry of one run, oldest first. Raises UnknownLanguage."""
+    w, notes = words(lang), read_notes(root)
+    runs = all_runs(root) if only is None else [only]
+    dated = [(started_of(run), entry(run, notes, w)) for run in runs]
+    if only is None:
+        started = [(run.name, started_of(run)) for run in runs]
+        dated += [(note.at, plan_entry(note, w)) for note in pending_plans(notes, started)]
+        known = {str(run) for run in runs}
+        lost = [note for note in notes if note.kind == "note" and note.about not in known]
+        dated += [(note.at, lost_entry(note, w)) for note in lost]
+    dated.sort(key=lambda pair: pair[0])
+    head = [f"# {w('log.title', lab=cell(root.name))}"] if only is None else []
+    return "\n\n".join([*head, *(text for _, text in dated)]) + "\n"
+
+
+def started_of(run: RunDirectory) -> str:
+    """The start of a run, taken from its id if its status cannot be read."""
+    try:
+        return stored_status(run.path).started
+    except DamagedStatus:
+        stamp = re.match(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z", run.id)
+        return "{}-{}-{}T{}:{}:{}+00:00".format(*stamp.groups()) if stamp else ""
+
+
+def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> str:
+    """One run: its settings, its results, its notes."""
+    try:
+        status = read_status(run.path)
+    except DamagedStatus as error:  # one damaged run must not hide the others
+        why = cell(w("log.unreadable", why=error))
+        return "\n\n".join([f"## {day(started_of(run))} · {cell(str(run))}", f"> {why}"])
+    state = w(f"status.{status.status}")
+    pending = "" if status.status == "finished" else w("log.pending")
+    head = w("log.entry", date=day(status.started), run=run, seed=status.seed, state=state)
+    lines = [f"## {cell(head)}{pending}"]
+    if status.message:
+        lines.append(f"> {cell(status.message)}")
+    lines += shown_or_why(run, w)
+    lines += plan_lines(run, notes, w)
+    own = [note for note in notes if note.kind == "note" and note.about == str(run)]
+    lines += [f"- {moment(note.at)}: {cell(note.text)}" for note in own]
+    return "\n\n".join(merged(lines))
+
+
+def shown_or_why(run: RunDirectory, w: Words) -> list[str]:
+    """The results of a run, or why they cannot be read."""
+    why = damage(run)
+    try:
+        if not why:
+            return recorded(gather(run), w)
+    except AssayError as error:  # one damaged run must not hide the others
+        why = str(error)
+    return [f"> {cell(w('log.unreadable', why=why))}"]
+
+
+def recorded(facts: RunFacts, w: Words) -> list[str]:
+    """The results of a run."""
+    experiment = facts.experiment
+    lines = [cell(experiment.about)] if experiment.about else []
+    stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
+    lines.append(f"- {cell(w('log.made_of', model=experiment.model, stages=stages))}")
+    lines += note_lines(experiment, facts.run.root, w)
+    lines += [f"- **{cell(said)}**" for said in marks(facts, w)]
+    for measurement in facts.reported:
+        lines += measured(measurement, w)
+    lines += [f"- {cell(said)}" for said in selection_section(facts, w)]
+    if experiment.control:
+        lines.append(f"- {cell(against_control(facts, experiment.control, w))}")
+    for stage in facts.metrics:
+        for found in facts.health(stage):
+            said = translated(worded(found, w.sections), w)
+            severity = w(f"severity.{found.severity}")
+            evidence = w("terminal.badge", badge=said.evidence)
+            lines.append(f"- {severity}{w.colon}{cell(f'{stage}{w.colon}{said.what}{evidence}')}")
+    return lines
+
+
+def measured(measurement: Measurement, w: Words) -> list[str]:
+    """The scores of one evaluation, compared with its control."""
+    if measurement.table is None:
+        return [f"- {cell(measurement.name)}{w.colon}{w('table.not_run')}"]
+    lines = []
+    for line in measurement.table.lines:
+        figures = {
+            "evaluation": measurement.name,
+            "label": checkpoint_label(line.name, w),
+            "score": score_text(line.score, line.interval),
+            "low": score_text(line.interval.low, line.interval),
+            "high": score_text(line.interval.high, line.interval),
+            "items": number(line.items),
+        }
+        view = pairing_view(line.to_control, w)
+        said = ""
+        if view is not None:
+            control = checkpoint_label(measurement.table.control.name, w)
+            said = w("log.verdict", control=control, **view)
+        lines.append(f"- {cell(w('log.score', **figures) + said)}")
+    return lines
+
+
+def against_control(facts: RunFacts, control: str, w: Words) -> str:
+    """The comparison with the control that the experiment names, or why there is none."""
+    try:
+        other = find_run(facts.run.root, parse_run_name(control))
+        table = compare_runs(other, facts.run)
+    except InputError as refusal:
+        return w("log.no_comparison", control=control, why=refusal)
+    pairing = table.lines[-1].to_control
+    assert pairing is not None, "the second line has the first as its control"
+    said = pairing.explanation(w.verdicts)
+    return w("log.against", control=control, evaluation=table.evaluation.name, said=said)
+
+
+def plan_lines(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[str]:
+    """The plans whose first run this is."""
+    started = started_of(run)
+    times = [started_of(other) for other in runs_of(run.root, run.name)]
+    earlier = [time for time in times if time < started]
+    since = max(earlier, default="")
+    plans = [n for n in notes if n.kind == "plan" and n.name == run.name]
+    kept = [n for n in plans if since < n.at <= started]
+    return [f"- {w('log.planned', at=moment(n.at))}: {cell(n.text)}" for n in kept]
+
+
+def plan_entry(note: Note, w: Words) -> str:
+    """A plan without a run."""
+    head = w("log.plan", date=day(note.at), name=note.name)
+    return f"## {cell(head)}{w('log.pending')}\n\n{cell(note.text)}"
+
+
+def lost_entry(note: Note, w: Words) -> str:
+    """A note about a deleted run."""
+    head = w("log.lost", date=day(note.at), run=note.about)
+    return f"## {cell(head)}\n\n- {moment(note.at)}: {cell(note.text)}"
+
+
+def merged(lines: Sequence[str]) -> list[str]:
+    """Joins consecutive items of a list into one paragraph."""
+    found: list[str] = []
+    for line in lines:
+        if line.startswith("- ") and found and found[-1].startswith("- "):
+            found[-1] += "\n" + line
+        else:
+            found.append(line)
+    return found
+
+
+def day(at: str) -> str:
+    """The date of a time."""
+    return at.partition("T")[0]
+
+
+def moment(at: str) -> str:
+    """Date and time as people write them."""
+    return at.replace("T", " ").removesuffix("+00:00") + " UTC"
