@@ -46,7 +46,7 @@ from assay.judge.paired import compare, score_range
 from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
-from assay.runs.measurements import (
+from assay.runs.history import (
     find_record,
     measured_checkpoints,
 )

@@ -19,7 +19,7 @@ from assay.judge.verdict import Comparison
 from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS, Layout, Place
 from assay.lab.sweep.matrix.model import Cell, Note, origins_of
 from assay.lab.sweep.matrix.units import arm_of_seeds
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.records import DamagedRecord
 from assay.runs.run_directory import RunDirectory
 

@@ -20,7 +20,7 @@ from assay.judge.selection import Choice, choose
 from assay.lab.sweep.matrix.coordinates import Place
 from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation, origins_of
 from assay.lab.sweep.matrix.units import dev_scores
-from assay.runs.measurements import evaluation_records
+from assay.runs.history import evaluation_records
 from assay.runs.records import DamagedRecord
 from assay.runs.status import stored_status
 from assay.runs.winner_file import Chosen, Winner, read_winner, write_winner

@@ -31,7 +31,7 @@ from assay.lab.sweep.matrix.units import (
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import POINT, SweepFile, leaves, read_sweep
 from assay.lab.sweep.sweep_tables import BaselineSpec
-from assay.runs.measurements import evaluation_records
+from assay.runs.history import evaluation_records
 from assay.runs.run_directory import lab_root
 from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 

@@ -28,7 +28,7 @@ from assay.lab.sweep.matrix.model import State, Unit, origins_of
 from assay.lab.sweep.planned_runs import Planned
 from assay.lab.sweep.read_sweep import POINT
 from assay.runs.checkpoints import read_selection, step_name
-from assay.runs.measurements import evaluation_records, known_checkpoints, measured_checkpoints
+from assay.runs.history import evaluation_records, known_checkpoints, measured_checkpoints
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_names import RunNotFound, find_run, read_run_name
