@@ -38,7 +38,7 @@ from assay.tasks.workflows.problems import (
 )
 from assay.tasks.workflows.program_records import READING
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.programs.program_text import program_of
+from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
 from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
 from assay.tasks.workflows.run_program import OFFERED, TEST_SECONDS, RunSettings, run_all
