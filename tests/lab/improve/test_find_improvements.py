@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 import assay.lab.improve
-from assay.judge.health_checks import diagnose
+from assay.judge.health_checks import check_health
 from assay.judge.improvements import ranked
 from assay.lab.improve.find_improvements import RULES
 from assay.lab.improve.run_evidence import RunEvidence
@@ -63,7 +63,11 @@ def faulty(root: Path) -> RunEvidence:
     tests.append(measured({RCE: HALF, LATE: nearly}, name="c"))
     data = {"train": rows(pools), "other": rows([[0, 1]] * 9)}
     whole = evidence(
-        rce, replace(rl, health=diagnose(lines)), measured=tests, rows=data, as_reported=True
+        rce,
+        replace(rl, health=check_health(lines).findings),
+        measured=tests,
+        rows=data,
+        as_reported=True,
     )
     return replace(whole, run=run)
 

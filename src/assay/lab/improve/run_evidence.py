@@ -13,12 +13,10 @@ from typing import Any
 from assay.compare.arm import Arm, Provenance, load_arm
 from assay.data.row import Row
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import StageSpec, StoredStage
 from assay.judge.health_checks import Diagnosis
 from assay.judge.selection_agreement import selections_in
-from assay.lab.monitor.progress import by_stage
-from assay.lab.monitor.stage_health import Look, looks, stage_health, start_name
+from assay.lab.monitor.stage_health import stage_health
 from assay.lab.setup.prepare import rows_by_id
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.run_rows import check_unchanged

@@ -27,9 +27,9 @@ from assay.judge.trends import Forecast
 from assay.lab.monitor.fact_changes import counts_of
 from assay.lab.monitor.run_costs import known, sent
 from assay.lab.monitor.sample_facts import SampleFacts
-from assay.runs.cost_ledger import LedgerCall, read_calls
+from assay.runs.cost_ledger import LedgerCall
+from assay.runs.history import History
 from assay.runs.records import RIGHT, WRONG
-from assay.runs.run_directory import RunDirectory
 from assay.tasks.fact_reading import FactReading
 
 Source = Literal["helper", "program"]
@@ -107,7 +107,7 @@ class CallReport:
 
 
 def call_report(
-    run: RunDirectory,
+    history: History,
     stage: str,
     samples: tuple[Samples, Samples],
     steps: tuple[Sequence[int], Sequence[int]],
@@ -115,7 +115,7 @@ def call_report(
 ) -> CallReport | None:
     """Errors and costs of a stage's calls, for the completions and the steps before and after; None
     where nothing is recorded. Raises LedgerUnusable."""
-    calls = [call for call in read_calls(run.path) if call.stage == stage]
+    calls = [call for call in history.calls if call.stage == stage]
     split = tuple([c for c in calls if c.step in set(part)] for part in steps)
     errors = [*_helper_errors(*split), *_program_errors(*samples, reading)]
     every = [*samples[0], *samples[1]]

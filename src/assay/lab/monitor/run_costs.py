@@ -12,7 +12,7 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.trends import Forecast, forecast_total
 from assay.lab.monitor.stage_health import planned_steps
 from assay.runs.cost_ledger import LedgerCall, LedgerUnusable, lost_calls, read_calls
-from assay.runs.metrics import read_metrics
+from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 
@@ -122,17 +122,17 @@ def completion_of(call: LedgerCall) -> str:
 
 
 def _ahead(run: RunDirectory, calls: Sequence[LedgerCall]) -> CostsAhead | None:
-    status = read_status(run.path).status
+    status, history = read_status(run.path).status, History(run)
     if status == "finished":
         return None
-    experiment, lines = read_experiment(run.spec), read_metrics(run.metrics)
-    begun = {call.stage for call in calls} | {line["stage"] for line in lines}
-    missing = tuple(n for n in (*experiment.stage, *experiment.evaluate) if n not in begun)
-    if not lines:
+    begun = {call.stage for call in calls} | history.metrics.keys()
+    planned_for = (*history.experiment.stage, *history.experiment.evaluate)
+    missing = tuple(name for name in planned_for if name not in begun)
+    stage = history.last_stage
+    if stage is None:
         return CostsAhead(missing=missing)
-    stage = lines[-1]["stage"]
-    steps = [line["step"] for line in lines if line["stage"] == stage]
-    planned = planned_steps(run, experiment, stage)
+    steps = [line["step"] for line in history.lines(stage)]
+    planned = planned_steps(history, stage)
     forecast = _forecast(calls, stage, steps, planned, live=status == "running")
     return CostsAhead(stage, len(steps), planned, forecast, missing)
 

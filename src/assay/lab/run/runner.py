@@ -70,9 +70,10 @@ from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
 from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
+from assay.runs.history import History
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
-from assay.runs.metrics import check_history, read_metrics, truncate_metrics
+from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import is_marked, remove_run
 from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, RunExists, create_run
@@ -281,7 +282,7 @@ def work(session: Session) -> None:
         run_stage(session, name)
     evaluations = answerer.evaluations().values()
     measure_bases(session, evaluations)
-    for name in unseen(session.experiment, read_metrics(session.run.metrics)):
+    for name in unseen(session.experiment, History(session.run).metrics):
         metric = session.experiment.guard[name].metric
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
     for evaluation in evaluations:

@@ -157,8 +157,8 @@ class Reporting(Passing):
     inner: Observer
     lang: str = "en"
 
-    def _pass(self, event: str, *values: Any) -> None:
-        getattr(self.inner, event)(*values)
+    def _pass(self, event: str, *values: Any, **named: Any) -> None:
+        getattr(self.inner, event)(*values, **named)
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """Write the report. A failure is noted and does not stop the training."""
