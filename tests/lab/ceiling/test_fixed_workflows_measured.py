@@ -109,7 +109,7 @@ def test_an_evaluation_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_workflow_and_one_that_is_to_be_trained_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"unknown fixed workflow 'progammer'.*programmer"):
+    with pytest.raises(InputError, match=r"unknown workflow 'workflow:progammer'.*programmer"):
         start(lab(tmp_path, "workflow:progammer"), root=tmp_path)
     file = lab(tmp_path)
     stage = '[data.d]\nsource = "asdiv:rl"\n[stage.s]\nmethod = "sft"\ndata = "d"\nsteps = 1\n'

@@ -21,7 +21,7 @@ from assay.runs.history import (
 from assay.runs.records import CLUSTER, FACTS, OUTCOME, RIGHT, VISIT, outcome, read_columns
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.facts import DIFFICULTIES, fact, valid_program
-from assay.tasks.workflows.programs.program_shapes import Shape, known_shape
+from assay.tasks.workflows.programs.shapes import Shape, known_shape
 
 STEP = "step-"
 
