@@ -109,15 +109,12 @@ def kl_returns(evidence: RunEvidence) -> Iterator[Improvement]:
             "estimator": stage.spec.kl.estimator,
         }
         undone = min(1.0, (found.start - max(found.end, 0.0)) / found.start)
-        yield Improvement(
+        yield stage.improvement(
             "kl_returns",
-            stage.name,
-            ("improve_what.kl_returns",),
             "signal",
-            (Fact("improve_evidence.kl_returns", figures, "metrics.jsonl"),),
-            Stake(undone, "movement", at_most=False),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.kl_returns", figures, "metrics.jsonl"),
+            share=undone,
+            unit="movement",
         )
 
 
@@ -133,15 +130,12 @@ def kl_at_start(evidence: RunEvidence) -> Iterator[Improvement]:
         if not once or spec.kl.reference != "stage_start" or first <= STILL:
             continue
         figures = {"first": f"{first:.4g}", "mean": f"{mean:.4g}"}
-        yield Improvement(
+        yield stage.improvement(
             "kl_at_start",
-            stage.name,
-            ("improve_what.kl_at_start",),
             "correct",
-            (Fact("improve_evidence.kl_at_start", figures, "metrics.jsonl"),),
-            Stake(min(1.0, first / mean), "movement", at_most=False),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.kl_at_start", figures, "metrics.jsonl"),
+            share=min(1.0, first / mean),
+            unit="movement",
         )
 
 
@@ -155,16 +149,13 @@ def freeze(evidence: RunEvidence) -> Iterator[Improvement]:
         place, lost = min(worse.items(), key=lambda pair: pair[1].difference)
         scale = 100.0 if lost.interval.share else 1.0
         figures = {"difference": f"{scale * lost.difference:+.1f}", "items": str(lost.items)}
-        stake = loss_at_stake(lost)
-        yield Improvement(
+        yield stage.improvement(
             "freeze",
-            stage.name,
-            ("improve_what.freeze",),
             "explore",
-            (Fact("improve_evidence.freeze", figures, place),),
-            Stake(stake.share, "score", at_most=True),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.freeze", figures, place),
+            share=loss_at_stake(lost).share,
+            unit="score",
+            at_most=True,
         )
 
 
@@ -184,13 +175,10 @@ def load_strictly(evidence: RunEvidence) -> Iterator[Improvement]:
             "unexpected": str(len(found.unexpected)),
             "first": names[0],
         }
-        yield Improvement(
+        yield stage.improvement(
             "load_strictly",
-            stage.name,
-            ("improve_what.load_strictly",),
             "protect",
-            (Fact("improve_evidence.lost_tensors", figures, f"checkpoints/{stage.name}"),),
-            Stake(found.share, "weights", at_most=False),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.lost_tensors", figures, f"checkpoints/{stage.name}"),
+            share=found.share,
+            unit="weights",
         )
