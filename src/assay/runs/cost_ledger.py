@@ -36,10 +36,6 @@ class LedgerUnusable(RunFailure):
     """The ledger cannot be read or written; nothing is asked that it could not record."""
 
 
-class CostsLost(InputError):
-    """The ledger holds fewer calls, or cheaper ones, than when a checkpoint was made."""
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerCall:
     """One call of a helper model: a row of the ledger."""
@@ -269,13 +265,13 @@ def state_text(state: LedgerState) -> str:
 
 
 def check_costs(run: RunDirectory, folder: Path) -> None:
-    """Raise CostsLost unless the ledger holds what it did when `folder`, a checkpoint, was made."""
+    """Raise InputError unless the ledger holds what it did when a checkpoint was made."""
     if problem := lost_costs(run, folder):
         fix = (
             "restore it, or go on with budgets and sums that lack those calls: "
             f"assay resume {run} --despite REASON"
         )
-        raise CostsLost(problem, file=run.path / LEDGER, fix=fix)
+        raise InputError(problem, file=run.path / LEDGER, fix=fix)
 
 
 def lost_costs(run: RunDirectory, folder: Path) -> str:

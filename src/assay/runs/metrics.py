@@ -87,10 +87,6 @@ def _finite(value: Any) -> Any:
 HISTORY = "history.json"
 
 
-class HistoryLost(InputError):
-    """The metrics have lost or changed lines since a checkpoint was made."""
-
-
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """The beginning of `metrics.jsonl` that belongs to a checkpoint."""
@@ -120,14 +116,14 @@ def cut_history(run: RunDirectory, stage: str, step: int) -> None:
 
 
 def check_history(run: RunDirectory, stage: str, step: int) -> None:
-    """Raise HistoryLost unless the metrics begin as they were at a checkpoint.
+    """Raise InputError unless the metrics begin as they were at a checkpoint.
 
     A checkpoint of an older version has no such record; the stage's steps up to it must exist.
     """
     problem = lost_history(run, stage, step)
     if problem:
         fix = f"restore it, or start the stage over: assay resume {run} --from {stage}.step-N"
-        raise HistoryLost(problem, file=run.metrics, fix=fix)
+        raise InputError(problem, file=run.metrics, fix=fix)
 
 
 def lost_history(run: RunDirectory, stage: str, step: int) -> str:

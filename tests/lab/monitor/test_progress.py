@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import MilestoneSpec
 from assay.judge.intervals import Estimate, counted, grouped, mean_interval, wilson
 from assay.lab.monitor.milestones import milestone_states, scored
-from assay.lab.monitor.progress import MetricRow, NoSuchStep, Progress, progress
+from assay.lab.monitor.progress import MetricRow, Progress, progress
 from assay.lab.monitor.report_journal import (
     last_report,
     note_asked,
@@ -159,7 +160,7 @@ def test_the_stage_is_the_last_that_has_begun_unless_it_is_named(run):
     ],
 )
 def test_steps_and_stages_that_are_not_there_are_refused(run, span, words):
-    with pytest.raises(NoSuchStep) as refused:
+    with pytest.raises(InputError) as refused:
         progress(run, **span)
     assert words in str(refused.value)
 
@@ -167,9 +168,9 @@ def test_steps_and_stages_that_are_not_there_are_refused(run, span, words):
 def test_a_run_without_a_step_has_no_progress(tmp_path):
     run = empty_run(tmp_path)
     assert progress(run) is None
-    with pytest.raises(NoSuchStep, match="has recorded no step"):
+    with pytest.raises(InputError, match="has recorded no step"):
         progress(run, first=1)
-    with pytest.raises(NoSuchStep, match="'sft' has recorded no step"):
+    with pytest.raises(InputError, match="'sft' has recorded no step"):
         progress(run, stage="sft")
 
 

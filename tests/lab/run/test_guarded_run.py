@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from assay.lab.monitor.guards import GuardFired, NoGuardToPass, StoppedByGuard
+from assay.errors import InputError
+from assay.lab.monitor.guards import GuardFired
 from assay.lab.monitor.observer import Silent
 from assay.lab.monitor.report_journal import read_reports
 from assay.lab.monitor.stage_health import explained
@@ -121,10 +122,10 @@ def test_a_stopped_run_leaves_a_report_that_says_so(stopped):
 
 
 def test_going_on_needs_an_explicit_wish_and_then_ends_as_if_nothing_had_been(stopped, whole):
-    with pytest.raises(StoppedByGuard, match="--past-guard"):
+    with pytest.raises(InputError, match="--past-guard"):
         resume(stopped)
     file = stopped.root / "tiny.toml"
-    with pytest.raises(StoppedByGuard, match="always"):
+    with pytest.raises(InputError, match="always"):
         launch_or_resume(file, SETTINGS, root=stopped.root, observer=Silent())
     # As if the process had died between the checkpoint and the note that a guard stopped it.
     status = stored_status(stopped.path)
@@ -144,7 +145,7 @@ def test_the_wish_to_go_on_without_a_guard_is_refused(tmp_path):
     file = guarded_lab(tmp_path)
     (run,) = start(file, ["stage.sft.steps=1", "stage.rl.steps=1"], root=tmp_path)
     write_status(run.path, replace(stored_status(run.path), status="interrupted"))
-    with pytest.raises(NoGuardToPass, match="no guard stopped"):
+    with pytest.raises(InputError, match="no guard stopped"):
         resume(run, past_guard=True)
 
 

@@ -10,7 +10,15 @@ from assay.compare.arm import agreement
 from assay.compare.selection_pairs import SelectionPair, picked
 from assay.experiment.stage_tables import GrpoStage
 from assay.judge.families import adjust_family
-from assay.judge.improvements import Cost, Fact, Improvement, Risk, Stake, loss_at_stake
+from assay.judge.improvements import (
+    Cost,
+    Fact,
+    Improvement,
+    Risk,
+    Stake,
+    loss_at_stake,
+    share_of_range,
+)
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.selection import corrected_for_looks
@@ -204,7 +212,8 @@ def more_items(evidence: RunEvidence) -> Iterator[Improvement]:
             found = against_start(evidence, stage).get(each.place)
             if found is None or found.verdict != "undecided" or not found.items_needed:
                 continue
-            needed = str(found.items_needed)
+            needed, scores = str(found.items_needed), (found.control_score, found.score)
+            share = share_of_range(found.difference, found.interval, *scores)
             fact = _verdict(stage, each.place, evidence, found)
             more = Fact("improve_evidence.needed", {"needed": needed}, each.place)
             yield Improvement(
@@ -213,15 +222,10 @@ def more_items(evidence: RunEvidence) -> Iterator[Improvement]:
                 ("improve_what.more_items",),
                 "measure",
                 (fact, more),
-                Stake(_size(found), "score", at_most=True),
+                Stake(share, "score", at_most=True),
                 Cost("measure", _further(each, found)),
                 "none",
             )
-
-
-def _size(found: Comparison) -> float:
-    scale = max(abs(found.control_score), abs(found.score), 1e-12)
-    return min(1.0, abs(found.difference) / (1.0 if found.interval.share else scale))
 
 
 def _further(each: Measured, found: Comparison) -> float | None:

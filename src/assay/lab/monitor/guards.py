@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assay.errors import InputError, RunFailure
+from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import GuardSpec
 from assay.judge.health_rules import Side
@@ -30,14 +30,6 @@ class GuardFired(RunFailure):
     def __init__(self, firings: Sequence["Firing"]):
         super().__init__("; ".join(map(str, firings)))
         self.guards = tuple(firing.guard for firing in firings)
-
-
-class StoppedByGuard(InputError):
-    """A run that a guard stopped continues only if the user asks for it."""
-
-
-class NoGuardToPass(InputError):
-    """A guard is to be passed, but none stopped the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,12 +63,8 @@ for _event in EVENTS:
 class Callback(Observer):
     """The base of observers that a user writes: override the events of `Observer` that you want.
 
-    An event that raises an Exception stops the run with CallbackFailed; what is recorded is kept.
+    An event that raises an Exception stops the run with RunFailure; what is recorded is kept.
     """
-
-
-class CallbackFailed(RunFailure):
-    """A user's callback raised."""
 
 
 class Several(Passing):
@@ -83,7 +79,7 @@ class Several(Passing):
 
 
 class Called(Passing):
-    """Passes every event to a user's callback; CallbackFailed names the callback that raised."""
+    """Passes every event to a user's callback; RunFailure names the callback that raised."""
 
     def __init__(self, callback: Callback):
         self.callback = callback
@@ -93,4 +89,4 @@ class Called(Passing):
             getattr(self.callback, event)(*values, **named)
         except Exception as error:
             who = f"callback {type(self.callback).__name__}.{event}"
-            raise CallbackFailed(f"{who} raised {type(error).__name__}: {error}") from error
+            raise RunFailure(f"{who} raised {type(error).__name__}: {error}") from error

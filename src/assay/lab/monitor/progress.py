@@ -59,10 +59,6 @@ SPARSE = frozenset({"validation_loss"})
 """Metrics that few steps record; in between, the last value holds."""
 
 
-class NoSuchStep(InputError):
-    """A step, or a stage, that recorded nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class MetricRow:
     """One metric at two steps, and between them."""
@@ -135,13 +131,13 @@ def progress(
     """The progress of a stage, by default the last that has started; None if no step is recorded.
 
     Covers by default the steps from the last report, or else the first step, to the last step.
-    Raises NoSuchStep.
+    Raises InputError.
     """
     history = History(run)
     if stage is None:
         if history.last_stage is None:
             if first is not None or last is not None:
-                raise NoSuchStep(f"{run} has recorded no step yet")
+                raise InputError(f"{run} has recorded no step yet")
             return None
         stage = history.last_stage
     lines = _lines(history, stage)
@@ -153,7 +149,7 @@ def progress(
         return _progress(history, stage, (start, last), report)
     first = _recorded(run, stage, lines, first, first)
     if first >= last:
-        raise NoSuchStep(f"step {first} is not before step {last}", fix="give an earlier --from")
+        raise InputError(f"step {first} is not before step {last}", fix="give an earlier --from")
     return _progress(history, stage, (first, last), None)
 
 
@@ -273,10 +269,10 @@ def _forecasts(
 def _lines(history: History, stage: str) -> Lines:
     run, stages = history.run, history.experiment.stage
     if stage not in stages:
-        raise NoSuchStep(f"{run} has no stage {stage!r}", fix=nearest(stage, stages))
+        raise InputError(f"{run} has no stage {stage!r}", fix=nearest(stage, stages))
     if stage not in history.metrics:
         fix = "stages that have: " + (", ".join(history.metrics) or "none has yet")
-        raise NoSuchStep(f"{run}: {stage!r} has recorded no step", fix=fix)
+        raise InputError(f"{run}: {stage!r} has recorded no step", fix=fix)
     return history.metrics[stage]
 
 
@@ -285,5 +281,5 @@ def _recorded(run: RunDirectory, stage: str, lines: Lines, step: int | None, def
         return default
     if not any(line["step"] == step for line in lines):
         fix = f"it has steps {lines[0]['step']} to {lines[-1]['step']}"
-        raise NoSuchStep(f"{run}: {stage!r} has no step {step}", fix=fix)
+        raise InputError(f"{run}: {stage!r} has no step {step}", fix=fix)
     return step

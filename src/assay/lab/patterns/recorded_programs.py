@@ -11,13 +11,7 @@ from typing import Any
 
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
-from assay.runs.history import (
-    NothingRecorded,
-    NotMeasured,
-    find_record,
-    measured_checkpoints,
-    sample_files,
-)
+from assay.runs.history import NothingRecorded, find_record, measured_checkpoints, sample_files
 from assay.runs.records import CLUSTER, FACTS, OUTCOME, RIGHT, VISIT, outcome, read_columns
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.facts import DIFFICULTIES, fact, valid_program
@@ -84,7 +78,7 @@ class Recorded:
 
 
 def recorded_programs(run: RunDirectory, request: PatternRequest) -> Recorded:
-    """Read them. Raises NothingRecorded, NotMeasured, InputError and DamagedRecord."""
+    """Read them. Raises NothingRecorded, InputError and DamagedRecord."""
     if request.evaluation is not None:
         refuse_both(request)
         return evaluated_programs(run, request)
@@ -150,7 +144,7 @@ def evaluated_programs(run: RunDirectory, request: PatternRequest) -> Recorded:
     checkpoint = request.checkpoint or (measured[-1] if measured else "")
     if checkpoint not in measured:
         fix = nearest(checkpoint, measured) if measured else "it has none yet"
-        raise NotMeasured(f"{record.name!r} of {run} did not measure {checkpoint!r}", fix=fix)
+        raise InputError(f"{record.name!r} of {run} did not measure {checkpoint!r}", fix=fix)
     columns = ["sample_id", "item_id", "repeat", "output", "score", "error"]
     lines = lines_of(record.file(run.evaluations, checkpoint), columns, (FACTS, CLUSTER))
     refuse_without_programs(lines, f"the answers of {record.name!r} of {run}")

@@ -46,7 +46,7 @@ def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Pa
     """Write both pages of a run in one language, from its records; returns the HTML page.
 
     `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
-    NoSuchStep, and what reading the records raises.
+    InputError, and what reading the records raises.
     """
     facts = gather(run)
     values = page_values(facts, words(lang), span)
@@ -74,7 +74,7 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
     """
     facts, w = gather(run), words(lang)
     found = progress(run, stage, last=step)
-    assert found is not None, "a stage that is named has steps, or NoSuchStep is raised"
+    assert found is not None, "a stage that is named has steps, or InputError is raised"
     values = {"w": w, "facts": facts, "progress": progress_section(found, w)}
     values["standalone"] = True
     file = report_file(run, stage, step)
