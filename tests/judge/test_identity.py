@@ -136,14 +136,9 @@ def test_signal_needs_rewards_that_differ():
     assert signal_without_spread([{"signal_share": 0.5, "reward_std": 0.0}]) is not None
 
 
-def test_the_health_of_a_stage_includes_these_rules():
-    lines = [{"step": 1, "fallbacks": 0, "execution_errors": 4, "grad_norm": 1.0}]
-    (found,) = check_health(lines).findings
-    assert worded(found) == fallback_contradiction(lines)
-
-
 def test_a_rule_says_the_same_alone_and_in_the_health_of_a_stage():
     stages = {
+        "fallback_contradiction": [{"fallbacks": 0, "execution_errors": 4, "grad_norm": 1.0}],
         "loss_parts": [{"loss": 5.0, "policy_loss": 1.0, "kl_loss": 1.0}],
         "impossible_share": [{"truncated_share": 1.5}],
         "signal_without_spread": [{"signal_share": 0.5, "reward_std": 0.0}],

@@ -225,8 +225,6 @@ def test_a_checkpoint_that_a_record_measured_is_protected(lab):
     assert "evaluations/test-01234567/sft.step-000016.parquet refers to" in refusal(
         root, teacher.checkpoint("sft", 16)
     )
-    with pytest.raises(InputError, match="refers to"):
-        guard_delete(root, teacher.checkpoint("sft", 16))
 
 
 def test_what_nobody_refers_to_may_go(lab):

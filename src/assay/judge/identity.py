@@ -61,24 +61,25 @@ def same_answers(twins: Twins) -> Finding:
         f"items, {twins.distinct} distinct; {_weights(twins)}; "
         f"{'greedy' if twins.greedy else 'sampled'} decoding"
     )
-    severity, what = "error", "two checkpoints answer the same"
     if twins.same_weights:
-        what = "two checkpoints are the same weights"
-        fix = "a model is compared with itself: training changed nothing, or one was saved or "
-        fix += "loaded as the other"
-    elif twins.distinct <= FEW_ANSWERS and twins.items > FEW_ANSWERS:
-        what += ": there is next to no choice"
+        fix = (
+            "a model is compared with itself: training changed nothing, or one was saved or loaded "
+            "as the other"
+        )
+        return Finding("error", "two checkpoints are the same weights", evidence, fix)
+    if twins.distinct <= FEW_ANSWERS and twins.items > FEW_ANSWERS:
         fix = "look at what the answers are chosen from: a pool so small leaves nothing to differ"
-    elif not twins.greedy:
-        what += " although sampled"
+        return Finding(
+            "error", "two checkpoints answer the same: there is next to no choice", evidence, fix
+        )
+    if not twins.greedy:
         fix = "sampled answers of other weights do not agree by chance: was one model loaded twice?"
-    elif twins.same_weights is None:
-        severity = "warning"
+        return Finding("error", "two checkpoints answer the same although sampled", evidence, fix)
+    if twins.same_weights is None:
         fix = "the weights are gone: whether they differed cannot be told from the answers"
-    else:
-        severity = "warning"
-        fix = "greedy decoding hides small changes: evaluate at a temperature, or compare log-probs"
-    return Finding(severity, what, evidence, fix)
+        return Finding("warning", "two checkpoints answer the same", evidence, fix)
+    fix = "greedy decoding hides small changes: evaluate at a temperature, or compare log-probs"
+    return Finding("warning", "two checkpoints answer the same", evidence, fix)
 
 
 def _weights(twins: Twins) -> str:

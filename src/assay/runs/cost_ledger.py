@@ -171,9 +171,10 @@ class CostLedger:
         if self.file == file:
             return
         with self._lock, _usable(file):
-            calls = self._all() if self.file is None else []
+            calls = _calls(self._store) if self.file is None else []
             store = _opened(str(file))
-            self._opening = _openings(store)
+            (last,) = store.execute("SELECT MAX(opening) FROM calls").fetchone()
+            self._opening = 0 if last is None else last + 1
             with store:
                 store.executemany(INSERT, map(self._row, calls))
             self._store.close()
@@ -216,7 +217,7 @@ class CostLedger:
     def calls(self) -> list[LedgerCall]:
         """All calls, oldest first."""
         with self._lock, _usable(self.file):
-            return self._all()
+            return _calls(self._store)
 
     @property
     def opening(self) -> int:
@@ -234,9 +235,6 @@ class CostLedger:
         with self._lock, _usable(self.file):
             row = self._store.execute(ANSWER, (key,)).fetchone()
         return None if row is None else KnownAnswer(*row)
-
-    def _all(self) -> list[LedgerCall]:
-        return _calls(self._store)
 
 
 def take_ledger(old: RunDirectory, new: RunDirectory) -> bool:
@@ -321,12 +319,6 @@ def _calls(store: sqlite3.Connection) -> list[LedgerCall]:
 
 def _columns(store: sqlite3.Connection) -> set[str]:
     return {row[1] for row in store.execute("PRAGMA table_info(calls)")}
-
-
-def _openings(store: sqlite3.Connection) -> int:
-    """How often the ledger was opened for calls that it holds."""
-    (last,) = store.execute("SELECT MAX(opening) FROM calls").fetchone()
-    return 0 if last is None else last + 1
 
 
 def _opened(file: str, changes: bool = True) -> sqlite3.Connection:

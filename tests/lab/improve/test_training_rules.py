@@ -9,14 +9,15 @@ from torch import nn
 from assay.judge.health_checks import check_health
 from assay.judge.health_rules import RULES as HEALTH_RULES
 from assay.judge.identity import IDENTITY_RULES
-from assay.lab.improve.tensor_names import differing, lost_tensors
 from assay.lab.improve.training_rules import (
     HEALTH,
+    differing,
     freeze,
     health,
     kl_at_start,
     kl_returns,
     load_strictly,
+    lost_tensors,
 )
 from assay.models.weight_files import save_module
 from assay.runs.run_directory import RunDirectory

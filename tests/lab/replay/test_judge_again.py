@@ -348,11 +348,6 @@ def test_a_setting_that_is_wrong_or_changes_the_samples_is_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_a_setting_of_the_sampling_has_an_error_of_its_own(run: RunDirectory):
-    with pytest.raises(InputError):
-        again(run, 1, "prompts=8")
-
-
 def test_a_damaged_file_of_samples_is_named(own: RunDirectory):
     file = own.samples("rl", 1)
     whole = file.read_bytes()

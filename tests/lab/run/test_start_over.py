@@ -66,7 +66,7 @@ def test_damaged_metrics_behind_the_start_are_no_hindrance_and_before_it_they_ar
     run = interrupted(unbroken, "sft", 5)
     lines = run.metrics.read_bytes().splitlines(keepends=True)
     run.metrics.write_bytes(b"".join([*lines[:3], b"{\n", lines[4]]))
-    with pytest.raises(InputError, match="was made|lines"):
+    with pytest.raises(InputError, match="lines"):
         resume(run, start_from="sft.step-4")
     resume(run, start_from="sft.step-2")
     assert verify_run(run).faults == ()

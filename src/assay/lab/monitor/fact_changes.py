@@ -160,37 +160,32 @@ class _Table:
             return None
         return known.row(name, lambda sample: bool(of(sample)))
 
-    def rows(
-        self, names: Callable[[SampleFacts], tuple[str, ...] | None], family: int = 0
-    ) -> tuple[ShareRow, ...]:
-        """A row for each name, most frequent first, among the completions that have names at all.
-
-        `family` comparisons are corrected for; 0: the rows.
-        """
+    def rows(self, names: Callable[[SampleFacts], tuple[str, ...] | None]) -> tuple[ShareRow, ...]:
+        """A row for each name, most frequent first, among the completions that have names at all;
+        corrected for the number of rows."""
         table = self.among(lambda sample: names(sample) is not None)
         every = (*table.before, *table.after)
         seen = Counter(name for sample in every for name in set(names(sample) or ()))
         order = sorted(seen, key=lambda name: (-seen[name], name))
-        size = family or len(order)
-        return tuple(table.row(n, lambda s, n=n: n in (names(s) or ()), size) for n in order)
+        return tuple(table.row(n, lambda s, n=n: n in (names(s) or ()), len(order)) for n in order)
 
     def row(self, name: str, holds: Callable[[SampleFacts], bool], family: int = 1) -> ShareRow:
         """The completions for which `holds`, one of `family` comparisons."""
         before, after = (
-            Trials([float(holds(s)) for s in part], [s.row_id for s in part])
-            for part in (self.before, self.after)
+            trials_of(part, lambda s: float(holds(s))) for part in (self.before, self.after)
         )
         change = change_of_trials(before, after, family=family)
-        over_time = self._over_time(holds)
-        return ShareRow(name, counts_of(before), counts_of(after), change, over_time)
-
-    def _over_time(self, holds: Callable[[SampleFacts], bool]) -> tuple[Counts, ...]:
-        every = [*self.before, *self.after]
-        found = []
+        every, over_time = [*self.before, *self.after], []
         for low, high in self.stretches:
             inside = [holds(sample) for sample in every if low <= sample.step <= high]
-            found.append(Counts(sum(inside), len(inside)))
-        return tuple(found)
+            over_time.append(Counts(sum(inside), len(inside)))
+        return ShareRow(name, counts_of(before), counts_of(after), change, tuple(over_time))
+
+
+def trials_of(samples: Iterable[Any], of: Callable[[Any], float | None]) -> Trials:
+    """What samples or groups add to a mean, with their rows; those that add nothing left out."""
+    known = [(value, each.row_id) for each in samples if (value := of(each)) is not None]
+    return Trials([value for value, _ in known], [row for _, row in known])
 
 
 def counts_of(trials: Trials) -> Counts:
@@ -237,13 +232,7 @@ def _variety(
     ]
     found = []
     for name, of, bounds in measures:
-        before, after = (
-            Trials(
-                [value for group in part if (value := of(group)) is not None],
-                [group.row_id for group in part if of(group) is not None],
-            )
-            for part in groups
-        )
+        before, after = (trials_of(part, of) for part in groups)
         if before.values or after.values:
             found.append(Variety(name, change_of_trials(before, after, bounds, len(measures))))
     return tuple(found), (_ends(recent[0]), _ends(recent[1]))

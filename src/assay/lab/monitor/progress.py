@@ -41,17 +41,11 @@ FIRST += ("length_mean",)
 """Metrics that lead the table; others follow in the order in which steps record them."""
 HIDDEN = frozenset(
     {
-        "stage",
-        "step",
-        "seconds",
-        "rows",
-        "groups",
-        "groups_dropped",
-        "sampled_batches",
-        "completions",
+        *("stage", "step", "seconds", "rows", "groups", "groups_dropped", "sampled_batches"),
+        *("completions", "prompt_tokens", "completion_tokens", "tokens", "rollout_seconds"),
+        *("update_seconds", "peak_memory_mb", "learning_rate", "skipped_steps", "tau"),
+        *("reward_std", "clipped_share"),
     }
-    | {"prompt_tokens", "completion_tokens", "tokens", "rollout_seconds", "update_seconds"}
-    | {"peak_memory_mb", "learning_rate", "skipped_steps", "tau", "reward_std", "clipped_share"}
 )
 """Sizes and settings of a step, which say nothing about progress."""
 HIDDEN_BEGINNINGS = ("self_check_",)
