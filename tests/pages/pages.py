@@ -42,7 +42,7 @@ class Page(HTMLParser):
             self.blocks.append("")
 
     def handle_endtag(self, tag):
-        while self._open and self._open.pop() != tag:
+        while tag not in VOID and self._open and self._open.pop() != tag:
             pass
 
     def handle_data(self, data):
