@@ -59,8 +59,7 @@ def matrix(
     lang: Lang = "en",
 ) -> Outcome:
     """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
-    from assay.lab.sweep.matrix.request import Request, make_matrix
-    from assay.lab.sweep.matrix.winner import settle_named
+    from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
     from assay.pages.matrix.matrix_page import write_matrix
     from assay.pages.matrix.matrix_terminal import matrix_shown
     from assay.pages.words import words

@@ -8,10 +8,11 @@ sampling are the caller's, and rewards read the finished conversation (`Completi
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar, cast
@@ -230,10 +231,31 @@ class NoTargetError(InputError):
     """A row has no answer to train on."""
 
 
+@dataclass(frozen=True, slots=True)
+class FixedArm:
+    """A model that is a function from items to answers: measured, never trained or opened."""
+
+    answers: Callable[[Mapping[str, Any], Sequence[Row]], list[tuple[Completion, int]]]
+    """The completion of each item and how much was read for it, given the helper models."""
+    needs: str
+    """What an item must have in `extra`."""
+    fix: str
+    """What to do about items without."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the manifest says of the arm beside its source."""
+    helper: str = ""
+    """The helper model that it asks; "" for none."""
+    chunk: int = 64
+    """Items recorded together."""
+
+
 class BaseTask:
     """A task with everything but its rewards: rows are conversations that end with the answer.
 
-    A task of your own extends it, and overrides what is different.
+    A task of your own extends it, and overrides what is different. The hooks `learner`, `checks`,
+    `arms`, `rules` and `tables` plug a lab of its own into the house, which asks `labs` for them
+    and knows no lab. A lab's folder stands above `lab` and `report` in the order of imports, so a
+    hook may use all of them; a property that imports on demand keeps torch out of pages.
     """
 
     name = "task"
@@ -242,6 +264,40 @@ class BaseTask:
     benchmarks: Mapping[str, BenchmarkMaker] = MappingProxyType({})
     sources: Mapping[str, Callable[..., Loaded]] = MappingProxyType({})
     metrics: Mapping[str, Callable[[Sequence[Reward]], float | None]] = MappingProxyType({})
+    group_metrics: Mapping[str, Any] = MappingProxyType({})
+    fact_reading: Any = None
+
+    kinds: tuple[str, ...] = ()
+    """The kinds of model source that the task brings, such as "selector" of "selector:oracle"."""
+
+    @property
+    def arms(self) -> Mapping[str, FixedArm]:
+        """Models without a learner by their source, such as "selector:oracle"."""
+        return {}
+
+    @property
+    def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
+        """Further checks of `assay check` by name: a `lab.check.subject.Subject` to `Seen`."""
+        return {}
+
+    @property
+    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
+        """Further rules of `assay improve` by name: evidence of a run to improvements."""
+        return {}
+
+    @property
+    def tables(self) -> Mapping[str, Callable[..., Any]]:
+        """Further parts of pages by the page's name, such as "comparison"."""
+        return {}
+
+    def brings(self, source: str) -> bool:
+        """Whether a model source is of this task."""
+        return source.partition(":")[0] in self.kinds
+
+    def learner(self, source: str) -> Callable[[Any], Any] | None:
+        """The maker of the learner of a model source, which takes a `LearnerInput`; None where the
+        source is none of this task's."""
+        return None
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The messages before the final answer."""
@@ -333,6 +389,22 @@ def task(name: str, root: Path = Path()) -> Task:
 def task_names() -> list[str]:
     """The names of all tasks that need no path."""
     return [*TASKS, *(name for name in installed_tasks() if name not in TASKS)]
+
+
+def labs(task_: Task, source: str) -> tuple[BaseTask, ...]:
+    """The tasks whose hooks an experiment of `task_` with the model `source` uses: its own, and the
+    built-in one that brings the model."""
+    own = (task_,) if isinstance(task_, BaseTask) else ()
+    kind, _, name = source.partition(":")
+    everybody_has = kind in ("hf", "pypi", "run", "openai") or (kind == "path" and "." not in name)
+    if everybody_has or any(each.brings(source) for each in own):
+        return own
+    return (*own, *islice((each for each in built_in() if each.brings(source)), 1))
+
+
+def built_in() -> Iterator[BaseTask]:
+    """The tasks of the package, each imported when it is reached."""
+    return (import_module(module).TASK for module in TASKS.values())
 
 
 def task_fingerprint(name: str, root: Path) -> dict[str, str]:

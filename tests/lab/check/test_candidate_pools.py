@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from assay.judge.findings import Finding
-from assay.lab.check.candidate_pools import pools_at
 from assay.lab.check.subject import Number
+from assay.tasks.demos.checks import pools_at
 from assay.tasks.demos.demonstrations import Query
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from tests.cli.conftest import answer, assert_one_line, call

@@ -9,7 +9,7 @@ import pytest
 from assay.data.row import Message, Row
 from assay.experiment.helper_tables import HelperSpec
 from assay.judge.findings import Finding
-from assay.lab.check.shown_images import MOST_DECODED, shown_images, unreadable_images
+from assay.tasks.demos.checks import MOST_DECODED, shown_images, unreadable_images
 from assay.tasks.demos.demonstrations import (
     Demonstration,
     DemonstrationSet,
@@ -79,7 +79,7 @@ def test_an_image_that_cannot_be_read_is_named_by_its_row(root) -> None:
 
 def test_many_images_are_tried_in_an_even_share(monkeypatch) -> None:
     tried = []
-    monkeypatch.setattr("assay.lab.check.shown_images.picture_of", tried.append)
+    monkeypatch.setattr("assay.tasks.demos.checks.picture_of", tried.append)
     images = [image_of(b"%d" % n) for n in range(4 * MOST_DECODED)]
     assert list(unreadable_images(images)) == []
     assert tried == images[::4]

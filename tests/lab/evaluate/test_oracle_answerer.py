@@ -1,6 +1,7 @@
 """The oracle arm: found by search, recorded like any other arm, marked wherever it is shown."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.tasks.demos import oracle_search
+from assay.tasks.demos import task as demos_task
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.lab.ceiling.helped_lab import OPTIONS, helps, items, make_helped_lab
 
@@ -77,11 +80,9 @@ def test_a_comparison_names_the_oracle_and_refuses_another_frozen_model(lab):
 
 
 def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, monkeypatch):
-    from assay.lab.evaluate import oracle_answerer
-
-    monkeypatch.setattr(oracle_answerer, "CHUNK", 5)
+    monkeypatch.setattr(demos_task, "ORACLE", replace(demos_task.ORACLE, chunk=5))
     file = make_helped_lab(tmp_path)
-    real, calls = oracle_answerer.search_levels, []
+    real, calls = oracle_search.search_levels, []
 
     def stops(*given):
         calls.append(len(given[1]))
@@ -89,7 +90,7 @@ def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, 
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(oracle_answerer, "search_levels", stops)
+    monkeypatch.setattr(oracle_search, "search_levels", stops)
     assert call("run", file, "--lab", tmp_path).exit_code == 130
     assert call("resume", "helped", "--lab", tmp_path).exit_code == 0
     assert calls == [5, 5, 5, 5, 5, 4], "two chunks were recorded, the third is asked again"

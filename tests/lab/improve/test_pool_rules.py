@@ -1,8 +1,8 @@
 """Rules about pools: one for all queries, none with the right answer."""
 
 from assay.data.row import Message
-from assay.lab.improve.pool_rules import few_used, one_pool, pools_of, right_answer_in_pool
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
+from assay.tasks.demos.rules import few_used, one_pool, pools_of, right_answer_in_pool
 from tests.lab.improve.evidence_of import evidence, measured, stage
 
 DEMONSTRATIONS = DemonstrationSet(

@@ -23,7 +23,7 @@ from assay.lab.patterns.recorded_programs import (
 )
 from assay.lab.patterns.reward_patterns import Pattern, RewardPatterns, reward_patterns
 from assay.runs.records import read_samples, write_samples
-from assay.tasks.workflows.programs.program_shapes import shape_of
+from assay.tasks.workflows.programs.shapes import shape_of
 from assay.tasks.workflows.rewards import Terms, solved
 from tests.lab.patterns.program_lab import (
     ANSWER,

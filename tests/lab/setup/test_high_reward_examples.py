@@ -24,8 +24,8 @@ from assay.lab.setup.high_reward_examples import (
 )
 from assay.lab.setup.prepare import load_rows
 from assay.lab.setup.session import Session
+from assay.runs.history import Sample
 from assay.runs.manifest_file import read_manifest
-from assay.runs.recorded_answers import RecordedAnswer
 from assay.runs.records import read_samples
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.task import task
@@ -38,9 +38,9 @@ def row(name: str, kind: str = "math", conversation: str = "", asks: str = "") -
     return Row(name, said, conversation=conversation, extra={"problem_type": kind})
 
 
-def answer(name: str, number: int, reward: float | None) -> RecordedAnswer:
+def answer(name: str, number: int, reward: float | None) -> Sample:
     text = f"{name} {number}"
-    return RecordedAnswer(text, name, 0, text, (), reward, {}, "stop", 1)
+    return Sample(text, name, number, text, reward, {}, "stop", 1)
 
 
 POOL = tuple(

@@ -160,7 +160,7 @@ def test_prompts_are_not_read_from_a_file_that_has_changed(lab: Path) -> None:
 def test_a_run_that_is_at_work_is_not_read(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of(lab)
     monkeypatch.setattr(
-        "assay.runs.recorded_answers.read_status",
+        "assay.runs.history.read_status",
         lambda path: replace(read_status(path), status="running"),
     )
     with pytest.raises(InputError, match=f"{run} is still running"):

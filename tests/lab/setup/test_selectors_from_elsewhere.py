@@ -14,10 +14,10 @@ from torch import Tensor
 
 from assay.errors import InputError
 from assay.lab.run.runner import start
-from assay.lab.setup.selector_encoder import Features
 from assay.models.precomputed import read_precomputed
-from assay.models.selectors.foreign import ForeignSelectorError, read_foreign
-from assay.models.selectors.kinds import SelectorSizes, make_selector
+from assay.tasks.demos.foreign import ForeignSelectorError, read_foreign
+from assay.tasks.demos.kinds import SelectorSizes, make_selector
+from assay.tasks.demos.selector_encoder import Features
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.selector_task import HEAD, SHOWN, UNTRAINED, make_colours_lab, row_of, use_words
 from tests.lab.test_demonstration_selector import SFT, picks_of, run_in

@@ -13,11 +13,11 @@ from assay.data.episode import Episode, Turn
 from assay.errors import InputError
 from assay.models.folder import MODULE
 from assay.models.lora import begin_masks
-from assay.models.selectors.choice import Choice
-from assay.models.selectors.kinds import SelectorSizes, make_selector
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.policies.selector_policy import NotInThePool, RandomPolicy, SelectorPolicy
+from assay.tasks.demos.choice import Choice
+from assay.tasks.demos.kinds import SelectorSizes, make_selector
+from assay.tasks.demos.selector_policy import NotInThePool, RandomPolicy, SelectorPolicy
 from tests.models.selectors.choices import WIDTH, choice
 
 KINDS = ["pointer", "gate", "bi_encoder", "lever", "similarity"]

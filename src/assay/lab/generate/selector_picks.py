@@ -18,11 +18,10 @@ from assay.experiment.selection_tables import RUN, SelectionsSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.learner import Encoder, question
 from assay.lab.setup.session import Session
-from assay.models.selectors.choice import Choice, choice_of
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.policies.selector_policy import SelectorPolicy
 from assay.runs.run_names import experiment_of, run_checkpoint
+from assay.tasks.demos.choice import Choice, choice_of
 from assay.tasks.demos.selection_data import (
     Picks,
     Proposal,
@@ -31,6 +30,7 @@ from assay.tasks.demos.selection_data import (
     retrieved,
     search,
 )
+from assay.tasks.demos.selector_policy import SelectorPolicy
 from assay.tasks.task import Task
 
 

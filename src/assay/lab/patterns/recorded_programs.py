@@ -11,12 +11,17 @@ from typing import Any
 
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
-from assay.runs.measurements import NotMeasured, find_record, measured_checkpoints
-from assay.runs.recorded_answers import NothingRecorded, sample_files
+from assay.runs.history import (
+    NothingRecorded,
+    NotMeasured,
+    find_record,
+    measured_checkpoints,
+    sample_files,
+)
 from assay.runs.records import CLUSTER, FACTS, OUTCOME, RIGHT, VISIT, outcome, read_columns
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.facts import DIFFICULTIES, fact, valid_program
-from assay.tasks.workflows.programs.program_shapes import Shape, known_shape
+from assay.tasks.workflows.programs.shapes import Shape, known_shape
 
 STEP = "step-"
 

@@ -19,8 +19,8 @@ from assay.lab.setup.run_rows import (
     check_unchanged,
     records_of,
 )
+from assay.runs.history import Sample
 from assay.runs.manifest_file import read_manifest
-from assay.runs.recorded_answers import RecordedAnswer
 from assay.runs.run_files import read_json
 from assay.runs.run_names import experiment_of
 
@@ -143,7 +143,7 @@ def epochs_of(measured: Measured, steps_per_epoch: int | None) -> Epochs:
         done, size, unit = steps[-1], steps_per_epoch, "steps"
     else:
         places: dict[tuple[int | None, str, int], int] = {}
-        visited = [(answer.step, answer.row, answer.group) for answer in answers]
+        visited = [(answer.step, answer.row, answer.visit) for answer in answers]
         size, unit = measured.epoch_rows or 0, "rows"
         if not size:
             fix = "give --steps-per-epoch"
@@ -157,7 +157,7 @@ def epochs_of(measured: Measured, steps_per_epoch: int | None) -> Epochs:
 
 
 def curves(
-    answers: Sequence[RecordedAnswer], epochs: Epochs, passes: float
+    answers: Sequence[Sample], epochs: Epochs, passes: float
 ) -> dict[str, tuple[float | None, ...]]:
     """For each row the share of its answers with a reward of at least `passes`, by whole epoch.
 

@@ -18,7 +18,7 @@ from assay.data.splits import conversation_of, drawn
 from assay.errors import InputError
 from assay.experiment.data_tables import Examples
 from assay.lab.setup.run_rows import RowsOf, asked_rows, records_of
-from assay.runs.recorded_answers import NothingRecorded, RecordedAnswer
+from assay.runs.history import NothingRecorded, Sample
 from assay.runs.run_files import read_json
 
 EXAMPLES = "examples"
@@ -79,7 +79,7 @@ def with_examples(
 
 
 def best_answers(
-    answers: Iterable[RecordedAnswer], asked: Mapping[str, Row], least: float
+    answers: Iterable[Sample], asked: Mapping[str, Row], least: float
 ) -> tuple[Example, ...]:
     """The best single answer of each row that earned `least` or more; of equal ones the first."""
     best: dict[str, Example] = {}

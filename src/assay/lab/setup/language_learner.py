@@ -261,7 +261,7 @@ class LanguageLearner:
 
 
 def make_language_learner(given: LearnerInput) -> LanguageLearner:
-    """The learner of every kind of source that is not in `LEARNERS`."""
+    """The learner of every source that no task brings."""
     return LanguageLearner(given.experiment, given.root, given.precision)
 
 

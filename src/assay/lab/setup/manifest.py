@@ -45,8 +45,8 @@ from assay.lab.setup.run_rows import files_of, provenance
 from assay.lab.setup.selection_rows import selection_record, selections_of
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
+from assay.runs.history import NothingRecorded
 from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
-from assay.runs.recorded_answers import NothingRecorded
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
 from assay.tasks.helper_model import find_helper

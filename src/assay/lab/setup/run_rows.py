@@ -16,17 +16,16 @@ from assay.data.splits import conversation_of
 from assay.errors import InputError, nearest
 from assay.experiment.data_tables import DataSpec, PassRate, Recorded
 from assay.experiment.experiment import Experiment, mixed
-from assay.runs.manifest_file import read_manifest
-from assay.runs.recorded_answers import (
+from assay.runs.history import (
     NothingRecorded,
-    RecordedAnswer,
-    evaluated_answers,
+    Sample,
     files_sha256,
     finished_run,
     record_file,
     sample_files,
-    sampled_answers,
+    samples_in,
 )
+from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json
 from assay.runs.run_names import experiment_of
@@ -50,13 +49,13 @@ class Records:
 
     run: RunDirectory
     files: tuple[Path, ...]
-    answers: tuple[RecordedAnswer, ...]
+    answers: tuple[Sample, ...]
 
 
-def records_of(root: Path, name: str, table: Recorded) -> Records:
+def records_of(root: Path, name: str, table: Recorded, *, tokens: bool = False) -> Records:
     """The answers of the run called `name` that a table names. Raises InputError."""
     run, files = files_of(root, name, table)
-    found = sampled_answers(files) if table.stage is not None else evaluated_answers(files[0])
+    found = (answer for file in files for answer in samples_in(file, tokens=tokens))
     return Records(run, files, tuple(found))
 
 
@@ -80,12 +79,13 @@ def run_rows(spec: DataSpec, root: Path, rows_of: RowsOf) -> Loaded:
     Raises NothingRecorded, DataChanged and what reading the run and its data raises.
     """
     assert spec.source is not None and spec.samples is not None
-    found = records_of(root, spec.source.removeprefix("run:"), spec.samples)
+    as_groups = spec.samples.each == "group"
+    found = records_of(root, spec.source.removeprefix("run:"), spec.samples, tokens=as_groups)
     asked = asked_rows(found, spec.samples, root, rows_of)
     for answer in found.answers:
         if answer.row not in asked:
             raise DataChanged(f"{found.run}: its data holds no row {answer.row!r} any more")
-    if spec.samples.each == "group":
+    if as_groups:
         return grouped(found, asked)
     judged = [answer for answer in found.answers if answer.reward is not None]
     abstained = tuple(answer.id for answer in found.answers if answer.reward is None)
@@ -120,7 +120,7 @@ def check_unchanged(run: RunDirectory, experiment: Experiment, data: str, root: 
             raise DataChanged(problem, fix="restore it: the prompts of the run are read from it")
 
 
-def answered(found: Records, row: Row, answer: RecordedAnswer) -> Row:
+def answered(found: Records, row: Row, answer: Sample) -> Row:
     """A row that ends with the completion; the gold answer moves to `extra.gold`.
 
     Left as the gold, a task might train on it in place of what was said.
@@ -145,7 +145,7 @@ def answered(found: Records, row: Row, answer: RecordedAnswer) -> Row:
 
 def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
     """One row for each group, with its completions as `candidates` for RCE."""
-    groups: dict[tuple[str, str], list[RecordedAnswer]] = {}
+    groups: dict[tuple[str, str], list[Sample]] = {}
     abstained = []
     for answer in found.answers:
         if answer.messages:
@@ -156,7 +156,7 @@ def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
         if answer.reward is None:
             abstained.append(answer.id)
         else:
-            visit = f"{answer.step or 0}.{answer.group}"
+            visit = f"{answer.step or 0}.{answer.visit}"
             groups.setdefault((answer.row, visit), []).append(answer)
     rows = tuple(
         candidate_row(found, asked[row], visit, answers) for (row, visit), answers in groups.items()
@@ -164,7 +164,7 @@ def grouped(found: Records, asked: Mapping[str, Row]) -> Loaded:
     return Loaded(rows, {ABSTAINED: tuple(abstained)} if abstained else {})
 
 
-def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[RecordedAnswer]) -> Row:
+def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[Sample]) -> Row:
     """A row with the completions of one group; mean and spread of their rewards are in `extra`."""
     rewards = [answer.reward or 0.0 for answer in answers]
     mean = sum(rewards) / len(rewards)
@@ -178,7 +178,7 @@ def candidate_row(found: Records, row: Row, visit: str, answers: Sequence[Record
     return replace(row, id=f"{row.id}@{visit}", conversation=conversation_of(row), extra=extra)
 
 
-def candidate_of(answer: RecordedAnswer) -> dict[str, Any]:
+def candidate_of(answer: Sample) -> dict[str, Any]:
     """A judged completion as a stored candidate: what was judged, the tokens that were sampled, and
     the fingerprint of the prompt that they followed."""
     found: dict[str, Any] = {"text": answer.text, "reward": answer.reward}

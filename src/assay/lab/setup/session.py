@@ -14,15 +14,13 @@ from assay.data.row import Row
 from assay.data.row_order import RowOrder
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import RewardSettings
-from assay.experiment.selector_table import is_selector
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.language_learner import make_language_learner
-from assay.lab.setup.learner import LEARNERS, Learner, learner_input
+from assay.lab.setup.learner import Learner, begun_from, learner_input, learner_of
 from assay.lab.setup.prepare import DataSet, prepare_set
-from assay.lab.setup.selector_learner import SELECTOR, SelectorLearner
 from assay.lab.setup.stage_input import StageInput
 from assay.models.precision import Precision, choose_precision
 from assay.runs.cost_ledger import CostLedger
@@ -31,7 +29,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import Judgements, RewardRunner
-from assay.tasks.task import RewardFunction, Task, task
+from assay.tasks.task import BaseTask, RewardFunction, Task, labs, task
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,15 @@ class Session:
 
     @cached_property
     def learner(self) -> Learner:
-        """What is trained; of a kind that the task's module may have entered in `LEARNERS`."""
-        assert self.task
+        """What is trained."""
         given = learner_input(self.experiment, self.run.root, self.precision)
-        makers = {SELECTOR: SelectorLearner, **LEARNERS}
-        kind = SELECTOR if is_selector(given.source) else given.source.partition(":")[0]
-        return makers.get(kind, make_language_learner)(given)
+        return learner_of(self.task, given) or make_language_learner(given)
+
+    @cached_property
+    def labs(self) -> tuple[BaseTask, ...]:
+        """The tasks that plug into this run."""
+        source, _ = begun_from(self.experiment.model, self.run.root)
+        return labs(self.task, source)
 
     @cached_property
     def sets(self) -> Mapping[str, DataSet]:

@@ -33,7 +33,7 @@ from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
-from assay.lab.setup.learner import model_kinds
+from assay.lab.setup.learner import arm_of, model_kinds
 from assay.lab.setup.reward_parts import WorthNothing, known_outcomes, table_part
 from assay.rl.advantages import ADVANTAGES, GROUPLESS_ESTIMATORS, PART_ESTIMATORS, READS
 from assay.rl.aggregation import AGGREGATIONS
@@ -49,7 +49,6 @@ from assay.tasks.reward_options import WrongOption
 from assay.tasks.stored_reward import not_in_facts
 from assay.tasks.task import RewardFunction, Task, task
 from assay.tasks.user_code import forget_changed_files
-from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW
 from assay.train.metric_names import METHODS, PART, is_written
 
 
@@ -87,10 +86,11 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         yield _problem_of(("task",), wrong)
         return
     kind = experiment.model.partition(":")[0]
-    yield _unknown(("model",), kind, [*model_kinds(), WORKFLOW], "kind of model source")
-    if kind == WORKFLOW:
-        name = experiment.model.partition(":")[2]
-        yield _unknown(("model",), name, FIXED_SOURCES, "fixed workflow")
+    yield _unknown(("model",), kind, model_kinds(kind, skill), "kind of model source")
+    try:
+        arm_of(skill, experiment.model)
+    except InputError as wrong:
+        yield _problem_of(("model",), wrong)
     for name, helper in experiment.helpers.items():
         place = ("model", name)
         kind = helper.source.partition(":")[0]

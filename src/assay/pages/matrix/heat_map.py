@@ -6,7 +6,8 @@ about each cell.
 
 from markupsafe import Markup
 
-from assay.lab.sweep.matrix.model import Cell, Matrix, Place
+from assay.lab.sweep.matrix.coordinates import Place
+from assay.lab.sweep.matrix.model import Cell, Matrix
 from assay.pages.charts import drawing, rect, text
 from assay.pages.matrix.matrix_view import (
     column_labels,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from assay.judge.averages import Average
 from assay.judge.families import Tally
-from assay.lab.sweep.matrix.model import Block, Changes, Matrix, Place, Trend
+from assay.lab.sweep.matrix.coordinates import Place
+from assay.lab.sweep.matrix.model import Block, Changes, Matrix, Trend
 from assay.pages.matrix.matrix_view import (
     average_change_text,
     change_limits,

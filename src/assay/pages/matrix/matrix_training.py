@@ -3,8 +3,8 @@
 Plain values for HTML, Markdown and the terminal. Figures come from the matrix.
 """
 
-from assay.lab.sweep.matrix.model import DataFile, Epoch, Matrix, StageEpochs
-from assay.lab.sweep.matrix.training_epochs import percent_change
+from assay.lab.sweep.matrix.model import Matrix
+from assay.lab.sweep.matrix.training_epochs import DataFile, Epoch, StageEpochs
 from assay.pages.matrix.matrix_changes import BlockView, PlainTable
 from assay.pages.words import Words, number, visible
 
@@ -49,6 +49,13 @@ def _value(earlier: Epoch | None, epoch: Epoch, name: str) -> str:
     text = f"{value:.4g}".replace("-", "−")
     change = percent_change(earlier, epoch, name) if earlier and name in CHANGING else None
     return text if change is None else f"{text} ({change:+.1%})".replace("-", "−")
+
+
+def percent_change(before: Epoch, after: Epoch, name: str) -> float | None:
+    """The change of a metric as a share of its value before; None where that is not above 0, which
+    no change is a share of."""
+    first, second = before.values.get(name), after.values.get(name)
+    return None if first is None or second is None or first <= 0 else second / first - 1
 
 
 def _identity(found: StageEpochs, words: Words) -> str:

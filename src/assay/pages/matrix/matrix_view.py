@@ -12,7 +12,8 @@ from assay.judge.families import Tally
 from assay.judge.findings import filled
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, explain
-from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Overlap, Place, Value
+from assay.lab.sweep.matrix.coordinates import Place, Value
+from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Overlap
 from assay.lab.sweep.value_names import shortest_ends
 from assay.pages.charts import interval_bar
 from assay.pages.drawn import Bar, score_plot

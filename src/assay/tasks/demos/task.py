@@ -4,18 +4,36 @@ What is trained is a selector (`model = "selector:pointer"`); the frozen model i
 `[model.frozen]`. Rows carry their pools, see `demonstrations`.
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
 from assay.data.row import Message, Row
+from assay.runs.manifest_file import SEEN_ANSWERS
 from assay.tasks.demos import easy_vqa, okvqa, subjects
+from assay.tasks.demos.demonstrations import FROZEN, POOL
+from assay.tasks.demos.oracle_search import BREADTH, oracle_answers
 from assay.tasks.demos.rewards import REWARDS
-from assay.tasks.task import Dialogue, NoTargetError
+from assay.tasks.task import BaseTask, FixedArm, NoTargetError
+
+SELECTOR = "selector"
+WEIGHTS = (".pt", ".pth", ".ckpt")
+"""Endings of a `path:` model that is the weights of a selector trained elsewhere."""
+ORACLE = FixedArm(
+    oracle_answers,
+    needs=POOL,
+    fix='choose a benchmark of task = "demos"',
+    about={SEEN_ANSWERS: True, "breadth": BREADTH},
+    helper=FROZEN,
+    chunk=16,
+)
 
 
-class DemosTask:
+class DemosTask(BaseTask):
     """The task called "demos"."""
 
     name = "demos"
+    kinds = (SELECTOR,)
     rewards = REWARDS
-    reward_maximum = {}  # noqa: RUF012
     benchmarks = {  # noqa: RUF012
         "demos/subjects": subjects.benchmark,
         "demos/easy-vqa": easy_vqa.benchmark,
@@ -27,9 +45,38 @@ class DemosTask:
         "okvqa": okvqa.read_okvqa,
     }
 
-    def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The query."""
-        return row.prompt
+    @property
+    def arms(self) -> Mapping[str, FixedArm]:
+        """The best selection by search, which has seen the right answers."""
+        return {"selector:oracle": ORACLE}
+
+    @property
+    def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
+        """See `tasks.demos.checks`."""
+        from assay.tasks.demos.checks import CHECKS
+
+        return CHECKS
+
+    @property
+    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
+        """See `tasks.demos.rules`."""
+        from assay.tasks.demos.rules import RULES
+
+        return RULES
+
+    def brings(self, source: str) -> bool:
+        """Whether a model source is a selector."""
+        return source.startswith(f"{SELECTOR}:") or (
+            source.startswith("path:") and source.endswith(WEIGHTS)
+        )
+
+    def learner(self, source: str) -> Callable[[Any], Any] | None:
+        """A selector, which is opened for the oracle also: it reads the items."""
+        if not self.brings(source):
+            return None
+        from assay.tasks.demos.selector_learner import SelectorLearner
+
+        return SelectorLearner
 
     def target(self, row: Row) -> Message:
         """The stored selection with the highest reward, the first of equal ones.
@@ -41,10 +88,6 @@ class DemosTask:
             fix = "take rows of a [selections.NAME] table"
             raise NoTargetError(f"row {row.id} has no stored selections", fix=fix)
         return Message("assistant", max(stored, key=lambda each: each["reward"])["text"])
-
-    def dialogue(self, row: Row) -> Dialogue | None:
-        """None: a selection is one answer."""
-        return None
 
 
 TASK = DemosTask()

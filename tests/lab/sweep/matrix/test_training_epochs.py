@@ -12,10 +12,10 @@ import pytest
 
 from assay.data.row import Message, Row
 from assay.lab.setup.manifest import group_figures
-from assay.lab.sweep.matrix.model import Epoch, Matrix
+from assay.lab.sweep.matrix.model import Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.lab.sweep.matrix.training_epochs import loss_identity, percent_change
-from assay.pages.matrix.matrix_training import data_view, training_views
+from assay.lab.sweep.matrix.training_epochs import Epoch, loss_identity
+from assay.pages.matrix.matrix_training import data_view, percent_change, training_views
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab, ones, score

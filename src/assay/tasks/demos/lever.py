@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2Model
 
 from assay.errors import InputError
 from assay.models.lora import KeyedDropout
-from assay.models.selectors.choice import ChoiceBatch
+from assay.tasks.demos.choice import ChoiceBatch
 
 WIDTH, LAYERS, HEADS = 512, 2, 8
 """As reported."""

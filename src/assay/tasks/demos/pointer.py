@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from assay.models.lora import KeyedDropout
-from assay.models.selectors.choice import ChoiceBatch
+from assay.tasks.demos.choice import ChoiceBatch
 
 HIDDEN = 256
 """H, as reported."""

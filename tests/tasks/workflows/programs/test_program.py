@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.tasks.workflows.programs.program_text import program_of
+from assay.tasks.workflows.programs.program import program_of
 
 PROGRAM = "class Workflow:\n    x = 1\n"
 

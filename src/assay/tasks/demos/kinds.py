@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from assay.models.selectors.bi_encoder import BiEncoderSelector
-from assay.models.selectors.lever import LeverSelector
-from assay.models.selectors.pointer import BACKBONE, PointerSelector
-from assay.models.selectors.untrained import SimilaritySelector, UniformSelector
+from assay.tasks.demos.bi_encoder import BiEncoderSelector
+from assay.tasks.demos.lever import LeverSelector
+from assay.tasks.demos.pointer import BACKBONE, PointerSelector
+from assay.tasks.demos.untrained import SimilaritySelector, UniformSelector
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ What trained selectors are compared with.
 import torch
 from torch import Tensor, nn
 
-from assay.models.selectors.choice import ChoiceBatch
+from assay.tasks.demos.choice import ChoiceBatch
 
 
 class UniformSelector(nn.Module):

@@ -5,7 +5,7 @@ the right answer leaves nothing to find. Pools are those of the rows; each rule 
 the evidence of a run.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.compare.arm import Arm
@@ -181,3 +181,10 @@ def _larger_pool(
         Cost("data", None),
         "open",
     )
+
+
+RULES: Mapping[str, Callable[[RunEvidence], Iterator[Improvement]]] = {
+    "one_pool": one_pool,
+    "few_used": few_used,
+    "right_answer_in_pool": right_answer_in_pool,
+}

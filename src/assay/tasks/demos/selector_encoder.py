@@ -28,7 +28,7 @@ from assay.models.embeddings import (
     encoder_named,
 )
 from assay.models.precomputed import ENDINGS, FeaturesError, Precomputed, read_precomputed
-from assay.models.selectors.choice import Choice, FeatureTable, choice_of
+from assay.tasks.demos.choice import Choice, FeatureTable, choice_of
 from assay.tasks.demos.demonstrations import POOL, SHOTS, DemonstrationSet, set_of
 from assay.tasks.demos.selections import picks_of, selection_text
 from assay.tasks.task import Asked, Dialogue

@@ -18,24 +18,14 @@ from assay.data.files import atomic_write_text, expanded
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.rendering_settings import RenderingSettings
-from assay.experiment.selector_table import SCHEME, UNTRAINED, SelectorSpec
+from assay.experiment.selector_table import PATH, SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.setup.learner import LearnerInput, StagePolicy
-from assay.lab.setup.selector_encoder import Features, SelectorEncoder
 from assay.models.adapt import Adaptation, NothingToTrain, freeze_matching, measure
 from assay.models.folder import MODULE
-from assay.models.selectors.foreign import ForeignSelector, read_foreign
-from assay.models.selectors.kinds import (
-    DROPOUT,
-    NAMED_PATTERNS,
-    USUAL_DROPOUT,
-    SelectorSizes,
-    make_selector,
-)
 from assay.models.state_dicts import strict_load, weight_fingerprint
 from assay.models.weight_files import load_module
-from assay.rollout.policies.selector_policy import RandomPolicy, SelectorPolicy
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     checked_directory,
@@ -43,9 +33,17 @@ from assay.runs.run_names import (
     resolve_checkpoint,
     stage_start,
 )
+from assay.tasks.demos.foreign import ForeignSelector, read_foreign
+from assay.tasks.demos.kinds import (
+    DROPOUT,
+    NAMED_PATTERNS,
+    USUAL_DROPOUT,
+    SelectorSizes,
+    make_selector,
+)
+from assay.tasks.demos.selector_encoder import Features, SelectorEncoder
+from assay.tasks.demos.selector_policy import RandomPolicy, SelectorPolicy
 
-SELECTOR = "selector"
-"""What the learner is in a word."""
 ABOUT = "selector.json"
 """The file of a checkpoint that says what its weights were made for."""
 
@@ -59,7 +57,7 @@ class SelectorLearner:
     """See `lab.setup.learner.Learner`."""
 
     given: LearnerInput
-    name: str = SELECTOR
+    name: str = "selector"
     positions: int | None = field(default=None, repr=False)
 
     @property
@@ -67,15 +65,23 @@ class SelectorLearner:
         """Which selector, of `selector_table.KINDS`."""
         if self.foreign is not None:
             return self.foreign.kind
-        if self.given.source.startswith(SCHEME) or self.given.weights is None:
+        if self.given.source.startswith(SCHEME) or self.weights is None:
             return self.given.source.removeprefix(SCHEME)
         return self.stored["kind"]
+
+    @cached_property
+    def weights(self) -> Path | None:
+        """The checkpoint of a `run:` source, or the file of a selector that was trained elsewhere;
+        None for a fresh one."""
+        if self.given.weights is None and self.given.source.startswith(PATH):
+            return self.given.root / expanded(self.given.source.removeprefix(PATH))
+        return self.given.weights
 
     @cached_property
     def foreign(self) -> ForeignSelector | None:
         """The selector of a file of weights, where the model is one. Raises ForeignSelectorError,
         and OtherSelector for features that it cannot read or settings that it was not made with."""
-        weights = self.given.weights
+        weights = self.weights
         if weights is None or weights.is_dir():
             return None
         found, spec = read_foreign(weights), self.given.experiment.selector or SelectorSpec()
@@ -89,8 +95,8 @@ class SelectorLearner:
     @cached_property
     def stored(self) -> dict[str, Any]:
         """What the checkpoint of a `run:` source says of itself."""
-        assert self.given.weights is not None
-        return json.loads((self.given.weights / ABOUT).read_text(encoding="utf-8"))
+        assert self.weights is not None
+        return json.loads((self.weights / ABOUT).read_text(encoding="utf-8"))
 
     @cached_property
     def spec(self) -> SelectorSpec:
@@ -99,7 +105,7 @@ class SelectorLearner:
         spec = self.given.experiment.selector
         if self.foreign is not None:
             return (spec or SelectorSpec()).model_copy(update=dict(self.foreign.settings))
-        if spec is None and self.given.weights is not None:
+        if spec is None and self.weights is not None:
             return SelectorSpec(**self.stored["settings"])
         return spec or SelectorSpec()
 
@@ -134,9 +140,9 @@ class SelectorLearner:
         module = make_selector(self.kind, self.sizes, self.given.experiment.seeds[0])
         if self.foreign is not None:
             self.refuse_width(self.foreign)
-            strict_load(module, self.foreign.state, file=self.given.weights)
-        elif self.given.weights is not None:
-            self.load(module, self.given.weights)
+            strict_load(module, self.foreign.state, file=self.weights)
+        elif self.weights is not None:
+            self.load(module, self.weights)
         return module
 
     def refuse_width(self, found: ForeignSelector) -> None:
@@ -145,7 +151,7 @@ class SelectorLearner:
             have, width = self.spec.features, self.features.width
             problem = f"it reads features of width {found.width}, and {have} has {width}"
             fix = "name the features that it was trained on: clip, or features of your own"
-            file = self.given.weights
+            file = self.weights
             raise OtherSelector(problem, file=file, field="selector.features", fix=fix)
 
     def module(self, run: RunDirectory, reference: CheckpointReference) -> nn.Module:

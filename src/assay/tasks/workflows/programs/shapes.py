@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from assay.tasks.workflows.programs.operators import OPERATORS, Operator
-from assay.tasks.workflows.programs.program_tree import (
-    Function,
+from assay.tasks.workflows.programs.program import (
+    ATTRIBUTE,
     Program,
     UnreadableProgram,
+    is_annotation,
     read_program,
 )
-from assay.tasks.workflows.programs.program_values import ATTRIBUTE, Values, read_values
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension)
 BRANCHES = (ast.If, ast.IfExp, ast.Match)
@@ -61,12 +61,12 @@ def shape_of(source: str, operators: Mapping[str, Operator] = OPERATORS) -> Shap
         program = read_program(source)
     except UnreadableProgram:
         return None
-    values = read_values(program)
-    calls = [values.operator(node) for node in program.nodes if isinstance(node, ast.Call)]
+    calls = [program.operator(node) for node in program.nodes if isinstance(node, ast.Call)]
     counts = Counter(name for name in calls if name in operators)
     lines = sum(bool(line.strip()) for line in source.splitlines())
-    found = dict(sorted(counts.items()))
-    return Shape(found, fingerprint(program, values), structure_of(program, counts), lines)
+    text = " ".join(written(program.tree, program, {}))
+    fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    return Shape(dict(sorted(counts.items())), fingerprint, structure_of(program, counts), lines)
 
 
 @lru_cache(maxsize=4096)
@@ -87,64 +87,43 @@ def structure_of(program: Program, operators: Mapping[str, int]) -> tuple[str, .
     return tuple(name for name, found in marks.items() if found)
 
 
-def fingerprint(program: Program, values: Values) -> str:
-    """The hash of the tree as `written` spells it."""
-    text = " ".join(written(program.tree, program, values, {}))
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-
-
-def written(
-    node: ast.AST, program: Program, values: Values, numbers: dict[str, int]
-) -> Iterator[str]:
+def written(node: ast.AST, program: Program, numbers: dict[str, int]) -> Iterator[str]:
     """The tree in words, parents before children; `numbers` grows with each new name."""
-    if isinstance(node, ast.Import | ast.ImportFrom) or is_note(node):
+    is_note = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    if is_note or isinstance(node, ast.Import | ast.ImportFrom):
         return
     yield type(node).__name__
-    yield from labels(node, values, numbers)
+    yield from labels(node, program, numbers)
     yield "("
     for child in program.below[node]:
         if not is_annotation(child, program):
-            yield from written(child, program, values, numbers)
+            yield from written(child, program, numbers)
     yield ")"
 
 
-def labels(node: ast.AST, values: Values, numbers: dict[str, int]) -> Iterator[str]:
+def labels(node: ast.AST, program: Program, numbers: dict[str, int]) -> Iterator[str]:
     """What a node says beside its children."""
+
+    def numbered(name: str) -> str:
+        return f"#{numbers.setdefault(name, len(numbers))}"
+
     match node:
         case ast.Constant(value=value):
             yield type(value).__name__
         case ast.Name(id=name):
-            yield numbered(name, numbers) if name in values.names.anywhere else name
+            yield numbered(name) if name in program.bound else name
         case ast.arg(arg=name):
-            yield numbered(name, numbers)
+            yield numbered(name)
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            kept = name.startswith("__") or node is values.program.workflow
-            yield name if kept else numbered(name, numbers)
+            kept = name.startswith("__") or node is program.workflow
+            yield name if kept else numbered(name)
         case ast.Attribute(attr=name):
-            place = values.place(node)
+            place = program.place(node)
             is_own = place is not None and place[0] == ATTRIBUTE
-            yield numbered(name, numbers) if is_own else name
+            yield numbered(name) if is_own else name
         case ast.keyword(arg=name):
             yield name or "**"
         case ast.BinOp(op=op) | ast.UnaryOp(op=op) | ast.BoolOp(op=op) | ast.AugAssign(op=op):
             yield type(op).__name__
         case ast.Compare(ops=ops):
             yield from (type(op).__name__ for op in ops)
-
-
-def numbered(name: str, numbers: dict[str, int]) -> str:
-    """The number of a name, by first appearance."""
-    return f"#{numbers.setdefault(name, len(numbers))}"
-
-
-def is_note(node: ast.AST) -> bool:
-    """Whether a statement is a text that nothing uses."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def is_annotation(node: ast.AST, program: Program) -> bool:
-    """Whether an expression is a type's."""
-    parent = program.parents[node]
-    if isinstance(parent, Function):
-        return node is parent.returns
-    return isinstance(parent, ast.arg | ast.AnnAssign) and node is parent.annotation
