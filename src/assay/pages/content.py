@@ -91,7 +91,8 @@ def headline_blocks(facts: "RunFacts", words: Words) -> list[Block]:
     found = headline(facts, words)
     if found is None:
         return []
-    score = (Mark(found["score"], "score"), words.within(found["interval"]))
+    interval = Mark(words.within(found["interval"]), "soft")
+    score = (Mark(found["score"], "score"), interval)
     badges = [Mark(badge, "chosen") for badge in found["badges"]]
     return [
         Text(joined(score, *badges, by=" "), "big"),

@@ -114,7 +114,7 @@ def test_abstentions_are_shown(demo, page, markdown):
 def test_a_missing_cell_is_not_run_and_never_zero(page, markdown):
     row = page.row("lenient", "rl · step 40")
     assert row[2:] == ["not run"]
-    assert re.search(r"^\| lenient .*rl · step 40 \| not run \| +\| +\|$", markdown, re.M)
+    assert re.search(r"^\| lenient, .*rl · step 40 \| not run \| +\| +\|$", markdown, re.M)
 
 
 def test_a_part_that_no_answer_has_is_not_zero(tmp_path):
