@@ -182,10 +182,7 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     """One table for each layer, with the averages of rows and columns."""
     layout, names = matrix.layout, leaf_names(matrix)
     margins = {(m.layer, m.key, m.value): m for m in matrix.margins}
-    nested = {o.key for o in matrix.overlaps if o.kind in ("nested", "overlapping")}
-    axes = [key for key in (layout.rows, layout.columns) if key is not None]
-    below = [f"{names[key]}{w.colon}{w('matrix.dependent')}" for key in axes if key in nested]
-    head = Column(" \\ ".join(names[key] for key in axes), below=below)
+    head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
     columns = [head, *column_labels(matrix, w), w("matrix.average")]
     commands = _commands(matrix)
     blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
