@@ -354,7 +354,7 @@ def stored_method(
     groups = [visits[i : i + size] for i in range(0, len(visits), size)]
     session = bench.session
     runner = session.reward_runner(judge_of(bench, stage), stage)
-    given = session.stage_input(stage, list(bench.rows.values()), runner)
+    given = session.stage_input(stage, list(bench.rows.values()), runner.score)
     if isinstance(stage, GrpoStage):
         made = build_grpo(stage, given, bench.steps).at(bench.stored.step - 1)
         groups = [made.shaped(group) for group in groups]

@@ -17,7 +17,7 @@ from assay.experiment.data_tables import PassRate, Recorded
 from assay.experiment.experiment import Experiment
 from assay.judge.intervals import wilson
 from assay.judge.learning_impact import learning_impact
-from assay.lab.setup.prepare import rows_by_id
+from assay.lab.setup.prepare import asked_rows, rows_by_id
 from assay.lab.setup.reward_parts import full_reward
 from assay.lab.setup.row_selection import (
     RowSelection,
@@ -27,14 +27,7 @@ from assay.lab.setup.row_selection import (
     rows_sha256,
     write_row_selection,
 )
-from assay.lab.setup.run_rows import (
-    ABSTAINED,
-    DataChanged,
-    Records,
-    asked_rows,
-    check_unchanged,
-    records_of,
-)
+from assay.lab.setup.run_rows import ABSTAINED, Records, check_unchanged, records_of
 from assay.runs.history import Sample, files_sha256
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_files import read_json
@@ -65,7 +58,7 @@ class Measured:
 def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Measured:
     """What a run recorded of a stage or an evaluation; `part` names one set of a mixture.
 
-    Raises NothingRecorded, RunNotFound, DataChanged, DamagedRecord.
+    Raises NothingRecorded, RunNotFound, InputError, DamagedRecord.
     """
     found = records_of(root, run, table)
     experiment = experiment_of(found.run)
@@ -75,7 +68,7 @@ def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Me
     name, role = stored["benchmark"], stored["role"]
     if name.partition(".")[0] in experiment.data:
         return of_data(root, found, experiment, name, part, role)
-    rows = asked_rows(found, table, root, rows_by_id)
+    rows = asked_rows(found, table, root)
     return Measured(found, name, name, "", rows, None, None, role)
 
 
@@ -364,7 +357,7 @@ def made_selection(measured: Measured, scored: Scored, table: Recorded) -> RowSe
     for id_, score in scored.rows.items():
         row = measured.rows.get(id_)
         if row is None and id_.startswith(measured.prefix):
-            raise DataChanged(f"{measured.found.run}: its data holds no row {id_!r} any more")
+            raise InputError(f"{measured.found.run}: its data holds no row {id_!r} any more")
         if row is not None:  # else of another set of a mixture
             given = (score.score, score.answers, score.curve, score.dropped)
             rows.append(ScoredRow(row.id, row_sha256(row), *given))
