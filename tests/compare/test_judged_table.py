@@ -13,7 +13,7 @@ from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
 from assay.judge.scores import ItemsDifferError, item_scores
-from assay.runs.measurements import NotMeasured, find_record, measured_checkpoints
+from assay.runs.history import NotMeasured, find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from tests.compare.tables import runs_table

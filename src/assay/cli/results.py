@@ -69,7 +69,7 @@ def runs_shown(
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
     """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
-    from assay.runs.measurements import evaluation_records, reported_answers
+    from assay.runs.history import evaluation_records, reported_answers
     from assay.tasks.tools.bfcl_scores import (
         bfcl_lines,
         bfcl_result,

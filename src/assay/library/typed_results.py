@@ -290,8 +290,8 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
     from assay.judge.paired import score_range
     from assay.lab.evaluate.run_evaluation import recorded_outcomes
     from assay.lab.setup.evaluation import BASE, trained_on
+    from assay.runs.history import find_record
     from assay.runs.manifest_file import read_manifest
-    from assay.runs.measurements import find_record
 
     record = find_record(done.run, done.key)
     arm = load_arm(Provenance(done.run, done.checkpoint, record), outputs=False)

@@ -24,8 +24,8 @@ from assay.lab.monitor.milestones import estimate
 from assay.lab.monitor.stage_health import looks, stage_health
 from assay.pages.answer_lengths import Lengths, lengths_of_step
 from assay.runs.checkpoints import read_selection
+from assay.runs.history import evaluation_records, measured_checkpoints, read_answers
 from assay.runs.manifest_file import read_manifest
-from assay.runs.measurements import evaluation_records, measured_checkpoints, read_answers
 from assay.runs.metrics import read_metrics
 from assay.runs.records import VISIT, EvaluationRecord, read_samples
 from assay.runs.run_directory import RunDirectory

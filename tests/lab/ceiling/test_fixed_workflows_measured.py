@@ -17,7 +17,7 @@ from assay.lab.ceiling.measure import CeilingRequest, NoPools
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.pages.command_tables.workflow_ceiling_tables import workflows_markdown
-from assay.runs.measurements import evaluation_records
+from assay.runs.history import evaluation_records
 from assay.runs.records import read_scores
 
 EXPERIMENT = """
@@ -109,7 +109,7 @@ def test_an_evaluation_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_workflow_and_one_that_is_to_be_trained_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"unknown fixed workflow 'progammer'.*programmer"):
+    with pytest.raises(InputError, match=r"unknown workflow 'workflow:progammer'.*programmer"):
         start(lab(tmp_path, "workflow:progammer"), root=tmp_path)
     file = lab(tmp_path)
     stage = '[data.d]\nsource = "asdiv:rl"\n[stage.s]\nmethod = "sft"\ndata = "d"\nsteps = 1\n'

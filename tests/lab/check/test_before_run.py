@@ -131,8 +131,8 @@ def test_errors_stop_a_run_before_its_folder_is_made_and_each_is_named(tmp_path:
 def test_every_check_but_those_that_compute_is_asked_before_a_run(tmp_path: Path) -> None:
     lab = make_lab(tmp_path)
     session = Session(read_experiment(lab), RunDirectory(tmp_path, "tiny", "none"), 7, Silent())
-    cheap = cheap_checks(session.learner)
-    assert checks_of(session.learner).keys() - cheap.keys() == {"speed"}
+    cheap = cheap_checks(session)
+    assert checks_of(session).keys() - cheap.keys() == {"speed"}
 
 
 def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> None:

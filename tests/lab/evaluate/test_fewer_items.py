@@ -16,7 +16,7 @@ from assay.lab.setup.validate import read_whole
 from assay.pages.content import about_evaluation, main_section
 from assay.pages.facts import gather
 from assay.pages.words import words
-from assay.runs.measurements import find_record, read_answers
+from assay.runs.history import find_record, read_answers
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from tests.compare.tables import runs_table
 from tests.labs import make_lab

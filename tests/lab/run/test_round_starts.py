@@ -36,7 +36,7 @@ from assay.runs.checkpoints import (
     read_selections,
     write_selections,
 )
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
 from assay.runs.protection import ProtectedPath, guard_delete
 from assay.runs.records import read_scores

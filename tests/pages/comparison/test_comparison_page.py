@@ -130,7 +130,7 @@ def test_the_records_that_numbers_come_from_are_there(table, page, file, markdow
 
 
 def test_every_changed_item_is_named_by_what_show_takes(table, root, page, markdown):
-    from assay.lab.replay.samples_by_id import find_samples
+    from assay.runs.history import find_samples
     from assay.runs.run_names import find_run, parse_run_name
 
     flips = control_of(table.lines[1]).flips

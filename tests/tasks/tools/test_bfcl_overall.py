@@ -14,7 +14,7 @@ import pytest
 
 from assay.data.wheels import wheel_directory
 from assay.judge.scores import ItemScores
-from assay.runs.measurements import reported_answers
+from assay.runs.history import reported_answers
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.tools.agentic import AGENTIC
 from assay.tasks.tools.bfcl_overall import GROUPS, OVERALL, WEIGHTS, categories_of, group_score

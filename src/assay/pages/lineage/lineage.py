@@ -18,8 +18,8 @@ from assay.experiment.stage_tables import OTHER_RUN, SamplingStage, StageSpec
 from assay.judge.intervals import Interval, score_interval
 from assay.pages.result_tables import setting_text, settings_text
 from assay.runs.checkpoints import Selection, read_selection
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import read_manifest
-from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
