@@ -122,7 +122,8 @@ def _folded(block: model.Folded, words: Words) -> Iterator[RenderableType]:
 
 
 def _question(block: model.Question, words: Words) -> Iterator[RenderableType]:
-    yield Text.assemble("\n", line_text(block.title, "bold"))
+    if parts(block.title):
+        yield Text.assemble("\n", line_text(block.title, "bold"))
     if block.question:
         yield Padding(Text(block.question, "italic"), (0, 0, 0, 2))
     for answer in block.answers:
