@@ -327,7 +327,8 @@ class BaseTask:
 
     @property
     def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """Further parts of pages by the page's name, such as "comparison"."""
+        """Pages of a task's own, by the command that shows them: "patterns" takes a run and gives
+        what was found and the page of it."""
         return {}
 
     def brings(self, source: str) -> bool:

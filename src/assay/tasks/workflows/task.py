@@ -234,7 +234,7 @@ class WorkflowsTask(BaseTask):
 
     @property
     def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """Parts of pages, and the page of `assay patterns`."""
+        """The page of `assay patterns`."""
         from assay.tasks.workflows.patterns_page import patterns_page
 
         return {"patterns": patterns_page}
