@@ -7,7 +7,7 @@ import pytest
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.lab.check.all_checks import checks_of
-from assay.lab.check.before_run import NoReason, Unsound, cheap_checks
+from assay.lab.check.before_run import Unsound, cheap_checks
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
 from assay.lab.run.launch import launch_or_resume
@@ -137,7 +137,7 @@ def test_every_check_but_those_that_compute_is_asked_before_a_run(tmp_path: Path
 
 def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> None:
     file = three_sets(tmp_path)
-    with pytest.raises(NoReason, match="--despite: is empty"):
+    with pytest.raises(InputError, match="--despite: is empty"):
         start(file, (TRAINED,), root=tmp_path, despite=" \n")
     assert not runs_of(tmp_path, "tiny")
 

@@ -37,20 +37,11 @@ class Unsound(InputError):
         self.each = each
 
 
-class OtherBase(InputError):
-    """A stage starts from a checkpoint of another model."""
-
-
-class NoReason(InputError):
-    """Errors are overridden without a reason."""
-
-
 def looked_at(session: Session, despite: str | None = None) -> Session:
     """The session with the findings of the checks.
 
-    Raises Unsound for errors, unless a reason overrides them; NoReason for an empty one;
-    OtherRendering, which only the stage itself can allow; OtherBase; and what opening its parts
-    raises. Stored findings are kept. A model that is not in this process is not checked.
+    Raises Unsound for errors, unless a reason overrides them; InputError for an empty reason, other
+    renderings or bases, which no reason overrides; and what opening its parts raises. Stored findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
     tell_choices(session)
@@ -91,14 +82,14 @@ def tell_choices(session: Session) -> None:
 
 
 def refuse_other_bases(session: Session) -> None:
-    """Raise OtherBase where a stage starts from a run that began with another model."""
+    """Raise InputError where a stage starts from a run that began with another model."""
     for name, stage in session.experiment.stage.items():
         if not stage.start.startswith(OTHER_RUN):
             continue
         run, _ = stage_start(session.run, stage)
         began = read_manifest(run).get("base_weights", {}).get("sha256")
         if began != session.learner.fingerprint:
-            raise OtherBase(
+            raise InputError(
                 f"{run} began with a model of fingerprint {began}, this experiment's model has "
                 f"{session.learner.fingerprint}",
                 field=f"stage.{name}.start",
@@ -122,9 +113,9 @@ def tell_known(session: Session, known: Mapping[str, Any], reason: str) -> None:
 
 
 def reason_of(despite: str | None) -> str:
-    """A reason on one line; "" where none is asked for. Raises NoReason."""
+    """A reason on one line; "" where none is asked for. Raises InputError."""
     if despite is None:
         return ""
     if not (reason := " ".join(despite.split())):
-        raise NoReason("is empty", field="--despite", fix="say why the run is made all the same")
+        raise InputError("is empty", field="--despite", fix="say why the run is made all the same")
     return reason

@@ -63,7 +63,7 @@ class LocalAnswerer:
     def evaluation(
         self, name: str, spec: EvaluateSpec, reference: CheckpointReference
     ) -> Evaluation:
-        """See `Answerer`; asked as the checkpoint was trained. Raises AnswersTooLong."""
+        """See `Answerer`; asked as the checkpoint was trained. Raises InputError."""
         session = self.session
         trained_by = stage_of(session.experiment, reference) or RenderingSettings()
         written = {name: getattr(trained_by, name) for name in RenderingSettings.model_fields}

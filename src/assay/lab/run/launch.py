@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, read_experiment
@@ -18,7 +19,7 @@ from assay.lab.evaluate.checkpoint_selection import expand, report
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import resume, start
-from assay.lab.setup.manifest import RunChanged, check_base, rows_still_there
+from assay.lab.setup.manifest import check_base, rows_still_there
 from assay.lab.setup.session import Session
 from assay.runs.history import evaluation_records
 from assay.runs.records import EvaluationRecord
@@ -49,7 +50,7 @@ def _done(run: RunDirectory, record: EvaluationRecord | None, spec: EvaluateSpec
 def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer: Observer) -> None:
     """Make the records of `added`, but those that another process makes meanwhile.
 
-    Raises BaseChanged and RunChanged where the model or the training rows are no longer what the
+    Raises InputError where the model or the training rows are no longer what the
     run was made from, RunBusy while it is executed elsewhere, and what evaluating raises.
     """
     experiment = read_experiment(run.spec)
@@ -59,7 +60,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
     if rows_still_there(session) is None:
         problem = f"the rows that {run} was trained on are no longer there, or no longer the same"
         fix = "restore them: else nobody knows whether new items were trained on"
-        raise RunChanged(problem, field="data", fix=fix)
+        raise InputError(problem, field="data", fix=fix)
     evaluations = answerer_of(session).evaluations()
     with hold_run(run.path, shared=True), session.helpers.recorded_in(run):
         for name in added:

@@ -82,10 +82,6 @@ from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
 
-class NothingToResume(InputError):
-    """The run is finished."""
-
-
 def start(
     source: ExperimentSource,
     overrides: Sequence[str] = (),
@@ -162,7 +158,7 @@ def resume(
     despite: str | None = None,
     log: LogSpec | Sequence[str] | None = None,
 ) -> RunDirectory:
-    """Continue an interrupted or failed run. Raises NothingToResume for a finished one.
+    """Continue an interrupted or failed run. Raises InputError for a finished one.
 
     With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`). A run
     that was not checked before is checked now (`looked_at`, which may raise). A run that a guard
@@ -175,9 +171,9 @@ def resume(
     experiment = read_experiment(run.spec)
     if not experiment.stage and not experiment.evaluate:
         fix = "repeat the 'assay eval' that it was made by"
-        raise NothingToResume(f"run {run} holds what was measured, and trains nothing", fix=fix)
+        raise InputError(f"run {run} holds what was measured, and trains nothing", fix=fix)
     if status.status == "finished":
-        raise NothingToResume(f"run {run} is finished", fix="start another with --new")
+        raise InputError(f"run {run} is finished", fix="start another with --new")
     if status.guard and not past_guard:
         fix = f"to go on all the same: assay resume {run.name} --past-guard"
         raise StoppedByGuard(f"{run}: {status.message}", fix=fix)
@@ -264,7 +260,7 @@ def note(session: Session, **changes: str) -> None:
 
 
 def work(session: Session) -> None:
-    """Stages, then reports. Raises OtherRendering before anything is written."""
+    """Stages, then reports. Raises InputError before anything is written."""
     refuse_other_renderings(session)
     answerer = answerer_of(session)
     manifest = answerer.manifest()

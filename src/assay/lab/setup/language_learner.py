@@ -62,10 +62,6 @@ CHECKED_TOKENS = 1024
 are longer."""
 
 
-class NotALanguageModel(InputError):
-    """A command that needs a language model, and the run trains something else."""
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """What a row reads in tokens."""
@@ -308,11 +304,11 @@ def make_language_learner(given: LearnerInput) -> LanguageLearner:
 def language_model(learner: Learner, what: str) -> LanguageLearner:
     """The learner for `what`, which works with language models only.
 
-    Raises NotALanguageModel for another learner.
+    Raises InputError for another learner.
     """
     if not isinstance(learner, LanguageLearner):
         problem = f"{what} needs a language model, and this run trains a {learner.name}"
-        raise NotALanguageModel(problem, fix="assay eval measures it")
+        raise InputError(problem, fix="assay eval measures it")
     return learner
 
 
@@ -395,7 +391,7 @@ def load_of(
 
 def refuse_unopenable(experiment: Experiment, root: Path) -> None:
     """Raise what `load.check_loadable` does, ModelUnsupported for stages that cannot train, and
-    AnswersTooLong. No weights are read.
+    InputError. No weights are read.
     """
     folder = model_folder(experiment.model, root)
     config, _ = check_loadable(folder)
@@ -405,7 +401,7 @@ def refuse_unopenable(experiment: Experiment, root: Path) -> None:
 
 
 def refuse_beyond(experiment: Experiment, config: PretrainedConfig) -> None:
-    """Raise AnswersTooLong where the answers of a stage or an evaluation may be too long."""
+    """Raise InputError where the answers of a stage or an evaluation may be too long."""
     positions = getattr(config, "max_position_embeddings", None)
     limits = {
         f"stage.{name}": stage.sampling.max_tokens
