@@ -40,8 +40,9 @@ class Unsound(InputError):
 def looked_at(session: Session, despite: str | None = None) -> Session:
     """The session with the findings of the checks.
 
-    Raises Unsound for errors, unless a reason overrides them; InputError for an empty reason, other
-    renderings or bases, which no reason overrides; and what opening its parts raises. Stored findings are kept. A model that is not in this process is not checked.
+    Raises Unsound for errors, unless a reason overrides them; InputError for an empty reason, for
+    other renderings or bases, which no reason overrides; and what opening its parts raises. Stored
+    findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
     tell_choices(session)
