@@ -18,6 +18,7 @@ from assay.experiment.base_table import (
     Few,
     Many,
     Positive,
+    RenderingSettings,
     Share,
     Temperature,
     Weight,
@@ -32,10 +33,10 @@ from assay.experiment.grpo_settings import (
     Importance,
     Kl,
     Overlong,
+    Pairs,
+    Range,
     Updates,
 )
-from assay.experiment.preference_settings import Pairs, Range
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,

@@ -90,7 +90,7 @@ def run_seeds(
     `despite` is the reason to go on although checks end with errors. Raises InputError before
     anything is computed, RunFailure for a run that stopped: what it recorded is kept.
     """
-    from assay.lab.run.launch import launch, launch_or_resume
+    from assay.lab.run.runner import launch, launch_or_resume
 
     if new and or_resume:
         raise InputError("new and or_resume exclude each other", fix="choose one")

@@ -6,7 +6,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.launch import launch_or_resume
+from assay.lab.run.runner import launch_or_resume
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep

@@ -12,8 +12,8 @@ import pytest
 
 from assay.data.episode import Episode
 from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.read_file import read_experiment
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.learner import stored_turns

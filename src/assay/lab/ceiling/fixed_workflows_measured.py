@@ -29,7 +29,7 @@ from assay.lab.ceiling.measure import (
     measure_ceiling,
     opened,
 )
-from assay.lab.check.before_run import tell_choices
+from assay.lab.check.all_checks import tell_choices
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole

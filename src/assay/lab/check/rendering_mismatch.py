@@ -14,8 +14,8 @@ from assay.data.renderings.rendering import Renderer, Tools, first_difference
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import SftStage, StageSpec
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Gold, Seen, Subject, reading, share_of, some

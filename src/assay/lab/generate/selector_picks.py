@@ -13,7 +13,7 @@ import torch
 from assay.data.episode import Episode, Turn
 from assay.data.row import Row
 from assay.errors import InputError
-from assay.experiment.rendering_settings import RenderingSettings
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.selection_tables import RUN, SelectionsSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.learner import Encoder, question

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.episode import Context
-from assay.experiment.rendering_settings import RenderingSettings
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
 from assay.lab.setup.learner import first_context

@@ -86,7 +86,7 @@ def export(
     format of the one that it replaces.
 
     Raises FolderTaken for a folder with something in it, RunNotFound and NoCheckpoint, InputError
-    for a changed base or too little room, and GgufUnsupported for a model that no GGUF file is written of.
+    for a changed base or too little room, GgufUnsupported for a model that no GGUF file fits.
     """
     refuse_taken(folder)
     work = partial((observer or Silent()).work, f"exporting {target}", total=4 if gguf else 3)

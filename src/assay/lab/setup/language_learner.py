@@ -29,9 +29,9 @@ from assay.data.renderings.rendering import (
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
 from assay.errors import InputError, within
+from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.rendering_settings import RenderingSettings, rendering_key
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.setup.checkpoint_models import ModelShelf, model_folder
 from assay.lab.setup.learner import Learner, LearnerInput, StagePolicy, refuse_longer

@@ -13,9 +13,9 @@ from assay.data.episode import Context, Turn
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import StageSpec
 from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT, prompt_sha256

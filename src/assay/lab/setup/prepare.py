@@ -37,9 +37,9 @@ from assay.data.splits import (
     take,
 )
 from assay.errors import InputError, within
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.data_tables import DataSpec, Hub, OrderBy, Recorded, Split
 from assay.experiment.experiment import Experiment, mixed
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.lab.setup.row_selection import Chosen, chosen_rows
