@@ -43,7 +43,6 @@ ROOMS = {
         "improve",
         "run",
         "check",
-        "generate",
         "evaluate",
         "setup",
         "monitor.sinks",

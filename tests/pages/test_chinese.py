@@ -26,7 +26,8 @@ OF_TABLES = (
 only, and the audit and the health rules have sections of the catalogue."""
 ENGLISH_ONLY = (
     *("lab/check/all_checks.py", "lab/check/capability.py", "lab/check/", "lab/replay/"),
-    "tasks/workflows/programs/findings.py",  # what the validator has against a program
+    "tasks/workflows/programs/",  # what the validator has against a program
+    "tasks/demos/checks.py",
     "judge/group_health.py",  # what `assay check` and `assay generate` say of selections
 )
 WORDED = ("judge/health_checks.py", "pages/command_tables/audit_findings.py")

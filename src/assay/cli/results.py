@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from assay.judge.verdict import Comparison
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
+    from assay.pages.page import Block
     from assay.pages.run_page.page import Span
     from assay.pages.words import Words
 
@@ -46,24 +47,22 @@ def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
 
 def runs_shown(
     made: "Sequence[Run]", said: Sequence[str], full: bool, span: "Span | None" = None
-) -> list[RenderableType]:
+) -> "list[Block]":
     """The results of runs for people, each with what was done: a few lines, or all of them if
     `full`. A `span` of steps shows their progress."""
-    from assay.pages.progress.progress_terminal import progress_view
-    from assay.pages.run_page.terminal import ending, example_panels, final_table
+    from assay.pages.page import Text
+    from assay.pages.progress.progress_content import progress_in_terminal
+    from assay.pages.run_page.terminal import ending, example_blocks, final_blocks
+    from assay.pages.words import words
 
     lang = made[0].lang
-    shown: list[RenderableType] = []
+    shown: list[Block] = []
     for each in made:
         told = each.progress(span.stage, span.first, span.last) if span else None
-        shown += [progress_view(told, lang), ""] if told else []
+        shown += [*progress_in_terminal(told, words(lang)), Text("")] if told else []
         if full:
-            shown += [
-                final_table(each.directory, lang),
-                "",
-                example_panels(each.directory, lang),
-                "",
-            ]
+            for blocks in (final_blocks, example_blocks):
+                shown += [*blocks(each.directory, lang), Text("")]
     return [*shown, *ending([(r.directory, s) for r, s in zip(made, said, strict=True)], lang)]
 
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from assay.data.files import atomic_write_text
+from assay.pages.html import style
 from assay.pages.words import visible
 
 
@@ -46,7 +47,8 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     """A template filled with `values`, which have the page's words as `w`; punctuation of its
     language is there by name (`colon`, `open`)."""
     marks = values["w"].sections["punctuation"]
-    return environment().get_template(template).render({**marks, **values})
+    dress = {"style": style()}
+    return environment().get_template(template).render({**marks, **dress, **values})
 
 
 def write_pages(page: Path, template: str, values: Mapping[str, Any]) -> Path:

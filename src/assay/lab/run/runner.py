@@ -40,7 +40,6 @@ from assay.lab.evaluate.checkpoint_selection import (
     selectors,
 )
 from assay.lab.evaluate.run_evaluation import answerer_of
-from assay.lab.generate.generate_selections import generate_missing
 from assay.lab.monitor.guards import (
     GuardFired,
     NoGuardToPass,
@@ -117,7 +116,7 @@ def start(
     with lines_named(source, overrides):
         answerer_of(session).check()
         refuse_existing(root, experiment, new, experiment.seeds if beside else None)
-        generate_missing(session)
+        session.make_rows()
         session = looked_at(session, despite)
     runs = []
     for index, seed in enumerate(experiment.seeds):
@@ -195,7 +194,7 @@ def resume(
     forget_changed_files()
     session = Session(experiment, run, status.seed, observer or Silent())
     check_ledger(session, despite)
-    generate_missing(session)
+    session.make_rows()
     session = looked_at(session, despite)
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)

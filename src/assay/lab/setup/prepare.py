@@ -53,10 +53,9 @@ from assay.lab.setup.run_rows import (
     with_examples,
     with_pass_rates,
 )
-from assay.lab.setup.selection_rows import selection_rows, selections_of
 from assay.runs.run_files import read_json
 from assay.runs.run_names import experiment_of
-from assay.tasks.task import BenchmarkOptions, Task, benchmark, read_source
+from assay.tasks.task import BenchmarkOptions, Task, benchmark, made_source, read_source
 from assay.tasks.task import task as make_task
 
 TOO_LONG = "prompt longer than max_prompt_tokens"
@@ -214,9 +213,10 @@ def with_template_options(items: Iterable[Item], options: Mapping[str, Any]) -> 
 def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Row]:
     """All rows of a data set, none left out; those of a mixture as it names them."""
     spec = experiment.data[name]
-    if (table := selections_of(spec.source)) is not None:
-        asked = rows_by_id(experiment, experiment.selections[table].data.partition(".")[0], root)
-        rows = selection_rows(experiment, table, [*asked.values()], root).rows
+    if (maker := made_source(make_task(experiment.task, root), spec.source)) is not None:
+        table = (spec.source or "").partition(":")[2]
+        asked = rows_by_id(experiment, asked_by(experiment, spec).partition(".")[0], root)
+        rows = maker.rows(experiment, table, [*asked.values()], root).rows
         return {row.id: row for row in rows}
     if spec.mix is None:
         rows = load_rows(spec, make_task(experiment.task, root), root).rows
@@ -372,8 +372,11 @@ def prepare_set(
     if name not in made and spec.mix is None:
         encoder = encoders(rendering_of(experiment, name))
         stored = None
-        if (table := selections_of(spec.source)) is not None:
-            stored = stored_rows(experiment, table, task, encoders, root, made)
+        if (maker := made_source(task, spec.source)) is not None:
+            asked, table = asked_by(experiment, spec), (spec.source or "").partition(":")[2]
+            prepare_set(experiment, asked.partition(".")[0], task, encoders, root, made)
+            with within((spec.source or "").replace(":", ".")):
+                stored = maker.rows(experiment, table, find_part(made, asked), root)
         with within(f"data.{name}"):
             tables = experiment.evaluate
             made[name] = prepare(name, spec, task, encoder, root, tables, stored)
@@ -386,19 +389,10 @@ def prepare_set(
     return made[name]
 
 
-def stored_rows(
-    experiment: Experiment,
-    table: str,
-    task: Task,
-    encoders: Callable[[RenderingSettings], Encoder],
-    root: Path,
-    made: dict[str, DataSet],
-) -> Loaded:
-    """The queries of a `[selections.NAME]` table with their selections."""
-    asked = experiment.selections[table].data
-    prepare_set(experiment, asked.partition(".")[0], task, encoders, root, made)
-    with within(f"selections.{table}"):
-        return selection_rows(experiment, table, find_part(made, asked), root)
+def asked_by(experiment: Experiment, spec: DataSpec) -> str:
+    """The data set, or part of one, whose rows a made source extends."""
+    scheme, _, table = (spec.source or "").partition(":")
+    return getattr(experiment, scheme)[table].data
 
 
 def refuse_reported(experiment: Experiment, made: DataSet) -> None:

@@ -29,7 +29,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import Judgements, RewardRunner
-from assay.tasks.task import BaseTask, RewardFunction, Task, labs, task
+from assay.tasks.task import BaseTask, MadeSource, RewardFunction, Task, labs, made_source, task
 from assay.train.train_state import Score
 
 
@@ -82,6 +82,18 @@ class Session:
         """The tasks that plug into this run."""
         source, _ = begun_from(self.experiment.model, self.run.root)
         return labs(self.task, source)
+
+    @property
+    def made_sources(self) -> list[MadeSource]:
+        """What makes rows of the data sets first."""
+        named = [data.source for data in self.experiment.data.values()]
+        makers = [made_source(self.task, source) for source in named]
+        return [*{type(maker): maker for maker in makers if maker is not None}.values()]
+
+    def make_rows(self) -> None:
+        """Make what data sets take and nobody made."""
+        for maker in self.made_sources:
+            maker.make(self)
 
     @cached_property
     def sets(self) -> Mapping[str, DataSet]:

@@ -14,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assay.compare.table import Line, Pairing, Table
+from assay.compare.table import Line as Scored
+from assay.compare.table import Pairing, Table
 from assay.data.hashing import sha256_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
@@ -29,7 +30,7 @@ from assay.pages.content import (
     abstained_text,
     interval_text,
     items_text,
-    outcome_rows,
+    outcome_blocks,
     pairing_view,
     sentence,
     shared_scale,
@@ -37,7 +38,11 @@ from assay.pages.content import (
 )
 from assay.pages.drawn import difference_plot, score_bars, score_plot
 from assay.pages.examples import asked, item_rows
-from assay.pages.generation_content import generation_section
+from assay.pages.generation_content import generation_blocks
+from assay.pages.html import blocks_html
+from assay.pages.markdown import blocks_markdown
+from assay.pages.page import Cell, Line, Mark
+from assay.pages.page import Table as ScoreTable
 from assay.pages.picked_content import picked_sentences
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.templating import write_pages
@@ -128,7 +133,7 @@ def changed_section(
     }
 
 
-def _answers(line: Line, items: Sequence[str]) -> dict[str, Given]:
+def _answers(line: Scored, items: Sequence[str]) -> dict[str, Given]:
     """The first repeat of some items of a record; none of a file that another tool wrote."""
     if line.file is None or not line.address or not items:
         return {}
@@ -143,7 +148,7 @@ def _answers(line: Line, items: Sequence[str]) -> dict[str, Given]:
 def _example(
     item: str,
     questions: Questions,
-    lines: tuple[Line, Line],
+    lines: tuple[Scored, Scored],
     answers: Mapping[str, Mapping[str, Given]],
     labels: Mapping[str, str],
     words: Words,
@@ -169,6 +174,8 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
     labels, parts = line_labels(table, words), part_rows(table, words)
     pairings = [line.to_control for line in table.lines if line.to_control is not None]
     questions = questions_of(table)
+    outcomes = outcome_blocks(table, [labels[line.name] for line in table.lines], words)
+    generation = generation_blocks([(table, labels)], words)
     says = [{**labelled_sentence(p, labels, words), "record": i} for i, p in enumerate(pairings, 2)]
     return {
         "title": words("compare.title", evaluation=table.evaluation.name),
@@ -177,9 +184,11 @@ def comparison_values(table: Table, words: Words, folder: Path) -> Section:
         "verdicts": verdict_rows(pairings, labels, words),
         "rows": line_rows(table, words),
         "labels": [labels[line.name] for line in table.lines],
-        "outcomes": outcome_rows(table, words),
+        "outcomes_html": blocks_html(outcomes, words) if outcomes else "",
+        "outcomes_markdown": blocks_markdown(outcomes, words),
         "plots": drawn_plots(table, labels),
-        "generation": generation_section([(table, labels)], words),
+        "generation_html": blocks_html(generation, words) if generation else "",
+        "generation_markdown": blocks_markdown(generation, words),
         "tasks": task_rows(table, words),
         "picked": picked_sentences(table, labels, words),
         "mark": mark(table, words),
@@ -244,6 +253,25 @@ def line_rows(table: Table, words: Words) -> list[Section]:
     ]
 
 
+def line_table(table: Table, words: Words) -> ScoreTable:
+    """The checkpoints with their scores and their verdicts against the control."""
+    heads = ("table.checkpoint", "table.score", "table.interval", "compare.items")
+    more = ("compare.repeats", "compare.difference", "compare.p", "compare.verdict")
+    rows = []
+    for row in line_rows(table, words):
+        size = Cell(row["size"], [row["abstained"]])
+        interval = Cell(row["interval"], figure=row["graph"])
+        cells: list[Cell | Line] = [row["label"], Mark(row["score"], "score"), interval, size]
+        found = row["against"]
+        if found is None:
+            rows.append([*cells, row["repeats"], "–", "", words("compare.control"), ""])
+            continue
+        difference = f"{found['difference']} ({found['interval']})"
+        verdict = Mark(found["verdict"], found["kind"])
+        rows.append([*cells, row["repeats"], difference, found["p"], verdict, found["detectable"]])
+    return ScoreTable([words(head) for head in (*heads, *more, "compare.smallest")], rows)
+
+
 def drawn_plots(table: Table, labels: dict[str, str]) -> dict[str, str]:
     """Scores and differences with their intervals, drawn in characters."""
     lines = [(labels[line.name], line) for line in table.lines]
@@ -254,7 +282,7 @@ def drawn_plots(table: Table, labels: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _score_cells(line: Line, scale: tuple[float, float], words: Words) -> Section:
+def _score_cells(line: Scored, scale: tuple[float, float], words: Words) -> Section:
     return {
         "score": score_text(line.score, line.interval),
         "interval": interval_text(line.interval, words),

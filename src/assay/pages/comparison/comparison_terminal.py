@@ -13,14 +13,15 @@ from assay.compare.table import Table
 from assay.pages.comparison.comparison_content import (
     labelled_sentence,
     line_labels,
-    line_rows,
+    line_table,
     mark,
     part_rows,
     task_rows,
 )
-from assay.pages.content import STYLES, Section, outcome_rows
-from assay.pages.generation_content import generation_section, generation_shown, outcome_table
+from assay.pages.content import outcome_blocks
+from assay.pages.generation_content import generation_blocks
 from assay.pages.picked_content import picked_sentences
+from assay.pages.terminal import blocks_shown
 from assay.pages.words import Words, visible, words
 
 KINDS = {"confound": "bold red", "allowed": "yellow", "warning": "yellow"}
@@ -33,7 +34,6 @@ def comparison_shown(table: Table, lang: str = "en", flips: bool = False) -> lis
     """Scores, differences to the control with verdicts, and everything in which the runs differ."""
     w = words(lang)
     labels = line_labels(table, w)
-    rows = line_rows(table, w)
     said = [
         labelled_sentence(line.to_control, labels, w) for line in table.lines if line.to_control
     ]
@@ -43,38 +43,17 @@ def comparison_shown(table: Table, lang: str = "en", flips: bool = False) -> lis
         for s in said
     ]
     title = f"{table.evaluation.name} ({table.evaluation.benchmark})"
-    shown: list[RenderableType] = [Text(title, "bold"), _table(rows, w)]
-    shown += generation_shown(generation_section([(table, labels)], w), w)
+    shown: list[RenderableType] = [Text(title, "bold"), *blocks_shown([line_table(table, w)], w)]
+    shown += blocks_shown(generation_blocks([(table, labels)], w), w)
     if table.tasks:
         shown.append(_tasks(table, w))
-    outcomes = outcome_rows(table, w)
-    if outcomes:
-        shown.append(outcome_table(outcomes, [labels[line.name] for line in table.lines], w))
+    names = [labels[line.name] for line in table.lines]
+    shown += blocks_shown(outcome_blocks(table, names, w), w)
     if table.allowed:
         shown.append(Text(mark(table, w), "yellow"))
     picked = [Text(said) for said in picked_sentences(table, labels, w)]
     shown += [*lines, *picked, *_differences(table, w)]
     return [*shown, *_flips(table, w)] if flips else shown
-
-
-def _table(rows: list[Section], w: Words) -> RichTable:
-    heads = ("table.checkpoint", "table.score", "table.interval", "compare.items")
-    more = ("compare.repeats", "compare.difference", "compare.p", "compare.verdict")
-    view = RichTable(
-        *(w(head) for head in (*heads, *more, "compare.smallest")), box=None, header_style="bold"
-    )
-    # Two names that are cut may read alike.
-    view.columns[0].overflow = "fold"
-    for row in rows:
-        cells = [row["label"], row["score"], row["interval"], row["size"], row["repeats"]]
-        found = row["against"]
-        if found is None:
-            view.add_row(*map(Text, cells), Text("–", "dim"), Text(""), Text(w("compare.control")))
-            continue
-        difference = Text(f"{found['difference']} ({found['interval']})")
-        verdict = Text(found["verdict"], STYLES.get(found["kind"], ""))
-        view.add_row(*map(Text, cells), difference, Text(found["p"]), verdict, found["detectable"])
-    return view
 
 
 def _tasks(table: Table, w: Words) -> RichTable:
