@@ -22,12 +22,6 @@ from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from assay.judge.verdict import Comparison
 from assay.lab.ceiling.ceiling import CeilingRequest, NoPools, first, opened
-from assay.lab.ceiling.measure import (
-    CeilingRequest,
-    NoPools,
-    first,
-    opened,
-)
 from assay.lab.check.all_checks import tell_choices
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.session import Session
