@@ -312,7 +312,7 @@ class Diagnosis:
     severity: Severity
     evidence: str
     """The template of the evidence."""
-    figures: Mapping[str, str]
+    figures: Mapping[str, Any]
     """Figures as text; numbers are written alike in every language."""
     advice: tuple[str, ...]
 
@@ -334,7 +334,7 @@ def diagnose(
         if each.severity is not None
     ]
     found += [
-        Diagnosis(name, each.severity, "contradiction", {"evidence": each.evidence}, (name,))
+        Diagnosis(name, each.severity, each.code, each.values, (name,))
         for name, contradicts in IDENTITY_RULES.items()
         if (each := contradicts(lines)) is not None
     ]
