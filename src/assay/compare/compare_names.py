@@ -39,7 +39,7 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
 from assay.judge.verdict import asked_non_inferior, with_margin
-from assay.runs.history import NotMeasured, evaluation_records
+from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import DamagedManifest
 from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
@@ -152,7 +152,7 @@ def compare_requests(
     `on` names an evaluation or a benchmark; omitted, the control's first reporting evaluation that
     all runs have. Where every arm has further seeds the methods are compared, with seeds sampled as
     items are. An arm whose files are damaged is left out and named in `left_out` as long as two
-    remain; the next takes the place of a damaged control. Raises NotMeasured where there is no
+    remain; the next takes the place of a damaged control. Raises InputError where there is no
     record, DamagedRecord where one arm is left, and what `compare_arms` raises.
     """
     for request in requests:
@@ -268,7 +268,7 @@ def _shared_evaluations(
         if spec.role == "report" and all(name in each for each in names)
     ]
     if not shared:
-        raise NotMeasured("the runs share no reporting evaluation", fix="name one with --on")
+        raise InputError("the runs share no reporting evaluation", fix="name one with --on")
     return shared
 
 

@@ -248,7 +248,7 @@ def compare(
     from assay.compare.compare_names import CompareOptions, compare_names
     from assay.compare.foreign_arms import read_options
     from assay.compare.sequential import note_look
-    from assay.pages.comparison.comparison_content import FOLDER, write_comparison
+    from assay.pages.comparison.comparison_page import FOLDER, write_comparison
 
     options = CompareOptions(
         str(control) if control else None,

@@ -17,7 +17,7 @@ from assay.lab.sweep import missing_runs
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import Job
 from assay.lab.sweep.planned_runs import Planned
-from assay.pages.comparison.comparison_content import write_comparison
+from assay.pages.comparison.comparison_page import write_comparison
 from assay.pages.matrix.matrix_page import write_matrix
 from assay.pages.run_page.notebook import notebook
 from assay.pages.run_page.page import write_report

@@ -234,10 +234,11 @@ class WorkflowsTask(BaseTask):
 
     @property
     def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """Parts of pages, and the page of `assay patterns`."""
+        """The page of `assay patterns` and the table of `assay ceiling`."""
+        from assay.tasks.workflows.ceiling import measured
         from assay.tasks.workflows.patterns_page import patterns_page
 
-        return {"patterns": patterns_page}
+        return {"patterns": patterns_page, "ceiling": measured}
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The instruction with the operators, the form of a program, and the problem. Rows that
