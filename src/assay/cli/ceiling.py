@@ -24,7 +24,7 @@ def ceiling(
     from assay.cli.results import table_result
     from assay.lab.run.ceiling import measure_ceiling
     from assay.library.actions import compare, shown
-    from assay.pages.comparison.comparison_terminal import comparison_shown
+    from assay.pages.comparison.comparison_page import comparison_shown
 
     with shown(True) as observer:
         found = measure_ceiling(
@@ -38,5 +38,5 @@ def ceiling(
         "hindsight": found.hindsight,
         "page": table.page,
     }
-    lines = [*comparison_shown(table.table)[:2], best, f"page: {table.page}"]
+    lines = [*comparison_shown(table.table)[:3], best, f"page: {table.page}"]
     return Outcome(result, lines, table.findings, warnings=found.warnings)

@@ -15,7 +15,7 @@ from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.lab.monitor.observer import Observer
-from assay.lab.run.launch import launch_or_resume
+from assay.lab.run.runner import launch_or_resume
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.runs.history import evaluation_records
