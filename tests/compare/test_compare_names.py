@@ -2,11 +2,9 @@
 
 import re
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from assay.compare.fairness import CHECKER_UNKNOWN, LEFT_OUT, SETTINGS_UNKNOWN, Unfair
 from assay.compare.foreign_arms import NoSuchResult
@@ -17,10 +15,10 @@ from assay.data.results.foreign_result import Result
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
-from assay.pages.comparison.comparison_content import write_comparison
-from assay.pages.comparison.comparison_terminal import comparison_shown
+from assay.pages.comparison.comparison_page import comparison_shown, write_comparison
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import answers, results_table, runs_table
+from tests.pages.pages import printed
 from tests.pages.synthetic import add_scores, empty_run
 
 BASE = [0.0] * 20
@@ -252,11 +250,8 @@ def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tm
 def test_scores_that_do_not_run_from_0_to_1_are_nowhere_told_in_percent_or_points(lang, tmp_path):
     rewards = [[-1.5 + 0.3 * (i % 7) for i in range(20)], [2.5 - 0.2 * (i % 5) for i in range(20)]]
     table = results_table(side("a", rewards[0]), side("b", rewards[1]))
-    console = Console(width=250, file=StringIO())
-    for part in comparison_shown(table, lang):
-        console.print(part)
     write_comparison(table, tmp_path, tmp_path / "page.html", lang)
-    lines = [console.file.getvalue(), (tmp_path / "page.md").read_text()]  # type: ignore[attr-defined]
+    lines = [printed(comparison_shown(table, lang), lang), (tmp_path / "page.md").read_text()]
     for text in lines:
         table_lines = [x for x in text.splitlines() if re.search(r"\b[ab]\b", x)]
         assert any(f"{table.lines[1].score:.4g}" in x for x in table_lines)
