@@ -13,6 +13,7 @@ demo: setup
 	$(BIN)/assay run $(DEMO) --or-resume
 
 test: lint types
+	@$(BIN)/python -m tests.size
 	$(TEST)
 
 test-all: lint types

@@ -9,8 +9,9 @@ and a ledger on disk are made at once: from 200 threads, as programs make them, 
 Two times stand beside them. The ideal is the rounds of the server times its seconds: no machine
 reaches it, because the server has to read and write as well. The bare time is that of a client that
 does nothing else: it sends bytes that are made before over open connections, and reads to the end
-of each answer; it is the server's own time on this machine. Rounds of the bare client and of both
-ways to ask alternate, and figures are medians. Client and server share the cores with whatever
+of each answer; it is the server's own time on this machine. A third time is that of httpx's own
+client, in one pool, which does nothing else either. Rounds of all alternate, and figures are
+medians. Client and server share the cores with whatever
 else runs; the load is in the result, which lies in `benchmarks/results/endpoint`.
 """
 
@@ -30,6 +31,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from assay.data.row import Message
@@ -38,7 +40,7 @@ from assay.lab.setup.helper_models import HelperModels
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.cost_ledger import CostLedger, read_calls
-from assay.tasks.helper_model import Caller, HelperModel, bound
+from assay.tasks.helper_model import Caller, HelperModel
 from benchmarks.results import machine, save_result
 
 CALLS, ROUNDS = 200, 5
@@ -190,6 +192,26 @@ def bare_request(number: int, port: int) -> bytes:
     return f"{head}{len(body)}\r\n\r\n".encode() + body
 
 
+class HttpxClient:
+    """All calls at once by httpx's own client, over one pool of connections that stay open."""
+
+    def __init__(self, port: int) -> None:
+        """Nothing is open yet."""
+        self.runner = asyncio.Runner()
+        self.url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self.client = httpx.AsyncClient(timeout=None, limits=limits)
+        self.bodies = [bare_request(n, port).partition(b"\r\n\r\n")[2] for n in range(CALLS)]
+
+    def __call__(self) -> None:
+        """Ask all."""
+        self.runner.run(self._all())
+
+    async def _all(self) -> None:
+        posts = (self.client.post(self.url, content=body) for body in self.bodies)
+        assert all(reply.status_code == 200 for reply in await asyncio.gather(*posts))
+
+
 class FromThreads:
     """Each call from a thread of its own; the threads stay, as those of the lab's programs do."""
 
@@ -204,7 +226,7 @@ class FromThreads:
     def _ask(self, number: int) -> None:
         caller = Caller("rl", 1, f"p{number}", f"1/p{number}#0", "Custom")
         keys = [SampleKey(0, "r", number)]
-        (said,) = bound(self.helper, caller).answer([question(number)], DRAWN, keys)
+        (said,) = self.helper.called_by(caller).answer([question(number)], DRAWN, keys)
         assert not said.failure, said.failure
 
 
@@ -240,6 +262,7 @@ def measure(service: Service) -> list[dict[str, Any]]:
         helper = helpers["executor"]
         ways: dict[str, Callable[[], None]] = {
             "bare": BareClient(port),
+            "httpx": HttpxClient(port),
             "from_threads": FromThreads(helper),
             "as_one_batch": lambda: as_one_batch(helper),
         }
@@ -248,7 +271,7 @@ def measure(service: Service) -> list[dict[str, Any]]:
         ]
         helpers.release()
         assert len(read_calls(Path(folder))) == 2 * CALLS * (ROUNDS + 1)
-    return [summary(service, rounds, name) for name in ("from_threads", "as_one_batch")]
+    return [summary(service, rounds, name) for name in ("httpx", "from_threads", "as_one_batch")]
 
 
 def summary(service: Service, rounds: list[dict[str, Round]], name: str) -> dict[str, Any]:

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.models.selectors.choice import Choice, FeatureTable
-from assay.models.selectors.kinds import SelectorSizes, make_selector
 from assay.rl.objectives import Nll
-from assay.rollout.policies.selector_policy import SelectorPolicy
+from assay.tasks.demos.choice import Choice, FeatureTable
+from assay.tasks.demos.kinds import SelectorSizes, make_selector
+from assay.tasks.demos.selector_policy import SelectorPolicy
 from assay.train.likelihood import weighted_batch
 from assay.train.update import update
 from benchmarks.results import machine, save_result

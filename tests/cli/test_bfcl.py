@@ -7,8 +7,8 @@ import pytest
 
 from assay.tasks.tools.single_turn import entries
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.report.synthetic import RECORD, add_record, empty_run
-from tests.report.synthetic import answer as line
+from tests.pages.synthetic import RECORD, add_record, empty_run
+from tests.pages.synthetic import answer as line
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from assay.runs.registry import rebuild_index
 from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import RL, SFT, other_run
-from tests.report.synthetic import MANIFEST, RECORD, empty_run
+from tests.pages.synthetic import MANIFEST, RECORD, empty_run
 
 CLEAN = replace(RECORD, shared={})
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.data.results.produced import FOLDER, copied
-from tests.report.synthetic import add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 LM_EVAL = "lm_eval/{}/samples_sums_2*.jsonl"
 STRICT = ("--metric", "exact_match,strict-match")

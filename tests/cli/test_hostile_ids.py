@@ -7,7 +7,7 @@ import pytest
 from jinja2 import Template
 from markupsafe import Markup
 
-from assay.report.templating import environment
+from assay.pages.templating import environment
 from tests.cli.conftest import TinyLab, call
 
 STEERING = "\x1b[31m\x07\x9b2J\u202e\x00"

@@ -19,9 +19,9 @@ from assay.cli.output import (
     quoted,
 )
 from assay.errors import InputError
-from assay.report.live_display import LiveProgress, PlainProgress
-from assay.report.safe_console import SafeConsole, console, tell
-from assay.report.words import CONTROL_PICTURES
+from assay.pages.live_display import LiveProgress, PlainProgress
+from assay.pages.safe_console import SafeConsole, console, tell
+from assay.pages.words import CONTROL_PICTURES
 from tests.cli.conftest import TinyLab, answer, call
 
 STEERING = "\x1b[2J\x1b]0;mine\x07\rassay: all is well\x9b31m\x85\u202ereversed\u2028\x7f"

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import Progress
 
-from assay.report.live_display import LiveProgress, Pace, PlainProgress, figures
+from assay.pages.live_display import LiveProgress, Pace, PlainProgress, figures
 
 GRPO = {
     "reward_mean": 0.41,

@@ -12,7 +12,7 @@ from assay.runs.run_directory import create_run
 from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import other_run
-from tests.report.synthetic import MANIFEST, RECORD, SPEC, add_scores
+from tests.pages.synthetic import MANIFEST, RECORD, SPEC, add_scores
 
 CLEAN = replace(RECORD, shared={})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.report.run_page.terminal import Seen, follow
+from assay.pages.run_page.terminal import Seen, follow
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import hold_run, stored_status, write_status
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call
@@ -97,7 +97,7 @@ def test_ctrl_c_stops_watching_and_not_the_run(run):
 
 
 def test_a_run_without_a_step_can_be_watched(tmp_path):
-    from tests.report.synthetic import empty_run
+    from tests.pages.synthetic import empty_run
 
     run = empty_run(tmp_path)
     result = call("watch", "demo", "--lab", run.root, "--lang", "zh")

@@ -17,11 +17,11 @@ from assay.data.results.foreign_result import Result
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
-from assay.report.comparison.comparison_content import write_comparison
-from assay.report.comparison.comparison_terminal import comparison_shown
+from assay.pages.comparison.comparison_content import write_comparison
+from assay.pages.comparison.comparison_terminal import comparison_shown
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import answers, results_table, runs_table
-from tests.report.synthetic import add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 BASE = [0.0] * 20
 BETTER = [1.0] * 9 + [0.0] * 11

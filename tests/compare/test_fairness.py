@@ -13,13 +13,13 @@ import pytest
 from assay.compare.fairness import NothingToAllow, Unfair
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.named_arms import ArmRequest
+from assay.runs.history import NotMeasured
 from assay.runs.manifest_file import DamagedManifest, write_manifest
-from assay.runs.measurements import NotMeasured
 from assay.runs.records import DamagedRecord, EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
-from tests.report.synthetic import (
+from tests.pages.synthetic import (
     CITIES,
     MANIFEST,
     RECORD,

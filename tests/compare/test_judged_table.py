@@ -13,11 +13,11 @@ from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
 from assay.judge.scores import ItemsDifferError, item_scores
-from assay.runs.measurements import NotMeasured, find_record, measured_checkpoints
+from assay.runs.history import NotMeasured, find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from tests.compare.tables import runs_table
-from tests.report.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
+from tests.pages.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
 
 BASE = [0.0] * 20
 SFT = [1.0] * 9 + [0.0] * 11

@@ -13,7 +13,7 @@ from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, call
 from tests.judge.simulated import single_pass
-from tests.report.synthetic import MANIFEST, RECORD, SPEC, add_scores
+from tests.pages.synthetic import MANIFEST, RECORD, SPEC, add_scores
 
 CLEAN = replace(RECORD, shared={})
 ITEMS = 20

@@ -13,7 +13,7 @@ from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table
 from tests.compare.test_fairness import CLEAN, EVERYTHING
 from tests.compare.test_judged_table import RL, control_of
-from tests.report.synthetic import add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 LAST = "rl.step-000030"
 

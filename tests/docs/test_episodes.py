@@ -11,9 +11,8 @@ from assay.cli.show import words_of
 from assay.data.episode import Completion
 from assay.data.row import Message
 from assay.lab.check.all_checks import check_experiment
-from assay.lab.replay.samples_by_id import find_samples
 from assay.lab.run import runner
-from assay.runs.measurements import evaluation_records
+from assay.runs.history import evaluation_records, find_samples
 from assay.runs.run_directory import RunDirectory
 from assay.tasks import task as registry
 from tests.docs.pages import as_module

@@ -4,8 +4,8 @@ import tomllib
 
 from assay.experiment.experiment import Experiment
 from assay.judge.selection import promote
-from assay.report.progress.progress_content import promotion
-from assay.report.words import words
+from assay.pages.progress.progress_content import promotion
+from assay.pages.words import words
 from assay.runs.checkpoints import Selection
 from tests.docs.health_table import table
 from tests.docs.pages import DOCS, blocks

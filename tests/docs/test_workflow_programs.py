@@ -6,10 +6,8 @@ from benchmarks.results import load_results
 
 from assay.tasks.workflows.generated_programs import STRATEGIES
 from assay.tasks.workflows.operator_answers import READERS
-from assay.tasks.workflows.programs.findings import CODES
-from assay.tasks.workflows.programs.program_names import ALLOWED, GIVEN
-from assay.tasks.workflows.programs.program_tree import MOST_CHARACTERS, MOST_DEPTH
-from assay.tasks.workflows.programs.validate import validate
+from assay.tasks.workflows.programs.program import GIVEN, MOST_CHARACTERS, MOST_DEPTH
+from assay.tasks.workflows.programs.validate import ALLOWED, CODES, validate
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tables import between
 from tests.docs.workflow_tables import codes, operators

@@ -21,7 +21,7 @@ from assay.judge.identity import (
     same_answers,
     signal_without_spread,
 )
-from assay.report.words import words
+from assay.pages.words import words
 
 TWINS = Twins("a", "b", 50, 50, 50, same_weights=False, changed_share=0.5015, greedy=True)
 KL_LOG = [

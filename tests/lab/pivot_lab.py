@@ -13,7 +13,7 @@ from assay.experiment.toml_write import experiment_toml
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
-from tests.report.synthetic import RECORD, add_record, answer
+from tests.pages.synthetic import RECORD, add_record, answer
 
 BASE = """\
 name = "base"

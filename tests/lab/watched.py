@@ -6,7 +6,7 @@ from pathlib import Path
 
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
-from tests.report.synthetic import Shape, demo_run
+from tests.pages.synthetic import Shape, demo_run
 
 TABLES = """
 [guard.cut]

@@ -16,7 +16,7 @@ from assay.cli.results import table_result
 from assay.errors import RunFailure
 from assay.lab.monitor.observer import CallbackFailed
 from assay.library.actions import Exited, shown
-from assay.report.run_page.inline_html import run_html
+from assay.pages.run_page.inline_html import run_html
 from assay.runs.run_directory import RunDirectory, RunExists, runs_of
 from assay.runs.status import read_status
 from tests.labs import make_lab

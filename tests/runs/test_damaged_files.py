@@ -11,11 +11,10 @@ from assay.data.reported.read_reported import read_reported
 from assay.data.reported.reported_errors import ReportedError
 from assay.data.results.readers import read_results
 from assay.experiment.read_file import SpecError, read_experiment
-from assay.lab.replay.samples_by_id import find_samples
-from assay.runs.measurements import evaluation_records, read_answers
+from assay.runs.history import evaluation_records, find_samples, read_answers
 from assay.runs.records import DamagedRecord, read_scores
 from assay.runs.run_directory import RunDirectory
-from tests.report.synthetic import add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 
 @pytest.fixture

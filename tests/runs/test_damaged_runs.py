@@ -12,7 +12,7 @@ from assay.runs.registry import indexed_runs, rebuild_index
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.same_experiment import apart
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.report.synthetic import add_scores, empty_run
+from tests.pages.synthetic import add_scores, empty_run
 
 Damage = Callable[[RunDirectory], None]
 

@@ -8,7 +8,7 @@ import pytest
 from assay.runs.manifest_file import DamagedManifest, read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_files import DamagedFile, as_entry, entries, read_json
-from tests.report.synthetic import empty_run
+from tests.pages.synthetic import empty_run
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from assay.runs import registry
 from assay.runs.registry import LastScore, indexed_runs, last_score, note_run, rebuild_index
 from assay.runs.status import stored_status, write_status
-from tests.report.synthetic import RECORD, add_scores, empty_run
+from tests.pages.synthetic import RECORD, add_scores, empty_run
 
 
 @pytest.fixture

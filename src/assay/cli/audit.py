@@ -30,7 +30,7 @@ def audit(
     ] = False,
 ) -> Outcome:
     """Audit results that others reported: noise, fairness, arithmetic, claims."""
-    from assay.report.words import words
+    from assay.pages.words import words
 
     words(lang)
     if extract_with is None:
@@ -48,7 +48,7 @@ def _judged(file: Path, items: int | None, lang: str) -> Outcome:
     """The findings of a record, or of the tables of a file, and the parts that were not used."""
     from assay.data.reported.read_reported import read_reported
     from assay.judge.audit.rules import audit_all
-    from assay.report.command_tables.audit_findings import audit_findings, summary, unused_lines
+    from assay.pages.command_tables.audit_findings import audit_findings, summary, unused_lines
 
     reading = read_reported(file, items)
     flaws = audit_all(reading.records)
@@ -61,8 +61,8 @@ def _judged(file: Path, items: int | None, lang: str) -> Outcome:
 def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, Path]:
     """The record that a model extracted, to be seen, and where it is."""
     from assay.lab.evaluate.extraction import extract
-    from assay.report.command_tables.audit_findings import extracted, refused_findings
-    from assay.report.words import visible
+    from assay.pages.command_tables.audit_findings import extracted, refused_findings
+    from assay.pages.words import visible
 
     found = extract(root, file, model)
     record = found.file.read_text(encoding="utf-8")

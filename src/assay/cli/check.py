@@ -31,7 +31,7 @@ def check(
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
     from assay.judge.findings import filled
     from assay.library.actions import check as check_spec
-    from assay.report.command_tables.check_tables import check_lines, check_tables, note_lines
+    from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
 
     found = check_spec(file, overrides=overrides or (), root=root, probe=probe, calls=calls)
     figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}

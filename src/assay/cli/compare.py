@@ -200,8 +200,8 @@ def compare(
         return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
-    from assay.report.comparison.comparison_terminal import comparison_shown
-    from assay.report.words import translated, words
+    from assay.pages.comparison.comparison_terminal import comparison_shown
+    from assay.pages.words import translated, words
 
     found = compare_runs(
         *runs,
@@ -246,8 +246,8 @@ def _gated(outcome: Outcome, tables: "Sequence[Table]", fail_on: FailOn | None) 
 def _several(found: "BenchmarksComparison") -> Outcome:
     """Several benchmarks for programs and for people."""
     from assay.cli.results import benchmarks_result
-    from assay.report.comparison.benchmarks_content import benchmarks_shown, findings_of
-    from assay.report.words import translated, words
+    from assay.pages.comparison.benchmarks_content import benchmarks_shown, findings_of
+    from assay.pages.words import translated, words
 
     w = words(found.lang)
     shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]

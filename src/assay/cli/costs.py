@@ -18,9 +18,9 @@ def costs(
 ) -> Outcome:
     """Show what a run's helper models cost, by model, stage, operator, step and problem."""
     from assay.lab.monitor.run_costs import run_costs
-    from assay.report.command_tables.cost_tables import costs_shown
-    from assay.report.words import words
+    from assay.pages.command_tables.cost_tables import costs_page
+    from assay.pages.words import words
     from assay.runs.run_names import find_run, parse_run_name
 
     found = run_costs(find_run(root, parse_run_name(run)))
-    return Outcome(found, costs_shown(found, words(lang)), lang=lang)
+    return Outcome(found, costs_page(found, words(lang)), lang=lang)

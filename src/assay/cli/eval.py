@@ -59,7 +59,7 @@ def evaluate(
 def measured(done: "EvaluationResult") -> list[str]:
     """The score with its interval, the outcomes and the warnings, a line each."""
     from assay.judge.findings import filled
-    from assay.report.words import score_text
+    from assay.pages.words import score_text
 
     shown = (done.score, done.interval.low, done.interval.high)
     score, low, high = (score_text(value, done.interval) for value in shown)
@@ -97,9 +97,9 @@ def measured(done: "EvaluationResult") -> list[str]:
 
 def generated(done: "EvaluationResult") -> list[str]:
     """The limits of generation, the share of truncated answers, and what repeats say."""
-    from assay.report.generation_content import figures_by_name, sampled_notes, truncated_text
-    from assay.report.result_tables import settings_text
-    from assay.report.words import score_text, words
+    from assay.pages.generation_content import figures_by_name, sampled_notes, truncated_text
+    from assay.pages.result_tables import settings_text
+    from assay.pages.words import score_text, words
 
     w = words()
     cut = truncated_text(done.truncated, done.items * done.repeats, w)

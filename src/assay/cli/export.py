@@ -46,9 +46,9 @@ def export(
     from assay.lab.run.merged_export import export as make
     from assay.models.hub import check_push
     from assay.models.hub import push as upload
-    from assay.report.live_display import progress as shown_progress
-    from assay.report.run_page.card import model_card
-    from assay.report.words import words
+    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.run_page.card import model_card
+    from assay.pages.words import words
 
     words(lang)
     if push is not None:

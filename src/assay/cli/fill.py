@@ -8,7 +8,7 @@ import typer
 
 from assay.cli.output import Interrupted, Outcome
 from assay.cli.run import Despite
-from assay.report.safe_console import tell
+from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
     from assay.lab.sweep.read_sweep import SweepFile
@@ -60,7 +60,8 @@ def filled(
     only: str | None = None,
 ) -> Outcome:
     """Run what a sweep lacks and record its winner, or what an experiment lacks."""
-    from assay.lab.sweep.matrix.winner import Settled, winner_of_file
+    from assay.lab.sweep.matrix.recommendation import Settled
+    from assay.lab.sweep.matrix.request import winner_of_file
     from assay.lab.sweep.missing_runs import experiment_work, missing_work, run_jobs
 
     if isinstance(found, Path):
@@ -87,7 +88,7 @@ def filled(
     count = len(runs - {d.job.name for d in failed})
     said = f"{count} of {len(runs)} runs finished" if done else "nothing is missing"
     see = "" if isinstance(found, Path) else f"; see 'assay matrix {file}'"
-    shown = [f"{name}: {said}{see}", *([settled.said] if settled.said else [])]
+    shown = [f"{name}: {said}{see}", *([settled.line] if settled.line else [])]
     findings = [finding(d.job.name, d.said, d.log) for d in failed]
     warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
     warnings += [settled.note] if settled.note else []

@@ -16,8 +16,8 @@ def improve(
 ) -> Outcome:
     """List what the records of a run say could be done better, ranked, each with its evidence."""
     from assay.lab.improve.find_improvements import find_improvements
-    from assay.report.command_tables.improvement_view import improvement_values, improvements_shown
-    from assay.report.words import words
+    from assay.pages.command_tables.improvement_view import improvement_values, improvements_shown
+    from assay.pages.words import words
     from assay.runs.run_names import find_run, parse_run_name
 
     w = words(lang)

@@ -26,7 +26,7 @@ def log(
 ) -> Outcome:
     """Show the lab's notebook as Markdown; with --note or --plan, add to it."""
     from assay.errors import InputError
-    from assay.report.run_page.notebook import notebook
+    from assay.pages.run_page.notebook import notebook
     from assay.runs.notes import add_note, read_notes
     from assay.runs.run_names import find_run, parse_run_name
 
@@ -54,8 +54,8 @@ def log(
 def file_note(root: Path, file: str, lang: str) -> Outcome:
     """The notebook entry of an experiment file, before it is run."""
     from assay.experiment.read_file import read_experiment
-    from assay.report.run_page.notebook import file_entry
-    from assay.report.words import words
+    from assay.pages.run_page.notebook import file_entry
+    from assay.pages.words import words
 
     text = file_entry(read_experiment(file), root, words(lang))
     return Outcome({"markdown": text, "notes": []}, [text.rstrip("\n")])

@@ -59,11 +59,9 @@ def matrix(
     lang: Lang = "en",
 ) -> Outcome:
     """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
-    from assay.lab.sweep.matrix.request import Request, make_matrix
-    from assay.lab.sweep.matrix.winner import settle_named
-    from assay.report.matrix.matrix_page import write_matrix
-    from assay.report.matrix.matrix_terminal import matrix_shown
-    from assay.report.words import words
+    from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
+    from assay.pages.matrix.matrix_page import matrix_shown, write_matrix
+    from assay.pages.words import words
 
     catalogue = words(lang)
     asked = [tuple(given or ()) for given in (layers, on, allow)]
@@ -71,11 +69,11 @@ def matrix(
     found = make_matrix(root, what, request)
     page = write_matrix(found, root, lang)
     settled = settle_named(root, what, request, found)
-    shown = [*matrix_shown(found, lang), catalogue("terminal.page", file=page)]
+    shown = [*matrix_shown(found, root, lang), catalogue("terminal.page", file=page)]
     result = {**matrix_result(found), "page": page, "winner": settled.winner if settled else None}
     warnings = [str(note) for note in found.notes]
     warnings += [settled.note] if settled and settled.note else []
-    return Outcome(result, shown, warnings=warnings)
+    return Outcome(result, shown, warnings=warnings, lang=lang)
 
 
 def matrix_result(found: "Matrix") -> dict[str, Any]:

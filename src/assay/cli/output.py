@@ -15,14 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from assay.errors import AssayError, InputError, RunFailure
-from assay.report.safe_console import console, tell
+from assay.pages.safe_console import console, tell
+
+if TYPE_CHECKING:
+    from assay.pages.page import Block
 
 SCHEMA = 1
 INTERRUPTED = 130
@@ -45,7 +48,7 @@ class Outcome:
 
     result: Any
     """Plain values, paths, mappings and dataclasses."""
-    shown: Sequence[RenderableType] = ()
+    shown: "Sequence[RenderableType | Block]" = ()
     findings: Sequence[Any] = ()
     """`judge.findings.Finding`."""
     warnings: Sequence[str] = ()
@@ -254,7 +257,7 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome], root: Path = 
 
 def one_line(finding: Mapping[str, str]) -> str:
     """Place or evidence, what is wrong, and what to do."""
-    from assay.report.words import flat
+    from assay.pages.words import flat
 
     said = ": ".join(filter(None, (finding["evidence"], finding["what"])))
     return flat(said + (f" ({finding['fix']})" if finding["fix"] else ""))
@@ -283,21 +286,27 @@ def print_json(name: str, outcome: Outcome) -> None:
 
 def escaped(text: str) -> str:
     """JSON of the same value, with control characters written as escapes."""
-    from assay.report.words import CONTROL_PICTURES
+    from assay.pages.words import CONTROL_PICTURES
 
     return text.translate({code: f"\\u{code:04x}" for code in CONTROL_PICTURES})
 
 
 def print_shown(outcome: Outcome) -> None:
     """Tables and lines for people; warnings and the errors that ended the verb go to stderr."""
-    from assay.report.words import visible
+    from assay.pages.page import Block
+    from assay.pages.terminal import blocks_shown
+    from assay.pages.words import visible, words
 
     out = console(sys.stdout)
     for finding in map(plain, outcome.findings):
         severity = finding["severity"]
         if severity not in outcome.counted and (severity != "error" or not outcome.exit_code):
             out.print(finding_text(finding, outcome.lang), soft_wrap=True)
-    for item in outcome.shown:
+    shown: list[RenderableType] = []
+    for each in outcome.shown:
+        own = isinstance(each, Block)
+        shown += blocks_shown([each], words(outcome.lang)) if own else [each]
+    for item in shown:
         laid_out = isinstance(item, str) or (isinstance(item, Text) and bool(item.no_wrap))
         # Rich itself drops some control characters; they must be visible.
         out.print(visible(item) if isinstance(item, str) else item, soft_wrap=laid_out)
@@ -307,7 +316,7 @@ def print_shown(outcome: Outcome) -> None:
 
 def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
     """The finding, its evidence and the fix, each on its own line."""
-    from assay.report.words import flat, words
+    from assay.pages.words import flat, words
 
     w, severity = words(lang), finding["severity"]
     name = w(f"severity.{severity}")
@@ -323,7 +332,7 @@ def quoted(text: str) -> str:
     """An answer or a prompt for a terminal: each line behind a bar, so that none passes for the
     lab's own, control characters depicted, runs of blank lines counted, and a long text cut.
     """
-    from assay.report.words import visible
+    from assay.pages.words import visible
 
     lines, blank = [], 0
     cut = text[:MOST_CHARACTERS]

@@ -40,7 +40,7 @@ def replay(
 ) -> Outcome:
     """Judge a step's stored completions again; nothing is sampled or trained."""
     from assay.lab.replay.judge_again import replay as judge_again
-    from assay.report.live_display import progress
+    from assay.pages.live_display import progress
     from assay.runs.run_names import find_run, parse_run_name
 
     found = find_run(root, parse_run_name(run))
@@ -54,7 +54,7 @@ def replay(
 
 def shown(done: "Replay") -> list[RenderableType]:
     """The replay for people."""
-    from assay.report.words import visible
+    from assay.pages.words import visible
 
     title = f"{done.run}, step {done.step} of {done.stage} ({done.method})"
     changes = [f"  {c.path}: {c.control} -> {c.other}" for c in done.settings]
@@ -128,7 +128,7 @@ def turned(done: "Replay") -> list[RenderableType]:
 
 def flip_table(flips: "list[SampleChange]", pull: str) -> Table:
     """Samples whose sign flips, by their `assay show` addresses."""
-    from assay.report.words import visible
+    from assay.pages.words import visible
 
     view = Table("assay show", "reward", "after", pull, "after", title="sign flips")
     for flip in flips:

@@ -52,8 +52,8 @@ def report(
         return file_results(run, read_options(format, metric, cluster, **columns), lang)
     from assay.lab.monitor.report_journal import note_asked
     from assay.library.actions import open_run
-    from assay.report.run_page.page import Span, write_report
-    from assay.report.words import words
+    from assay.pages.run_page.page import Span, write_report
+    from assay.pages.words import words
 
     found = open_run(run, root=root, lang=lang)
     if bfcl is not None:
@@ -67,4 +67,4 @@ def report(
     result = run_result(found, span)
     if not asked:
         note_asked(found.directory)
-    return Outcome(result, shown)
+    return Outcome(result, shown, lang=lang)

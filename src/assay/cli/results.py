@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from assay.judge.verdict import Comparison
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
-    from assay.report.run_page.page import Span
-    from assay.report.words import Words
+    from assay.pages.page import Block
+    from assay.pages.run_page.page import Span
+    from assay.pages.words import Words
 
 
 def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
     """The results of a run that has its page, for programs; `span` selects the steps whose progress
     is told."""
-    from assay.report.comparison.benchmarks_content import run_table
-    from assay.report.run_page.page import Span
+    from assay.pages.comparison.benchmarks_content import run_table
+    from assay.pages.run_page.page import Span
 
     run, lang, steps = found.directory, found.lang, span or Span()
     benchmarks = run_table(found.facts)
@@ -46,30 +47,28 @@ def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
 
 def runs_shown(
     made: "Sequence[Run]", said: Sequence[str], full: bool, span: "Span | None" = None
-) -> list[RenderableType]:
+) -> "list[Block]":
     """The results of runs for people, each with what was done: a few lines, or all of them if
     `full`. A `span` of steps shows their progress."""
-    from assay.report.progress.progress_terminal import progress_view
-    from assay.report.run_page.terminal import ending, example_panels, final_table
+    from assay.pages.page import Text
+    from assay.pages.progress.progress_content import progress_in_terminal
+    from assay.pages.run_page.terminal import ending, example_blocks, final_blocks
+    from assay.pages.words import words
 
     lang = made[0].lang
-    shown: list[RenderableType] = []
+    shown: list[Block] = []
     for each in made:
         told = each.progress(span.stage, span.first, span.last) if span else None
-        shown += [progress_view(told, lang), ""] if told else []
+        shown += [*progress_in_terminal(told, words(lang)), Text("")] if told else []
         if full:
-            shown += [
-                final_table(each.directory, lang),
-                "",
-                example_panels(each.directory, lang),
-                "",
-            ]
+            for blocks in (final_blocks, example_blocks):
+                shown += [*blocks(each.directory, lang), Text("")]
     return [*shown, *ending([(r.directory, s) for r, s in zip(made, said, strict=True)], lang)]
 
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
     """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
-    from assay.runs.measurements import evaluation_records, reported_answers
+    from assay.runs.history import evaluation_records, reported_answers
     from assay.tasks.tools.bfcl_scores import (
         bfcl_lines,
         bfcl_result,
@@ -104,7 +103,7 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
 def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
     """The progress of a stage as plain values, findings in words."""
     from assay.judge.health_checks import worded
-    from assay.report.words import words
+    from assay.pages.words import words
 
     sections = words(lang).sections
     return {
@@ -250,8 +249,8 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
     """The scores of every run in a file that another tool wrote."""
     from assay.compare.foreign_arms import read_all_metrics, summaries
     from assay.data.results.bfcl_leaderboard import is_leaderboard
-    from assay.report.comparison.foreign_tables import score_remarks, score_table
-    from assay.report.words import words
+    from assay.pages.comparison.foreign_tables import score_remarks, score_table
+    from assay.pages.words import words
 
     w = words(lang)
     if options.format is None and is_leaderboard(Path(name)):
@@ -264,7 +263,7 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
 def _leaderboard(path: Path, w: "Words") -> Outcome:
     """The scores of every model in a table of BFCL, which has no items."""
     from assay.compare.foreign_arms import read_leaderboard_scores
-    from assay.report.comparison.foreign_tables import leaderboard_remarks, leaderboard_table
+    from assay.pages.comparison.foreign_tables import leaderboard_remarks, leaderboard_table
 
     found = read_leaderboard_scores(path)
     result = {"file": str(path), "scores": [asdict(each) for each in found]}

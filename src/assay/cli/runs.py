@@ -93,7 +93,7 @@ def laid_out(rows: Sequence[Sequence[str]], status: int | None = None) -> Text:
 
 def cells(line: Mapping[str, Any]) -> tuple[str, ...]:
     """The texts of one run, as HEADS names them."""
-    from assay.report.words import percent
+    from assay.pages.words import percent
 
     score = "" if line["score"] is None else percent(line["score"])
     name, step = f"{line['name']}/{line['id']}", str(line["step"] or "")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.output import Outcome, run_names
-from assay.report.safe_console import tell
+from assay.pages.safe_console import tell
 
 
 def serve(

@@ -23,7 +23,7 @@ def show(
 ) -> Outcome:
     """Show one sample, or all samples of a row or item, by id."""
     from assay.errors import InputError
-    from assay.lab.replay.samples_by_id import find_samples
+    from assay.runs.history import find_samples
     from assay.runs.run_names import find_run, parse_run_name
 
     name, colon, rest = id_.partition(":")
@@ -41,7 +41,7 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines with the prompt that each answers."""
     from assay.experiment.read_file import read_experiment
     from assay.lab.monitor.observer import Silent
-    from assay.lab.replay.samples_by_id import prompt_of
+    from assay.lab.replay.prompts import prompt_of
     from assay.lab.setup.session import Session
     from assay.runs.status import stored_status
 
@@ -52,7 +52,7 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def words_of(line: Mapping[str, Any]) -> str:
     """One sample for people: numbers first, then prompt, text and tokens."""
     from assay.cli.output import quoted
-    from assay.report.words import flat
+    from assay.pages.words import flat
     from assay.runs.records import transcript
 
     judged = "score" if "score" in line else "reward"

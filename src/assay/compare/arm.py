@@ -16,8 +16,8 @@ from assay.data.results.foreign_result import Result
 from assay.judge.arms import as_repeats
 from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores, on_one_scale
+from assay.runs.history import NotMeasured, measured_checkpoints
 from assay.runs.manifest_file import Manifest, read_manifest
-from assay.runs.measurements import NotMeasured, measured_checkpoints
 from assay.runs.records import (
     CLUSTER,
     FACTS,

@@ -38,8 +38,8 @@ from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
 from assay.judge.findings import Finding
 from assay.judge.verdict import asked_non_inferior, with_margin
+from assay.runs.history import NotMeasured, evaluation_records
 from assay.runs.manifest_file import DamagedManifest
-from assay.runs.measurements import NotMeasured, evaluation_records
 from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 

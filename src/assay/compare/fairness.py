@@ -18,8 +18,8 @@ from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
 from assay.judge.findings import Finding
+from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, read_manifest
-from assay.runs.measurements import evaluation_records
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status

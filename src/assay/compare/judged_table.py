@@ -35,7 +35,7 @@ from assay.compare.selection_pairs import picked
 from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
 from assay.judge.arms import arm_interval
 from assay.judge.arms import compare_arms as compare_methods
-from assay.judge.averages import average, average_change
+from assay.judge.averages import average, average_change, compare_harmonic
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.findings import Finding, worst_first
@@ -46,7 +46,7 @@ from assay.judge.paired import compare, score_range
 from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
-from assay.runs.measurements import (
+from assay.runs.history import (
     find_record,
     measured_checkpoints,
 )
@@ -176,6 +176,24 @@ def compared(
     comparison = _judged(control, other)
     if lower:
         comparison = with_lower_better(comparison)
+    return _unless_confounded(comparison, differing)
+
+
+def compared_sides(
+    control: Sequence[Arm],
+    other: Sequence[Arm],
+    differing: Sequence[Confound],
+    ratios: Sequence[float],
+) -> Comparison:
+    """Two sides of one arm each; with `ratios`, the baseline score of each benchmark, of one arm
+    for each, by the harmonic mean of their ratios."""
+    if not ratios:
+        return compared(control[0], other[0], differing)
+    before, after = ([arm.scores for arm in side] for side in (control, other))
+    return _unless_confounded(compare_harmonic(before, after, ratios), differing)
+
+
+def _unless_confounded(comparison: Comparison, differing: Sequence[Confound]) -> Comparison:
     confounds = [each.path for each in differing if each.kind == "confound"]
     return not_comparable(comparison, confounds) if confounds else comparison
 

@@ -13,7 +13,7 @@ from assay.errors import InputError
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
 from assay.judge.findings import Finding
-from assay.runs.measurements import (
+from assay.runs.history import (
     NotMeasured,
     evaluation_records,
     find_record,

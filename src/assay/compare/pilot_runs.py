@@ -22,7 +22,7 @@ from assay.judge.sample_size import (
     variances_of,
 )
 from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
-from assay.runs.measurements import (
+from assay.runs.history import (
     NotMeasured,
     evaluation_records,
     find_record,

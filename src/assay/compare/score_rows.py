@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Table
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 
 

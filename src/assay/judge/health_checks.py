@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from assay.judge.findings import Finding, Severity, filled
-from assay.judge.health_rules import ENGLISH, LONG, RULES, WINDOW, Advice, Rule
+from assay.judge.health_rules import ENGLISH, LONG, RULES, WINDOW, Advice, Rule, derived
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
@@ -23,8 +23,6 @@ Line = Mapping[str, Any]
 Dev = Sequence[tuple[int, ItemScores]]
 """Scores on dev items, in order of steps, all on one scale."""
 
-HELPER = "helper/"
-"""Begins the metrics of a helper model: its requests, and how many of them failed."""
 LEVEL = 0.99
 """Of the intervals of slopes: many rules look at every step."""
 
@@ -393,31 +391,6 @@ def worded(found: Diagnosis, words: Mapping[str, Mapping[str, str]] = ENGLISH) -
         filled(words["health_evidence"][found.evidence], found.figures),
         "; ".join(words["health_advice"][key] for key in found.advice),
     )
-
-
-def derived(line: Line) -> Line:
-    """A line with the metrics that follow from others."""
-    more: dict[str, float] = {}
-    tokens, seconds = line.get("completion_tokens", line.get("tokens")), line.get("seconds")
-    if tokens and seconds:
-        more["tokens_per_second"] = tokens / seconds
-    part = line.get("part/format")
-    if part is not None and "format_share" not in line:
-        # Of runs from before every task had the metric.
-        more["format_share"] = part
-    requests, failures = (_asked(line, end) for end in ("/requests", "/failures"))
-    if requests and "api_error_share" not in line:
-        more["api_error_share"] = failures / requests
-    clipped = [line[key] for key in ("clip_low_share", "clip_high_share") if key in line]
-    if clipped and None not in clipped:
-        more["clipped_share"] = sum(clipped)
-    return {**line, **more}
-
-
-def _asked(line: Line, end: str) -> float:
-    """What all helper models together were asked, or failed to answer."""
-    found = (value for key, value in line.items() if key.startswith(HELPER) and key.endswith(end))
-    return sum(value or 0 for value in found)
 
 
 def _advice(rule: Rule, lines: Sequence[Line]) -> tuple[str, ...]:

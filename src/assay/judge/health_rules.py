@@ -7,7 +7,7 @@ cost nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 WINDOW = 10
 """Steps that a rule calls recent."""
@@ -132,6 +132,35 @@ RULES: Mapping[str, Rule] = {
     "over_budget": Rule("budget", (), 1.0, 1.0, (Advice("budget"),)),
 }
 """By name, in the order in which they are looked at."""
+
+
+def derived(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A line with the metrics that follow from others."""
+    more: dict[str, float] = {}
+    tokens, seconds = line.get("completion_tokens", line.get("tokens")), line.get("seconds")
+    if tokens and seconds:
+        more["tokens_per_second"] = tokens / seconds
+    part = line.get("part/format")
+    if part is not None and "format_share" not in line:
+        # Of runs from before every task had the metric.
+        more["format_share"] = part
+    requests, failures = (_asked(line, end) for end in ("/requests", "/failures"))
+    if requests and "api_error_share" not in line:
+        more["api_error_share"] = failures / requests
+    clipped = [line[key] for key in ("clip_low_share", "clip_high_share") if key in line]
+    if clipped and None not in clipped:
+        more["clipped_share"] = sum(clipped)
+    return {**line, **more}
+
+
+def _asked(line: Mapping[str, Any], end: str) -> float:
+    """What all helper models together were asked, or failed to answer."""
+    found = (
+        value for key, value in line.items() if key.startswith("helper/") and key.endswith(end)
+    )
+    return sum(value or 0 for value in found)
+
+
 OF_SAMPLES = frozenset(
     {
         *("truncated", "length_explosion", "repeated_samples", "alike_programs"),

@@ -17,12 +17,12 @@ from assay.experiment.experiment import Experiment
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
-from assay.report.comparison.comparison_content import labelled_sentence, line_labels
-from assay.report.facts import DevScore, RunFacts, gather
-from assay.report.run_page.inline_html import benchmarks_html, comparison_html, run_html
-from assay.report.run_page.page import page_of
-from assay.report.run_page.terminal import ended_text, summary_line
-from assay.report.words import number, words
+from assay.pages.comparison.comparison_content import labelled_sentence, line_labels
+from assay.pages.facts import DevScore, RunFacts, gather
+from assay.pages.run_page.inline_html import benchmarks_html, comparison_html, run_html
+from assay.pages.run_page.page import page_of
+from assay.pages.run_page.terminal import ended_text, summary_line
+from assay.pages.words import number, words
 from assay.runs.checkpoints import read_selection
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
@@ -290,8 +290,8 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
     from assay.judge.paired import score_range
     from assay.lab.evaluate.run_evaluation import recorded_outcomes
     from assay.lab.setup.evaluation import BASE, trained_on
+    from assay.runs.history import find_record
     from assay.runs.manifest_file import read_manifest
-    from assay.runs.measurements import find_record
 
     record = find_record(done.run, done.key)
     arm = load_arm(Provenance(done.run, done.checkpoint, record), outputs=False)

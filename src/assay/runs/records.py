@@ -70,27 +70,26 @@ def conversation_columns(messages: Sequence[Message], turns: Sequence[Turn]) -> 
     return {"messages": json.dumps(values, ensure_ascii=False), "turns": lines}
 
 
-def stored_turns(line: Mapping[str, Any]) -> tuple[Turn, ...]:
-    """The turns of a line that has the two columns, with log-probs where it has those."""
-    tokens, logps = tuple(line["tokens"]), tuple(line.get("behaviour_logps") or ())
+def stored_turns(
+    stored: Sequence[Mapping[str, Any]], tokens: tuple[int, ...], logps: tuple[float, ...] = ()
+) -> tuple[Turn, ...]:
+    """The turns of a line's column, with log-probs where it has those."""
     before: tuple[int, ...] = ()
     turns, done = [], 0
-    for kept in line["turns"]:
+    for kept in stored:
         context = before[: kept["reused"]] + tuple(kept["context"])
         end = done + kept["actions"]
-        actions = tuple(tokens[done:end])
+        actions = tokens[done:end]
         trained = (True,) * len(actions)
         turns.append(Turn(context, actions, trained, logps[done:end] or None, kept["ended"]))
         before, done = context + actions, end
     return tuple(turns)
 
 
-def stored_messages(line: Mapping[str, Any], origin: str = "") -> tuple[Message, ...]:
-    """The messages of a line of a record; empty if it has no conversation."""
-    if not line.get("messages"):
-        return ()
+def stored_messages(text: str | None) -> tuple[Message, ...]:
+    """The messages of a line's column; empty if it has no conversation."""
     # A sampled conversation may break rules that rows keep, so messages are parsed one by one.
-    values, record = json.loads(line["messages"]), Record(origin, 1, {})
+    values, record = json.loads(text or "[]"), Record("", 1, {})
     return tuple(parse_message(record, value, f"messages[{i}]") for i, value in enumerate(values))
 
 
@@ -251,7 +250,9 @@ def read_columns(
 def whole_table(file: Path, **wanted: Any) -> pa.Table:
     """A record or a step's samples by `pyarrow.parquet.read_table`. Raises DamagedRecord."""
     with reading(file):
-        return pq.read_table(file, page_checksum_verification=True, **wanted)
+        table = pq.read_table(file, page_checksum_verification=True, **wanted)
+        check_types(table.schema)
+        return table
 
 
 @contextmanager

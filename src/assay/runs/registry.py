@@ -50,7 +50,7 @@ def last_score(run: RunDirectory) -> LastScore:
 
 
 def _measured(run: RunDirectory) -> LastScore:
-    from assay.runs.measurements import evaluation_records, measured_checkpoints
+    from assay.runs.history import evaluation_records, measured_checkpoints
     from assay.runs.records import read_scores  # loads pyarrow, which an index does without
 
     for record in evaluation_records(run):

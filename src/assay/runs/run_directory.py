@@ -127,19 +127,19 @@ def runs_of(root: Path, name: str) -> list[RunDirectory]:
     """The runs of one name, oldest first."""
     folder = root / RUNS / name
     # A folder without a status is no run: something of the user's, or half of a copy.
-    ids = [p.name for p in _folders(folder) if (p / STATUS).is_file() and _ID.fullmatch(p.name)]
+    ids = [p.name for p in folders_in(folder) if (p / STATUS).is_file() and _ID.fullmatch(p.name)]
     return [RunDirectory(root, name, id_) for id_ in ids]
 
 
 def all_runs(root: Path) -> list[RunDirectory]:
     """Every run of a lab, by name and then by age."""
-    names = [p.name for p in _folders(root / RUNS) if _NAME.fullmatch(p.name)]
+    names = [p.name for p in folders_in(root / RUNS) if _NAME.fullmatch(p.name)]
     return [run for name in names for run in runs_of(root, name)]
 
 
 def unnameable(root: Path) -> list[str]:
     """Folders that would be runs but for names that no run can have, written as Python text."""
-    ids = [p for folder in _folders(root / RUNS) for p in _folders(folder)]
+    ids = [p for folder in folders_in(root / RUNS) for p in folders_in(folder)]
     found = [p.relative_to(root / RUNS) for p in ids if (p / STATUS).is_file()]
     return [
         ascii(f"{RUNS}/{path}")
@@ -148,7 +148,8 @@ def unnameable(root: Path) -> list[str]:
     ]
 
 
-def _folders(folder: Path) -> list[Path]:
+def folders_in(folder: Path) -> list[Path]:
+    """The folders in a folder by name, without hidden ones; none where it is not there."""
     if not folder.is_dir():
         return []
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))

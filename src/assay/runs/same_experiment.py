@@ -14,8 +14,8 @@ from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import differences
+from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
-from assay.runs.measurements import evaluation_records
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import is_held, read_status, stored_status
 

@@ -8,10 +8,11 @@ sampling are the caller's, and rewards read the finished conversation (`Completi
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar, cast
@@ -230,10 +231,60 @@ class NoTargetError(InputError):
     """A row has no answer to train on."""
 
 
+@dataclass(frozen=True, slots=True)
+class FixedArm:
+    """A model that is a function from items to answers: measured, never trained or opened."""
+
+    answers: Callable[[Mapping[str, Any], Sequence[Row]], list[tuple[Completion, int]]]
+    """The completion of each item and how much was read for it, given the helper models."""
+    needs: str
+    """What an item must have in `extra`."""
+    fix: str
+    """What to do about items without."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the manifest says of the arm beside its source."""
+    helper: str = ""
+    """The helper model that it asks; "" for none."""
+    chunk: int = 64
+    """Items recorded together."""
+
+
+class MadeSource(Protocol):
+    """A data source whose rows are those of another data set with what is made for them first:
+    `source = "SCHEME:TABLE"`, where `[SCHEME.TABLE]` names the other as `data`."""
+
+    def rows(self, experiment: Any, table: str, rows: Sequence[Row], root: Path) -> Loaded:
+        """The rows of the other data set with what was made. Raises InputError before it is."""
+        ...
+
+    def record(self, experiment: Any, table: str, root: Path) -> Mapping[str, Any]:
+        """What the manifest says of a table."""
+        ...
+
+    def absent(self, experiment: Any, root: Path) -> Iterator[Any]:
+        """Problems of files that tables name and that are not there."""
+        ...
+
+    def unmade(self, session: Any) -> Iterator[Any]:
+        """Findings of `assay check` about what a run would make first."""
+        ...
+
+    def make(self, session: Any) -> None:
+        """Make what data sets take and nobody made."""
+        ...
+
+    def generate(self, session: Any, table: str | None, shard: str) -> list[Any]:
+        """`assay generate`: make one table, or all."""
+        ...
+
+
 class BaseTask:
     """A task with everything but its rewards: rows are conversations that end with the answer.
 
-    A task of your own extends it, and overrides what is different.
+    A task of your own extends it, and overrides what is different. The hooks `learner`, `checks`,
+    `arms`, `rules`, `tables` and `made` plug a lab of its own into the house, which asks `labs` for
+    them and knows no lab. A lab's folder stands above `lab` and `pages` in the order of imports, so
+    a hook may use all of them; a property that imports on demand keeps torch out of pages.
     """
 
     name = "task"
@@ -242,6 +293,46 @@ class BaseTask:
     benchmarks: Mapping[str, BenchmarkMaker] = MappingProxyType({})
     sources: Mapping[str, Callable[..., Loaded]] = MappingProxyType({})
     metrics: Mapping[str, Callable[[Sequence[Reward]], float | None]] = MappingProxyType({})
+    group_metrics: Mapping[str, Any] = MappingProxyType({})
+    fact_reading: Any = None
+
+    kinds: tuple[str, ...] = ()
+    """The kinds of model source that the task brings, such as "selector" of "selector:oracle"."""
+
+    @property
+    def made(self) -> Mapping[str, MadeSource]:
+        """Data sources whose rows are made, by scheme."""
+        return {}
+
+    @property
+    def arms(self) -> Mapping[str, FixedArm]:
+        """Models without a learner by their source, such as "selector:oracle"."""
+        return {}
+
+    @property
+    def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
+        """Further checks of `assay check` by name: a `lab.check.subject.Subject` to `Seen`."""
+        return {}
+
+    @property
+    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
+        """Further rules of `assay improve` by name: evidence of a run to improvements."""
+        return {}
+
+    @property
+    def tables(self) -> Mapping[str, Callable[..., Any]]:
+        """Pages and tables of a task's own, by the command that shows them: "patterns" takes a run
+        and "ceiling" an experiment, each gives what was found and the page or the blocks of it."""
+        return {}
+
+    def brings(self, source: str) -> bool:
+        """Whether a model source is of this task."""
+        return source.partition(":")[0] in self.kinds
+
+    def learner(self, source: str) -> Callable[[Any], Any] | None:
+        """The maker of the learner of a model source, which takes a `LearnerInput`; None where the
+        source is none of this task's."""
+        return None
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The messages before the final answer."""
@@ -333,6 +424,31 @@ def task(name: str, root: Path = Path()) -> Task:
 def task_names() -> list[str]:
     """The names of all tasks that need no path."""
     return [*TASKS, *(name for name in installed_tasks() if name not in TASKS)]
+
+
+def labs(task_: Task, source: str) -> tuple[BaseTask, ...]:
+    """The tasks whose hooks an experiment of `task_` with the model `source` uses: its own, and the
+    built-in one that brings the model."""
+    own = (task_,) if isinstance(task_, BaseTask) else ()
+    kind, _, name = source.partition(":")
+    everybody_has = kind in ("hf", "pypi", "run", "openai") or (kind == "path" and "." not in name)
+    if everybody_has or any(each.brings(source) for each in own):
+        return own
+    return (*own, *islice((each for each in built_in() if each.brings(source)), 1))
+
+
+def made_source(task_: Task, source: str | None) -> MadeSource | None:
+    """What makes the rows of `source = "SCHEME:TABLE"`; None for any other source."""
+    scheme = (source or "").partition(":")[0]
+    if scheme in ("", "path", "hf", "run", *task_.sources):
+        return None
+    own = (task_,) if isinstance(task_, BaseTask) else ()
+    return next((each.made[scheme] for each in chain(own, built_in()) if scheme in each.made), None)
+
+
+def built_in() -> Iterator[BaseTask]:
+    """The tasks of the package, each imported when it is reached."""
+    return (import_module(module).TASK for module in TASKS.values())
 
 
 def task_fingerprint(name: str, root: Path) -> dict[str, str]:

@@ -17,10 +17,10 @@ from assay.lab.sweep import missing_runs
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import Job
 from assay.lab.sweep.planned_runs import Planned
-from assay.report.comparison.comparison_content import write_comparison
-from assay.report.matrix.matrix_page import write_matrix
-from assay.report.run_page.notebook import notebook
-from assay.report.run_page.page import write_report
+from assay.pages.comparison.comparison_content import write_comparison
+from assay.pages.matrix.matrix_page import write_matrix
+from assay.pages.run_page.notebook import notebook
+from assay.pages.run_page.page import write_report
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
@@ -131,8 +131,8 @@ def test_errors_stop_a_run_before_its_folder_is_made_and_each_is_named(tmp_path:
 def test_every_check_but_those_that_compute_is_asked_before_a_run(tmp_path: Path) -> None:
     lab = make_lab(tmp_path)
     session = Session(read_experiment(lab), RunDirectory(tmp_path, "tiny", "none"), 7, Silent())
-    cheap = cheap_checks(session.learner)
-    assert checks_of(session.learner).keys() - cheap.keys() == {"speed"}
+    cheap = cheap_checks(session)
+    assert checks_of(session).keys() - cheap.keys() == {"speed"}
 
 
 def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> None:

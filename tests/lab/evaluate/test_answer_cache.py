@@ -6,7 +6,7 @@ import pytest
 
 from assay.lab.run.runner import start
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.runs.measurements import evaluation_records, read_answers
+from assay.runs.history import evaluation_records, read_answers
 from tests.labs import make_lab
 
 EVALUATION = """

@@ -246,7 +246,7 @@ def test_what_was_said_in_a_dialogue_is_recorded(
     assert columns["score"] == [0.0, 0.0]
     assert set(columns["error"]) == {"multi_turn:empty_turn_model_response"}
     for line in columns["messages"]:
-        said = stored_messages({"messages": line})
+        said = stored_messages(line)
         roles = [message.role for message in said]
         assert roles == ["assistant", "user"] * (len(roles) // 2) + ["assistant"]
         assert {m.content for m in said if m.role == "assistant"} == {"I do not know."}

@@ -10,16 +10,18 @@ from torch import nn
 import assay.lab.improve
 from assay.judge.health_checks import diagnose
 from assay.judge.improvements import ranked
-from assay.lab.improve.find_improvements import RULES
+from assay.lab.improve import find_improvements
 from assay.lab.improve.run_evidence import RunEvidence
 from assay.models.weight_files import save_module
-from assay.report.command_tables.improvement_view import improvement_values
-from assay.report.words import words
+from assay.pages.command_tables.improvement_view import improvement_values
+from assay.pages.words import words
 from assay.runs.checkpoints import Selection
 from assay.runs.run_directory import RunDirectory
+from assay.tasks.task import built_in
 from tests.lab.improve.evidence_of import candidate, evidence, groups, measured, stage
-from tests.lab.improve.test_pool_rules import HOLDS, LACKS, rows
+from tests.tasks.demos.test_pool_rules import HOLDS, LACKS, rows
 
+RULES = find_improvements.RULES | {n: r for lab in built_in() for n, r in lab.rules.items()}
 RCE, EARLY, LATE = "rce.step-000004", "rl.step-000002", "rl.step-000004"
 GOOD, HALF = [1.0] * 40, [1.0, 0.0] * 20
 TIED = (
@@ -113,7 +115,8 @@ def test_every_figure_of_every_improvement_finds_its_words(tmp_path, lang):
 
 def test_the_catalogue_has_what_the_rules_say_and_nothing_else():
     folder = Path(assay.lab.improve.__file__).parent
-    source = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*_rules.py"))
+    files = [*folder.glob("*_rules.py"), *folder.parents[1].glob("tasks/*/rules.py")]
+    source = "".join(file.read_text(encoding="utf-8") for file in files)
     sections = words("en").sections
     said = set(re.findall(r"improve_evidence\.(\w+)", source))
     assert said == sections["improve_evidence"].keys()

@@ -21,7 +21,7 @@ from assay.lab.monitor.report_journal import (
 from assay.runs.records import read_samples, write_samples
 from assay.runs.run_directory import RunDirectory
 from tests.lab.watched import change_metrics, watched_run
-from tests.report.synthetic import empty_run
+from tests.pages.synthetic import empty_run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from assay.lab.monitor.progress import progress
 from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
 from tests.lab.monitor.program_runs import Made, program_run
-from tests.report.synthetic import RECORD, add_scores
+from tests.pages.synthetic import RECORD, add_scores
 
 TABLE = """
 [milestone.above]

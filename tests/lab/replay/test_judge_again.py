@@ -10,8 +10,8 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.replay.judge_again import NotReplayable
-from assay.lab.replay.samples_by_id import SampleNotFound, find_samples
 from assay.lab.replay.step import NoSamples, spans
+from assay.runs.history import SampleNotFound, find_samples
 from assay.runs.metrics import read_metrics
 from assay.runs.records import SAMPLES, DamagedRecord, read_samples
 from assay.runs.run_directory import RunDirectory

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from assay.lab.replay.samples_by_id import find_samples
+from assay.runs.history import find_samples
 from assay.runs.records import SAMPLES, write_samples
 from assay.runs.run_directory import RunDirectory
-from tests.report.synthetic import empty_run
+from tests.pages.synthetic import empty_run
 
 EMPTY = {"text": "", "parts": "{}", "why": "", "ended": "stop", "tokens": [], "behaviour_logps": []}
 

@@ -9,8 +9,8 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.lab.monitor.run_costs import run_costs
 from assay.lab.run.runner import resume, start
-from assay.report.command_tables.cost_tables import sentences
-from assay.report.words import words
+from assay.pages.command_tables.cost_tables import sentences
+from assay.pages.words import words
 from assay.rollout.engines.endpoint.client import EndpointError
 from assay.runs.cost_ledger import LEDGER, read_calls
 from assay.runs.metrics import read_metrics

@@ -23,13 +23,10 @@ from assay.lab.run.evaluate_again import Evaluated
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.runner import resume
 from assay.library.typed_results import evaluation_result
-from assay.runs.measurements import find_record
+from assay.runs.history import History, find_record
 from assay.runs.records import (
     RecordWriter,
-    read_samples,
     read_scores,
-    stored_messages,
-    stored_turns,
 )
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks import task as registry
@@ -96,20 +93,17 @@ def test_stored_turns_are_those_that_were_sampled_and_replays_are_exact(lab):
     for step in (1, 2, 3):
         done = replay(run, step, observer=Silent())
         assert done.proof.exact, done.proof
-        lines = read_samples(run.samples("rl", step))
-        assert [s.reward_after for s in done.samples] == [line["reward"] for line in lines]
-        for line in lines:
-            turns = stored_turns(line)
-            assert sum((t.actions for t in turns), ()) == tuple(line["tokens"])
-            assert sum((t.behaviour_logps or () for t in turns), ()) == tuple(
-                line["behaviour_logps"]
-            )
+        samples = list(History(run).samples("rl", step, tokens=True))
+        assert [s.reward_after for s in done.samples] == [s.reward for s in samples]
+        for sample in samples:
+            turns = sample.turns
+            assert sum((t.actions for t in turns), ()) == sample.tokens
+            assert sum((t.behaviour_logps or () for t in turns), ()) == sample.logps
             for before, after in pairwise(turns):
                 # The last token may be another that ends a turn; the template's follows then.
                 whole = tokens_of(before.context) + before.actions[: len(before.actions) - 1]
                 assert tokens_of(after.context)[: len(whole)] == whole
-            said = stored_messages(line)
-            assert len([m for m in said if m.role == "assistant"]) == len(turns)
+            assert len([m for m in sample.messages if m.role == "assistant"]) == len(turns)
     metrics = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     done = replay(run, 1, gradient=True, observer=Silent())
     assert done.gradients is not None

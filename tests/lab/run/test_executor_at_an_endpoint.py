@@ -9,8 +9,8 @@ from assay.experiment.helper_tables import URL
 from assay.experiment.price_table import NANO
 from assay.rollout.engines.endpoint import client
 from assay.runs.cost_ledger import read_calls
+from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
-from assay.runs.measurements import evaluation_records
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import read_status

@@ -13,8 +13,8 @@ from assay.lab.monitor.report_journal import read_reports
 from assay.lab.monitor.stage_health import explained
 from assay.lab.run.launch import launch_or_resume
 from assay.lab.run.runner import resume, start
-from assay.report.facts import gather
-from assay.report.run_page.page import Reporting, write_report
+from assay.pages.facts import gather
+from assay.pages.run_page.page import Reporting, write_report
 from assay.runs.checkpoints import read_selection
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status

@@ -10,7 +10,7 @@ from assay.lab.setup.manifest import RunChanged
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.same_experiment import OtherExperiment
 from tests.labs import make_lab

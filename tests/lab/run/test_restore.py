@@ -17,7 +17,7 @@ from assay.lab.setup.checkpoint_models import run_folder
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
-from assay.report.run_page.page import write_report
+from assay.pages.run_page.page import write_report
 from assay.runs.checkpoints import CheckpointDamaged
 from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -27,7 +27,7 @@ from assay.runs.verify_files import verify_run
 from assay.train.checkpoint import NotContinuable
 from tests.lab.run.test_kill import everything
 from tests.labs import make_lab, model_of
-from tests.report.synthetic import RECORD
+from tests.pages.synthetic import RECORD
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
 LESS = "[evaluate.sampled]"

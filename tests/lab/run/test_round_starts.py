@@ -1,6 +1,5 @@
 """Rounds: each stage starts from a checkpoint that a rule chose, and the choice is on record."""
 
-import io
 import json
 import os
 import shutil
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
 from assay.compare.arm import Provenance
 from assay.compare.fairness import _ancestors, _descends
@@ -22,12 +20,12 @@ from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
-from assay.report.facts import gather
-from assay.report.lineage.lineage import lineage
-from assay.report.run_page.page import write_report
-from assay.report.run_page.story import selection_section
-from assay.report.run_page.terminal import final_table
-from assay.report.words import words
+from assay.pages.facts import gather
+from assay.pages.lineage.lineage import lineage
+from assay.pages.run_page.page import write_report
+from assay.pages.run_page.story import selection_section
+from assay.pages.run_page.terminal import final_blocks
+from assay.pages.words import words
 from assay.runs.checkpoints import (
     DevLook,
     Selection,
@@ -36,7 +34,7 @@ from assay.runs.checkpoints import (
     read_selections,
     write_selections,
 )
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
 from assay.runs.protection import ProtectedPath, guard_delete
 from assay.runs.records import read_scores
@@ -48,6 +46,7 @@ from tests.forked import forked
 from tests.lab.run.test_restore import same
 from tests.labs import make_lab, model_of
 from tests.models.folders import tiny_model
+from tests.pages.pages import printed
 
 ROUNDS = blocks("rounds.md", "toml")[0]
 TEST = """
@@ -398,10 +397,8 @@ def test_the_page_draws_the_lineage_and_marks_what_is_uncorrected(
         assert 'class="loose"' in graph and "optimizer.lr 0.01 → 5e-07" in graph
         text = (run.path / f"report{'' if lang == 'en' else '.zh'}.md").read_text()
         assert "**round2 · GRPO**" in text and uncorrected in text
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(final_table(other))
-    shown = console.export_text()
-    assert f"run {run}" in shown and "└── " in shown and "not corrected for looks" in shown
+    shown = printed(final_blocks(other))
+    assert f"run {run}" in shown and "\n  - " in shown and "not corrected for looks" in shown
 
 
 def test_the_page_counts_the_rounds_in_which_the_gate_kept_the_start(run: RunDirectory) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from assay.lab.run.restore import NoStart
 from assay.lab.run.runner import resume
-from assay.report.run_page.page import write_report
+from assay.pages.run_page.page import write_report
 from assay.runs.checkpoints import CheckpointDamaged
 from assay.runs.metrics import HistoryLost
 from assay.runs.protection import ProtectedPath, mark_protected

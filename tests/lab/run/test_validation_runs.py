@@ -9,8 +9,8 @@ from assay.experiment.read_file import SpecError
 from assay.judge.confounds import differences
 from assay.lab.monitor.progress import progress
 from assay.lab.run.runner import resume, start
-from assay.report.facts import gather
-from assay.report.run_page.page import write_report
+from assay.pages.facts import gather
+from assay.pages.run_page.page import write_report
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.lab.run.test_kill import everything

@@ -16,7 +16,7 @@ from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.report.words import in_language
+from assay.pages.words import in_language
 from tests.cli.conftest import answer, call
 from tests.lab.selector_task import HEAD, UNTRAINED, make_colours_lab, use_words
 

@@ -12,7 +12,7 @@ import pytest
 
 from assay.data.wheels import wheel_directory
 from assay.judge.intervals import wilson
-from assay.runs.measurements import reported_answers
+from assay.runs.history import reported_answers
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.tools.bfcl_overall import SEVERAL_TURNS
 from assay.tasks.tools.bfcl_scores import (
@@ -26,7 +26,7 @@ from assay.tasks.tools.bfcl_scores import (
     write_bfcl,
 )
 from assay.tasks.tools.multi_turn import MULTI_TURN
-from tests.report.synthetic import RECORD, add_record, answer, empty_run
+from tests.pages.synthetic import RECORD, add_record, answer, empty_run
 from tests.tasks.tools import upstream_dialogue
 from tests.tasks.tools.scripted import entries
 

@@ -16,8 +16,8 @@ from assay.tasks.workflows.generated_programs import (
 )
 from assay.tasks.workflows.policy_prompt import PROBLEM_TYPES, policy_prompt
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.programs.program_shapes import shape_of
-from assay.tasks.workflows.programs.program_text import program_of
+from assay.tasks.workflows.programs.program import program_of
+from assay.tasks.workflows.programs.shapes import shape_of
 from assay.tasks.workflows.programs.validate import validate
 
 WORD = re.compile(r"\w+|[^\w\s]")

@@ -7,7 +7,7 @@ import pytest
 from assay.errors import InputError
 from assay.tasks.workflows.policy_prompt import PROBLEM_TYPES, TEMPLATE, policy_prompt, prefix
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.programs.program_text import program_of
+from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.programs.validate import validate
 
 WORD = re.compile(r"\w+|[^\w\s]")

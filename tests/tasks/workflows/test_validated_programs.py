@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 from assay.tasks.workflows.aflow_modules import stand_ins
 from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
-from assay.tasks.workflows.programs.program_names import GIVEN
-from tests.tasks.workflows.programs.bad_programs import BAD, BAD_CODE, expected
-from tests.tasks.workflows.programs.good_programs import CODE, TEXT
+from assay.tasks.workflows.programs.program import GIVEN
+from assay.tasks.workflows.programs.validate import ALLOWED, validate
+from tests.tasks.workflows.programs.bad_programs import BAD, BAD_CODE, LATE, expected
+from tests.tasks.workflows.programs.good_programs import CODE, TEXT, text
 
 FATAL = frozenset(
-    {"unknown_operator", "operator_setup", "not_instantiated", "unset_attribute", "unknown_key"}
-    | {"undefined_name", "unknown_parameter", "repeated_parameter", "missing_parameter", "syntax"}
-    | {"too_many_arguments", "llm_attribute", "needless_await", "no_call", "no_init", "not_async"}
-    | {"call_arguments"}
+    {"unknown_operator", "not_instantiated", "unset_attribute", "unknown_key", "undefined_name"}
+    | {"unknown_parameter", "repeated_parameter", "missing_parameter", "syntax", "no_return"}
+    | {"too_many_arguments", "llm_attribute", "no_call", "no_init", "not_async", "call_arguments"}
 )
 """Codes of what Python itself refuses when it gets there; the others are the lab's rules."""
 Program = tuple[str, str]
@@ -53,6 +53,19 @@ def test_what_python_refuses_does_not_run() -> None:
         for name, source in (BAD | BAD_CODE).items()
         if {code for code, _ in expected(source)} <= FATAL and name != "unknown key by get"
     }
-    assert len(wrong) > 40
+    assert len(wrong) > 25
     for name, result in zip(wrong, results(list(wrong.values())), strict=True):
         assert "error" in result, (name, result)
+
+
+def test_what_the_validator_does_not_see_ends_in_the_sandbox_and_is_told_apart() -> None:
+    programs = [(text(body), "") for body, _ in LATE.values()]
+    assert not any(validate(source) for source, _ in programs)
+    for (name, (_, error)), result in zip(LATE.items(), results(programs), strict=True):
+        assert result.get("error", "").startswith(error), (name, result)
+
+
+def test_every_module_that_may_be_imported_is_there() -> None:
+    names = [name for name in ALLOWED if name != "__future__"]
+    (result,) = results([("".join(f"import {n}\n" for n in names) + text("return 'x'"), "")])
+    assert result == {"answer": "x"}

@@ -12,13 +12,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.tasks.workflows.inside import run_workflow
-from assay.tasks.workflows.programs.operators import OPERATORS, checked_arguments, described
+from assay.tasks.workflows.programs.operators import (
+    OPERATORS,
+    OperatorFailed,
+    checked_arguments,
+    described,
+)
 
 
 async def ask(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with all keys. Raises OperatorFailed for wrong arguments."""
+    """A result with all keys, or the failure of wrong arguments."""
     operator = OPERATORS[name]
-    checked_arguments(operator, arguments)
+    try:
+        checked_arguments(operator, arguments)
+    except OperatorFailed as failed:
+        return {"error": failed.kind, "why": failed.why, "usage": {}}
     result = {key: False if kind == "bool" else "7" for key, kind in operator.returns.items()}
     return {"result": result, "usage": {}}
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from assay.errors import InputError
 from assay.experiment.read_file import ExperimentSource, name_line
 from assay.judge.findings import Finding, worst_first
-from assay.lab.check.candidate_pools import candidate_pools
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.helper_uses import answering, helper_uses
@@ -21,14 +20,7 @@ from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.preference_pairs import preference_pairs
 from assay.lab.check.rendering_mismatch import renderings
 from assay.lab.check.rows import lengths, rows
-from assay.lab.check.selection_health import not_made, stored_groups
-from assay.lab.check.selector_checks import (
-    demonstrations_without_words,
-    dropout_in_ratios,
-    selector_weights,
-)
 from assay.lab.check.shared_items import leakage
-from assay.lab.check.shown_images import shown_images
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
 from assay.lab.check.task_sanity import task_sanity
 from assay.lab.check.trained_tokens import trained
@@ -38,8 +30,6 @@ from assay.lab.evaluate.answerer import Answerer
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LANGUAGE_MODEL
-from assay.lab.setup.learner import Learner
-from assay.lab.setup.selector_learner import SELECTOR
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
@@ -55,13 +45,10 @@ CHECKS: Mapping[str, Check] = {
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,
-    "stored selections": stored_groups,
     "preference pairs": preference_pairs,
-    "pools": candidate_pools,
     "helper models": helper_memory,
-    "images": shown_images,
 }
-"""Those of every learner, in the order in which they are asked."""
+"""Those of every experiment, in the order in which they are asked."""
 PRICE = "price of helper models"
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
     LANGUAGE_MODEL: {
@@ -72,13 +59,8 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "memory and disk": room,
         "speed": speed,
     },
-    SELECTOR: {
-        "weights": selector_weights,
-        "dropout": dropout_in_ratios,
-        "vocabulary": demonstrations_without_words,
-    },
 }
-"""Further ones by the name of the learner."""
+"""Further ones by the name of the learner; a task has its own (`BaseTask.checks`)."""
 COMPUTING = ("speed",)
 """Checks that run the model; the others take seconds."""
 
@@ -132,7 +114,7 @@ def check_experiment(
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
     answerer = answerer_of(session)
     place = partial(name_line, source=source, overrides=overrides)
-    if lacking := selections_to_make(session, place):
+    if lacking := rows_to_make(session, place):
         return lacking
     unopened = opening_error(session, answerer, place)
     chosen = [*answering(experiment)]
@@ -141,7 +123,7 @@ def check_experiment(
     if not answerer.in_process:
         # For an endpoint, it is enough that it answers and that the items exist.
         return gather(chosen)
-    checks = checks_of(session.learner)
+    checks = checks_of(session)
     if calls is not None and PRICE in checks:
         checks[PRICE] = partial(helper_uses, calls=calls)
     if probe:
@@ -150,19 +132,20 @@ def check_experiment(
     return replace(found, findings=tuple(worst_first([*found.findings, *chosen])))
 
 
-def selections_to_make(session: Session, place: Place) -> CheckResult | None:
-    """The stored selections that data sets lack; None where they are there. An experiment whose
-    queries cannot be read gets that error alone."""
+def rows_to_make(session: Session, place: Place) -> CheckResult | None:
+    """What has to be made for data sets first; None where it is there. An experiment whose rows
+    cannot be read gets that error alone."""
     try:
-        found = gather([*not_made(session)])
+        found = gather([one for maker in session.made_sources for one in maker.unmade(session)])
     except InputError as error:
         return CheckResult((error_finding(error, place),), {})
     return found if found.findings else None
 
 
-def checks_of(learner: Learner) -> dict[str, Check]:
-    """The checks that apply to a learner, in their order."""
-    return {**CHECKS, **LEARNER_CHECKS.get(learner.name, {})}
+def checks_of(session: Session) -> dict[str, Check]:
+    """The checks that apply to an experiment, in their order."""
+    own = {name: check for lab in session.labs for name, check in lab.checks.items()}
+    return {**CHECKS, **own, **LEARNER_CHECKS.get(session.learner.name, {})}
 
 
 def asked(session: Session, checks: Mapping[str, Check], observer: Observer) -> CheckResult:

@@ -18,7 +18,6 @@ from assay.lab.check.all_checks import COMPUTING, Check, asked, checks_of
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.learner import Learner
 from assay.lab.setup.session import Session
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_names import stage_start
@@ -61,7 +60,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     if (known := read_manifest(session.run).get(CHECKED)) is not None:
         tell_known(session, known, reason)
         return session
-    cheap = cheap_checks(session.learner)
+    cheap = cheap_checks(session)
     for part in ("learner", "sets", "evaluations"):
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
@@ -107,9 +106,9 @@ def refuse_other_bases(session: Session) -> None:
             )
 
 
-def cheap_checks(learner: Learner) -> dict[str, Check]:
+def cheap_checks(session: Session) -> dict[str, Check]:
     """The checks that run no model."""
-    checks = checks_of(learner).items()
+    checks = checks_of(session).items()
     return {name: check for name, check in checks if name not in COMPUTING}
 
 

@@ -23,11 +23,11 @@ from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import Answered, Answerer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
-from assay.lab.evaluate.fixed_answerer import FixedAnswerer
+from assay.lab.evaluate.function_answerer import FunctionAnswerer
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
-from assay.lab.evaluate.oracle_answerer import ORACLE_SOURCE, OracleAnswerer
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.learner import arm_of
 from assay.lab.setup.manifest import judge_sha256
 from assay.lab.setup.session import Session
 from assay.rollout.finished_turns import telling
@@ -45,7 +45,6 @@ from assay.runs.records import (
 )
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import error_type
-from assay.tasks.workflows.fixed_workflows import WORKFLOW
 
 JUDGEMENTS = "judgements.jsonl"
 """The journal of judges, beside the chunks of a record and deleted with them."""
@@ -154,37 +153,20 @@ def fallbacks(texts: Sequence[str]) -> int | None:
     return sum(map(bool, marks)) if marks else None
 
 
-@dataclass(frozen=True, slots=True)
-class AnswererKind:
-    """How models of one kind of source are measured."""
-
-    answerer: Callable[[Session], Answerer]
-    holder: Callable[[Path, str, str], Experiment]
-    """Makes the experiment whose run holds the measurements, of the lab's root, the source and the
-    skill."""
-
-
-ANSWERERS: Mapping[str, AnswererKind] = {
-    "openai": AnswererKind(EndpointAnswerer, endpoint_holder),
-    ORACLE_SOURCE: AnswererKind(OracleAnswerer, local_holder),
-    WORKFLOW: AnswererKind(FixedAnswerer, local_holder),
-}
-"""By model source or its kind; all other models are opened in this process, as learners."""
-LOCAL = AnswererKind(LocalAnswerer, local_holder)
-
-
 def answerer_of(session: Session) -> Answerer:
-    """The answerer of a run's model."""
-    return _kind_of(session.experiment.model).answerer(session)
+    """The answerer of a run's model: an endpoint, an arm of a task, or a learner in this process.
+    Raises UnknownNameError."""
+    source = session.experiment.model
+    if source.startswith("openai:"):
+        return EndpointAnswerer(session)
+    arm = arm_of(session.task, source)
+    return LocalAnswerer(session) if arm is None else FunctionAnswerer(session, arm)
 
 
 def holder_of(root: Path, source: str, skill: str) -> Experiment:
     """The experiment whose run holds what a model source is measured on for a task."""
-    return _kind_of(source).holder(root, source, skill)
-
-
-def _kind_of(source: str) -> AnswererKind:
-    return ANSWERERS.get(source) or ANSWERERS.get(source.partition(":")[0], LOCAL)
+    make = endpoint_holder if source.startswith("openai:") else local_holder
+    return make(root, source, skill)
 
 
 def measure_stored(

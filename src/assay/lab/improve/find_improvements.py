@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from assay.judge.improvements import Improvement, ranked
-from assay.lab.improve import group_rules, pool_rules, result_rules, training_rules
+from assay.lab.improve import group_rules, result_rules, training_rules
 from assay.lab.improve.run_evidence import RunEvidence, gather_evidence
+from assay.lab.setup.learner import begun_from
 from assay.runs.run_directory import RunDirectory
+from assay.tasks.task import labs, task
 
 RULES: Mapping[str, Callable[[RunEvidence], Iterator[Improvement]]] = {
     "keep_start": result_rules.keep_start,
@@ -18,8 +20,6 @@ RULES: Mapping[str, Callable[[RunEvidence], Iterator[Improvement]]] = {
     "look_at_dev": result_rules.look_at_dev,
     "load_strictly": training_rules.load_strictly,
     "same_picks": result_rules.same_picks,
-    "one_pool": pool_rules.one_pool,
-    "few_used": pool_rules.few_used,
     "fallback_scores": group_rules.fallback_scores,
     "standardised_twice": group_rules.standardised_twice,
     "kl_at_start": training_rules.kl_at_start,
@@ -29,12 +29,12 @@ RULES: Mapping[str, Callable[[RunEvidence], Iterator[Improvement]]] = {
     "kl_on_ties": group_rules.kl_on_ties,
     "kl_returns": training_rules.kl_returns,
     "flat_weights": group_rules.flat_weights,
-    "right_answer_in_pool": pool_rules.right_answer_in_pool,
     "more_items": result_rules.more_items,
     "break_ties": group_rules.break_ties,
     "freeze": training_rules.freeze,
 }
-"""By name. Each yields improvements for the stages, evaluations and data sets that it looks at."""
+"""By name. Each yields improvements for the stages, evaluations and data sets that it looks at; a
+task has further ones (`BaseTask.rules`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,10 @@ class Improvements:
 def find_improvements(run: RunDirectory) -> Improvements:
     """The improvements that the records of a run support. Raises what reading them raises."""
     evidence = gather_evidence(run)
-    found = ranked(each for rule in RULES.values() for each in rule(evidence))
+    experiment = evidence.experiment
+    source, _ = begun_from(experiment.model, run.root)
+    own = labs(task(experiment.task, run.root), source)
+    rules = [*RULES.values(), *(rule for lab in own for rule in lab.rules.values())]
+    found = ranked(each for rule in rules for each in rule(evidence))
     names = (*evidence.stages, *(each.record.name for each in evidence.measured))
     return Improvements(run, tuple(found), names)

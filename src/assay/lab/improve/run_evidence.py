@@ -23,7 +23,7 @@ from assay.lab.setup.prepare import rows_by_id
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.run_rows import check_unchanged
 from assay.runs.checkpoints import Selection, read_selection
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
 from assay.runs.records import FACTS, EvaluationRecord, read_columns, read_samples
 from assay.runs.run_directory import RunDirectory

@@ -28,7 +28,7 @@ from assay.judge.scores import on_one_scale
 from assay.judge.trends import Forecast, forecast_value
 from assay.judge.verdict import Comparison
 from assay.runs.checkpoints import read_selection
-from assay.runs.measurements import evaluation_records, measured_checkpoints
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.records import FACTS, read_columns, read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps

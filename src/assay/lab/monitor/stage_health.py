@@ -24,8 +24,8 @@ from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.selection import Promotion, promote
 from assay.judge.trends import forecast_total
 from assay.runs.checkpoints import read_selection
+from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import read_manifest
-from assay.runs.measurements import evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound

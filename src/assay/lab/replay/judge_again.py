@@ -46,8 +46,7 @@ from assay.lab.replay.step import (
 )
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import check_names
-from assay.runs.metrics import read_metrics
-from assay.runs.records import recorded_reward
+from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status
 from assay.tasks.user_code import forget_changed_files
@@ -216,7 +215,7 @@ def compare_sides(
 ) -> Replay:
     """Both sides of the replay, and the self-check."""
     stored = bench.stored
-    recorded = [recorded_reward(line) for line in stored.lines]
+    recorded = [sample.judgement for sample in stored.samples]
     again = shaped(bench, before, score(bench, before))
     past = judge_side(bench, before, recorded, gradient=gradient)
     other = judge_side(bench, after, rewards_after(bench, before, after), gradient=gradient)
@@ -224,7 +223,7 @@ def compare_sides(
     past = replace(past, pulls=tuple(recorded_pulls(before, stored, past)))
     gradients = None
     if gradient:
-        lines = [x for x in read_metrics(stored.run.metrics) if x["stage"] == stored.stage]
+        lines = History(stored.run).lines(stored.stage)
         gradients = gradients_of(past, other, bench.weights, lines, stored.step)
     values = ([reward.value for reward in side] for side in (recorded, other.rewards))
     return Replay(
@@ -252,7 +251,7 @@ def rewards_after(bench: Bench, before: SampledStage, after: SampledStage) -> li
     """
     if judging(before) != judging(after):
         return score(bench, after)
-    recorded = [recorded_reward(line) for line in bench.stored.lines]
+    recorded = [sample.judgement for sample in bench.stored.samples]
     punishments = [getattr(stage, "overlong", None) for stage in (before, after)]
     if punishments[0] != punishments[1]:
         return [unpunished(reward) for reward in recorded]
@@ -276,7 +275,7 @@ def recorded_pulls(stage: SampledStage, stored: StoredStep, past: Side) -> list[
     """The recorded advantages for GRPO; `past`'s pulls for methods that record none."""
     if not isinstance(stage, GrpoStage):
         return list(past.pulls)
-    return [None if line["reward"] is None else line["advantage"] for line in stored.lines]
+    return [None if each.reward is None else each.advantage for each in stored.samples]
 
 
 def unasked(bench: Bench, stage: SampledStage) -> str:

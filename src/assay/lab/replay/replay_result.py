@@ -27,8 +27,8 @@ from assay.lab.setup.manifest import code_fingerprint, data_table, stage_table
 from assay.lab.setup.session import Session
 from assay.rl.directions import Directions, directions
 from assay.rl.signal import SignalStats
+from assay.runs.history import Sample
 from assay.runs.manifest_file import read_manifest
-from assay.runs.records import recorded_reward
 
 SHOWN = 3
 """Causes and differences that are written out; the others are counted."""
@@ -76,23 +76,22 @@ def prove(
     what the step recorded. Abstentions are compared as such; their words are not.
     """
     stage = session.experiment.stage[stored.stage]
-    changed = [d for d in map(reward_difference, *addressed(stored), rewards) if d is not None]
+    both = zip(stored.samples, rewards, strict=True)
+    changed = [d for s, now in both if (d := reward_difference(stored.address(s), s, now))]
     weighed = []
     if isinstance(stage, GrpoStage) and not unasked:
-        found = map(advantage_difference, *addressed(stored), advantages)
-        weighed = [d for d in found if d is not None]
+        weighed = [
+            Difference(stored.address(each), "advantage", each.advantage, now)
+            for each, now in zip(stored.samples, advantages, strict=True)
+            if each.reward is not None and each.advantage != now
+        ]
     causes = changes_since(session, stored.stage, stage) if changed or weighed else []
-    return Proof(len(stored.lines), tuple(changed), tuple(weighed), unasked, tuple(causes))
+    return Proof(len(stored.samples), tuple(changed), tuple(weighed), unasked, tuple(causes))
 
 
-def addressed(stored: StoredStep) -> tuple[list[str], list[Any]]:
-    """The addresses of the samples, and their lines."""
-    return [stored.address(line) for line in stored.lines], list(stored.lines)
-
-
-def reward_difference(address: str, line: Any, now: Reward) -> Difference | None:
+def reward_difference(address: str, sample: Sample, now: Reward) -> Difference | None:
     """The first thing that differs between a recorded reward and the same one given now."""
-    then = recorded_reward(line)
+    then = sample.judgement
     if (then.value is None) != (now.value is None):
         return Difference(address, "abstention", shown(then), shown(now))
     if then.value != now.value:
@@ -106,13 +105,6 @@ def reward_difference(address: str, line: Any, now: Reward) -> Difference | None
 def shown(reward: Reward) -> str | float:
     """The value, or why there is none."""
     return f"abstained: {reward.why}" if reward.value is None else reward.value
-
-
-def advantage_difference(address: str, line: Any, now: float | None) -> Difference | None:
-    """Whether an advantage that was recorded comes out otherwise; abstentions have none."""
-    if line["reward"] is None or line["advantage"] == now:
-        return None
-    return Difference(address, "advantage", line["advantage"], now)
 
 
 def changes_since(session: Session, name: str, stage: StageSpec) -> list[Confound]:
@@ -247,10 +239,10 @@ def sample_changes(
     stored: StoredStep, recorded: Sequence[Reward], past: Side, other: Side
 ) -> tuple[SampleChange, ...]:
     """Every stored sample before and after, in order."""
-    columns = (stored.lines, recorded, past.pulls, other.rewards, other.pulls)
+    columns = (stored.samples, recorded, past.pulls, other.rewards, other.pulls)
     return tuple(
         SampleChange(
-            id=stored.address(line),
+            id=stored.address(sample),
             reward_before=then.value,
             reward_after=now.value,
             why_before=then.why,
@@ -259,7 +251,7 @@ def sample_changes(
             pull_after=pulled,
             turn=turn(pull, pulled),
         )
-        for line, then, pull, now, pulled in zip(*columns, strict=True)
+        for sample, then, pull, now, pulled in zip(*columns, strict=True)
     )
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from assay.data.episode import Context, Episode, Reward
 from assay.data.row import Row
 from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, steps_of
-from assay.lab.replay.samples_by_id import SampleNotFound
 from assay.lab.replay.step import (
     SampledStage,
     StoredStep,
@@ -37,7 +36,7 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
-from assay.runs.metrics import read_metrics
+from assay.runs.history import History, SampleNotFound
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction
@@ -67,9 +66,8 @@ class Bench:
     @cached_property
     def kl_coef(self) -> float | None:
         """The KL coefficient that the step recorded, for one that adapts; None without a KL."""
-        at = self.stored.stage, self.stored.step
-        lines = read_metrics(self.session.run.metrics)
-        found = [line for line in lines if (line.get("stage"), line.get("step")) == at]
+        lines = History(self.session.run).lines(self.stored.stage)
+        found = [line for line in lines if line["step"] == self.stored.step]
         return found[-1].get("kl_coef") if found else None
 
     @cached_property
@@ -112,10 +110,10 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
     made = prepare_set(session.experiment, name, *given)
     part = find_part({name: made}, stage.data)
     known = {row.id: row for row in part}
-    for line in stored.lines:
-        if line["row_id"] not in known:
-            raise SampleNotFound(f"{stage.data} has no row {line['row_id']!r} any more")
-    rows = {line["row_id"]: known[line["row_id"]] for line in stored.lines}
+    for sample in stored.samples:
+        if sample.row not in known:
+            raise SampleNotFound(f"{stage.data} has no row {sample.row!r} any more")
+    rows = {sample.row: known[sample.row] for sample in stored.samples}
     encoder = session.learner.encoder(stage)
     dialogue = partial(dialogue_of, session.task)
     contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
@@ -126,7 +124,7 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
 def score(bench: Bench, stage: SampledStage) -> list[Reward]:
     """The stored completions judged now by the reward of a stage, in order, nothing added."""
     judge = judge_of(bench, stage)
-    pairs = [(bench.rows[line["row_id"]], completion_of(line)) for line in bench.stored.lines]
+    pairs = [(bench.rows[each.row], completion_of(each)) for each in bench.stored.samples]
     with bench.session.reward_runner(judge, stage) as runner:
         return runner.score(pairs)
 
@@ -177,15 +175,14 @@ def stored_method(
     bench: Bench, stage: SampledStage, rewards: Sequence[Reward]
 ) -> tuple[Method, list[list[Episode]]]:
     """The stage's method over the stored groups, and these as it shapes them."""
-    lines = bench.stored.lines
     episodes = [
-        episode_of(line, bench.contexts[line["row_id"]], reward)
-        for line, reward in zip(lines, rewards, strict=True)
+        episode_of(each, bench.contexts[each.row], reward)
+        for each, reward in zip(bench.stored.samples, rewards, strict=True)
     ]
     groups = in_groups(episodes, stage.group)
     session = bench.session
     runner = session.reward_runner(judge_of(bench, stage), stage)
-    given = session.stage_input(stage, list(bench.rows.values()), runner)
+    given = session.stage_input(stage, list(bench.rows.values()), runner.score)
     if isinstance(stage, GrpoStage):
         made = build_grpo(stage, given, bench.steps).at(bench.stored.step - 1)
         groups = [made.shaped(group) for group in groups]
@@ -215,7 +212,7 @@ def shaped(bench: Bench, stage: SampledStage, rewards: Sequence[Reward]) -> list
 
 def needs_weights(bench: Bench, stage: SampledStage) -> bool:
     """Whether the stage's advantages cannot be known without its model."""
-    recorded = [Reward(None) for _ in bench.stored.lines]
+    recorded = [Reward(None) for _ in bench.stored.samples]
     return reads_weights(stored_method(bench, stage, recorded)[0])
 
 

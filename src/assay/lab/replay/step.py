@@ -3,11 +3,9 @@
 Judges nothing again.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,13 +19,13 @@ from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
-from assay.runs.records import DamagedRecord, read_samples, stored_messages, stored_turns
+from assay.runs.history import History, Sample, samples_in
+from assay.runs.records import DamagedRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import stage_start
 from assay.train.train_state import Batch
 from assay.train.update import MicroBatchSize, accumulate
 
-Line = Mapping[str, Any]
 SampledStage = GrpoStage | RftStage | RceStage
 """The stages that sample completions and have them judged."""
 
@@ -43,17 +41,11 @@ class StoredStep:
     run: RunDirectory
     stage: str
     step: int
-    file: Path
-    lines: tuple[Line, ...]
+    samples: tuple[Sample, ...]
 
-    def address(self, line: Line) -> str:
-        """The address of the sample for `assay show`."""
-        return f"{self.run}:{line['sample_id']}"
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the episodes, as `train.sampled_groups.episode_id` makes them."""
-        return [f"{line['row_id']}#{line['sample']}" for line in self.lines]
+    def address(self, sample: Sample) -> str:
+        """The address of a sample for `assay show`."""
+        return f"{self.run}:{sample.id}"
 
 
 def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) -> str:
@@ -93,19 +85,18 @@ def read_step(run: RunDirectory, stage: str, step: int, group: int) -> StoredSte
     file = run.samples(stage, step)
     if not file.exists():
         raise NoSamples(f"{run} has no samples of step {step} of {stage!r}", fix=known(run, stage))
-    lines = [{**line, "parts": json.loads(line["parts"])} for line in read_samples(file)]
-    whole = [lines[i : i + group] for i in range(0, len(lines), group)]
-    if not lines or any(len(g) != group or len({x["row_id"] for x in g}) > 1 for g in whole):
+    found = tuple(samples_in(file, tokens=True))
+    whole = [found[i : i + group] for i in range(0, len(found), group)]
+    if not found or any(len(g) != group or len({x.row for x in g}) > 1 for g in whole):
         raise DamagedRecord(
             f"its lines are not groups of {group} completions of one row", file=file
         )
-    return StoredStep(run, stage, step, file, tuple(lines))
+    return StoredStep(run, stage, step, found)
 
 
 def known(run: RunDirectory, stage: str) -> str:
     """Which steps of a stage have samples, in words."""
-    files = run.samples(stage, 0).parent.glob("step-*.parquet")
-    steps = sorted(int(file.stem.removeprefix("step-")) for file in files)
+    steps = History(run).sampled(stage)
     if not steps:
         return "it has none yet"
     pieces = [f"{a} to {b}" if b > a else str(a) for a, b in spans(steps)]
@@ -123,24 +114,22 @@ def spans(steps: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def completion_of(line: Line) -> Completion:
+def completion_of(sample: Sample) -> Completion:
     """The completion as the reward saw it."""
-    said = stored_messages(line)
-    return Completion(line["text"], tuple(line["tokens"]), line["ended"], said)
+    return Completion(sample.text, sample.tokens, sample.ended, sample.messages)
 
 
-def episode_of(line: Line, context: Context, reward: Reward) -> Episode:
-    """The episode that the line records, with a reward of one's own.
+def episode_of(sample: Sample, context: Context, reward: Reward) -> Episode:
+    """The episode that a sample records, with a reward of one's own.
 
     `context` is the prompt of a single answer; turns of a conversation are stored with theirs.
     """
-    name, group = f"{line['row_id']}#{line['sample']}", line["row_id"]
-    if line.get("messages") is not None:
-        return Episode(name, group, stored_turns(line), reward, completion_of(line))
-    actions = tuple(line["tokens"])
-    logps = tuple(line["behaviour_logps"]) or None
-    turn = Turn(context, actions, (True,) * len(actions), logps, line["ended"])
-    return Episode(name, group, (turn,), reward)
+    name = f"{sample.row}#{sample.number}"
+    if sample.conversation is not None:
+        return Episode(name, sample.row, sample.turns, reward, completion_of(sample))
+    actions = sample.tokens
+    turn = Turn(context, actions, (True,) * len(actions), sample.logps or None, sample.ended)
+    return Episode(name, sample.row, (turn,), reward)
 
 
 def in_groups(episodes: Sequence[Episode], group: int) -> list[list[Episode]]:

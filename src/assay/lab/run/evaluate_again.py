@@ -156,9 +156,8 @@ def find_target(
     """The run that holds the target's records, and the checkpoint in it."""
     target = with_scheme(target, root)
     kind, _, rest = target.partition(":")
-    if task is not None:
-        find_task(task, root)  # its module may enter a learner
-    if kind in model_kinds() and kind != "run":
+    own = None if task is None else find_task(task, root)  # its module may enter a learner
+    if ":" in target and kind != "run" and kind in model_kinds(kind, own):
         skill = task_with(benchmark) if task is None else task
         lookup(find_task(skill, root).benchmarks, benchmark, "benchmark")
         return model_run(root, target, skill, observer), CheckpointReference(None)

@@ -20,7 +20,7 @@ from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.manifest import RunChanged, check_base, rows_still_there
 from assay.lab.setup.session import Session
-from assay.runs.measurements import evaluation_records
+from assay.runs.history import evaluation_records
 from assay.runs.records import EvaluationRecord
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory

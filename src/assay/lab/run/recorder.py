@@ -13,6 +13,7 @@ import torch
 from assay.lab.monitor.guards import GuardFired, GuardWatch
 from assay.lab.monitor.observer import Observer
 from assay.rl.policy import Policy
+from assay.runs.history import History
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.metrics import append_metrics, keep_history
 from assay.runs.records import (
@@ -21,8 +22,6 @@ from assay.runs.records import (
     PROMPT,
     conversation_columns,
     prompt_sha256,
-    read_samples,
-    recorded_reward,
     write_samples,
 )
 from assay.runs.run_directory import RunDirectory
@@ -57,15 +56,9 @@ class RunRecorder:
 
         A deadline may pass one time and not another, so what was judged once stays judged.
         """
-        file = self.run.samples(self.stage, step)
-        if not file.exists():
-            return {}
         return {
-            f"{line['row_id']}#{line['sample']}": Journalled(
-                tuple(line["tokens"]),
-                recorded_reward({**line, "parts": json.loads(line["parts"])}),
-            )
-            for line in read_samples(file)
+            f"{each.row}#{each.number}": Journalled(each.tokens, each.judgement)
+            for each in History(self.run).samples(self.stage, step, tokens=True)
         }
 
     def samples(self, step: int, records: Sequence[SampleRecord]) -> None:

@@ -32,7 +32,7 @@ from assay.lab.setup.row_selection import (
     write_row_selection,
 )
 from assay.lab.setup.run_rows import ABSTAINED
-from assay.runs.recorded_answers import files_sha256
+from assay.runs.history import files_sha256
 from assay.runs.run_names import experiment_of
 from assay.tasks.task import task
 

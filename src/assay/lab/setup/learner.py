@@ -1,7 +1,7 @@
 """The interface of what an experiment trains: a language model, or a learner of one's own.
 
 A `Learner` opens the experiment's model; its `Encoder` turns rows into what the policy reads, and
-actions into text. `LEARNERS` holds the kinds beside language models. Nothing is opened here.
+actions into text. A task brings kinds of its own with its hook `learner`. Nothing is opened here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.data.episode import Context, Turn
-from assay.data.files import expanded
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.rendering_settings import RenderingSettings
-from assay.experiment.selector_table import PATH, SCHEME, is_selector
 from assay.experiment.stage_tables import StageSpec
 from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT, prompt_sha256
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import experiment_of, run_checkpoint
-from assay.tasks.task import Asked, Dialogue, Task
+from assay.tasks.task import Asked, BaseTask, Dialogue, FixedArm, Task, built_in, labs, lookup
 
 if TYPE_CHECKING:  # pages prepare data without torch
     from assay.models.precision import Precision
@@ -163,33 +161,59 @@ class LearnerInput:
     source: str
     """The experiment's `model`; of a `run:` source, the model that the named run began with."""
     weights: Path | None = None
-    """The folder of the checkpoint that a `run:` source names; the file of a selector that was
-    trained elsewhere."""
+    """The folder of the checkpoint that a `run:` source names."""
 
 
 LEARNERS: dict[str, Callable[[LearnerInput], Learner]] = {}
 """Maker of a learner by kind of model source: `model = "linear:features.json"` is opened by
-`LEARNERS["linear"]`. A kind that is not here is a selector or a language model."""
+`LEARNERS["linear"]`; a task's module may enter one. Others are brought by a task's hook, or are
+language models."""
 
 
 TOKENS = "tokens"
 """The field of a stored candidate that holds the tokens which were sampled."""
 
 
-def model_kinds() -> list[str]:
-    """The kinds of model source that an experiment may name, once its task is loaded."""
-    return [*EXAMPLES, SCHEME.removesuffix(":"), *LEARNERS]
+def model_kinds(kind: str, skill: Task | None = None) -> list[str]:
+    """The kinds of model source that an experiment with the task `skill` may name. Other tasks,
+    which are slow to import, are asked only where `kind` is not known without them."""
+    own = skill.kinds if isinstance(skill, BaseTask) else ()
+    known = [*EXAMPLES, *own, *LEARNERS]
+    return known if kind in known else [*known, *(k for each in built_in() for k in each.kinds)]
+
+
+def learner_of(skill: Task, given: LearnerInput) -> Learner | None:
+    """The learner of a model source that a task or `LEARNERS` brings; None: a language model."""
+    makers = [LEARNERS.get(given.source.partition(":")[0])]
+    makers += [each.learner(given.source) for each in labs(skill, given.source)]
+    return next((make(given) for make in makers if make is not None), None)
+
+
+def arm_of(skill: Task, source: str) -> FixedArm | None:
+    """The arm that a model source is; None where a learner or an endpoint answers. Raises
+    UnknownNameError for none of its kind."""
+    for each in labs(skill, source):
+        if source in each.arms:
+            return each.arms[source]
+        kind = source.partition(":")[0]
+        if kind in each.kinds and each.learner(source) is None:
+            lookup(each.arms, source, kind)
+    return None
+
+
+def begun_from(source: str, root: Path) -> tuple[str, Path | None]:
+    """The source that a model goes back to, and the folder of the checkpoint that a `run:` source
+    names. Raises RunNotFound."""
+    weights = None
+    while source.startswith("run:"):
+        run, _, folder = run_checkpoint(source.removeprefix("run:"), root)
+        source, weights = experiment_of(run).model, weights or folder
+    return source, weights
 
 
 def learner_input(experiment: Experiment, root: Path, precision: "Precision") -> LearnerInput:
     """The input of the experiment's learner. Raises RunNotFound for a `run:` source."""
-    source, weights = experiment.model, None
-    while source.startswith("run:"):
-        run, _, folder = run_checkpoint(source.removeprefix("run:"), root)
-        source, weights = experiment_of(run).model, weights or folder
-    if weights is None and is_selector(source) and source.startswith(PATH):
-        weights = root / expanded(source.removeprefix(PATH))
-    return LearnerInput(experiment, root, precision, source, weights)
+    return LearnerInput(experiment, root, precision, *begun_from(experiment.model, root))
 
 
 def question(task: Task, row: Row) -> Asked:

@@ -7,13 +7,18 @@ is every ordered selection. So with a breadth the best of two or more shots is a
 oracle. Trains nothing, and is no policy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+from assay.data.episode import Completion
 from assay.data.row import Row
-from assay.tasks.demos.demonstrations import POOL
-from assay.tasks.demos.frozen import Selection
+from assay.tasks.demos.demonstrations import POOL, SHOTS
+from assay.tasks.demos.frozen import FROZEN, Selection, ask
 from assay.tasks.demos.outcomes import SelectionOutcome
+from assay.tasks.demos.selections import selection_text
+from assay.tasks.helper_model import find_helper
 
 Ask = Callable[[Sequence[Selection]], list[SelectionOutcome]]
 """What the frozen model does with selections, in order."""
@@ -114,3 +119,17 @@ def _extended(
 
 def _reached(found: Sequence[Tried], until: float | None) -> bool:
     return until is not None and any(each.outcome.accuracy.score >= until for each in found)
+
+
+def oracle_answers(helpers: Mapping[str, Any], rows: Sequence[Row]) -> list[tuple[Completion, int]]:
+    """The best selection of each row's pool, and the size of the pool. Raises HelperFailed."""
+    asked = remembering(partial(ask, find_helper(helpers, FROZEN, "model")))
+    best: dict[str, Picks] = {}
+    for shots in sorted({row.extra[SHOTS] for row in rows}):
+        same = [row for row in rows if row.extra[SHOTS] == shots]
+        found = search_levels(asked, same, shots, BREADTH)[shots]
+        best |= {row.id: best_of(each).picks for row, each in zip(same, found, strict=True)}
+    return [
+        (Completion(selection_text(best[row.id]), best[row.id], "stop"), len(row.extra[POOL]))
+        for row in rows
+    ]

@@ -4,18 +4,80 @@ What is trained is a selector (`model = "selector:pointer"`); the frozen model i
 `[model.frozen]`. Rows carry their pools, see `demonstrations`.
 """
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
+from assay.experiment.experiment import Experiment
+from assay.experiment.problems import Problem
+from assay.experiment.selection_tables import FILE, SELECTIONS
+from assay.runs.manifest_file import SEEN_ANSWERS
 from assay.tasks.demos import easy_vqa, okvqa, subjects
+from assay.tasks.demos.demonstrations import FROZEN, POOL
+from assay.tasks.demos.oracle_search import BREADTH, oracle_answers
 from assay.tasks.demos.rewards import REWARDS
-from assay.tasks.task import Dialogue, NoTargetError
+from assay.tasks.demos.stored import selection_record, selection_rows
+from assay.tasks.task import BaseTask, FixedArm, MadeSource, NoTargetError
+
+SELECTOR = "selector"
+WEIGHTS = (".pt", ".pth", ".ckpt")
+"""Endings of a `path:` model that is the weights of a selector trained elsewhere."""
+ORACLE = FixedArm(
+    oracle_answers,
+    needs=POOL,
+    fix='choose a benchmark of task = "demos"',
+    about={SEEN_ANSWERS: True, "breadth": BREADTH},
+    helper=FROZEN,
+    chunk=16,
+)
 
 
-class DemosTask:
+class SelectionsSource:
+    """See `tasks.task.MadeSource`: `source = "selections:NAME"`. Only what makes loads torch."""
+
+    def rows(self, experiment: Experiment, table: str, rows: Sequence[Row], root: Path) -> Loaded:
+        """The rows of a table's queries with their selections."""
+        return selection_rows(experiment, table, rows, root)
+
+    def record(self, experiment: Experiment, table: str, root: Path) -> dict[str, Any]:
+        """The settings of a table and the sha256 of its file."""
+        return selection_record(experiment, table, root)
+
+    def absent(self, experiment: Experiment, root: Path) -> Iterator[Problem]:
+        """Files of stored selections that are not there."""
+        for name, spec in experiment.selections.items():
+            file = root / (spec.file or "").removeprefix(FILE)
+            if spec.file is not None and not file.is_file():
+                problem = f"{file}: no such file"
+                yield Problem((SELECTIONS, name, "file"), problem, f"it counts from {root}")
+
+    def unmade(self, session: Any) -> Iterator[Any]:
+        """The selections that a run would make first."""
+        from assay.tasks.demos.generate import not_made
+
+        return not_made(session)
+
+    def make(self, session: Any) -> None:
+        """Make what data sets take and nobody made."""
+        from assay.tasks.demos.generate import generate_missing
+
+        generate_missing(session)
+
+    def generate(self, session: Any, table: str | None, shard: str) -> list[Any]:
+        """Make the selections of one table or of all."""
+        from assay.tasks.demos.generate import generate_tables
+
+        return generate_tables(session, table, shard)
+
+
+class DemosTask(BaseTask):
     """The task called "demos"."""
 
     name = "demos"
+    kinds = (SELECTOR,)
     rewards = REWARDS
-    reward_maximum = {}  # noqa: RUF012
     benchmarks = {  # noqa: RUF012
         "demos/subjects": subjects.benchmark,
         "demos/easy-vqa": easy_vqa.benchmark,
@@ -27,9 +89,55 @@ class DemosTask:
         "okvqa": okvqa.read_okvqa,
     }
 
-    def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The query."""
-        return row.prompt
+    @property
+    def made(self) -> Mapping[str, MadeSource]:
+        """Stored selections."""
+        return {SELECTIONS: SelectionsSource()}
+
+    @property
+    def arms(self) -> Mapping[str, FixedArm]:
+        """The best selection by search, which has seen the right answers."""
+        return {"selector:oracle": ORACLE}
+
+    @property
+    def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
+        """See `tasks.demos.checks`."""
+        from assay.tasks.demos.checks import CHECKS
+
+        return CHECKS
+
+    @property
+    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
+        """See `tasks.demos.rules`."""
+        from assay.tasks.demos.rules import RULES
+
+        return RULES
+
+    @property
+    def tables(self) -> Mapping[str, Callable[..., Any]]:
+        """What demonstrations can do at all."""
+        from assay.lab.ceiling.measure import measure_demonstrations
+        from assay.pages.command_tables.ceiling_tables import ceiling_blocks
+
+        def measured(*given: Any) -> tuple[Any, Any]:
+            found = measure_demonstrations(*given)
+            return found, ceiling_blocks(found)
+
+        return {"ceiling": measured}
+
+    def brings(self, source: str) -> bool:
+        """Whether a model source is a selector."""
+        return source.startswith(f"{SELECTOR}:") or (
+            source.startswith("path:") and source.endswith(WEIGHTS)
+        )
+
+    def learner(self, source: str) -> Callable[[Any], Any] | None:
+        """A selector, which is opened for the oracle also: it reads the items."""
+        if not self.brings(source):
+            return None
+        from assay.tasks.demos.selector_learner import SelectorLearner
+
+        return SelectorLearner
 
     def target(self, row: Row) -> Message:
         """The stored selection with the highest reward, the first of equal ones.
@@ -41,10 +149,6 @@ class DemosTask:
             fix = "take rows of a [selections.NAME] table"
             raise NoTargetError(f"row {row.id} has no stored selections", fix=fix)
         return Message("assistant", max(stored, key=lambda each: each["reward"])["text"])
-
-    def dialogue(self, row: Row) -> Dialogue | None:
-        """None: a selection is one answer."""
-        return None
 
 
 TASK = DemosTask()

@@ -9,7 +9,7 @@ from assay.data.row import Message, Row
 from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.math.benchmarks import BENCHMARKS
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, gold_answer
-from assay.tasks.task import Dialogue, NoTargetError
+from assay.tasks.task import BaseTask, NoTargetError
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """Qwen2.5-Math's wording."""
@@ -18,7 +18,7 @@ CALCULATOR = re.compile(r"<<[^<>]*>>")
 """GSM8K's annotations for a calculator, which no completion can use."""
 
 
-class MathTask:
+class MathTask(BaseTask):
     """The task called "math"."""
 
     name = "math"
@@ -51,10 +51,6 @@ class MathTask:
         if gold and rf"\boxed{{{gold}}}" not in steps:
             steps = f"{steps}\nThe final answer is \\boxed{{{gold}}}.".strip()
         return Message("assistant", steps, reasoning=last.reasoning)
-
-    def dialogue(self, row: Row) -> Dialogue | None:
-        """None: every row is one question with one answer."""
-        return None
 
 
 TASK = MathTask()

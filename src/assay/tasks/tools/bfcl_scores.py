@@ -42,7 +42,7 @@ from assay.tasks.tools.single_turn import ENTRIES, entries
 PREFIX = "bfcl/"
 Line = Mapping[str, Any]
 Reported = tuple[str, str, str, Sequence[Line]]
-"""Benchmark, evaluation, checkpoint and its answers, as `runs.measurements` gives them."""
+"""Benchmark, evaluation, checkpoint and its answers, as `runs.history` gives them."""
 
 
 class NoBfclScores(InputError):

@@ -22,6 +22,7 @@ from assay.data.row import Message, Row
 from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import (
+    BaseTask,
     Benchmark,
     BenchmarkMaker,
     BenchmarkOptions,
@@ -185,7 +186,7 @@ BENCHMARKS: Mapping[str, BenchmarkMaker] = {
 }
 
 
-class ToolsTask:
+class ToolsTask(BaseTask):
     """The task called "tools"."""
 
     name = "tools"

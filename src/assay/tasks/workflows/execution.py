@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from assay.tasks.workflows.programs.findings import Finding
+from assay.tasks.workflows.programs.validate import Finding
 
 Outcome = Literal[
     "solved",

@@ -6,8 +6,7 @@ from typing import Any
 
 from assay.data.formats.problem_rows import PROBLEM_TYPE
 from assay.tasks.workflows.execution import Execution
-from assay.tasks.workflows.program_records import READING, family_of
-from assay.tasks.workflows.programs.findings import CODES
+from assay.tasks.workflows.program_records import READING, REFUSED, family_of
 
 NO_PROGRAM = "no_program"
 """The error of a completion without a program."""
@@ -62,6 +61,5 @@ def fact(facts: Mapping[str, Any], name: str) -> Any:
 def valid_program(facts: Mapping[str, Any]) -> str | None:
     """The source of a program that the validator let through; None for any other completion."""
     source, error = fact(facts, "program"), fact(facts, "error")
-    if not isinstance(source, str) or not source or error == NO_PROGRAM or error in CODES:
-        return None
-    return source
+    refused = error != "no_answer" and family_of(str(error)) in REFUSED
+    return source if isinstance(source, str) and source and not refused else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from assay.data.episode import Reward
 from assay.tasks.reward_metrics import GroupMetric
 from assay.tasks.workflows.facts import valid_program
-from assay.tasks.workflows.programs.program_shapes import Shape, known_shape
+from assay.tasks.workflows.programs.shapes import Shape, known_shape
 
 
 def different_share(of: Callable[[Shape], str]) -> GroupMetric:

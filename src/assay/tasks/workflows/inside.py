@@ -154,8 +154,9 @@ def run_workflow(
     try:
         found = call_workflow(program, problem, entry_point, operators)
         answer = found[0] if isinstance(found, tuple) and found else found
-        if answer is None:
-            return failed("no_answer", "the workflow returned None", 0)
+        if answer is None or inspect.isawaitable(answer):
+            what = "None" if answer is None else "what it did not await"
+            return failed("no_answer", f"the workflow returned {what}", 0)
         return {"answer": text_of(answer)}
     except MemoryError:
         raise

@@ -4,7 +4,7 @@ The facts are made in `facts`; reports count them (`lab.monitor`) and word the f
 """
 
 from assay.tasks.fact_reading import FactReading
-from assay.tasks.workflows.programs.program_shapes import shape_of
+from assay.tasks.workflows.programs.shapes import shape_of
 
 FORMAT, SYNTAX, INTERFACE = "format", "syntax", "llm attribute"
 MISUSE, FORBIDDEN, NAMES = "operator misuse", "forbidden", "undefined name"
@@ -29,7 +29,10 @@ CODES = {
     BUDGET: "budget",
     EXECUTOR: "model judge lab",
 }
+"""Codes of the validator and of runs, those that the validator once had among them."""
 FAMILY_OF = {code: family for family, codes in CODES.items() for code in codes.split()}
+REFUSED = (FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES)
+"""Families of programs that did not run, but for "no_answer", which a run finds."""
 KINDS = {"raised": RAISED, "operator": OPERATOR, "limit": LIMIT}
 """By the first of two words, such as "raised KeyError"."""
 

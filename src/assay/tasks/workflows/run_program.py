@@ -31,10 +31,9 @@ from assay.tasks.workflows.facts import NO_PROGRAM
 from assay.tasks.workflows.fixed_workflows import FALLBACK
 from assay.tasks.workflows.inside import checked_result
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE
-from assay.tasks.workflows.programs.findings import Finding
 from assay.tasks.workflows.programs.operators import OPERATORS, Operator, described
-from assay.tasks.workflows.programs.program_text import program_of
-from assay.tasks.workflows.programs.validate import validate
+from assay.tasks.workflows.programs.program import program_of
+from assay.tasks.workflows.programs.validate import Finding, validate
 
 OFFERED = "operators"
 """The field of a row that names the operators its program may use; all where it has none."""

@@ -8,16 +8,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from assay.data.episode import Reward
+from assay.data.episode import Completion, Reward
 from assay.data.formats.formats import iter_rows
+from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.errors import InputError, within
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from assay.tasks.task import Benchmark, BenchmarkOptions, Dialogue, NoTargetError, lookup
+from assay.tasks.task import (
+    BaseTask,
+    Benchmark,
+    BenchmarkOptions,
+    FixedArm,
+    NoTargetError,
+    lookup,
+)
 from assay.tasks.workflows.executor_rows import read_executor_rows
-from assay.tasks.workflows.fixed_workflows import workflow
+from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW, workflow
 from assay.tasks.workflows.generated_programs import warm_up_rows
 from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
 from assay.tasks.workflows.policy_prompt import fenced, policy_prompt
@@ -30,7 +38,7 @@ from assay.tasks.workflows.problems import (
 )
 from assay.tasks.workflows.program_records import READING
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.programs.program_text import program_of
+from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
 from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
 from assay.tasks.workflows.run_program import OFFERED, TEST_SECONDS, RunSettings, run_all
@@ -179,10 +187,31 @@ def read_source(source: str) -> Sequence[Row]:
     return lookup(READERS, scheme, "source of problems")(side).rows
 
 
-class WorkflowsTask:
+def fixed_answers(
+    programs: Mapping[str, str], helpers: Mapping[str, Any], rows: Sequence[Row]
+) -> list[tuple[Completion, int]]:
+    """The same program for every problem of a kind."""
+    kinds = ["code" if row.extra[PROBLEM_TYPE] == "code" else "text" for row in rows]
+    return [(Completion(fenced(programs[kind])), 0) for kind in kinds]
+
+
+ARMS = {
+    f"{WORKFLOW}:{name}": FixedArm(
+        partial(fixed_answers, programs),
+        needs=PROBLEM_TYPE,
+        fix='choose a benchmark of task = "workflows"',
+        about={"sha256": sha256_text("\n".join(programs.values()))},
+    )
+    for name, programs in FIXED_SOURCES.items()
+}
+"""A fixed workflow as a model: what a trained policy has to beat."""
+
+
+class WorkflowsTask(BaseTask):
     """The task called "workflows"."""
 
     name = "workflows"
+    kinds = (WORKFLOW,)
     fact_reading = READING
     rewards = {  # noqa: RUF012
         "solved": solved_reward(),
@@ -191,13 +220,25 @@ class WorkflowsTask:
         "report_v2": report_reward(partial(weighted, weights=V2)),
         "report_levels": report_reward(levels),
     }
-    reward_maximum = {}  # noqa: RUF012
     group_metrics = GROUP_DIVERSITY
     benchmarks = {"workflows/problems": problems_benchmark}  # noqa: RUF012
     sources = {  # noqa: RUF012
         **{name: partial(read_problems, reader) for name, reader in READERS.items()},
         "executor": read_executor_rows,
     }
+
+    @property
+    def arms(self) -> Mapping[str, FixedArm]:
+        """The fixed workflows."""
+        return ARMS
+
+    @property
+    def tables(self) -> Mapping[str, Callable[..., Any]]:
+        """The page of `assay patterns` and the table of `assay ceiling`."""
+        from assay.tasks.workflows.ceiling import measured
+        from assay.tasks.workflows.patterns_page import patterns_page
+
+        return {"patterns": patterns_page, "ceiling": measured}
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The instruction with the operators, the form of a program, and the problem. Rows that
@@ -234,10 +275,6 @@ class WorkflowsTask:
         parameters = "problem, entry_point" if is_code else "problem"
         program = workflow({}, f"return {str(truth)!r}, 0.0", parameters)
         return Message("assistant", fenced(program))
-
-    def dialogue(self, row: Row) -> Dialogue | None:
-        """None: a program is one answer."""
-        return None
 
 
 TASK = WorkflowsTask()

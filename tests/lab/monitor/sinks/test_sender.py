@@ -13,9 +13,9 @@ from assay.experiment.tables import LogSpec
 from assay.lab.monitor.sinks import sender as sender_module
 from assay.lab.monitor.sinks.sender import add_sinks
 from assay.lab.monitor.sinks.sink_register import SINKS, SinkKind, SinkRefused, check_log
-from assay.report.facts import gather
-from assay.report.run_page.story import warnings
-from assay.report.words import words
+from assay.pages.facts import gather
+from assay.pages.run_page.story import warnings
+from assay.pages.words import words
 from assay.runs.notes import read_notes
 from assay.runs.run_directory import RunDirectory
 from assay.runs.sink_states import start_sinks_over

@@ -9,7 +9,8 @@ from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
-from assay.lab.sweep.matrix.model import Block, Cell, Matrix, Place
+from assay.lab.sweep.matrix.coordinates import Place
+from assay.lab.sweep.matrix.model import Block, Cell, Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.planned_runs import plan

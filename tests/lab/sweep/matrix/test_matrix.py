@@ -12,7 +12,6 @@ from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
-from assay.lab.sweep.matrix.build import SharedCell
 from assay.lab.sweep.matrix.model import Cell, Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.runs.records import read_scores
@@ -94,7 +93,7 @@ def test_two_runs_in_one_cell_are_told_apart_by_the_key_that_is_named(lab):
     fill_grid(lab)
     lab_run = lab.run("g9", f"{BATCH}=8", f"{RATE}=1e-5", "stage.sft.steps=20")
     score(lab_run, "sft.step-000020", ones(3, 60))
-    with pytest.raises(SharedCell, match=r"add --layers stage\.sft\.steps") as raised:
+    with pytest.raises(InputError, match=r"add --layers stage\.sft\.steps") as raised:
         make_matrix(lab.root, ["g*"], GRID)
     assert "\n" not in str(raised.value)
     matrix = make_matrix(lab.root, ["g*"], replace(GRID, layers=("stage.sft.steps",)))

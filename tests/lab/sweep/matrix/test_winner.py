@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from assay.lab.sweep.matrix.model import Matrix
-from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.lab.sweep.matrix.winner import Settled, settle, settle_named
+from assay.lab.sweep.matrix.recommendation import Settled, settle
+from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.protection import ProtectedPath, delete_named, protect_named
@@ -61,7 +61,7 @@ def test_the_best_on_dev_wins_once_every_point_is_there_and_its_name_means_it(la
     for batch in (2, 4):
         add(lab, batch, *HITS[batch])
     _, early = settled(lab)
-    assert early.winner is None and early.said == "no winner yet: 1 point is missing of 3"
+    assert early.winner is None and early.line == "no winner yet: 1 point is missing of 3"
     missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
     with pytest.raises(NoWinner, match="no winner yet: 1 of 3 points are not finished"):
         find_named(lab.root, "s@winner")
@@ -72,7 +72,7 @@ def test_the_best_on_dev_wins_once_every_point_is_there_and_its_name_means_it(la
     assert run_checkpoint("s@winner", lab.root)[2] == run.checkpoint("sft", 40)
     assert find_run(lab.root, parse_run_name("s@winner")) == run
     assert protect_named(lab.root, "s@winner", "kept") == run.checkpoint("sft", 40)
-    assert done.said == f"winner: {run}@{LAST}, the best of 3 on dev"
+    assert done.line == f"winner: {run}@{LAST}, the best of 3 on dev"
     winner = read_winner(lab.root, "s")
     assert winner == done.winner and winner is not None
     assert winner.setting == {BATCH: 4} and winner.points == 3
@@ -90,14 +90,14 @@ def test_the_record_stays_until_another_point_scores_higher(lab):
     _, first = settled(lab, two)
     file = lab.root / "sweeps" / "s" / "winner.json"
     stored = file.read_bytes()
-    assert settled(lab, two)[1].said == first.said and file.read_bytes() == stored
+    assert settled(lab, two)[1].line == first.line and file.read_bytes() == stored
     # As good as the winner and earlier in the table: not better.
     add(lab, 1, 1, HITS[4][1])
     same = SWEEP.replace("[2, 4, 8]", "[1, 2, 4]")
     assert "the winner stays s.batch-4/" in settled(lab, same)[1].note
     assert file.read_bytes() == stored
     # A larger search that is not finished has no other winner yet.
-    assert "no winner yet" in settled(lab, SWEEP.replace("[2, 4, 8]", "[2, 4, 9]"))[1].said
+    assert "no winner yet" in settled(lab, SWEEP.replace("[2, 4, 8]", "[2, 4, 9]"))[1].line
     assert file.read_bytes() == stored
     add(lab, 9, 1, 30)
     _, then = settled(lab, SWEEP.replace("[2, 4, 8]", "[2, 4, 9]"))
@@ -121,7 +121,7 @@ def test_every_seed_of_the_winner_has_a_name_and_the_first_is_meant(lab):
     lab.base.write_text(lab.base.read_text().replace("seeds = [1]", "seeds = [1, 2]"))
     text = SWEEP.replace("[2, 4, 8]", "[2]")
     add(lab, 2, 10, 10, seed=1)
-    assert "1 point is missing" in settled(lab, text)[1].said
+    assert "1 point is missing" in settled(lab, text)[1].line
     second = add(lab, 2, 10, 30, seed=2)
     settled(lab, text)
     assert find_named(lab.root, "s#2@winner")[0] == second
@@ -175,7 +175,7 @@ def test_epochs_of_one_run_are_points_and_the_winner_is_one_of_them(lab):
     assert done.winner is not None and done.winner.setting == {BATCH: 8, "epoch": 3}
     assert find_named(lab.root, "s@winner")[1].step == 19
     _, early = settled(lab, text.replace("[4, 8]", "[4, 16]").replace('"s"', '"t"', 1))
-    assert early.said == "no winner yet: 4 points are missing of 4"
+    assert early.line == "no winner yet: 4 points are missing of 4"
 
 
 def test_places_that_were_not_drawn_are_not_missing(lab):

@@ -12,9 +12,9 @@ import pytest
 
 from assay.data.row import Message
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint import client, kept_connections
+from assay.rollout.engines.endpoint import client
 from assay.rollout.engines.endpoint.client import Endpoint, Said, Unanswered
-from assay.rollout.engines.endpoint.kept_connections import Connections
+from assay.rollout.engines.endpoint.connections import Connections, certificates
 from assay.rollout.engines.endpoint.traffic import Traffic
 from tests.rollout.engines.endpoint.fault_server import (
     CHARGED,
@@ -180,7 +180,7 @@ def test_a_connection_that_was_idle_for_too_long_is_not_used_again(
     monkeypatch, seconds, connections
 ):
     """The server would close it while the next request is under way."""
-    monkeypatch.setattr(kept_connections, "KEPT_SECONDS", seconds)
+    monkeypatch.setattr("assay.rollout.engines.endpoint.connections.KEPT_SECONDS", seconds)
     with fault_server(FaultServer(lambda n: "answer")) as server:
         endpoint = Endpoint(server.url, "m")
         for _ in range(2):
@@ -242,12 +242,12 @@ def test_a_server_is_known_by_its_certificate_and_refused_without(tmp_path, monk
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(tmp_path / "own.pem", tmp_path / "key.pem")
     with fault_server(FaultServer(lambda n: "answer"), own) as server:
-        kept_connections.certificates.cache_clear()
+        certificates.cache_clear()
         with pytest.raises(Unanswered, match="ConnectError"):
             Endpoint(server.url, "m", deadline=1.0).say(asked(), (), SAMPLING)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "own.pem"))
-        kept_connections.certificates.cache_clear()
+        certificates.cache_clear()
         said = say_all(Endpoint(server.url, "m", traffic=Traffic(2)), 6)
-    kept_connections.certificates.cache_clear()
+    certificates.cache_clear()
     assert [each.text for each in said] == [f"about q{n}" for n in range(6)]
     assert server.url.startswith("https:")

@@ -417,6 +417,33 @@ return await self.more()
     "made with a name": AFLOW.replace("Custom(self.llm)", 'Custom(self.llm, "c")'),
     "plain base class": AFLOW.replace("class Workflow:", "class Workflow(object):"),
     "no operator": text('return "42"'),
+    "main guard": text("return __name__", after='\n\nif __name__ == "__main__":\n    pass\n'),
+    "harmless modules": text(
+        """
+start = time.monotonic()
+words = functools.reduce(lambda a, b: a + b, [string.digits, problem], "")
+note = Note(words)
+return f"{note} {getattr(note, 'text')} {type(note).__name__} {time.monotonic() - start:.0f}"
+""",
+        before="""\
+from __future__ import annotations
+
+import functools
+import string
+import time
+from dataclasses import dataclass
+
+
+@dataclass
+class Note:
+    text: str
+
+    def __str__(self):
+        return self.text
+
+
+""",
+    ),
 }
 
 CODE = {

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.tasks.workflows.programs.program_shapes import shape_of
-from assay.tasks.workflows.programs.program_text import program_of
-from assay.tasks.workflows.programs.program_tree import MOST_CHARACTERS, MOST_DEPTH
+from assay.tasks.workflows.programs.program import MOST_CHARACTERS, MOST_DEPTH, program_of
+from assay.tasks.workflows.programs.shapes import shape_of
 from assay.tasks.workflows.programs.validate import CODES, validate
 from tests.tasks.workflows.programs.good_programs import TEXT, text
 

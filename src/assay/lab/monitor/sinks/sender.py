@@ -22,8 +22,8 @@ from assay.lab.monitor.observer import Observer, Several, Silent
 from assay.lab.monitor.sinks.sink import Opening, Sink
 from assay.lab.monitor.sinks.sink_register import SINKS, check_log
 from assay.rollout.engines.endpoint.key_redaction import redact
+from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
-from assay.runs.measurements import evaluation_records
 from assay.runs.metrics import read_metrics
 from assay.runs.notes import add_note
 from assay.runs.records import read_scores

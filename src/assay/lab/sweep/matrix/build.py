@@ -1,45 +1,33 @@
-"""Builds a matrix from its units: the grid, cells, averages, counts, arms, the recommendation.
+"""Builds a matrix: units by their coordinates in a grid, compared with their controls, summarised.
 
 Figures come from `judged_cells` and `summary`; runs are found in `units`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from assay.compare.arm import Arm
 from assay.compare.fairness import Terms, check_one_metric
 from assay.errors import InputError, nearest
-from assay.lab.sweep.matrix.control_blocks import blocks
 from assay.lab.sweep.matrix.coordinates import (
     CHECKPOINT_KEYS,
     RECORD,
+    Layout,
+    Place,
+    Value,
     check_key,
+    is_late,
     ordered,
     place_value,
 )
-from assay.lab.sweep.matrix.judged_cells import BadBaseline, Baseline, Controls, judge_cells, scored
-from assay.lab.sweep.matrix.model import (
-    Cell,
-    Layout,
-    Matrix,
-    Note,
-    Place,
-    State,
-    Unit,
-    Value,
-    origins_of,
-)
+from assay.lab.sweep.matrix.judged_cells import Baseline, Controls, judge_cells, scored
+from assay.lab.sweep.matrix.model import Cell, Matrix, Note, State, Unit, origins_of
 from assay.lab.sweep.matrix.recommendation import recommend
-from assay.lab.sweep.matrix.summary import View, arms, margins, overlaps
+from assay.lab.sweep.matrix.summary import View, arms, blocks, margins, overlaps
 from assay.lab.sweep.matrix.training_epochs import data_files, trainings
 from assay.lab.sweep.read_sweep import ARM
 from assay.runs.manifest_file import overridden, read_manifest
-from assay.runs.run_directory import RunDirectory
-
-
-class SharedCell(InputError):
-    """Two runs or checkpoints fall into one cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +57,15 @@ class Question:
 
 
 def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
-    """The matrix of the units. Raises UnknownKey, SharedCell and BadBaseline."""
+    """The matrix of the units. Raises InputError for an unknown key or baseline and for two units
+    in one cell, Unfair."""
     for key in layout.keys:
         check_key(key, [unit.coordinates for unit in units])
-    for each in ask.controls.values():
-        _check_where(units, layout, ask, each)
-    rows, columns, layers = _axes(units, layout, ask)
+    values = {key: _values(units, key, ask) for key in layout.keys}
+    for baseline in ask.controls.values():
+        _check_where(baseline, values)
+    rows, columns = values[layout.rows], values[layout.columns] if layout.columns else (None,)
+    layers = _layers(units, layout, ask, values)
     places = [(r, c, *layer) for layer in layers for r in rows for c in columns]
     cells = _placed(units, layout, places, "not in the search" if ask.chosen_points else "not run")
     ratios = tuple(ask.ratios_to.values())
@@ -85,44 +76,43 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
         terms = Terms(allow=ask.allow, axes=ask.declared)
         cells, controls, more = judge_cells(cells, layout, ask.controls, ratios, terms)
         notes += more
-    main = next(iter(ask.controls), "")
-    measured = [unit.parts for unit in units if unit.state == "measured"]
-    notes += overridden_runs(o.run for parts in measured for arm in parts for o in origins_of(arm))
-    compared = [parts for found in controls.values() for parts in found.values()]
-    _check_one_metric(arm for parts in (*measured, *compared) for arm in parts)
-    view = View(cells, controls.get(main, {}), ratios)
+    notes += _overridden(units)
+    compared = [arm for found in controls.values() for parts in found.values() for arm in parts]
+    _check_one_metric([*(arm for unit in units for arm in unit.parts), *compared])
+    views = {name: View(cells, found, ratios, name) for name, found in controls.items()}
+    main = next(iter(views.values()), View(cells, {}, ratios, ""))
     runs = list(dict.fromkeys(run for unit in units for run in unit.runs))
+    advice = recommend(cells, main.controls, bool(views), ask.select, ask.select_ratios)
+    points = sum(cell.state != "not in the search" for cell in cells.values())
     return Matrix(
         name=ask.name,
         about=ask.about,
         layout=layout,
-        on=ask.on or _measured_on(cells.values()),
+        on=ask.on or tuple(dict.fromkeys(o.record.name for c in cells.values() for o in c.origins)),
         ratios_to=ask.ratios_to,
-        baseline=ask.controls[main].words if ask.controls else "",
+        baseline=next((each.words for each in ask.controls.values()), ""),
         controls={name: each.words for name, each in ask.controls.items()},
         rows=rows,
         columns=columns,
         layers=layers,
         cells=cells,
-        margins=tuple(margins(view, layout, rows, columns, layers)),
-        tally=view.tally(cells),
-        arms=tuple(arms(view, layout)),
-        overlaps=overlaps(layout, cells.values()),
-        blocks=tuple(blocks(layout, cells, controls, ratios)),
+        margins=tuple(margins(main, layout, rows, columns, layers)),
+        tally=main.tally(cells),
+        arms=tuple(arms(main, layout)),
+        overlaps=tuple(overlaps(layout, cells.values())),
+        blocks=tuple(blocks(layout, views)),
         trainings=tuple(trainings(runs)),
         data_files=tuple(data_files(runs)),
-        recommendation=replace(
-            recommend(
-                cells, controls.get(main, {}), bool(ask.controls), ask.select, ask.select_ratios
-            ),
-            points=_points(cells) if ask.sweep else 0,
-        ),
+        recommendation=replace(advice, points=points if ask.sweep else 0),
         notes=tuple(notes),
     )
 
 
-def _points(cells: Mapping[Place, Cell]) -> int:
-    return sum(cell.state != "not in the search" for cell in cells.values())
+def _overridden(units: Sequence[Unit]) -> list[Note]:
+    """A note on each run that was made although its checks ended with errors."""
+    runs = (origin.run for unit in units for arm in unit.parts for origin in origins_of(arm))
+    reasons = {run: overridden(read_manifest(run)) for run in dict.fromkeys(runs)}
+    return [Note("despite", f"{run} ({reason})") for run, reason in reasons.items() if reason]
 
 
 def _check_one_metric(arms: Iterable[Arm]) -> None:
@@ -140,110 +130,74 @@ def _check_one_metric(arms: Iterable[Arm]) -> None:
         check_one_metric(named)
 
 
-def _check_where(units: Sequence[Unit], layout: Layout, ask: Question, baseline: Baseline) -> None:
+def _check_where(baseline: Baseline, values: Mapping[str, tuple[Value, ...]]) -> None:
     for key, value in (baseline.where or {}).items():
-        if key not in layout.keys:
-            fix = "an axis of this table: " + ", ".join(layout.keys)
-            raise BadBaseline(f"the baseline's {key!r} is no axis", fix=fix)
-        known = _values(units, key, ask)
-        if place_value(value) not in known:
+        if key not in values:
+            fix = "an axis of this table: " + ", ".join(values)
+            raise InputError(f"the baseline's {key!r} is no axis", fix=fix)
+        if place_value(value) not in values[key]:
             problem = f"no cell has the baseline's {key} = {value}"
-            raise BadBaseline(problem, fix=nearest(str(value), known))
-
-
-def _measured_on(cells: Iterable[Cell]) -> tuple[str, ...]:
-    names = [o.record.name for c in cells for o in c.origins]
-    return tuple(dict.fromkeys(names))
-
-
-def _axes(
-    units: Sequence[Unit], layout: Layout, ask: Question
-) -> tuple[tuple[Value, ...], tuple[Value, ...], tuple[Place, ...]]:
-    """The values of rows and columns, and the combinations that are layers."""
-    known = {key: _values(units, key, ask) for key in layout.keys}
-    columns = known[layout.columns] if layout.columns else (None,)
-    found = {
-        tuple(place_value(u.coordinates.get(key)) for key in layout.layers)
-        for u in units
-        if _placeable(u, layout.layers)
-    }
-    # In the order of the axes; only combinations that some unit has, or will have.
-    every = product(*(known[key] for key in layout.layers))
-    late = [index for index, key in enumerate(layout.layers) if key in ask.listed]
-    whole = {_without(place, late) for place in found if any(place[i] is None for i in late)}
-    layers = [place for place in every if place in found or _awaited(place, late, whole)]
-    return known[layout.rows], columns, tuple(layers)
-
-
-def _awaited(place: Place, late: Sequence[int], whole: Collection[Place]) -> bool:
-    """Whether a layer of a wanted checkpoint is there though nothing of it is; not so where one
-    checkpoint stands for all."""
-    listed = bool(late) and all(place[index] is not None for index in late)
-    return listed and _without(place, late) not in whole
+            raise InputError(problem, fix=nearest(str(value), values[key]))
 
 
 def _values(units: Sequence[Unit], key: str, ask: Question) -> tuple[Value, ...]:
+    """The values of an axis in their order."""
     if key in ask.listed:
-        return (*ask.listed[key], None) if any(map(_of_all, units)) else ask.listed[key]
-    values = [place_value(u.coordinates.get(key)) for u in units if _placeable(u, (key,))]
-    if key == ARM:
-        return tuple(dict.fromkeys(values))
-    return ordered(values) or (None,)
+        return (*ask.listed[key], *([None] if any(unit.stands for unit in units) else []))
+    values = [place_value(u.coordinates.get(key)) for u in units if _has_place(u, (key,))]
+    return tuple(dict.fromkeys(values)) if key == ARM else ordered(values) or (None,)
 
 
-def _late(key: str) -> bool:
-    """Whether only measured units have a key."""
-    return key in CHECKPOINT_KEYS or key.startswith(RECORD)
+def _layers(
+    units: Sequence[Unit], layout: Layout, ask: Question, values: Mapping[str, tuple[Value, ...]]
+) -> tuple[Place, ...]:
+    """The combinations of layers that some unit has, or will have, in the order of the axes."""
+    late = [index for index, key in enumerate(layout.layers) if key in ask.listed]
+
+    def without_late(layer: Place) -> Place:
+        return tuple(value for index, value in enumerate(layer) if index not in late)
+
+    there = {layout.place(u.coordinates)[2:] for u in units if _has_place(u, layout.layers)}
+    # Where one checkpoint stands for all, none of the single ones is awaited.
+    whole = {without_late(layer) for layer in there if any(layer[i] is None for i in late)}
+    return tuple(
+        layer
+        for layer in product(*(values[key] for key in layout.layers))
+        if layer in there
+        or (late and all(layer[i] is not None for i in late) and without_late(layer) not in whole)
+    )
 
 
-def _placeable(unit: Unit, keys: Iterable[str]) -> bool:
+def _has_place(unit: Unit, keys: Iterable[str]) -> bool:
     """Whether the unit has a place by these keys: an unmeasured one has no checkpoint."""
-    late = [key for key in keys if _late(key)]
+    late = [key for key in keys if is_late(key)]
     return unit.state in ("measured", "damaged") or all(key in unit.coordinates for key in late)
-
-
-def _of_all(unit: Unit) -> bool:
-    """Whether the unit's one checkpoint stands at every value of an axis of checkpoints."""
-    return unit.coordinates.get("checkpoint", "") is None
-
-
-def _without(place: Place, indices: Sequence[int]) -> Place:
-    return tuple(value for index, value in enumerate(place) if index not in indices)
-
-
-def _place(unit: Unit, layout: Layout) -> Place:
-    column = place_value(unit.coordinates.get(layout.columns)) if layout.columns else None
-    row, *layers = (place_value(unit.coordinates.get(key)) for key in (layout.rows, *layout.layers))
-    return (row, column, *layers)
 
 
 def _placed(
     units: Sequence[Unit], layout: Layout, places: Sequence[Place], absent: State
 ) -> dict[Place, Cell]:
-    found: dict[Place, Unit] = {}
+    """The cells; `absent` is the state of a place whose settings no unit has."""
+    placed: dict[Place, Unit] = {}
     for unit in units:
-        if not _placeable(unit, layout.keys):
+        if not _has_place(unit, layout.keys):
             continue
-        place = _place(unit, layout)
-        if place in found and not _replaces(unit, found[place]):
-            if _replaces(found[place], unit):
-                continue
-            raise _shared(found[place], unit, layout)
-        found[place] = unit
+        place = layout.place(unit.coordinates)
+        before = placed.get(place)
+        if before is not None and (before.state == "measured") == (unit.state == "measured"):
+            raise _shared(before, unit, layout)
+        if before is None or unit.state == "measured":
+            placed[place] = unit
     return {
-        place: Cell(place, found[place].state, found[place])
-        if place in found
+        place: Cell(place, placed[place].state, placed[place])
+        if place in placed
         else _empty_cell(units, layout, place, absent)
         for place in places
     }
 
 
-def _replaces(new: Unit, old: Unit) -> bool:
-    return new.state == "measured" and old.state != "measured"
-
-
-def _shared(first: Unit, second: Unit, layout: Layout) -> SharedCell:
-    """Names a key that tells the two apart."""
+def _shared(first: Unit, second: Unit, layout: Layout) -> InputError:
+    """The error for two units in one cell, with a key that tells them apart."""
     keys = first.coordinates.keys() | second.coordinates.keys()
     apart = sorted(
         key
@@ -257,48 +211,25 @@ def _shared(first: Unit, second: Unit, layout: Layout) -> SharedCell:
     useful = settings or [k for k in ("seed", "step", "stage", *inner) if k in inner]
     fix = f"add --layers {useful[0]}" if useful else "name one of them"
     more = f", which differ in {', '.join(useful[:5])}" if useful else ""
-    return SharedCell(f"{first.name} and {second.name} fall into one cell{more}", fix=fix)
+    return InputError(f"{first.name} and {second.name} fall into one cell{more}", fix=fix)
 
 
 def _empty_cell(units: Sequence[Unit], layout: Layout, place: Place, absent: State) -> Cell:
-    """A place without a unit, with the run whose settings it has."""
-    there = _units_at(units, layout, place)
-    state = _empty_state(there, layout, place, absent, standing=any(map(_of_all, units)))
-    return Cell(place, state, run=there[0].name.partition("@")[0] if there else "")
-
-
-def _units_at(units: Sequence[Unit], layout: Layout, place: Place) -> list[Unit]:
-    """The units with the settings of a place, whatever their checkpoint and record."""
-    keys = [layout.rows, layout.columns, *layout.layers]
-    early = {k: v for k, v in zip(keys, place, strict=True) if k is not None and not _late(k)}
-    return [
+    """A place without a unit: why it is empty, and the run whose settings it has."""
+    values = layout.values(place)
+    early = {key: value for key, value in values.items() if not is_late(key)}
+    there = [
         unit
         for unit in units
         if all(place_value(unit.coordinates.get(k)) == v for k, v in early.items())
     ]
-
-
-def _empty_state(
-    there: Sequence[Unit], layout: Layout, place: Place, absent: State, *, standing: bool
-) -> State:
-    """Why a place is empty: `absent` where no unit has its settings, or the state of its run.
-
-    `standing`: some arms have one checkpoint for all values of an axis of checkpoints.
-    """
-    keys = [layout.rows, layout.columns, *layout.layers]
-    late = [key for key in layout.keys if _late(key)]
-    wanted = [v for k, v in zip(keys, place, strict=True) if k in CHECKPOINT_KEYS]
-    if standing and any(_of_all(u) != (value is None) for u in there for value in wanted):
-        return "not in the search"
+    run = there[0].name.partition("@")[0] if there else ""
+    wanted = [value for key, value in values.items() if key in CHECKPOINT_KEYS]
+    some_stand = any(unit.stands for unit in units)
+    if some_stand and any(u.stands != (value is None) for u in there for value in wanted):
+        return Cell(place, "not in the search", run=run)
     waiting: list[State] = [unit.state for unit in there if unit.state != "measured"]
-    if waiting:
-        return waiting[0]
-    if not there or not late:
-        return absent
-    return "not measured" if any(key.startswith(RECORD) for key in late) else "no checkpoint"
-
-
-def overridden_runs(runs: Iterable[RunDirectory]) -> list[Note]:
-    """A note on each run that was made although its checks ended with errors."""
-    reasons = {run: overridden(read_manifest(run)) for run in dict.fromkeys(runs)}
-    return [Note("despite", f"{run} ({reason})") for run, reason in reasons.items() if reason]
+    if waiting or not there or len(early) == len(values):
+        return Cell(place, waiting[0] if waiting else absent, run=run)
+    by_record = any(key.startswith(RECORD) for key in values)
+    return Cell(place, "not measured" if by_record else "no checkpoint", run=run)

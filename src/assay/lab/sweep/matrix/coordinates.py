@@ -1,11 +1,12 @@
-"""The keys by which runs, checkpoints and records can be pivoted, and their values.
+"""The keys by which runs, checkpoints and records can be pivoted, their values, and places.
 
 Keys are dotted paths of the experiment (`stage.rl.kl.coef`), `name` and `seed` of the run, `stage`,
-`step`, `epoch` and `checkpoint`, and fields of a record such as `evaluation.items`. Scores nothing.
+`step`, `epoch` and `checkpoint`, and fields of a record such as `evaluation.items`.
 """
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from assay.data.hashing import canonical_json
@@ -13,7 +14,6 @@ from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec, counts_rows, rows_per_step
-from assay.lab.sweep.matrix.model import Value
 from assay.runs.manifest_file import read_manifest
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
@@ -21,15 +21,51 @@ from assay.runs.run_directory import RunDirectory
 CHECKPOINT_KEYS = ("checkpoint", "stage", "step", "epoch")
 RECORD = "evaluation."
 
+Value = str | int | float | bool | None
+"""A value on an axis; tables and arrays as their JSON text, None where a run has no such key."""
+Place = tuple[Value, ...]
+"""Row, column, then one value for each layer key."""
 
-class UnknownKey(InputError):
-    """A key that no run can be pivoted by."""
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The keys of rows, columns and layers."""
+
+    rows: str
+    columns: str | None
+    """None: one column."""
+    layers: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all axes."""
+        return tuple(k for k in (self.rows, self.columns, *self.layers) if k is not None)
+
+    def values(self, place: Place) -> dict[str, Value]:
+        """The value of each key at a place."""
+        keys = (self.rows, self.columns, *self.layers)
+        return {k: v for k, v in zip(keys, place, strict=True) if k is not None}
+
+    def place(self, coordinates: Mapping[str, Any]) -> Place:
+        """The place that has these coordinates."""
+        keys = (self.rows, self.columns, *self.layers)
+        return tuple(None if k is None else place_value(coordinates.get(k)) for k in keys)
 
 
-def run_coordinates(run: RunDirectory, experiment: Experiment) -> dict[str, Any]:
-    """The values of the run's resolved experiment, by dotted path, and its name."""
+def place_value(value: Any) -> Value:
+    """A coordinate as a value on an axis."""
+    return canonical_json(value) if isinstance(value, list | tuple | Mapping) else value
+
+
+def is_late(key: str) -> bool:
+    """Whether only what was measured has a key."""
+    return key in CHECKPOINT_KEYS or key.startswith(RECORD)
+
+
+def run_coordinates(name: str, experiment: Experiment) -> dict[str, Any]:
+    """The values of a run's resolved experiment, by dotted path, and its name."""
     values = experiment.model_dump(mode="json", exclude={"seeds", "vary", "name", "about", "note"})
-    return {**flat(values), "name": run.name}
+    return {**_flat(values), "name": name}
 
 
 def checkpoint_coordinates(
@@ -83,33 +119,26 @@ def record_coordinates(record: EvaluationRecord) -> dict[str, Any]:
         "sampling": dict(record.sampling),
         "options": dict(record.options),
     }
-    return {RECORD + key: value for key, value in flat(table).items()}
+    return {RECORD + key: value for key, value in _flat(table).items()}
 
 
-def flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Nested tables by dotted path, each inner table also as a whole."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in table.items():
-        path = f"{above}{key}"
         if value is not None:
-            found[path] = value
+            flat[f"{above}{key}"] = value
         if isinstance(value, Mapping):
-            found |= flat(value, f"{path}.")
-    return found
-
-
-def place_value(value: Any) -> Value:
-    """A coordinate as a place on an axis: tables and arrays become their JSON."""
-    return canonical_json(value) if isinstance(value, list | tuple | Mapping) else value
+            flat |= _flat(value, f"{above}{key}.")
+    return flat
 
 
 def check_key(key: str, known: Iterable[Mapping[str, Any]]) -> None:
-    """Raise UnknownKey, with the nearest, where no unit has the key."""
-    own = {name for coordinates in known for name in coordinates}
-    names = sorted({*own, *CHECKPOINT_KEYS, "name", "seed"})
+    """Raise InputError, with the nearest key, where no coordinates have this one."""
+    names = sorted({*CHECKPOINT_KEYS, "name", "seed", *(n for each in known for n in each)})
     if key not in names:
         simple = [n for n in names if not n.endswith((".sampling", ".options"))]
-        raise UnknownKey(f"no run can be pivoted by {key!r}", fix=nearest(key, simple))
+        raise InputError(f"no run can be pivoted by {key!r}", fix=nearest(key, simple))
 
 
 def ordered(values: Iterable[Value]) -> tuple[Value, ...]:

@@ -11,12 +11,10 @@ from assay.judge.intervals import Interval
 from assay.judge.scores import ItemScores
 from assay.judge.selection import Choice
 from assay.judge.verdict import Comparison
+from assay.lab.sweep.matrix.coordinates import Layout, Place, Value
+from assay.lab.sweep.matrix.training_epochs import DataFile, StageEpochs
 from assay.runs.run_directory import RunDirectory
 
-Value = str | int | float | bool | None
-"""A place on an axis; tables and arrays as their JSON text, None where a run has no such key."""
-Place = tuple[Value, ...]
-"""Row, column, then one value for each layer key."""
 State = Literal[
     "measured",
     "not run",
@@ -28,21 +26,6 @@ State = Literal[
     "no checkpoint",
     "damaged",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The keys of rows, columns and layers."""
-
-    rows: str
-    columns: str | None
-    """None: one column."""
-    layers: tuple[str, ...] = ()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The key of each value of a place."""
-        return tuple(k for k in (self.rows, self.columns, *self.layers) if k is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +46,11 @@ class Unit:
     """The damage of a record; "" if there is none."""
     first: int | None = None
     """The value is that of the first so many items of the records; None: of all."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether its one checkpoint stands at every value of an axis of checkpoints."""
+        return self.coordinates.get("checkpoint", "") is None
 
 
 def origins_of(arm: Arm) -> list[Provenance]:
@@ -93,7 +81,7 @@ class Cell:
     run: str = ""
     """The name of the run that fills it, where it is empty and a run may."""
     command: str = ""
-    """What fills the cell; "" where it is measured, or where no command would."""
+    """The command that fills it; "" where it is measured, or where none would."""
 
     @property
     def name(self) -> str:
@@ -101,9 +89,24 @@ class Cell:
         return self.unit.name if self.unit else ""
 
     @property
+    def parts(self) -> tuple[Arm, ...]:
+        """The arms behind its value, one for each evaluation; empty unless measured."""
+        return self.unit.parts if self.unit else ()
+
+    @property
+    def pooled(self) -> list[ItemScores]:
+        """The scores of each evaluation, seeds as repeats."""
+        return [arm.scores for arm in self.parts]
+
+    @property
+    def seeds_missing(self) -> int:
+        """Seeds that its value lacks."""
+        return self.unit.seeds_missing if self.unit else 0
+
+    @property
     def origins(self) -> list[Provenance]:
         """The records that the cell's value comes from, by evaluation and seed."""
-        return [o for arm in (self.unit.parts if self.unit else ()) for o in origins_of(arm)]
+        return [origin for arm in self.parts for origin in origins_of(arm)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,8 @@ class Overlap:
 
     key: str
     of: Literal["items", "rows", "examples"]
-    kind: Literal["same", "nested", "overlapping", "apart"]
+    kind: str
+    """`same`, `nested`, `overlapping` or `apart`."""
     sizes: tuple[tuple[Value, int], ...]
 
 
@@ -162,7 +166,7 @@ class Recommendation:
     dev: tuple[ItemScores, ...] = ()
     """The candidate's scores there."""
     dev_scores: Mapping[Place, float] = field(default_factory=dict)
-    """What every cell scored there."""
+    """The score of every cell there."""
     points: int = 0
     """Points of the sweep; 0 for runs that are no sweep, of which none wins."""
     missing: int = 0
@@ -179,7 +183,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """How a mean difference changed from the first to the last checkpoint that has one."""
+    """The change of a mean difference from the first to the last checkpoint that has one."""
 
     change: Average
     """Over the cells that both have, item by item."""
@@ -216,73 +220,6 @@ class Block:
     columns: tuple[Changes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One pass over the rows of a stage."""
-
-    number: int
-    """From 1; the last may be unfinished."""
-    steps: int
-    values: Mapping[str, float]
-    """By metric: means over the steps, and the last validation loss."""
-
-
-@dataclass(frozen=True, slots=True)
-class LossIdentity:
-    """Whether the recorded loss is the sum of its recorded parts."""
-
-    steps: int
-    """Steps with both."""
-    wrong: tuple[int, ...]
-    """Those where it is not."""
-    largest: float
-    """The largest gap."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageEpochs:
-    """The training of one stage of a run."""
-
-    run: str
-    stage: str
-    method: str
-    data: str
-    """The data set that it learned from."""
-    epochs: tuple[Epoch, ...]
-    identity: LossIdentity | None
-    reference: str
-    """What the KL is measured against: `stage_start` or `base`; "" without one."""
-    first_kl: float | None
-    """The KL of the first step."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """The rows of a data set that some runs learned from."""
-
-    name: str
-    contents: str
-    """Their fingerprint."""
-    rows: int | None
-    groups: Mapping[str, float]
-    """Of stored candidates: see `lab.setup.manifest.group_figures`; empty for other rows."""
-    runs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One omission or warning."""
-
-    key: Literal[
-        "no_baseline", "made_otherwise", "items_differ", "damaged", "damaged_run", "despite"
-    ]
-    subject: str
-    """The run or the cell's name."""
-
-    def __str__(self) -> str:
-        return f"{self.subject}: {NOTES[self.key]}"
-
-
 NOTES = {
     "no_baseline": "its baseline was not measured, so it is compared with nothing",
     "made_otherwise": "made with other settings than the sweep's, and left out",
@@ -291,6 +228,19 @@ NOTES = {
     "despite": "made although its checks ended with errors",
     "items_differ": "measured on other items than its baseline, so it is not compared",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One omission or warning."""
+
+    key: str
+    """Of NOTES."""
+    subject: str
+    """The run or the cell's name."""
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {NOTES[self.key]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,10 +268,17 @@ class Matrix:
     blocks: tuple[Block, ...] = ()
     trainings: tuple[StageEpochs, ...] = ()
     data_files: tuple[DataFile, ...] = ()
-    notes: tuple["Note", ...] = ()
+    notes: tuple[Note, ...] = ()
     """Omissions with their reasons, and warnings."""
 
     @property
     def measured(self) -> list[Cell]:
         """The cells that have a score, in order."""
         return [cell for cell in self.cells.values() if cell.state == "measured"]
+
+    def mark(self, cell: Cell) -> str:
+        """`winner`, `rival` of it, or ""; `leader`: the best on dev, where points are missing."""
+        advice = self.recommendation
+        if advice.cell is not None and cell.place == advice.cell.place:
+            return "winner" if advice.winner else "leader"
+        return "rival" if any(cell.place == rival.place for rival in advice.rivals) else ""

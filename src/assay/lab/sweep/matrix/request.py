@@ -1,13 +1,13 @@
-"""Answers `assay matrix`: pivots a sweep file or a set of runs as the user asked.
+"""Answers `assay matrix`: pivots a sweep file or a set of runs as the user wants it.
 
 Options missing on the command line come from the sweep file; for a set of runs the rows must be
-named. `build` makes the matrix.
+named. Each empty cell gets the command that fills it, as a user may run it in this folder.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.data.hashing import canonical_json, sha256_text
@@ -16,10 +16,10 @@ from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.overrides import parse_override
 from assay.lab.sweep.matrix.build import Question, build
-from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS
-from assay.lab.sweep.matrix.filling import fill_command, resume_command, with_commands
-from assay.lab.sweep.matrix.judged_cells import Baseline, baseline_run
-from assay.lab.sweep.matrix.model import Layout, Matrix, Note, Unit
+from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS, Layout
+from assay.lab.sweep.matrix.judged_cells import Baseline
+from assay.lab.sweep.matrix.model import Cell, Matrix, Note, Unit
+from assay.lab.sweep.matrix.recommendation import Settled, settle
 from assay.lab.sweep.matrix.units import (
     Ask,
     Slot,
@@ -31,11 +31,12 @@ from assay.lab.sweep.matrix.units import (
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import POINT, SweepFile, leaves, read_sweep
 from assay.lab.sweep.sweep_tables import BaselineSpec
-from assay.runs.measurements import evaluation_records
+from assay.runs.history import evaluation_records
+from assay.runs.run_directory import lab_root
+from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 
-
-class BadRequest(InputError):
-    """A matrix that cannot be made of what was asked."""
+SPARSE = 4
+"""A table of axes with more places than this for each point is a list of points instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,110 +59,117 @@ def make_matrix(root: Path, what: Sequence[str], request: Request) -> Matrix:
 
     Raises InputError for what does not exist or does not fit together.
     """
-    _check_checkpoint(request.checkpoint)
+    checkpoint = request.checkpoint
+    if checkpoint is not None and parse_checkpoint(checkpoint) is None:
+        fix = "write base, STAGE.best, STAGE.last, STAGE.step-N or STAGE.all"
+        raise InputError(f"{checkpoint!r} is not a checkpoint", field="--checkpoint", fix=fix)
     files = [text for text in what if text.endswith(".toml")]
     if files and len(what) > 1:
-        raise BadRequest(f"{files[0]} and something else", fix="one sweep file, or runs")
+        raise InputError(f"{files[0]} and something else", fix="one sweep file, or runs")
     if files:
         return _of_sweep(root, read_sweep(Path(files[0])), request)
     return _of_runs(root, what, request)
 
 
-def _check_checkpoint(text: str | None) -> None:
-    if text is not None and parse_checkpoint(text) is None:
-        fix = "write base, STAGE.best, STAGE.last, STAGE.step-N or STAGE.all"
-        raise BadRequest(f"{text!r} is not a checkpoint", field="--checkpoint", fix=fix)
+def winner_of_file(root: Path, file: Path) -> Settled:
+    """`settle` for a sweep file, whose figures may not be comparable: then the line says so."""
+    try:
+        return settle(root, make_matrix(root, [str(file)], Request()))
+    except InputError as error:
+        return Settled(None, f"no winner: {error}")
+
+
+def settle_named(
+    root: Path, what: Sequence[str], request: Request, matrix: Matrix
+) -> Settled | None:
+    """`settle` for the matrix of a sweep file as it is written; None for anything else, which is no
+    search or has another rule."""
+    other = (request.on, request.checkpoint, request.baseline, request.select, request.allow)
+    if len(what) != 1 or not what[0].endswith(".toml") or any(other):
+        return None
+    return settle(root, matrix)
 
 
 def _of_runs(root: Path, names: Sequence[str], request: Request) -> Matrix:
     if request.rows is None:
         fix = "such as --rows stage.sft.batch --columns step"
-        raise BadRequest("a set of runs needs an axis", field="--rows", fix=fix)
+        raise InputError("a set of runs needs an axis", field="--rows", fix=fix)
     layout = Layout(request.rows, request.columns, request.layers)
     slots = slots_of_runs(root, names, by_seed="seed" in layout.keys)
-    name = "runs-" + sha256_text(canonical_json([list(names), layout.keys]))[:8]
+    baseline = _baseline(root, request.baseline)
     ask = Question(
-        name=name,
+        name="runs-" + sha256_text(canonical_json([list(names), layout.keys]))[:8],
         about=" ".join(names),
         on=request.on,
         ratios_to={},
-        controls=_named(_baseline(root, request.baseline)),
+        controls={"baseline": baseline} if baseline else {},
         select=(request.select,) if request.select else (),
         declared=layout.keys,
         allow=request.allow,
         notes=_damaged(root, slots, names),
     )
-    return with_commands(
-        _build(slots, layout, ask, request.checkpoint), partial(resume_command, root)
-    )
+
+    def resume(cell: Cell, run: str) -> str:
+        return _command(root, "resume", run) if cell.state in ("interrupted", "failed") else ""
+
+    return _with_commands(_build(slots, layout, ask, request.checkpoint), resume)
 
 
-def _of_sweep(root: Path, found: SweepFile, request: Request) -> Matrix:
-    sweep = found.sweep
-    slots, others = slots_of_sweep(root, plan(found))
-    axis, select = found.checkpoint_axis, sweep.selecting
-    if request.select:
-        select = (request.select,)
-    layout = sweep_layout(found, request)
+def _of_sweep(root: Path, file: SweepFile, request: Request) -> Matrix:
+    sweep, axis = file.sweep, file.checkpoint_axis
+    slots, others = slots_of_sweep(root, plan(file))
+    select = (request.select,) if request.select else sweep.selecting
+    layout = sweep_layout(file, request)
     baseline = _baseline(root, request.baseline)
     if baseline is None and sweep.baseline is not None:
         baseline = _of_spec(root, sweep.baseline)
     controls = {name: _of_spec(root, spec) for name, spec in sweep.controls.items()}
+    sets = [key for arm in sweep.arms.values() for key, _, _ in leaves(arm.set)]
     ask = Question(
         name=sweep.name,
         about=sweep.about,
         on=request.on or sweep.on,
         ratios_to={} if request.on else sweep.ratios_of(sweep.on),
-        controls={**_named(baseline), **controls},
+        controls={**({"baseline": baseline} if baseline else {}), **controls},
         select=select,
-        declared=(*layout.keys, *declared_by(found)),
+        declared=(*layout.keys, *(each.key for each in file.axes), *sets),
         allow=request.allow,
         select_ratios=sweep.ratios_of(select) if select else {},
         listed={axis.key: axis.values} if axis else {},
         sweep=True,
-        chosen_points=found.chosen_points,
+        chosen_points=file.chosen_points,
         notes=(*(Note("made_otherwise", run) for run in others), *_damaged(root, slots, ())),
     )
     if request.on:
         slots = [Slot(s.name, s.coordinates, s.runs, s.seeds) for s in slots]
+
+    def fill(cell: Cell, run: str) -> str:
+        closed = ("running", "damaged", "no checkpoint", "not in the search")
+        return "" if cell.state in closed else _command(root, "fill", f"{file.file}", "--only", run)
+
     made = _build(slots, layout, ask, request.checkpoint or sweep.checkpoint)
-    return with_commands(made, partial(fill_command, root, found.file))
+    return _with_commands(made, fill)
 
 
 def _damaged(root: Path, slots: Sequence[Slot], names: Sequence[str]) -> tuple[Note, ...]:
-    found = damaged_of(root, slots, names)
-    return tuple(Note("damaged_run", f"{each.run} ({each.why})") for each in found)
+    damaged = damaged_of(root, slots, names)
+    return tuple(Note("damaged_run", f"{each.run} ({each.why})") for each in damaged)
 
 
-def declared_by(found: SweepFile) -> list[str]:
-    """The keys in which the cells of a sweep differ on purpose."""
-    sets = [key for arm in found.sweep.arms.values() for key, _, _ in leaves(arm.set)]
-    return [*(axis.key for axis in found.axes), *sets]
-
-
-SPARSE = 4
-"""A table of axes with more places than this for each point is a list of points instead."""
-
-
-def sweep_layout(found: SweepFile, request: Request) -> Layout:
-    """Rows and columns as asked, else as the file says, else the first axes; layers: the rest."""
-    keys = [axis.key for axis in found.axes]
-    rows, columns = (request.rows or found.sweep.rows), (request.columns or found.sweep.columns)
-    if rows is None and _sparse(found):
-        keys = [POINT, *(axis.key for axis in found.axes if not axis.makes_runs)]
-    elif rows == POINT:
-        keys = [axis.key for axis in found.axes if not axis.makes_runs]
+def sweep_layout(file: SweepFile, request: Request) -> Layout:
+    """Rows and columns as on the command line, else as in the file, else the first axes; layers:
+    the rest. A search of few points among many combinations is a list of points."""
+    keys = [axis.key for axis in file.axes]
+    rows, columns = (request.rows or file.sweep.rows), (request.columns or file.sweep.columns)
+    places = math.prod(len(axis.values) for axis in file.axes if axis.makes_runs)
+    sparse = file.chosen_points and places > SPARSE * len(file.points)
+    if rows == POINT or (rows is None and sparse):
+        rows, keys = POINT, [axis.key for axis in file.axes if not axis.makes_runs]
     rows = rows or keys[0]
     rest = [key for key in keys if key != rows]
     columns = columns or (rest[0] if rest else None)
     layers = request.layers or tuple(key for key in rest if key != columns)
     return Layout(rows, columns, layers)
-
-
-def _sparse(found: SweepFile) -> bool:
-    """Whether the points of a search are few among the combinations of their values."""
-    places = math.prod(len(axis.values) for axis in found.axes if axis.makes_runs)
-    return found.chosen_points and places > SPARSE * len(found.points)
 
 
 def _build(slots: Sequence[Slot], layout: Layout, ask: Question, checkpoint: str | None) -> Matrix:
@@ -174,19 +182,17 @@ def _build(slots: Sequence[Slot], layout: Layout, ask: Question, checkpoint: str
         listed=next(iter(ask.listed.items()), None),
     )
     units = [unit for slot in slots for unit in units_of(slot, wanted)]
-    _check_on(units, ask)
+    if ask.on and {unit.state for unit in units} == {"not measured"}:
+        raise _unmeasured(units, ", ".join(ask.on))
     return build(units, layout, ask)
 
 
-def _check_on(units: Sequence[Unit], ask: Question) -> None:
-    """Some run has the evaluation that was asked for, or none was asked for."""
-    if not ask.on or {unit.state for unit in units} != {"not measured"}:
-        return
+def _unmeasured(units: Sequence[Unit], on: str) -> InputError:
+    """The error for an evaluation that no run has."""
     runs = {run for unit in units for run in unit.runs}
     known = sorted({r.name for run in runs for r in evaluation_records(run) if r.role == "report"})
-    text = ", ".join(ask.on)
-    fix = nearest(text, known) if known else "the runs have no reporting evaluation"
-    raise BadRequest(f"no run was measured on {text!r}", field="--on", fix=fix)
+    fix = nearest(on, known) if known else "the runs have no reporting evaluation"
+    return InputError(f"no run was measured on {on!r}", field="--on", fix=fix)
 
 
 def _baseline(root: Path, text: str | None) -> Baseline | None:
@@ -194,28 +200,47 @@ def _baseline(root: Path, text: str | None) -> Baseline | None:
     if text is None:
         return None
     if "=" in text:
-        key, _, _ = text.partition("=")
-        return Baseline(where={key.strip(): _typed(text)})
+        override = parse_override(text)
+        try:
+            value = load_toml(f"value = {override.value}")["value"]
+        except TomlInvalid:
+            value = override.value
+        return Baseline(where={text.partition("=")[0].strip(): value})
     if text == "base" or parse_checkpoint(text) is not None:
         return Baseline(checkpoint=text)
-    return baseline_run(root, text)
+    return _baseline_run(root, text)
 
 
 def _of_spec(root: Path, spec: BaselineSpec) -> Baseline:
+    if spec.run:
+        return _baseline_run(root, spec.run)
     where = {key: value for key, value, _ in leaves(spec.where)}
-    run = baseline_run(root, spec.run) if spec.run else None
-    return run or Baseline(where=where or None, checkpoint=spec.checkpoint)
+    return Baseline(where=where or None, checkpoint=spec.checkpoint)
 
 
-def _named(baseline: Baseline | None) -> dict[str, Baseline]:
-    """The baseline among the controls, which have names of their own."""
-    return {} if baseline is None else {"baseline": baseline}
+def _baseline_run(root: Path, text: str) -> Baseline:
+    """NAME[@CHECKPOINT] as a baseline. Raises RunNotFound and RunNameError."""
+    reference = read_run_name(root, text)
+    run = find_run(root, reference)
+    if reference.checkpoint is None:
+        return Baseline(run=run)
+    if reference.checkpoint.stage is None:
+        return Baseline(run=run, checkpoint="base")
+    folder = checkpoint_directory(run, reference.checkpoint)
+    return Baseline(run=run, checkpoint=f"{reference.checkpoint.stage}.{folder.name}")
 
 
-def _typed(text: str) -> object:
-    """The value of KEY=VALUE: TOML where it is, else text."""
-    override = parse_override(text)
-    try:
-        return load_toml(f"value = {override.value}")["value"]
-    except TomlInvalid:
-        return override.value
+def _with_commands(matrix: Matrix, command: Callable[[Cell, str], str]) -> Matrix:
+    """The matrix with the command of a run in each cell that is empty or lacks seeds."""
+    cells = dict(matrix.cells)
+    for place, cell in cells.items():
+        if cell.state != "measured" or cell.seeds_missing:
+            run = cell.run or cell.name.partition("@")[0]
+            cells[place] = replace(cell, run=run, command=command(cell, run) if run else "")
+    return replace(matrix, cells=cells)
+
+
+def _command(root: Path, *words: str) -> str:
+    """A command, with the lab's root where it is not the one that is taken by itself."""
+    lab = [] if lab_root(None).resolve() == root.resolve() else ["--lab", str(root)]
+    return shlex.join(["assay", *words, *lab])

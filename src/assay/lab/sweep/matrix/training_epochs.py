@@ -6,13 +6,13 @@ in it. Also checks that the recorded loss is the sum of its parts, and what each
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.matrix.coordinates import epoch_of
-from assay.lab.sweep.matrix.model import DataFile, Epoch, LossIdentity, StageEpochs
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
@@ -36,6 +36,59 @@ TOLERANCE = 1e-6
 Line = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One pass over the rows of a stage."""
+
+    number: int
+    """From 1; the last may be unfinished."""
+    steps: int
+    values: Mapping[str, float]
+    """By metric: means over the steps, and the last validation loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossIdentity:
+    """Whether the recorded loss is the sum of its recorded parts."""
+
+    steps: int
+    """Steps with both."""
+    wrong: tuple[int, ...]
+    """Those where it is not."""
+    largest: float
+    """The largest gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageEpochs:
+    """The training of one stage of a run."""
+
+    run: str
+    stage: str
+    method: str
+    data: str
+    """The data set that it learned from."""
+    epochs: tuple[Epoch, ...]
+    identity: LossIdentity | None
+    reference: str
+    """The reference of the KL: `stage_start` or `base`; "" without one."""
+    first_kl: float | None
+    """The KL of the first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """The rows of a data set that some runs learned from."""
+
+    name: str
+    contents: str
+    """Their fingerprint."""
+    rows: int | None
+    groups: Mapping[str, float]
+    """Of stored candidates: see `lab.setup.manifest.group_figures`; empty for other rows."""
+    runs: tuple[str, ...]
+
+
 def trainings(runs: Iterable[RunDirectory]) -> Iterator[StageEpochs]:
     """The epochs of every stage of the runs that recorded steps and knows its rows."""
     for run in runs:
@@ -43,14 +96,16 @@ def trainings(runs: Iterable[RunDirectory]) -> Iterator[StageEpochs]:
         lines = read_metrics(run.metrics) if run.metrics.exists() else []
         for name, spec in experiment.stage.items():
             own = [line for line in lines if line["stage"] == name]
-            epochs = _epochs(run, experiment, name, own)
-            if epochs:
-                reference = spec.kl.reference if isinstance(spec, GrpoStage) else ""
-                identity = loss_identity(own)
-                first = _number(own[0], "kl_loss", "kl")
-                data = spec.data.partition(".")[0]
+            if epochs := _epochs(run, experiment, name, own):
                 yield StageEpochs(
-                    str(run), name, spec.method, data, epochs, identity, reference, first
+                    run=str(run),
+                    stage=name,
+                    method=spec.method,
+                    data=spec.data.partition(".")[0],
+                    epochs=epochs,
+                    identity=loss_identity(own),
+                    reference=spec.kl.reference if isinstance(spec, GrpoStage) else "",
+                    first_kl=_number(own[0], "kl_loss", "kl"),
                 )
 
 
@@ -68,14 +123,13 @@ def _epochs(
 
 def _epoch(number: int, lines: Sequence[Line]) -> Epoch:
     values: dict[str, float] = {}
-    for name in MEANS:
+    for name in (*MEANS, LAST):
         # The KL of the loss where there is one: what the coefficient multiplies.
         names = ("kl_loss", "kl") if name == "kl" else (name,)
-        found = [v for line in lines if (v := _number(line, *names)) is not None]
-        if found:
-            values[name] = sum(found) / len(found)
-    last = [v for line in lines if (v := _number(line, LAST)) is not None]
-    return Epoch(number, len(lines), values | ({LAST: last[-1]} if last else {}))
+        known = [v for line in lines if (v := _number(line, *names)) is not None]
+        if known:
+            values[name] = known[-1] if name == LAST else sum(known) / len(known)
+    return Epoch(number, len(lines), values)
 
 
 def _number(line: Line, *names: str) -> float | None:
@@ -88,39 +142,30 @@ def loss_identity(lines: Sequence[Line]) -> LossIdentity | None:
     gaps: dict[int, float] = {}
     wrong = []
     for line in lines:
-        parts = [_part(line, *each) for each in PARTS if line.get(each[0]) is not None]
         if line.get("loss") is None or line.get("policy_loss") is None:
             continue
-        gap = abs(line["loss"] - sum(parts))
-        gaps[line["step"]] = gap
+        parts = [
+            sign * (1.0 if factor is None else line.get(factor) or 0.0) * line[name]
+            for name, factor, sign in PARTS
+            if line.get(name) is not None
+        ]
+        gap = gaps[line["step"]] = abs(line["loss"] - sum(parts))
         if gap > TOLERANCE * max(1e-3, abs(line["loss"]), *map(abs, parts)):
             wrong.append(line["step"])
     return LossIdentity(len(gaps), tuple(wrong), max(gaps.values())) if gaps else None
 
 
-def _part(line: Line, name: str, coefficient: str | None, sign: int) -> float:
-    factor = 1.0 if coefficient is None else line.get(coefficient) or 0.0
-    return sign * factor * line[name]
-
-
-def percent_change(before: Epoch, after: Epoch, name: str) -> float | None:
-    """The change of a metric as a share of its value before; None where that is not above 0, which
-    no change is a share of."""
-    first, second = before.values.get(name), after.values.get(name)
-    return None if first is None or second is None or first <= 0 else second / first - 1
-
-
 def data_files(runs: Iterable[RunDirectory]) -> list[DataFile]:
-    """What the runs learned from: each different content of a data set once, with its runs."""
-    found: dict[tuple[str, str], DataFile] = {}
+    """The data that the runs learned from: each different content once, with its runs."""
+    files: dict[tuple[str, str], DataFile] = {}
     for run in runs:
         used = {spec.data.partition(".")[0] for spec in read_experiment(run.spec).stage.values()}
         for name, table in read_manifest(run).get("data", {}).items():
+            if name not in used:
+                continue
             contents = table.get("contents_sha256") or table.get("file_sha256") or ""
-            if name in used:
-                known = found.get((name, contents))
-                groups = table.get("groups", {})
-                rows = table.get("train", {}).get("rows")
-                before = known.runs if known else ()
-                found[name, contents] = DataFile(name, contents, rows, groups, (*before, str(run)))
-    return list(found.values())
+            rows, groups = table.get("train", {}).get("rows"), table.get("groups", {})
+            before = files[name, contents].runs if (name, contents) in files else ()
+            runs_of = (*before, str(run))
+            files[name, contents] = DataFile(name, contents, rows, groups, runs_of)
+    return list(files.values())

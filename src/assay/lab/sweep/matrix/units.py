@@ -18,21 +18,24 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.matrix.coordinates import (
     CHECKPOINT_KEYS,
+    Value,
     checkpoint_coordinates,
     record_coordinates,
     run_coordinates,
     step_of_epoch,
 )
-from assay.lab.sweep.matrix.model import State, Unit, Value, origins_of
+from assay.lab.sweep.matrix.model import State, Unit, origins_of
 from assay.lab.sweep.planned_runs import Planned
 from assay.lab.sweep.read_sweep import POINT
 from assay.runs.checkpoints import read_selection, step_name
-from assay.runs.measurements import evaluation_records, known_checkpoints, measured_checkpoints
+from assay.runs.history import evaluation_records, known_checkpoints, measured_checkpoints
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_names import RunNotFound, find_run, read_run_name
 from assay.runs.same_experiment import DamagedRun, apart, begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
+
+Records = tuple[EvaluationRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,22 @@ class Slot:
     """The one checkpoint that stands at every value of an axis of checkpoints; None: its own."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The wanted records and checkpoints of every slot."""
+
+    on: tuple[str, ...]
+    """Evaluations by name, benchmark or pattern; empty means the first reporting one."""
+    together: bool = False
+    """All of `on` make one value; else each record makes one."""
+    checkpoint: str | None = None
+    """STAGE.last, STAGE.best, STAGE.step-N, STAGE.all, base, or None for the last measured."""
+    by_checkpoint: bool = False
+    """Whether a key of checkpoints is an axis, so that all are wanted."""
+    listed: tuple[str, tuple[Value, ...]] | None = None
+    """A key of checkpoints with the values that are wanted; None: all there are."""
+
+
 def slots_of_runs(root: Path, names: Sequence[str], *, by_seed: bool = False) -> list[Slot]:
     """The newest run of each seed of every name or pattern; NAME/ID and NAME#SEED mean one run.
 
@@ -62,7 +81,14 @@ def slots_of_runs(root: Path, names: Sequence[str], *, by_seed: bool = False) ->
     for run in dict.fromkeys(run for name in names for run in _named(root, name)):
         seed = stored_status(run.path).seed if by_seed else None
         groups.setdefault((run.name, seed), []).append(run)
-    return [_slot(runs, by_seed) for runs in groups.values()]
+    slots = []
+    for run, *further in groups.values():
+        coordinates = run_coordinates(run.name, read_experiment(run.spec))
+        if by_seed or not further:
+            coordinates["seed"] = stored_status(run.path).seed
+        name = run.name if further else str(run)
+        slots.append(Slot(name, coordinates, (run, *further), 1 + len(further)))
+    return slots
 
 
 def damaged_of(root: Path, slots: Iterable[Slot], names: Sequence[str]) -> list[DamagedRun]:
@@ -82,66 +108,30 @@ def _named(root: Path, text: str) -> list[RunDirectory]:
             raise RunNotFound(f"no run fits {text!r}", fix=fix)
     else:
         reference = read_run_name(root, text)
-        found = find_run(root, reference)
+        run = find_run(root, reference)
         if reference.id is not None or reference.seed is not None:
-            return [found]
+            return [run]
         names = [reference.name]
     return [run for name in names for run in newest_by_seed(apart(begun(root, name))[0])]
-
-
-def _slot(runs: Sequence[RunDirectory], by_seed: bool) -> Slot:
-    run = runs[0]
-    coordinates = run_coordinates(run, read_experiment(run.spec))
-    if by_seed or len(runs) == 1:
-        coordinates["seed"] = stored_status(run.path).seed
-    return Slot(str(run) if len(runs) == 1 else run.name, coordinates, tuple(runs), len(runs))
 
 
 def slots_of_sweep(root: Path, planned: Sequence[Planned]) -> tuple[list[Slot], list[str]]:
     """The cells of a sweep, and the runs that bear a cell's name and were made otherwise."""
     slots, others = [], []
     for plan in planned:
-        runs = []
-        for run in newest_by_seed(apart(begun(root, plan.name))[0]):
-            if stored_status(run.path).seed in plan.experiment.seeds:
-                runs.append(run)
-        same = [run for run in runs if made_so(run, plan.experiment)]
+        seeds = plan.experiment.seeds
+        runs = newest_by_seed(apart(begun(root, plan.name))[0])
+        runs = [run for run in runs if stored_status(run.path).seed in seeds]
+        same = tuple(run for run in runs if made_so(run, plan.experiment))
         others += [str(run) for run in runs if run not in same]
-        known = {**flat_of(plan), "name": plan.name, POINT: plan.point}
+        known = {**run_coordinates(plan.name, plan.experiment), POINT: plan.point}
         for cell in plan.cells:
-            coordinates = {**known, **cell.place}
+            place = {**known, **cell.place}
             if cell.checkpoint is not None:
-                coordinates |= dict.fromkeys(CHECKPOINT_KEYS)
-            seeds = len(plan.experiment.seeds)
-            runs = tuple(same)
-            slots.append(
-                Slot(plan.name, coordinates, runs, seeds, cell.on, cell.first, cell.checkpoint)
-            )
+                place |= dict.fromkeys(CHECKPOINT_KEYS)
+            own = (cell.on, cell.first, cell.checkpoint)
+            slots.append(Slot(plan.name, place, same, len(seeds), *own))
     return slots, others
-
-
-def flat_of(plan: Planned) -> dict[str, Any]:
-    """The coordinates of a run that is planned."""
-    return run_coordinates(RunDirectory(Path(), plan.name, ""), plan.experiment)
-
-
-Records = tuple[EvaluationRecord, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """The requested records and checkpoints of every slot."""
-
-    on: tuple[str, ...]
-    """Evaluations by name, benchmark or pattern; empty means the first reporting one."""
-    together: bool = False
-    """All of `on` make one value; else each record makes one."""
-    checkpoint: str | None = None
-    """STAGE.last, STAGE.best, STAGE.step-N, STAGE.all, base, or None for the last measured."""
-    by_checkpoint: bool = False
-    """Whether a key of checkpoints is an axis, so that all are wanted."""
-    listed: tuple[str, tuple[Value, ...]] | None = None
-    """A key of checkpoints with the values that are wanted; None: all there are."""
 
 
 def units_of(slot: Slot, ask: Ask) -> list[Unit]:
@@ -154,23 +144,22 @@ def units_of(slot: Slot, ask: Ask) -> list[Unit]:
     if not finished:
         state: State = "not run"
         for status in ("failed", "interrupted", "running"):
-            if status in states.values():
-                state = status
+            state = status if status in states.values() else state
         return [Unit(slot.name, slot.coordinates, state, slot.runs)]
-    found: dict[tuple[tuple[str, ...], str], list[tuple[Provenance, ...]]] = {}
+    seeds: dict[tuple[tuple[str, ...], str], list[tuple[Provenance, ...]]] = {}
     places: dict[str, Mapping[str, Any]] = {}
     looks = 1
     for run in finished:
         experiment = read_experiment(run.spec)
-        for records in _record_groups(run, experiment, slot.on or ask.on, bool(slot.on), ask):
-            for label, checkpoint, place in _at(run, experiment, records, ask):
+        for records in _record_groups(run, experiment, slot, ask):
+            for label, checkpoint, place in _checkpoints(run, experiment, records, ask):
                 origins = tuple(Provenance(run, checkpoint, record) for record in records)
-                found.setdefault((tuple(r.name for r in records), label), []).append(origins)
+                seeds.setdefault((tuple(r.name for r in records), label), []).append(origins)
                 places[label] = place
                 looks = max(looks, _looks(run, label))
-    if not found and ask.listed is None:
+    if not seeds and ask.listed is None:
         return [Unit(slot.name, slot.coordinates, "not measured", slot.runs)]
-    made = [_unit(slot, seeds, looks, places[label]) for (_, label), seeds in found.items()]
+    made = [_unit(slot, origins, looks, places[label]) for (_, label), origins in seeds.items()]
     return [*made, *_without_record(slot, finished[-1], ask, list(places.values()))]
 
 
@@ -179,39 +168,45 @@ def _without_record(
 ) -> Iterator[Unit]:
     """A unit for each wanted checkpoint that the run has and its evaluation has no record of."""
     key, values = ask.listed or ("", ())
-    experiment = read_experiment(run.spec)
     known = known_checkpoints(run)
     stage = next((name.partition(".")[0] for name in reversed(known) if name != "base"), "")
     for value in values:
-        wanted = str(value)
-        if key != "checkpoint" and isinstance(value, int | float):
-            step = value if key == "step" else step_of_epoch(run, experiment, stage, value)
-            wanted = f"{stage}.{step_name(int(step))}" if step is not None else ""
-        if {key: value} not in measured and (wanted in known or key == "checkpoint"):
+        there = key == "checkpoint" or (
+            _checkpoint_at(run, read_experiment(run.spec), stage, key, value) in known
+        )
+        if {key: value} not in measured and there:
             yield Unit(slot.name, {**slot.coordinates, key: value}, "not measured", slot.runs)
 
 
+def _checkpoint_at(
+    run: RunDirectory, experiment: Experiment, stage: str, key: str, value: Value
+) -> str:
+    """The name of a stage's checkpoint at a step or an epoch; "" where rows are unknown."""
+    assert isinstance(value, int | float)
+    step = value if key == "step" else step_of_epoch(run, experiment, stage, value)
+    return "" if step is None else f"{stage}.{step_name(int(step))}"
+
+
 def _record_groups(
-    run: RunDirectory, experiment: Experiment, on: Sequence[str], exact: bool, ask: Ask
+    run: RunDirectory, experiment: Experiment, slot: Slot, ask: Ask
 ) -> list[Records]:
     """The records that make one value each."""
-    records = evaluation_records(run)
-    reporting = [r for r in records if r.role == "report"]
+    records, on = evaluation_records(run), slot.on or ask.on
     if not on:
         first = [n for n, e in experiment.evaluate.items() if e.role == "report"][:1]
-        return [(r,) for r in reporting if r.name in first]
-    if ask.together or exact:
+        return [(r,) for r in records if r.role == "report" and r.name in first]
+    if ask.together or slot.on:
         by_name = {r.name: r for r in records}
         whole = tuple(by_name[name] for name in on if name in by_name)
         return [whole] if len(whole) == len(on) else []
-    return [(r,) for r in records if any(_fits(r, text) for text in on)]
+    return [
+        (r,)
+        for r in records
+        if any(text in (r.name, r.benchmark, r.key) or fnmatchcase(r.name, text) for text in on)
+    ]
 
 
-def _fits(record: EvaluationRecord, text: str) -> bool:
-    return text in (record.name, record.benchmark, record.key) or fnmatchcase(record.name, text)
-
-
-def _at(
+def _checkpoints(
     run: RunDirectory, experiment: Experiment, records: Records, ask: Ask
 ) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """The wanted checkpoints: a label that is the same for all seeds, the checkpoint as records
@@ -227,33 +222,31 @@ def _at(
     for value in values:
         if key == "checkpoint":
             named = _wanted(run, records, replace(ask, checkpoint=str(value)))
-            found = next(iter(named.values()), None)
+            label, checkpoint = str(value), next(iter(named.values()), None)
         else:
-            assert isinstance(value, int | float)
-            step = value if key == "step" else step_of_epoch(run, experiment, stage, value)
-            found = every.get(f"{stage}.{step_name(int(step))}") if step is not None else None
-        if found is not None:
-            label = str(value) if key == "checkpoint" else f"{key} {value}"
-            yield label, found, {key: value}
+            label = f"{key} {value}"
+            checkpoint = every.get(_checkpoint_at(run, experiment, stage, key, value))
+        if checkpoint is not None:
+            yield label, checkpoint, {key: value}
 
 
 def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
-    """The requested checkpoints that all records have, by the name in the request."""
+    """The wanted checkpoints that all records have, by the name in the question."""
     lists = [measured_checkpoints(run, record) for record in records]
     names = [name for name in lists[0] if all(name in other for other in lists[1:])]
     if not names:
         return {}
-    stage = names[-1].partition(".")[0]
     if ask.checkpoint is None:
+        stage = names[-1].partition(".")[0]
         same = [name for name in names if name.partition(".")[0] == stage]
         return {name: name for name in same} if ask.by_checkpoint else {"last": names[-1]}
     reference = parse_checkpoint(ask.checkpoint)
     if reference is None or reference.stage is None:
         return {name: name for name in names if name == ask.checkpoint}
     steps = {
-        found.step: name
+        each.step: name
         for name in names
-        if (found := parse_checkpoint(name)) and found.stage == reference.stage
+        if (each := parse_checkpoint(name)) and each.stage == reference.stage
     }
     if reference.which == "all":
         return {name: name for name in steps.values()}
@@ -283,8 +276,7 @@ def _unit(
     slot: Slot, seeds: Sequence[tuple[Provenance, ...]], looks: int, at: Mapping[str, Any]
 ) -> Unit:
     first = seeds[0][0]
-    experiment = read_experiment(first.run.spec)
-    derived = checkpoint_coordinates(first.run, experiment, first.checkpoint)
+    derived = checkpoint_coordinates(first.run, read_experiment(first.run.spec), first.checkpoint)
     if len(seeds[0]) == 1:
         derived |= record_coordinates(first.record)
     checkpoints = {origins[0].checkpoint for origins in seeds}
@@ -308,25 +300,14 @@ def arm_of_seeds(name: str, origins: Sequence[Provenance], first: int | None = N
     return with_seeds(one, further, name) if further else one
 
 
-def dev_scores(unit: Unit, select: str, checkpoint: str | None = None) -> list[ItemScores] | None:
-    """A unit's scores on dev items, one for each seed; None if one is missing.
-
-    `checkpoint` asks for another checkpoint of the same runs.
-    """
-    found = []
-    for origin in origins_of(unit.parts[0]):
-        name = checkpoint or origin.checkpoint
+def dev_scores(arm: Arm, select: str) -> list[ItemScores] | None:
+    """The dev scores of an arm's checkpoints, one for each seed; None if one is missing."""
+    scores = []
+    for origin in origins_of(arm):
         records = [
             r for r in evaluation_records(origin.run) if r.name == select and r.role == "select"
         ]
-        if not records or not records[0].finished(origin.run, name):
+        if not records or not records[0].finished(origin.run, origin.checkpoint):
             return None
-        found.append(read_scores(origin.run, records[0], name))
-    return found
-
-
-def selecting(units: Iterable[Unit]) -> list[str]:
-    """Names of the selecting evaluations of all units."""
-    runs = {o.run for unit in units for arm in unit.parts for o in origins_of(arm)}
-    names = [r.name for run in runs for r in evaluation_records(run) if r.role == "select"]
-    return list(dict.fromkeys(names))
+        scores.append(read_scores(origin.run, records[0], origin.checkpoint))
+    return scores

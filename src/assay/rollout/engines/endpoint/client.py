@@ -1,7 +1,7 @@
 """Asks a model behind an OpenAI-compatible endpoint: messages and tools in, text out.
 
 An answer has no tokens or log-probabilities, so such a model can be measured and not trained.
-Requests run side by side on one event loop (`kept_connections`), when `traffic` lets them.
+Requests run side by side on one event loop (`connections`), when `traffic` lets them.
 Temporary failures are retried after pauses, within one deadline; a request without an answer then
 is `Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
 asked for again. The key comes from the environment and is removed from messages, records,
@@ -35,8 +35,7 @@ from assay.data.renderings.template import in_call_order
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint.http_connection import Oversized, Reply, Request
-from assay.rollout.engines.endpoint.kept_connections import Connections, Late
+from assay.rollout.engines.endpoint.connections import Connections, Late, Oversized, Reply, Request
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.openai_text import (
     Garbled,

@@ -1,0 +1,312 @@
+"""Draws the charts of a page as SVG: intervals, differences, learning curves, rewards, dev scores.
+
+The numbers come from `result_tables` and `facts`, the labels from the catalogue, the colours from
+the page's style. Nothing is computed from runs here; all text is escaped.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from markupsafe import Markup, escape
+
+from assay.judge.intervals import Interval
+from assay.judge.verdict import Comparison
+from assay.pages.facts import Curve, DevScore, RewardStep
+from assay.pages.words import Words, difference_text, number, percent, score_text
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A straight map from values to places."""
+
+    low: float
+    high: float
+    start: float
+    """Place of `low`."""
+    end: float
+    """Place of `high`."""
+
+    def __call__(self, value: float) -> float:
+        if self.high == self.low:
+            return (self.start + self.end) / 2
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+
+def drawing(width: float, height: float, marks: Iterable[Markup], label: str) -> Markup:
+    """A complete image, scaled with the page; `label` is its text for screen readers."""
+    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">')
+    return head.format(_n(width), _n(height), label) + Markup("").join(marks) + Markup("</svg>")
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    """A straight line of class `kind`."""
+    place = Markup('<line x1="{}" y1="{}" x2="{}" y2="{}" class="{}"/>')
+    return place.format(_n(x1), _n(y1), _n(x2), _n(y2), kind)
+
+
+def rect(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> Markup:
+    """A filled rectangle; `title` shows when the reader points at it."""
+    place = Markup('<rect x="{}" y="{}" width="{}" height="{}" class="{}">{}</rect>')
+    return place.format(_n(x), _n(y), _n(width), _n(height), kind, _title(title))
+
+
+def dot(x: float, y: float, radius: float, kind: str, title: str = "") -> Markup:
+    """A filled circle."""
+    place = Markup('<circle cx="{}" cy="{}" r="{}" class="{}">{}</circle>')
+    return place.format(_n(x), _n(y), _n(radius), kind, _title(title))
+
+
+def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> Markup:
+    """Words with their baseline at y; `anchor` is start, middle or end."""
+    place = Markup('<text x="{}" y="{}" class="{}" text-anchor="{}">{}</text>')
+    return place.format(_n(x), _n(y), kind, anchor, words)
+
+
+def path(points: Sequence[tuple[float, float] | None], kind: str) -> Markup:
+    """A line through points, broken where one is None; a point alone becomes a short dash."""
+    commands, pen_up = [], True
+    for index, point in enumerate(points):
+        if point is None:
+            pen_up = True
+            continue
+        commands.append(f"{'M' if pen_up else 'L'}{_n(point[0])} {_n(point[1])}")
+        alone = pen_up and (index + 1 == len(points) or points[index + 1] is None)
+        commands += ["h.01"] if alone else []
+        pen_up = False
+    return Markup('<path d="{}" class="{}"/>').format("".join(commands), kind)
+
+
+def ticks(low: float, high: float, count: int = 3) -> list[float]:
+    """Round values that enclose low to high in about `count` steps of 1, 2 or 5 times a power."""
+    if low == high:
+        low, high = (low - 0.5, high + 0.5) if low == 0 else (min(0, 2 * low), max(0, 2 * low))
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(f * power for f in (1, 2, 5, 10) if f * power >= raw * (1 - 1e-9))
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [round(step * k, 12) for k in range(first, last + 1)]
+
+
+def _title(words: str) -> Markup:
+    return Markup("<title>{}</title>").format(escape(words)) if words else Markup("")
+
+
+def _n(value: float) -> str:
+    """A coordinate to two decimals, without trailing zeros."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+WINDOW = 5
+"""Steps on either side that the smoothed line averages."""
+
+
+def interval_bar(score: float, interval: Interval, scale: tuple[float, float]) -> Markup:
+    """A score with its interval on a shared scale."""
+    x = Scale(*scale, 4, 196)
+    shown, low, high = (score_text(v, interval) for v in (score, interval.low, interval.high))
+    label = f"{shown} ({low} – {high})"
+    marks = [line(4, 11, 196, 11, "grid")]
+    marks += [line(x(t), 8, x(t), 14, "grid") for t in ticks(*scale)]
+    width = x(interval.high) - x(interval.low)
+    marks.append(rect(x(interval.low), 7, max(width, 1), 8, "range", label))
+    marks.append(dot(x(score), 11, 4, "mark", label))
+    return drawing(200, 22, marks, label)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Marks of a learning curve: the steps of a stage's checkpoints, and the selected one."""
+
+    steps: Sequence[int] = ()
+    chosen: int | None = None
+
+
+def curve_panel(
+    curve: Curve,
+    label: str,
+    write: Callable[[float | None], str],
+    checkpoints: Checkpoints = Checkpoints(),
+) -> Markup:
+    """One metric over the steps: every value with its interval, and their moving average where
+    there are many; checkpoints are marked on the axis of steps.
+    """
+    width, height, left, right, top, bottom = 320, 150, 44, 312, 10, 126
+    present = [value for value in curve.values if value is not None]
+    reach = [end for each in curve.limits if each for end in (each.low, each.high)]
+    marks_y = ticks(min(present + reach), max(present + reach))
+    x = Scale(curve.steps[0], curve.steps[-1], left, right)
+    y = Scale(marks_y[0], marks_y[-1], bottom, top)
+    marks = []
+    for tick in marks_y:
+        marks.append(line(left, y(tick), right, y(tick), "grid"))
+        marks.append(text(left - 6, y(tick) + 4, write(tick), "tick", "end"))
+    marks.append(text(left, 144, number(curve.steps[0]), "tick"))
+    marks.append(text(right, 144, number(curve.steps[-1]), "tick", "end"))
+    marks += [_checkpoint(x(step), bottom) for step in checkpoints.steps]
+    if checkpoints.chosen is not None:
+        marks.append(line(x(checkpoints.chosen), top, x(checkpoints.chosen), bottom, "chosen-line"))
+    marks.append(band(curve, x, y))
+    many = len(present) > 4 * WINDOW
+    raw = [None if v is None else (x(s), y(v)) for s, v in curve.points]
+    marks.append(path(raw, "curve faint" if many else "curve"))
+    if many:
+        smooth = moving_average(curve.values)
+        places = [
+            None if v is None else (x(s), y(v)) for s, v in zip(curve.steps, smooth, strict=True)
+        ]
+        marks.append(path(places, "curve"))
+    else:
+        marks += [dot(*place, 2.5, "mark") for place in raw if place is not None]
+    last_step, last = [(s, v) for s, v in curve.points if v is not None][-1]
+    marks.append(dot(x(last_step), y(last), 3.5, "mark", write(last)))
+    for step, value in curve.points:
+        if value is None:
+            marks.append(text(x(step), bottom - 2, "×", "broken", "middle"))
+    return drawing(width, height, marks, label)
+
+
+def _checkpoint(place: float, bottom: float) -> Markup:
+    corners = Markup('<path d="M{} {}l-3.5 6h7z" class="mark"/>')
+    return corners.format(_n(place), _n(bottom + 1))
+
+
+def band(curve: Curve, x: Callable[[float], float], y: Scale) -> Markup:
+    """The intervals of a curve as areas, one for each unbroken range of steps."""
+    areas = []
+    known = [(step, each) for step, each in zip(curve.steps, curve.limits, strict=True)]
+    for has_limits, stretch in groupby(known, lambda pair: pair[1] is not None):
+        if not has_limits:
+            continue
+        limits = [(x(step), y(each.low), y(each.high)) for step, each in stretch if each]
+        upper = [f"{_n(place)} {_n(high)}" for place, _, high in limits]
+        lower = [f"{_n(place)} {_n(low)}" for place, low, _ in reversed(limits)]
+        areas.append("M" + "L".join(upper + lower) + "Z")
+    return Markup('<path d="{}" class="band"/>').format("".join(areas)) if areas else Markup("")
+
+
+def moving_average(values: Sequence[float | None]) -> list[float | None]:
+    """The mean of the values present within WINDOW steps of each; None where none is."""
+    result: list[float | None] = []
+    for index in range(len(values)):
+        near = values[max(0, index - WINDOW) : index + WINDOW + 1]
+        present = [value for value in near if value is not None]
+        result.append(sum(present) / len(present) if present else None)
+    return result
+
+
+def reward_columns(steps: Sequence[RewardStep], words: Words) -> Markup:
+    """One column a step: the shares of its groups by how many of their completions were rewarded.
+
+    Groups in which all or none were rewarded stand at the ends of the colour scale.
+    """
+    width, height, left, right, top, bottom = 1012, 260, 44, 1008, 10, 232
+    size = max(step.group for step in steps)
+    y = Scale(0, 1, bottom, top)
+    wide = (right - left) / len(steps)
+    marks = []
+    for index, step in enumerate(steps):
+        base = 0.0
+        for rewarded in range(size + 1):
+            share = step.share(rewarded)
+            title = words(
+                "chart.reward_cell",
+                step=step.step,
+                rewarded=rewarded,
+                group=step.group,
+                share=percent(share),
+            )
+            place = left + index * wide, y(base + share)
+            body = (y(base) - y(base + share), shade(rewarded, size), title)
+            marks.append(rect(*place, max(wide - 1, 0.5), *body))
+            base += share
+    for tick in (0.0, 0.5, 1.0):
+        marks.append(line(left, y(tick), right, y(tick), "grid over"))
+        marks.append(text(left - 6, y(tick) + 4, f"{tick:.0%}", "tick", "end"))
+    marks.append(text(left, 250, number(steps[0].step), "tick"))
+    marks.append(text(right, 250, number(steps[-1].step), "tick", "end"))
+    marks.append(text((left + right) / 2, 250, words("chart.step"), "tick", "middle"))
+    return drawing(width, height, marks, words("chart.rewards"))
+
+
+def shade(rewarded: int, size: int) -> str:
+    """The class of the colour for `rewarded` of `size`: 0 none, 8 all, between them by share."""
+    if rewarded in (0, size):
+        return f"shade{8 if rewarded else 0}"
+    return f"shade{1 + round(6 * (rewarded - 1) / max(size - 2, 1))}"
+
+
+def dev_chart(scores: Sequence[DevScore], words: Words) -> Markup:
+    """Scores on dev items by step, with intervals; the selected one is marked."""
+    width, height, left, right, top, bottom = 1012, 230, 44, 1008, 16, 192
+    low, high = min(s.interval.low for s in scores), max(s.interval.high for s in scores)
+    marks_y = ticks(low, high)
+    x = Scale(scores[0].step, scores[-1].step, left + 40, right - 70)
+    y = Scale(marks_y[0], marks_y[-1], bottom, top)
+    marks = []
+    for tick in marks_y:
+        marks.append(line(left, y(tick), right, y(tick), "grid"))
+        marks.append(text(left - 6, y(tick) + 4, f"{tick:.0%}", "tick", "end"))
+    for score in scores:
+        place = x(score.step)
+        marks.append(line(place, y(score.interval.low), place, y(score.interval.high), "whisker"))
+        kind = "mark chosen" if score.chosen else "mark"
+        marks.append(dot(place, y(score.score), 6 if score.chosen else 4, kind))
+        label = percent(score.score)
+        marks.append(text(place + 9, y(score.score) + 4, label, "label"))
+        marks.append(text(place, 210, number(score.step), "tick", "middle"))
+        if score.chosen:
+            marks.append(text(place, 226, words("chart.chosen"), "label", "middle"))
+    return drawing(width, height, marks, words("chart.dev"))
+
+
+def outcome_bars(
+    labels: Sequence[str], shares: Sequence[tuple[str, Sequence[float]]], label: str
+) -> Markup:
+    """A bar for each checkpoint, made up of the shares of its outcomes by their colours."""
+    marks = []
+    for index, name in enumerate(labels):
+        y, x = 40.0 * index, 0.0
+        marks.append(text(0, y + 11, name, "label"))
+        for colour, every in shares:
+            width = 1012 * every[index]
+            if width:
+                marks.append(rect(x, y + 16, width, 16, colour, percent(every[index])))
+            x += width
+    return drawing(1012, 40 * len(labels), marks, label)
+
+
+CLASSES = {"better": "good", "worse": "bad", "undecided": "open"}
+"""Verdict -> class of the colour; others are drawn plainly."""
+
+
+def difference_scale(found: Sequence[Comparison]) -> tuple[float, float]:
+    """A scale around zero that holds every interval and margin, the same for all rows."""
+    ends = [abs(end) for c in found for end in (c.interval.low, c.interval.high, c.margin)]
+    reach = max(ends, default=1.0)
+    return -reach, reach
+
+
+def difference_bar(found: Comparison, scale: tuple[float, float], words: Words) -> Markup:
+    """A difference with its interval; the band is the margin of equivalence."""
+    x = Scale(*scale, 4, 196)
+    label = words(
+        "table.difference",
+        difference=difference_text(found.difference, found.interval),
+        low=difference_text(found.interval.low, found.interval),
+        high=difference_text(found.interval.high, found.interval),
+    )
+    margin = x(found.margin) - x(-found.margin)
+    kind = CLASSES.get(found.verdict, "")
+    width = max(x(found.interval.high) - x(found.interval.low), 1)
+    marks = [
+        rect(x(-found.margin), 2, margin, 18, "margin", words("compare.margin_band")),
+        line(4, 11, 196, 11, "grid"),
+        line(x(0), 2, x(0), 20, "zero"),
+        rect(x(found.interval.low), 7, width, 8, f"range {kind}", label),
+        dot(x(found.difference), 11, 4, f"mark {kind}", label),
+    ]
+    return drawing(200, 22, marks, label)

@@ -1,0 +1,152 @@
+"""Terminal tables of what `assay check` measured: rows, tokens, cost and the rest.
+
+Makes rich renderables of the numbers that the checks return by name. Judges none of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from assay.pages.drawn import histogram_line
+from assay.pages.words import flat
+
+if TYPE_CHECKING:  # checks load torch
+    from assay.lab.check.subject import Histogram
+
+Numbers = Mapping[str, Mapping[str, float]]
+"""Table of the experiment -> what was measured, with its unit -> value."""
+ROWS = {"rows_in_source": "in the source", "train_rows": "train", "dev_rows": "dev"}
+KEPT = {"train_rows": "to train on", "dev_rows": "dev", "rows_in_source": "in the source"}
+DROPPED = "dropped: "
+TOKENS = ("conversation_tokens", "prompt_tokens", "answer_tokens")
+SPREAD = {"mean": ("mean",), "median": ("median", "50"), "95%": ("95",), "largest": ("largest",)}
+"""Column -> how the checks name it."""
+MINUTE, GIGABYTE = 60, 1000
+
+
+def check_tables(numbers: Numbers, histograms: "Sequence[Histogram]") -> list[RenderableType]:
+    """The tables that have at least one row, in the order in which a reader decides."""
+    drawn = {(one.place, one.name): one for one in histograms}
+    found = [row_table(numbers), token_table(numbers, drawn), cost_table(numbers), rest(numbers)]
+    return [table for table in found if table.row_count]
+
+
+MOST_TABLES = 6
+"""Tables of an experiment that the short form has a line for."""
+
+
+def check_lines(numbers: Numbers) -> list[str]:
+    """The same in a line for each data set, stage and evaluation: rows, time and memory."""
+    lines = [f"{place}: {said}" for place, values in numbers.items() if (said := _said(values))]
+    if len(lines) <= MOST_TABLES:
+        return lines
+    return [*lines[:MOST_TABLES], f"and {len(lines) - MOST_TABLES} more"]
+
+
+def _said(values: Mapping[str, float]) -> str:
+    """The rows, time and memory among the numbers of one table; "" if it has none of them."""
+    kept = [f"{_cell(values[name])} {word}" for name, word in KEPT.items() if values.get(name)]
+    parts = [f"rows: {', '.join(kept)}"] if kept else []
+    if "seconds_low" in values and "seconds_high" in values:
+        low, high = (values[f"seconds_{end}"] for end in ("low", "high"))
+        minutes = f"{low / MINUTE:.0f} to {high / MINUTE:.0f} minutes"
+        parts.append(minutes if high >= 2 * MINUTE else f"{low:.0f} to {high:.0f} seconds")
+    if "memory_mb" in values:
+        parts.append(f"{values['memory_mb'] / GIGABYTE:.1f} GB of memory")
+    if "checkpoints_mb" in values:
+        parts.append(f"{values['checkpoints_mb'] / GIGABYTE:.1f} GB on the disk")
+    return "; ".join(parts)
+
+
+MOST_NOTES = 4
+
+
+def note_lines(notes: Sequence[str]) -> list[RenderableType]:
+    """The first notes, each cut at the terminal's edge, and how many there are beside."""
+    shown = list(notes) if len(notes) <= MOST_NOTES else list(notes[: MOST_NOTES - 1])
+    lines = [Text.assemble(("note", "bold"), f": {flat(each)}") for each in shown]
+    rest = len(notes) - len(shown)
+    lines += [Text(f"and {rest} more notes", "dim")] if rest else []
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return [Group(*lines)] if lines else []
+
+
+def row_table(numbers: Numbers) -> Table:
+    """Data sets with their rows and, below each, the rows left out by reason."""
+    table = _table("Rows", "", *ROWS.values(), "left out")
+    for place, values in numbers.items():
+        if not any(name in values for name in ROWS):
+            continue
+        dropped = {n.removeprefix(DROPPED): v for n, v in values.items() if n.startswith(DROPPED)}
+        kept = (_cell(values.get(name)) for name in ROWS)
+        table.add_row(place, *kept, _cell(sum(dropped.values())))
+        for reason, count in dropped.items():
+            table.add_row(f"  {reason}", "", "", "", _cell(count), style="dim")
+    return table
+
+
+def token_table(numbers: Numbers, drawn: "Mapping[tuple[str, str], Histogram]") -> Table:
+    """Lengths of conversations, prompts and answers; a curve where their counts are known."""
+    table = _table("Tokens", "", "of", *SPREAD, "")
+    for place, values in numbers.items():
+        for kind in TOKENS:
+            cells = [_first(values, kind, names) for names in SPREAD.values()]
+            if any(cells):
+                one = drawn.get((place, kind))
+                curve = histogram_line(one.counts, one.edges) if one else ""
+                table.add_row(place, kind.removesuffix("_tokens") + "s", *cells, curve)
+    return table
+
+
+def cost_table(numbers: Numbers) -> Table:
+    """Memory, time and disk that stages and evaluations take."""
+    table = _table("Cost", "", "minutes", "memory, GB", "disk, GB", "free, GB")
+    for place, values in numbers.items():
+        low, high = values.get("seconds_low"), values.get("seconds_high")
+        minutes = (
+            "" if low is None or high is None else f"{low / MINUTE:.1f} to {high / MINUTE:.1f}"
+        )
+        sizes = [values.get(name) for name in ("memory_mb", "checkpoints_mb", "free_mb")]
+        cells = [minutes, *("" if size is None else f"{size / GIGABYTE:.1f}" for size in sizes)]
+        if any(cells):
+            table.add_row(place, *cells)
+    return table
+
+
+def rest(numbers: Numbers) -> Table:
+    """Every other number, one a row."""
+    table = _table("Checks", "", "what", "value")
+    for place, values in numbers.items():
+        for name, value in values.items():
+            if not _shown_above(name):
+                what, colon, about = name.partition(": ")
+                table.add_row(place, what.replace("_", " ") + colon + about, _cell(value))
+    return table
+
+
+def _shown_above(name: str) -> bool:
+    costs = {"seconds_low", "seconds_high", "memory_mb", "checkpoints_mb", "free_mb"}
+    return name in costs or name in ROWS or name.startswith((DROPPED, *TOKENS))
+
+
+def _first(values: Mapping[str, float], kind: str, names: Sequence[str]) -> str:
+    found = (values[f"{kind}_{name}"] for name in names if f"{kind}_{name}" in values)
+    return _cell(next(found, None))
+
+
+def _cell(value: float | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else f"{value:,.4g}" if value % 1 else f"{value:,.0f}"
+
+
+def _table(title: str, *heads: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    for place, head in enumerate(heads):
+        left = place == 0 or head in ("of", "what", "")
+        table.add_column(head, justify="left" if left else "right", header_style="dim")
+    return table

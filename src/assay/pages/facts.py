@@ -1,0 +1,342 @@
+"""Reads everything that a run's page shows, once, from the run's directory.
+
+Holds the scores, the curves of metrics, the rewards of groups and the dev scores. Words and
+drawings are added elsewhere.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from assay.compare.judged_table import compare_checkpoints
+from assay.compare.table import Table, with_trials
+from assay.errors import InputError
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.experiment.tables import EvaluateSpec
+from assay.judge.health_checks import Diagnosis
+from assay.judge.intervals import Interval, score_interval
+from assay.lab.monitor.milestones import estimate
+from assay.lab.monitor.stage_health import looks, stage_health
+from assay.pages.answer_lengths import Lengths, lengths_of_step
+from assay.runs.checkpoints import read_selection
+from assay.runs.history import evaluation_records, measured_checkpoints, read_answers
+from assay.runs.manifest_file import read_manifest
+from assay.runs.metrics import read_metrics
+from assay.runs.records import VISIT, EvaluationRecord, read_samples
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import Status, read_status
+from assay.train.metric_names import PART
+
+CURVES = (
+    "reward_mean",
+    "signal_share",
+    "reward_margin",
+    "reward_accuracy",
+    "chosen_logp",
+    "rejected_logp",
+    "grad_norm",
+    "length_mean",
+    "truncated_share",
+    "entropy",
+    "kl",
+    "nll",
+    "validation_loss",
+    "clip_low_share",
+    "clip_high_share",
+    "rollout_gap_mean",
+    "abstained_share",
+    "learning_rate",
+)
+"""Metrics with a curve, in the order of the page. The clipped surrogate is left out, because it
+does not measure learning."""
+IDLE_AT_ZERO = ("truncated_share", "abstained_share", "repeated_share", "fallback_share")
+IDLE_AT_ZERO += ("kl", "clipped_share", "clip_low_share", "clip_high_share", "rollout_gap_mean")
+IDLE_AT_ZERO += ("api_error_share", "skipped_steps", "cost")
+"""Metrics that say nothing while they are 0: what they count did not happen, or is switched off."""
+ZERO = 1e-6
+"""Below it a metric is 0 but for rounding."""
+
+
+def idle(metric: str, values: Iterable[float | None]) -> bool:
+    """Whether a metric says nothing: one of IDLE_AT_ZERO that is 0 throughout."""
+    return metric in IDLE_AT_ZERO and all(v is not None and abs(v) < ZERO for v in values)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One metric of one stage. A value that was not finite is None."""
+
+    metric: str
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+    limits: tuple[Interval | None, ...]
+    """95 % intervals of the values; None for a step without an error estimate."""
+
+    @property
+    def constant(self) -> bool:
+        """Whether several steps recorded one value only."""
+        return len(self.values) > 1 and len(set(self.values)) == 1
+
+    @property
+    def points(self) -> list[tuple[int, float | None]]:
+        """Steps with their values."""
+        return list(zip(self.steps, self.values, strict=True))
+
+    @property
+    def last(self) -> float | None:
+        """The value of the last step."""
+        return self.values[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardStep:
+    """The groups of one step, by the number of their completions with a reward above 0."""
+
+    step: int
+    group: int
+    """Completions of the largest group."""
+    counts: Mapping[int, int]
+    """Number rewarded -> number of groups. Groups with an abstention are not among them."""
+    abstained: int
+    """Groups left out because one of their completions has no reward."""
+
+    def share(self, rewarded: int) -> float:
+        """Share of the counted groups with `rewarded` rewarded completions; 0 without groups."""
+        total = sum(self.counts.values())
+        return self.counts.get(rewarded, 0) / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DevScore:
+    """A checkpoint's score on dev items."""
+
+    step: int
+    score: float
+    interval: Interval
+    items: int
+    chosen: bool
+
+
+def by_stage(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Metrics lines of each stage, in the order of the file."""
+    stages: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for line in metrics:
+        stages[line["stage"]].append(line)
+    return dict(stages)
+
+
+def curves(
+    metrics: Sequence[Mapping[str, Any]],
+    estimated: Callable[[Mapping[str, Any], str], Interval | None],
+    names: Sequence[str] = CURVES,
+) -> list[Curve]:
+    """The curves that the lines of one stage give; `estimated` gives a value's interval."""
+    # Step by step: the samples of a step are read once for all its metrics.
+    limits = [{name: estimated(line, name) for name in names if name in line} for line in metrics]
+    found = []
+    for metric in names:
+        known = [
+            (line, each[metric])
+            for line, each in zip(metrics, limits, strict=True)
+            if metric in line
+        ]
+        values = tuple(_finite(line[metric]) for line, _ in known)
+        if any(value is not None for value in values) and not idle(metric, values):
+            steps = tuple(line["step"] for line, _ in known)
+            found.append(Curve(metric, steps, values, tuple(each for _, each in known)))
+    return found
+
+
+def reward_step(step: int, samples: Iterable[Mapping[str, Any]]) -> RewardStep:
+    """The groups of one step's samples."""
+    groups: dict[tuple[str, int], list[float | None]] = defaultdict(list)
+    for sample in samples:
+        groups[sample["row_id"], sample.get(VISIT, 0)].append(sample["reward"])
+    whole = [rewards for rewards in groups.values() if None not in rewards]
+    counts = Counter(sum(r is not None and r > 0 for r in rewards) for rewards in whole)
+    size = max(map(len, groups.values()))
+    return RewardStep(step, size, dict(counts), len(groups) - len(whole))
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+class NothingToReport(InputError):
+    """A folder that holds no run."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One `[evaluate.NAME]` table with its records."""
+
+    name: str
+    spec: EvaluateSpec | None
+    """None for an evaluation that was added after the run."""
+    table: Table | None
+    """None where no checkpoint was measured."""
+    missing: tuple[str, ...]
+    """Checkpoints that the experiment lists and that have no finished record."""
+    why: str = ""
+    """Why the benchmark could not be run."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run as its directory shows it. Parts are read when they are first asked for."""
+
+    run: RunDirectory
+    experiment: Experiment
+    status: Status
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """The fingerprints; empty while the run has not written them."""
+        return read_manifest(self.run)
+
+    @cached_property
+    def metrics(self) -> Mapping[str, list[Mapping[str, Any]]]:
+        """Metrics lines by stage."""
+        return by_stage(read_metrics(self.run.metrics))
+
+    @cached_property
+    def records(self) -> tuple[EvaluationRecord, ...]:
+        """The evaluations with a record, finished or not."""
+        return tuple(evaluation_records(self.run))
+
+    @cached_property
+    def reported(self) -> tuple[Measurement, ...]:
+        """Reporting evaluations, those of the experiment first, in its order; at the end those that
+        could not be run."""
+        known = {record.name: record for record in self.records}
+        specs = {n: s for n, s in self.experiment.evaluate.items() if s.role == "report"}
+        added = [r for r in self.records if r.name not in self.experiment.evaluate]
+        found = [self._measurement(name, spec, known.get(name)) for name, spec in specs.items()]
+        found += [self._measurement(r.name, None, r) for r in added]
+        return tuple(sorted(found, key=lambda each: bool(each.why)))
+
+    @property
+    def main(self) -> Measurement | None:
+        """The evaluation that the page is about: the first reporting one."""
+        return self.reported[0] if self.reported else None
+
+    def _measurement(
+        self, name: str, spec: EvaluateSpec | None, record: EvaluationRecord | None
+    ) -> Measurement:
+        measured = measured_checkpoints(self.run, record) if record else []
+        wanted = [n for text in (spec.checkpoints if spec else ()) for n in self.expected(text)]
+        missing = tuple(dict.fromkeys(n for n in wanted if n not in measured))
+        table = None
+        if record is not None and measured:
+            table = with_trials(
+                compare_checkpoints(self.run, record.key, measured[0], measured[1:])
+            )
+        return Measurement(name, spec, table, missing, record.missing if record else "")
+
+    def expected(self, text: str) -> list[str]:
+        """The checkpoints that a reference of the experiment means, as far as is known yet."""
+        reference = parse_checkpoint(text)
+        if reference is None or reference.stage is None:
+            return [text]
+        steps = self.checkpoint_steps(reference.stage)
+        if reference.which == "step":
+            steps = [reference.step or 0]
+        elif reference.rule is not None:
+            best = read_selection(self.run.path, reference.stage, reference.rule)
+            return [best.checkpoint if best else text]
+        elif reference.which == "last":
+            steps = steps[-1:]
+        return [f"{reference.stage}.step-{step:06d}" for step in steps] or [text]
+
+    def checkpoint_steps(self, stage: str) -> list[int]:
+        """Steps of a stage's checkpoints, those that only records remember included."""
+        folder = self.run.checkpoints(stage)
+        names = {f"{stage}.{path.name}" for path in folder.glob("step-*")}
+        names |= {name for r in self.records for name in measured_checkpoints(self.run, r)}
+        references = [parse_checkpoint(name) for name in names]
+        return sorted({r.step for r in references if r and r.stage == stage and r.step})
+
+    def answers(self, record: EvaluationRecord, checkpoint: str) -> list[dict[str, Any]]:
+        """The lines of one record."""
+        return read_answers(self.run, record, checkpoint)
+
+    def curves(self, stage: str) -> list[Curve]:
+        """The metrics of a stage over its steps; shares and rewards with intervals."""
+        if stage not in self._curves:
+            self._curves[stage] = self._estimated(stage, CURVES)
+        return self._curves[stage]
+
+    def part_curves(self, stage: str) -> list[Curve]:
+        """The parts of a stage's reward over its steps, with intervals; of a table those that it
+        names, without their own parts."""
+        lines = self.metrics.get(stage, [])
+        every = dict.fromkeys(name for line in lines for name in line if name.startswith(PART))
+        whole = [name for name in every if name.rpartition("/")[0] not in every]
+        return self._estimated(stage, tuple(whole))
+
+    @cached_property
+    def _curves(self) -> dict[str, list[Curve]]:
+        return {}
+
+    def _estimated(self, stage: str, names: Sequence[str]) -> list[Curve]:
+        spec = self.experiment.stage[stage]
+
+        def estimated(line: Mapping[str, Any], metric: str) -> Interval | None:
+            found = estimate(self.run, spec, line, metric)
+            return found.interval if found else None
+
+        return curves(self.metrics.get(stage, []), estimated, names)
+
+    def rewards(self, stage: str) -> list[RewardStep]:
+        """The rewarded groups of every step that kept its samples."""
+        return [groups for groups, _ in self._sampled_steps(stage)]
+
+    def lengths(self, stage: str) -> list[Lengths]:
+        """The lengths of right and wrong completions, of every step that recorded outcomes."""
+        return [found for _, found in self._sampled_steps(stage) if found is not None]
+
+    @cached_property
+    def _steps(self) -> dict[str, list[tuple[RewardStep, Lengths | None]]]:
+        return {}
+
+    def _sampled_steps(self, stage: str) -> list[tuple[RewardStep, Lengths | None]]:
+        """Every step that kept its samples; the files are read once."""
+        if stage not in self._steps:
+            found = []
+            for file in sorted(self.run.samples(stage, 0).parent.glob("step-*.parquet")):
+                samples = read_samples(file)
+                if samples:
+                    step = int(samples[0]["step"])
+                    found.append((reward_step(step, samples), lengths_of_step(step, samples)))
+            self._steps[stage] = found
+        return self._steps[stage]
+
+    def dev_scores(self, stage: str) -> list[DevScore]:
+        """Scores on dev items, by step."""
+        best = read_selection(self.run.path, stage)
+        return [
+            DevScore(
+                look.step,
+                look.scores.mean,
+                score_interval(look.scores),
+                len(look.scores.item_ids),
+                best is not None and look.name == best.checkpoint,
+            )
+            for look in looks(self.run, stage)
+        ]
+
+    def health(self, stage: str) -> list[Diagnosis]:
+        """Findings of the health rules, worst first."""
+        return stage_health(self.run, self.experiment, stage, self.metrics)
+
+
+def gather(run: RunDirectory) -> RunFacts:
+    """The facts of a run. Raises NothingToReport where there is no run."""
+    if not run.spec.is_file():
+        raise NothingToReport("no run here", file=run.path, fix="list runs with 'assay runs'")
+    return RunFacts(run, read_experiment(run.spec), read_status(run.path))

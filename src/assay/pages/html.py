@@ -1,0 +1,262 @@
+"""Renders a page as one HTML file, and blocks as a piece of HTML for a notebook.
+
+All text is escaped and shows its control characters. The file loads nothing, and its content
+security policy forbids it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from itertools import takewhile
+
+from markupsafe import Markup, escape
+
+from assay.pages import page as model
+from assay.pages.page import BADGES, Block, Line, Page, cell_of, column_of, parts
+from assay.pages.words import Words, translated, visible
+
+HEAD = Markup("""<!doctype html>
+<html lang="{lang}">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+<header><h1>{heading}</h1></header>
+""")  # noqa: E501
+END = Markup("</main>\n</body>\n</html>\n")
+
+
+@cache
+def style() -> Markup:
+    """The one style sheet of all pages."""
+    return Markup((files("assay.pages") / "style.css").read_text(encoding="utf-8"))
+
+
+def page_html(page: Page) -> str:
+    """The whole file. Contents stand before the first section."""
+    head = HEAD.format(
+        lang=page.words.lang,
+        title=_text(page.document or page.title),
+        style=style(),
+        heading=_text(page.title),
+    )
+    first = list(takewhile(lambda block: not isinstance(block, model.Section), page.blocks))
+    rest = page.blocks[len(first) :]
+    contents = _contents(page) if page.contents else Markup("")
+    footer = Markup("<footer>{}</footer>\n").format(_text(page.footer)) if page.footer else ""
+    body = (blocks_html(first, page.words), contents, blocks_html(rest, page.words))
+    return head + Markup("").join(body) + footer + END
+
+
+def _contents(page: Page) -> Markup:
+    entry = Markup('<li><a href="#{}">{}</a></li>')
+    entries = Markup("").join(entry.format(s.anchor, _text(s.title)) for s in page.sections)
+    nav = Markup('<nav class="contents" aria-label="{}"><ul>{}</ul></nav>\n')
+    return nav.format(page.words("page.contents"), entries)
+
+
+def blocks_html(blocks: Iterable[Block], words: Words) -> Markup:
+    """Blocks one after the other."""
+    return Markup("\n").join([*(_RENDER[type(block)](block, words) for block in blocks), ""])
+
+
+def inline_html(blocks: Iterable[Block], words: Words) -> str:
+    """Blocks for the cell of a notebook: without drawings, which need the style sheet."""
+    bare = [_without_drawings(block) for block in blocks if not isinstance(block, model.Figure)]
+    return Markup('<div class="assay">\n{}</div>').format(blocks_html(bare, words))
+
+
+def _without_drawings(block: Block) -> Block:
+    if not isinstance(block, model.Table):
+        return block
+    rows = [[replace(cell_of(cell), figure=None) for cell in row] for row in block.rows]
+    return replace(block, rows=rows)
+
+
+def _text(text: str) -> Markup:
+    return escape(visible(text))
+
+
+def line_html(line: Line) -> Markup:
+    """A line with its marks."""
+    return Markup("").join(_mark(mark) for mark in parts(line))
+
+
+def _mark(mark: model.Mark) -> Markup:
+    text = _text(mark.text)
+    if mark.link:
+        text = Markup('<a href="{}">{}</a>').format(mark.link, text)
+    if mark.kind in BADGES:
+        kind = mark.kind.replace(" ", "-")
+        return Markup('<span class="badge {}">{}</span>').format(kind, text)
+    tags = {"strong": "<b>{}</b>", "code": "<code>{}</code>"}
+    if mark.kind in tags:
+        return Markup(tags[mark.kind]).format(text)
+    return Markup('<span class="{}">{}</span>').format(mark.kind, text) if mark.kind else text
+
+
+def _heading(block: model.Heading, words: Words) -> Markup:
+    return Markup("<h{0}>{1}</h{0}>").format(block.level, line_html(block.line))
+
+
+def _paragraph(block: model.Text, words: Words) -> Markup:
+    if block.kind in ("error", "warning", "note"):
+        return Markup('<div class="warn {}">{}</div>').format(block.kind, line_html(block.line))
+    kind = Markup(' class="{}"').format(block.kind) if block.kind else ""
+    return Markup("<p{}>{}</p>").format(kind, line_html(block.line))
+
+
+def _bullets(block: model.Bullets, words: Words) -> Markup:
+    items = Markup("").join(Markup("<li>{}</li>").format(line_html(line)) for line in block.lines)
+    return Markup('<ul class="says">{}</ul>').format(items) if block.lines else items
+
+
+def _facts(block: model.Facts, words: Words) -> Markup:
+    if block.chips:
+        chip = Markup("<li>{} <b>{}</b></li>")
+        chips = [chip.format(_text(name), line_html(value)) for name, value in block.pairs]
+        return Markup('<ul class="chips">{}</ul>').format(Markup("").join(chips))
+    entry = Markup("<dt>{}</dt><dd>{}</dd>")
+    entries = [entry.format(_text(name), line_html(value)) for name, value in block.pairs]
+    return Markup("<dl>{}</dl>").format(Markup("").join(entries))
+
+
+def _table(block: model.Table, words: Words) -> Markup:
+    columns = [column_of(column) for column in block.columns]
+    title = Markup("<h4>{}</h4>").format(_text(block.title)) if block.title else ""
+    heads = Markup("").join(_head(column) for column in columns)
+    rows = Markup("\n").join(_row(row, columns) for row in block.rows)
+    note = Markup('<p class="soft small">{}</p>').format(_text(block.note)) if block.note else ""
+    form = Markup(
+        '{}<div class="scroll"><table class="{}"><thead><tr>{}</tr></thead>\n'
+        "<tbody>{}</tbody></table></div>{}"
+    )
+    return form.format(title, block.kind, heads, rows, note)
+
+
+def _head(column: model.Column) -> Markup:
+    below = Markup("").join(
+        Markup('<br><span class="soft">{}</span>').format(_text(each)) for each in column.below
+    )
+    kind = Markup(' class="num"') if column.right else ""
+    return Markup("<th{}>{}{}</th>").format(kind, _text(column.title), below)
+
+
+def _row(row: model.Row, columns: Sequence[model.Column]) -> Markup:
+    cells, place = [], 0
+    for cell in map(cell_of, row):
+        cells.append(_cell(cell, columns[place], first=place == 0))
+        place += cell.span
+    return Markup("<tr>{}</tr>").format(Markup("").join(cells))
+
+
+def _cell(cell: model.Cell, column: model.Column, first: bool) -> Markup:
+    kinds = [cell.kind or "head" * first, "num" * column.right, "graph" if cell.figure else ""]
+    below = Markup("").join(
+        Markup('<span class="sub">{}</span>').format(line_html(each))
+        for each in cell.below
+        if parts(each)
+    )
+    attributes = Markup(' class="{}"').format(" ".join(filter(None, kinds))) if any(kinds) else ""
+    attributes += Markup(' data-label="{}"').format(_text(column.title)) if not first else ""
+    attributes += Markup(' colspan="{}"').format(cell.span) if cell.span > 1 else ""
+    line = Markup('<span class="sub">{}</span>') if cell.figure else Markup("{}")
+    text = line.format(line_html(cell.line)) + below
+    body = (
+        Markup("{}<span>{}</span>").format(cell.figure or "", text) if text else cell.figure or ""
+    )
+    sign = Markup(' <a href="{}">&#8599;</a>').format(cell.link) if cell.link else ""
+    return Markup("<td{}>{}{}</td>").format(attributes, body, sign)
+
+
+def _figure(block: model.Figure, words: Words) -> Markup:
+    drawing = visible_markup(block.drawing)
+    if not block.caption:
+        return Markup('<div class="wide">{}</div>').format(drawing)
+    last = Markup("<i>{}</i>").format(_text(block.last)) if block.last else ""
+    form = Markup("<figure><figcaption><span>{}</span>{}</figcaption>{}</figure>")
+    return form.format(_text(block.caption), last, drawing)
+
+
+def visible_markup(drawing: Markup) -> Markup:
+    """A drawing without control characters."""
+    return Markup(visible(str(drawing)))
+
+
+def _panels(block: model.Panels, words: Words) -> Markup:
+    figures = Markup("").join(_figure(figure, words) for figure in block.figures)
+    return Markup('<div class="panels{}">{}</div>').format(" halves" * block.wide, figures)
+
+
+def _findings(block: model.Findings, words: Words) -> Markup:
+    heads = [words(f"table.{name}") for name in ("severity", "finding", "evidence", "advice")]
+    rows = []
+    for index, finding in enumerate(translated(each, words) for each in block.findings):
+        place = f"{block.places[index]}{words.colon}" if block.places else ""
+        badge = model.Mark(words(f"severity.{finding.severity}"), finding.severity)
+        rows.append((badge, place + finding.what, finding.evidence, finding.fix))
+    return _table(model.Table(heads, rows), words)
+
+
+def _folded(block: model.Folded, words: Words) -> Markup:
+    form = Markup("<details{}><summary>{}</summary>\n{}</details>")
+    return form.format(" open" * block.open, _text(block.title), blocks_html(block.blocks, words))
+
+
+def _question(block: model.Question, words: Words) -> Markup:
+    say, pre = Markup('<div class="say"><span>{}</span></div>'), Markup('<pre class="{}">{}</pre>')
+    answers = []
+    for answer in block.answers:
+        facts = Markup("").join(
+            say.format(_text(name)) + pre.format("fact", _text(value))
+            for name, value in answer.facts
+        )
+        form = Markup(
+            '<div><div class="say"><span>{}</span><span>{}</span></div><pre>{}</pre>{}{}</div>'
+        )
+        note = say.format(_text(answer.note)) if answer.note else ""
+        head = (_text(answer.title), _text(answer.result), _text(answer.text))
+        answers.append(form.format(*head, facts, note))
+    question = pre.format("question", _text(block.question)) if block.question else ""
+    gold = say.format(_text(block.gold_title)) + pre.format("gold", _text(block.gold))
+    form = Markup('<article class="example">{}{}<div class="pair">{}</div>{}</article>')
+    title, both = line_html(block.title), Markup("").join(answers)
+    title = Markup("<h3>{}</h3>").format(title) if title else title
+    return form.format(title, question, both, gold if block.gold else "")
+
+
+def _code(block: model.Code, words: Words) -> Markup:
+    return Markup("<pre>{}</pre>").format(_text(block.text))
+
+
+def _section(block: model.Section, words: Words) -> Markup:
+    form = Markup('<section id="{}">\n<h2>{}</h2>\n{}</section>')
+    return form.format(block.anchor, _text(block.title), blocks_html(block.blocks, words))
+
+
+def _only(block: model.Only, words: Words) -> Markup:
+    return blocks_html(block.blocks, words) if "html" in block.media else Markup("")
+
+
+_RENDER: dict[type, Callable[..., Markup]] = {
+    model.Heading: _heading,
+    model.Text: _paragraph,
+    model.Bullets: _bullets,
+    model.Facts: _facts,
+    model.Table: _table,
+    model.Figure: _figure,
+    model.Panels: _panels,
+    model.Findings: _findings,
+    model.Folded: _folded,
+    model.Question: _question,
+    model.Code: _code,
+    model.Section: _section,
+    model.Only: _only,
+}

@@ -1,0 +1,212 @@
+"""Shows a run while it trains, on stderr: live bars on a terminal, plain lines elsewhere.
+
+Shows only metrics that say something about learning, so not the surrogate loss of GRPO.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from assay.lab.monitor.observer import Observer, Silent
+from assay.pages.facts import idle
+from assay.pages.safe_console import console, tell
+from assay.runs.run_directory import RunDirectory
+
+FIGURES: Mapping[str, tuple[str, str]] = {
+    "rows": ("rows", ",.0f"),
+    "groups": ("groups", ",.0f"),
+    "nll": ("nll", ".4f"),
+    "validation_loss": ("validation loss", ".4f"),
+    "reward_mean": ("reward", ".3f"),
+    "signal_share": ("groups with signal", ".0%"),
+    "pairs": ("pairs", ",.0f"),
+    "reward_margin": ("margin", ".4f"),
+    "reward_accuracy": ("pairs right", ".0%"),
+    "kept_share": ("kept", ".0%"),
+    "grad_norm": ("gradient norm", ".3g"),
+    "kl": ("KL", ".4f"),
+    "clip_low_share": ("clipped low", ".1%"),
+    "clip_high_share": ("clipped high", ".1%"),
+    "entropy": ("entropy", ".3f"),
+    "length_mean": ("length", ".0f"),
+    "truncated_share": ("truncated", ".0%"),
+    "abstained_share": ("unscored", ".0%"),
+    "skipped_steps": ("skipped steps", ".0f"),
+}
+"""Metric -> its words and format, in the order shown."""
+QUIET_SECONDS = 10.0
+"""Seconds between plain lines, except for the first and last step of a stage."""
+FIRST_SHARE = 0.1
+"""Of an evaluation's answers, before its time left is told: they are sampled together, so that the
+first ones to end say nothing of the others."""
+FIRST_SECONDS = 5.0
+"""Seconds of other work before its first plain line."""
+
+Clock = Callable[[], float]
+
+
+def figures(metrics: Mapping[str, float]) -> str:
+    """One line of a step's numbers, with tokens per second."""
+    parts = [
+        f"{words} {metrics[key]:{form}}"
+        for key, (words, form) in FIGURES.items()
+        if key in metrics and not idle(key, [metrics[key]])
+    ]
+    tokens = metrics.get("tokens", metrics.get("completion_tokens"))
+    if tokens is not None and metrics.get("seconds"):
+        parts.append(f"{tokens / metrics['seconds']:,.0f} tokens/s")
+    return "  ".join(parts)
+
+
+class Pace:
+    """Estimates the remaining time of a stage from the steps since it started or resumed."""
+
+    def __init__(self, clock: Clock, step: int, steps: int):
+        self.clock, self.first, self.steps = clock, step, steps
+        self.started = clock()
+
+    def left(self, step: int, share: float = 0.0) -> str:
+        """Minutes and seconds until the last step; "" before a step and that share of them is done,
+        and after the last."""
+        if step <= self.first or step >= self.steps or step < share * self.steps:
+            return ""
+        each = (self.clock() - self.started) / (step - self.first)
+        minutes, seconds = divmod(round(each * (self.steps - step)), 60)
+        hours, minutes = divmod(minutes, 60)
+        return (
+            f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
+        )
+
+
+class PlainProgress(Silent):
+    """An observer that writes lines, for logs."""
+
+    def __init__(self, write: Callable[[str], None], clock: Clock = time.monotonic):
+        self.write, self.clock = write, clock
+        self.name = ""
+        self.pace = Pace(clock, 0, 0)
+        self.works: dict[str, Pace] = {}
+        self.written = -QUIET_SECONDS
+
+    def note(self, text: str) -> None:
+        """See `Observer.note`."""
+        self.write(text)
+
+    def stage(self, name: str, method: str, step: int, steps: int) -> None:
+        """See `Observer.stage`."""
+        self.name, self.pace = name, Pace(self.clock, step, steps)
+        so_far = f", {step} of them done" if step else ""
+        self.write(f"{name} ({method}): {steps} steps{so_far}")
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Observer.step`."""
+        if self._due(step == self.pace.steps or step == self.pace.first + 1):
+            place = f"{self.name} {step}/{self.pace.steps}"
+            self.write("  ".join(filter(None, (place, figures(metrics), self.pace.left(step)))))
+
+    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
+        """See `Observer.evaluation`."""
+        what = f"evaluation {name} of {checkpoint}"
+        pace = self.works.setdefault(what, Pace(self.clock, done, total))
+        if self._due(done == total):
+            self.write(counted(what, done, total, "answers", pace.left(done, FIRST_SHARE)))
+        if done == total:
+            del self.works[what]
+
+    def work(self, what: str, done: int, total: int, at: str = "") -> None:
+        """See `Observer.work`; nothing is written of what takes less than FIRST_SECONDS."""
+        if what not in self.works:
+            self.works[what] = Pace(self.clock, done, total)
+            self.written = self.clock() - QUIET_SECONDS + FIRST_SECONDS
+        if done != total and self._due(False):
+            self.write(counted(what, done, total, at and f"({at})", self.works[what].left(done)))
+        if done == total:
+            del self.works[what]
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""
+        self.write(f"progress report of {run}: {stage} step {step} ({why})")
+
+    def _due(self, always: bool) -> bool:
+        now = self.clock()
+        due = always or now - self.written >= QUIET_SECONDS
+        if due:
+            self.written = now
+        return due
+
+
+def counted(what: str, done: int, total: int, rest: str, left: str) -> str:
+    """How far a piece of work is, in a line; a `total` of 0 is unknown."""
+    count = f"{done:,}/{total:,}" if total else f"{done:,}"
+    return f"{what}: " + ", ".join(filter(None, (f"{count} {rest}".rstrip(), left)))
+
+
+class LiveProgress(Silent):
+    """An observer that draws a bar for each stage, evaluation and other work, and the last step's
+    numbers."""
+
+    def __init__(self, live: Live, bars: Progress, clock: Clock = time.monotonic):
+        self.live, self.bars, self.clock = live, bars, clock
+        self.current: TaskID | None = None
+        self.works: dict[str, tuple[TaskID, Pace]] = {}
+        self.pace = Pace(clock, 0, 0)
+
+    def note(self, text: str) -> None:
+        """See `Observer.note`."""
+        self.live.console.print(text)
+
+    def stage(self, name: str, method: str, step: int, steps: int) -> None:
+        """See `Observer.stage`."""
+        self.pace = Pace(self.clock, step, steps)
+        self.current = self.bars.add_task(
+            f"{name} ({method})", total=steps, completed=step, left=""
+        )
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Observer.step`."""
+        assert self.current is not None
+        self.bars.update(self.current, completed=step, left=self.pace.left(step))
+        self.live.update(Group(self.bars, Text(figures(metrics), style="cyan")))
+
+    def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
+        """See `Observer.evaluation`."""
+        what = f"evaluation {name} of {checkpoint}"
+        self.work(what, done, total, share=FIRST_SHARE)
+        if done == total:
+            self.note(f"{what}: {total} answers")
+
+    def work(self, what: str, done: int, total: int, at: str = "", share: float = 0.0) -> None:
+        """See `Observer.work`; `share` is that of `Pace.left`."""
+        if what not in self.works:
+            task = self.bars.add_task(what, total=total or None, left="")
+            self.works[what] = (task, Pace(self.clock, done, total))
+        task, pace = self.works[what]
+        left = "  ".join(filter(None, (at, pace.left(done, share))))
+        self.bars.update(task, completed=done, left=left)
+        if done == total:
+            # A bar for each of many checkpoints would push the current ones off the screen.
+            self.bars.remove_task(self.works.pop(what)[0])
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """See `Observer.report`."""
+        self.note(f"progress report of {run}: {stage} step {step} ({why})")
+
+
+@contextmanager
+def progress() -> Iterator[Observer]:
+    """The observer that fits stderr, or the notebook whose cell is run."""
+    out = console(sys.stderr)
+    if not out.is_terminal or (out.is_jupyter and find_spec("ipywidgets") is None):
+        yield PlainProgress(tell)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bars = Progress(*columns, TextColumn("{task.fields[left]}"), console=out)
+    with Live(bars, console=out, refresh_per_second=4) as live:
+        yield LiveProgress(live, bars)

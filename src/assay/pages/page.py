@@ -1,0 +1,263 @@
+"""The model of every page: typed blocks that are built once and shown by three renderers.
+
+`html`, `markdown` and `terminal` render it. A builder words and formats; a renderer only lays out,
+and makes text that a model or a file wrote safe to show.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from markupsafe import Markup
+
+from assay.judge.findings import Finding
+from assay.pages.words import Words
+
+Medium = Literal["html", "markdown", "terminal"]
+
+BADGES = frozenset(
+    {"better", "worse", "undecided", "equivalent", "not comparable", "chosen", "plain"}
+    | {"error", "warning", "note", "confound", "allowed", "declared", "tested", "same"}
+)
+"""Kinds of marks that name a state: verdicts, severities, states of settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A piece of text with a meaning."""
+
+    text: str
+    kind: str = "strong"
+    """"strong", "soft", "score", "code", "" or one of BADGES."""
+    link: str = ""
+    """Address within the page's folder, or `#anchor`."""
+
+
+Line: TypeAlias = str | Mark | Sequence[str | Mark]
+"""Text in one line, a part of which may be marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A title inside a section."""
+
+    line: Line
+    level: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph."""
+
+    line: Line
+    kind: str = ""
+    """"" or "soft", "lead", "big", or the severity of a box: "error", "warning", "note"."""
+    fit: Literal["wrap", "cut", "whole"] = "wrap"
+    """At the edge of a terminal: "whole" leaves it to the terminal, so that a path stays one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list; `depths` indents its lines."""
+
+    lines: Sequence[Line]
+    depths: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names with their values."""
+
+    pairs: Sequence[tuple[str, Line]]
+    chips: bool = False
+    """Beside one another where the medium has room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The head of a column."""
+
+    title: str
+    right: bool = False
+    below: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell with smaller lines below its own, and a drawing where the medium can show one."""
+
+    line: Line
+    below: Sequence[Line] = ()
+    figure: Markup | None = None
+    span: int = 1
+    kind: str = ""
+    """"head" of a row, "soft", or a class of the style sheet."""
+    link: str = ""
+    """Where a small sign behind the text leads."""
+
+
+Row: TypeAlias = Sequence[Cell | Line]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under heads."""
+
+    columns: Sequence[Column | str]
+    rows: Sequence[Row]
+    title: str = ""
+    note: str = ""
+    kind: str = "cards"
+    """A class of the style sheet; "cards" stacks the cells of a row on a narrow screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawing with its caption; other media show the blocks that stand beside it."""
+
+    drawing: Markup
+    caption: str = ""
+    last: str = ""
+    """The last value, at the end of the caption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Small figures beside one another."""
+
+    figures: Sequence[Figure]
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Findings with the place of each, worst first; worded by their codes."""
+
+    findings: Sequence[Finding]
+    places: Sequence[str] = ()
+    new: Sequence[bool] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Blocks behind a title that opens them."""
+
+    title: str
+    blocks: "Sequence[Block]"
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer to a question."""
+
+    title: str
+    result: str
+    text: str
+    facts: Sequence[tuple[str, str]] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with answers side by side."""
+
+    title: Line
+    question: str
+    answers: Sequence[Answer]
+    gold: str = ""
+    gold_title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text as it was written."""
+
+    text: str
+    language: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page with an anchor."""
+
+    anchor: str
+    title: str
+    blocks: "Sequence[Block]"
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Blocks that some media alone show: characters instead of a drawing, a detail left out."""
+
+    media: "Sequence[Medium]"
+    blocks: "Sequence[Block]"
+
+
+Block: TypeAlias = (
+    Heading
+    | Text
+    | Bullets
+    | Facts
+    | Table
+    | Figure
+    | Panels
+    | Findings
+    | Folded
+    | Question
+    | Code
+    | Section
+    | Only
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A whole page in one language."""
+
+    words: Words
+    title: str
+    blocks: Sequence[Block]
+    footer: str = ""
+    document: str = ""
+    """The title of the window; that of the page if empty."""
+    contents: bool = False
+    """Whether a list of the sections leads to each."""
+    sections: list[Section] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = [block for block in self.blocks if isinstance(block, Section)]
+        object.__setattr__(self, "sections", found)
+
+
+def parts(line: Line) -> list[Mark]:
+    """The pieces of a line; empty ones are left out. Raises TypeError for what is no text: a page
+    would show Python's notation."""
+    pieces: Sequence[object] = line if isinstance(line, list | tuple) else [line]
+    marks: list[Mark] = []
+    for piece in pieces:
+        mark = Mark(piece, "") if isinstance(piece, str) else piece
+        if not isinstance(mark, Mark) or not isinstance(mark.text, str):
+            raise TypeError(f"a page prints a {type(piece).__name__}: join its parts first")
+        marks += [mark] if mark.text else []
+    return marks
+
+
+def joined(*lines: Line, by: str = "") -> tuple[str | Mark, ...]:
+    """Lines behind one another as one line; empty ones are left out."""
+    found: list[str | Mark] = []
+    for line in lines:
+        pieces = parts(line)
+        if pieces:
+            found += [by, *pieces] if found and by else pieces
+    return tuple(found)
+
+
+def cell_of(cell: Cell | Line) -> Cell:
+    """A cell of what may be its text alone."""
+    return cell if isinstance(cell, Cell) else Cell(cell)
+
+
+def column_of(column: Column | str) -> Column:
+    """A column of what may be its title alone."""
+    return column if isinstance(column, Column) else Column(column)

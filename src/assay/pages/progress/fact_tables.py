@@ -1,0 +1,345 @@
+"""What samples and calls of a stage say between two steps, in words: tables and sentences.
+
+Numbers come from `lab.monitor.fact_changes` and `lab.monitor.call_errors`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from assay.judge.intervals import Estimate
+from assay.judge.share_changes import Change, Counts
+from assay.lab.monitor.call_errors import CallReport, Effect, Saving
+from assay.lab.monitor.fact_changes import FactChanges, ShareRow, Steps
+from assay.lab.monitor.progress import Progress
+from assay.pages.page import Block, Bullets, Column, Heading, Mark, Only, Table, Text
+from assay.pages.words import Words, number, percent, points, visible
+
+Write = Callable[[float], str]
+ROUNDED = 1e-12
+"""Differences below this come from rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactRow:
+    """One kind of thing before and after."""
+
+    label: str
+    before: str
+    after: str
+    change: str
+    moved: bool
+    over_time: str = ""
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FactTable:
+    """Things of one kind."""
+
+    title: str
+    rows: Sequence[FactRow]
+    over_time: str = ""
+    """The head of the column of counts over time; "" without one."""
+    note: str = ""
+
+
+def fact_blocks(found: Progress, words: Words) -> list[Block]:
+    """The tables and sentences of a stage's samples and calls; nothing where none is recorded."""
+    if found.facts is None and found.calls is None:
+        return []
+    about = [Text(spans(found.facts, words), "soft")] if found.facts else []
+    return [
+        Heading(words("facts.title")),
+        *about,
+        Bullets(fact_sentences(found, words)),
+        *(_shown(table, words) for table in all_tables(found, words)),
+        Only(("html", "markdown"), [Text(words("facts.methods"), "soft")]),
+    ]
+
+
+def fact_sentences(found: Progress, words: Words) -> list[str]:
+    """Warnings, effects of errors, savings, and what is not known of costs."""
+    alike = alike_said(found.facts, words) if found.facts else []
+    return [*alike, *call_sentences(found, words)]
+
+
+def all_tables(found: Progress, words: Words) -> list[FactTable]:
+    """The tables that have rows."""
+    tables = [
+        *(fact_tables(found.facts, words) if found.facts else ()),
+        *call_tables(found.calls, words),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _shown(table: FactTable, words: Words) -> Table:
+    columns: list[Column | str] = [
+        words(f"facts.{n}") for n in ("name", "before", "after", "change")
+    ]
+    rows = []
+    for row in table.rows:
+        label = Mark(("– " if row.depth else "") + row.label, "strong" if row.moved else "")
+        cells = [label, row.before, row.after, row.change]
+        rows.append([*cells, row.over_time] if table.over_time else cells)
+    heads = [*columns, table.over_time] if table.over_time else columns
+    return Table(heads, rows, table.title, table.note)
+
+
+def spans(facts: FactChanges, words: Words) -> str:
+    """The completions that are compared."""
+    ends = []
+    for steps, size, prompts in zip(
+        (facts.before, facts.after), facts.completions, facts.prompts, strict=True
+    ):
+        key = "facts.span" if size else "facts.no_span"
+        low, high = steps
+        ends.append(words(key, first=low, last=high, completions=size, prompts=prompts))
+    return words("facts.spans", before=ends[0], after=ends[1])
+
+
+def fact_tables(facts: FactChanges, words: Words) -> list[FactTable]:
+    """The tables of what completions are, with their counts over time."""
+    marks = [each for each in (facts.form, facts.fallback) if each is not None]
+    others = words("facts.others", count=facts.others) if facts.others else ""
+    every = (
+        ("form", marks, "mark", ""),
+        ("errors", facts.errors, "error_family", ""),
+        ("outcomes", facts.outcomes, "program_outcome", ""),
+        ("operators", facts.operators, "", ""),
+        ("combinations", facts.combinations, "combination", others),
+    )
+    over_time = over_time_head(facts.stretches, words)
+    tables = [
+        FactTable(words(f"facts.{name}"), share_rows(rows, section, words), over_time, note)
+        for name, rows, section, note in every
+    ]
+    return [*tables, variety_table(facts, words)]
+
+
+def share_rows(rows: Iterable[ShareRow], section: str, words: Words) -> list[FactRow]:
+    """Rows of shares; their names are worded by a section of the catalogue."""
+    found = []
+    for row in rows:
+        label = known_name(row.name, section, words)
+        if len(row.kinds) == 1 and section == "error_family":
+            label = words("facts.one_kind", family=label, kind=visible(row.kinds[0].name))
+        found.append(share_row(row, label, words))
+        if len(row.kinds) > 1:
+            inner = (share_row(kind, visible(kind.name), words) for kind in row.kinds)
+            found += [replace(each, depth=1) for each in inner]
+    return found
+
+
+def known_name(name: str, section: str, words: Words) -> str:
+    """A name in the reader's language, or as the record has it."""
+    if section == "combination" and not name:
+        return words("facts.no_operator")
+    return visible(words.sections.get(section, {}).get(name, name))
+
+
+def share_row(row: ShareRow, label: str, words: Words) -> FactRow:
+    """One row of a table of shares."""
+    return FactRow(
+        label,
+        counts_text(row.before, row.change.before, words),
+        counts_text(row.after, row.change.after, words),
+        change_text(row.change, words),
+        row.change.direction != "none",
+        " · ".join(f"{c.count}/{c.trials}" for c in row.over_time),
+    )
+
+
+def over_time_head(stretches: Sequence[Steps], words: Words) -> str:
+    """The stretches of steps of the last column."""
+    names = (f"{low}" if low == high else f"{low}–{high}" for low, high in stretches)
+    return words("facts.over_time", steps=" · ".join(names))
+
+
+def counts_text(counts: Counts, share: Estimate | None, words: Words) -> str:
+    """How many of how many, with the share's interval."""
+    if share is None or share.interval is None:
+        return "–"
+    low, high = percent(share.interval.low), percent(share.interval.high)
+    ends = words("table.interval_text", low=low, high=high)
+    figures = {"count": counts.count, "trials": counts.trials, "share": percent(share.value)}
+    return words("facts.counts", ends=ends, **figures)
+
+
+def change_text(change: Change, words: Words, write: Write = points, unit: str = "points") -> str:
+    """A change in words: its size where it shows, else the smallest that would have shown."""
+    if change.interval is None or change.before is None or change.after is None:
+        return "–"
+    ends = words(
+        "table.interval_text", low=write(change.interval.low), high=write(change.interval.high)
+    )
+    difference = write(change.after.value - change.before.value)
+    if change.direction != "none":
+        return words(f"facts.{change.direction}", difference=difference, ends=ends)
+    said = words("facts.no_change", difference=difference, ends=ends)
+    if change.inconsistent:
+        said += words("facts.inconsistent")
+    if change.detectable is None:
+        return said + words("facts.nothing_shows")
+    least = write(change.detectable).lstrip("+")
+    return said + words(f"facts.detectable_{unit}", least=least)
+
+
+def variety_table(facts: FactChanges, words: Words) -> FactTable:
+    """How different the completions of a group are."""
+    rows = []
+    for each in facts.variety:
+        shares = each.name == "repeated"
+        write, signed = (percent, points) if shares else (number, signed_amount)
+        unit = "points" if shares else "amount"
+        rows.append(
+            mean_row(words(f"variety.{each.name}"), each.change, write, signed, unit, words)
+        )
+    note = ""
+    if rows:
+        (low, high), (first, last) = facts.variety_steps
+        note = words("facts.variety_steps", low=low, high=high, first=first, last=last)
+    return FactTable(words("facts.variety"), rows, note=note)
+
+
+def mean_row(
+    label: str, change: Change, write: Write, signed: Write, unit: str, words: Words
+) -> FactRow:
+    """One row of a table of means."""
+    return FactRow(
+        label,
+        mean_text(change.before, write, words),
+        mean_text(change.after, write, words),
+        change_text(change, words, signed, unit),
+        change.direction != "none",
+    )
+
+
+def mean_text(found: Estimate | None, write: Write, words: Words) -> str:
+    """A mean with its interval."""
+    if found is None or found.interval is None:
+        return "–"
+    low, high = write(found.interval.low), write(found.interval.high)
+    return words(
+        "facts.mean",
+        value=write(found.value),
+        ends=words("table.interval_text", low=low, high=high),
+    )
+
+
+def signed_amount(value: float) -> str:
+    """A difference of amounts in three digits with its sign."""
+    return "+0" if abs(value) < ROUNDED else f"{value:+.3g}".replace("-", "−")
+
+
+def alike_said(facts: FactChanges, words: Words) -> list[str]:
+    """The warning that completions of a group repeat each other, with the likely cause."""
+    alike = facts.alike
+    if alike is None:
+        return []
+    key = "alike_temperature" if alike.likely_cause else "alike"
+    temperature = "?" if alike.temperature is None else f"{alike.temperature:g}"
+    return [words(f"facts.{key}", share=percent(alike.share), temperature=temperature)]
+
+
+def call_tables(calls: CallReport | None, words: Words) -> list[FactTable]:
+    """Errors of calls by type, and what calls cost."""
+    if calls is None:
+        return []
+    errors = []
+    for each in calls.errors:
+        name = known_name(each.name, "failure_type", words)
+        label, change = words(f"call_error.{each.source}", name=name), each.change
+        counts = (
+            counts_text(each.before, change.before, words),
+            counts_text(each.after, change.after, words),
+        )
+        moved = change.direction != "none"
+        errors.append(FactRow(label, *counts, change_text(change, words), moved))
+    costs = [
+        mean_row(words(f"cost_per.{each.per}"), each.change, number, signed_amount, "amount", words)
+        for each in calls.costs
+    ]
+    note = words("facts.noted_costs") if calls.noted and costs else ""
+    return [
+        FactTable(words("facts.api_errors"), errors),
+        FactTable(words("facts.costs"), costs, note=note),
+    ]
+
+
+def call_sentences(found: Progress, words: Words) -> list[str]:
+    """Effects of errors, savings, and what is not known of costs."""
+    calls = found.calls
+    said = [effect_said(each, words) for each in (calls.effects if calls else ())]
+    if calls is not None and calls.unknown_cost:
+        said.append(words("facts.unknown_cost"))
+    said += [saving_said(each, words) for each in found.savings]
+    if calls is not None and calls.costs and not any(is_cost(m) for m in found.experiment.budget):
+        said.append(words("facts.no_plan"))
+    return said
+
+
+def is_cost(metric: str) -> bool:
+    """Whether a metric is what something cost."""
+    return metric.rpartition("/")[2] == "cost"
+
+
+def effect_said(each: Effect, words: Words) -> str:
+    """What errors did to the completions that they hit."""
+    unanswered, reward = each.unanswered, each.reward
+    assert unanswered.before is not None and unanswered.after is not None
+    said = words(
+        f"facts.effect_{each.source}",
+        hit=each.hit,
+        others=each.others,
+        share=percent(unanswered.after.value),
+        rest=percent(unanswered.before.value),
+        change=change_text(unanswered, words),
+    )
+    if reward.before is None or reward.after is None:
+        return said + words("facts.no_reward")
+    return said + words(
+        "facts.effect_reward",
+        reward=number(reward.after.value),
+        rest=number(reward.before.value),
+        change=change_text(reward, words, signed_amount, "amount"),
+    )
+
+
+def saving_said(each: Saving, words: Words) -> str:
+    """What is left of a plan, or that nothing shows."""
+    ahead, sign = each.forecast, -1 if each.direction == "fall" else 1
+    write = signed_amount if each.direction == "none" else number
+    ends = sorted((sign * each.interval.low, sign * each.interval.high))
+    figures = {
+        "metric": known_name(each.metric, "metric", words),
+        "plan": number(each.plan),
+        "value": number(ahead.value),
+        "ends": words(
+            "table.interval_text", low=number(ahead.interval.low), high=number(ahead.interval.high)
+        ),
+        "left": write(sign * each.value),
+        "left_ends": words("table.interval_text", low=write(ends[0]), high=write(ends[1])),
+        "at": ahead.at,
+        "assumption": words(f"assumption.{ahead.assumption}", steps=ahead.steps),
+    }
+    return words(f"saving.{each.direction}", **figures)
+
+
+def mark_lines(facts: FactChanges | None, words: Words) -> list[str]:
+    """Form and fallback, before and after, for the short form."""
+    marks = [] if facts is None else [each for each in (facts.form, facts.fallback) if each]
+    return [
+        words("facts.line", label=row.label, before=row.before, after=row.after, change=row.change)
+        for row in share_rows(marks, "mark", words)
+    ]
+
+
+def moved_lines(found: Progress, words: Words) -> list[str]:
+    """What changed in each table."""
+    said = []
+    for table in all_tables(found, words):
+        moved = [f"{row.label} {row.change}" for row in table.rows if row.moved]
+        if moved:
+            rows = words.semicolon.join(moved)
+            said.append(words("facts.moved", table=table.title, rows=rows))
+    return said

@@ -1,0 +1,206 @@
+"""Where a run came from, for its page: data sets, omitted rows, fingerprints, overridden checks.
+
+Also names the items that training rows and tests share. Reads the manifest and, for later
+evaluations, their records; checks nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assay.pages.facts import RunFacts
+from assay.pages.page import Block, Column, Facts, Folded, Heading, Mark, Table, Text
+from assay.pages.words import Words, flat, number, percent, visible
+from assay.runs.manifest_file import CHECKED, overridden, saw_answers
+
+GRAVE = ("questions", "calls")
+"""Why a reported score may measure memory."""
+
+
+def marks(facts: RunFacts, words: Words) -> list[str]:
+    """Warnings that come before every number of the run."""
+    seen = [words("page.seen_answers")] if saw_answers(facts.manifest) else []
+    return [*overriding(facts, words), *seen, *leaks(facts, words)]
+
+
+def overriding(facts: RunFacts, words: Words) -> list[str]:
+    """The overridden errors of the checks, and the user's reason."""
+    if not (reason := overridden(facts.manifest)):
+        return []
+    said = [error_text(each, words) for each in facts.manifest[CHECKED]["errors"]]
+    errors = words("page.between_errors").join(said)
+    return [words("page.despite", reason=visible(reason), errors=errors)]
+
+
+def error_text(error: Mapping[str, Any], words: Words) -> str:
+    """An error of the checks, translated if the catalogue has it."""
+    return flat(words.known("finding", error["what"]))
+
+
+def leaks(facts: RunFacts, words: Words) -> list[str]:
+    """Training rows with the questions of a reporting evaluation."""
+    found = [
+        shared_text(each, words)
+        for each in shared(facts)
+        if each["report"] and each["kind"] in GRAVE
+    ]
+    found += [
+        words("data.shared_later", rows=number(rows), data=data, place=f"evaluate.{record.name}")
+        for record in facts.records
+        if record.role == "report" and record.name not in looked_at(facts)
+        for data, rows in (record.shared or {}).items()
+        if rows
+    ]
+    return [words("page.leaked", said=said) for said in found]
+
+
+def looked_at(facts: RunFacts) -> frozenset[str]:
+    """The evaluations that were checked before the run."""
+    return frozenset(facts.experiment.evaluate if CHECKED in facts.manifest else ())
+
+
+def shared(facts: RunFacts) -> list[Mapping[str, Any]]:
+    """The overlap of training rows and tests, as the checks recorded it."""
+    return facts.manifest.get(CHECKED, {}).get("shared", [])
+
+
+def shared_lines(facts: RunFacts, data: str, words: Words) -> list[str]:
+    """The overlap of one data set, or a sentence that it has none."""
+    if CHECKED not in facts.manifest or not facts.experiment.evaluate:
+        return []
+    trained = {stage.data.partition(".")[0] for stage in facts.experiment.stage.values()}
+    own = [each for each in shared(facts) if each["data"].partition(".")[0] == data]
+    lines = [shared_text(each, words) for each in own]
+    asked = any(each["kind"] in GRAVE for each in own)
+    return [words("data.shared_none"), *lines] if data in trained and not asked else lines
+
+
+def shared_text(found: Mapping[str, Any], words: Words) -> str:
+    """One kind of overlap: counts, share and a few names."""
+    values = {
+        "rows": number(found["rows"]),
+        "of": number(found["of"]),
+        "share": percent(found["rows"] / found["of"]),
+        "exact": number(found["exact"]),
+        "data": found["data"],
+        "place": found["place"],
+        "names": words.listing.join(visible(name) for name in found["names"]),
+    }
+    return words(f"data.shared_{found['kind']}", **values)
+
+
+HASH_LENGTH = 32
+SHOWN_VALUE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DataView:
+    """One data set in words."""
+
+    name: str
+    source: str
+    about: str
+    dropped: tuple[tuple[str, str], ...]
+    leakage: tuple[str, ...]
+
+
+Entry = tuple[str, str, bool]
+"""Name, value, whether the value is a hash."""
+
+
+def data_views(facts: RunFacts, words: Words) -> list[DataView]:
+    """The experiment's data sets, with the counts that the manifest holds."""
+    recorded = facts.manifest.get("data", {})
+    views = []
+    for name, spec in facts.experiment.data.items():
+        found = recorded.get(name, {})
+        dropped = {why: _count(rows) for why, rows in found.get("dropped", {}).items()}
+        about = words("data.about_unknown")
+        if "total" in found:
+            about = words(
+                "data.about",
+                total=number(found["total"]),
+                dropped=number(sum(dropped.values())),
+                train=number(_count(found["train"])),
+                dev=number(_count(found["dev"])),
+            )
+        against = words.listing.join(spec.disjoint_from)
+        leaked = sum(
+            count for why, count in dropped.items() if any(b in why for b in spec.disjoint_from)
+        )
+        common = shared_lines(facts, name, words)
+        leakage = [words("data.no_check")] if not against and not common else []
+        if against and "total" in found:
+            leakage = [words("data.disjoint", benchmarks=against, count=number(leaked))]
+        shown = tuple((dropped_for(why, words), number(count)) for why, count in dropped.items())
+        views.append(DataView(name, spec.origin, about, shown, (*leakage, *common)))
+    return views
+
+
+def data_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """The data sets with their rows, those left out, and the leakage checks."""
+    blocks: list[Block] = []
+    heads = [words("table.dropped"), Column(words("table.rows"), right=True)]
+    for view in data_views(facts, words):
+        blocks += [Heading((Mark(view.name), " ", Mark(view.source, "soft"))), Text(view.about)]
+        blocks += [Table(heads, view.dropped, kind="small")] if view.dropped else []
+        blocks += [Text(line) for line in view.leakage]
+    return blocks
+
+
+def fingerprint_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """The manifest: its single values, then one list for each of its tables."""
+    made_of = {k: v for k, v in facts.manifest.items() if k != CHECKED}
+    single = {k: v for k, v in made_of.items() if not isinstance(v, Mapping)}
+    groups = [(words("fingerprint.run"), single), *made_of.items()]
+    tables = [(name, list(leaves(value))) for name, value in groups if _is_table(value)]
+    return [
+        Folded(
+            name,
+            [Facts([(path, Mark(text, "hash" * hash)) for path, text, hash in entries])],
+            n == 0,
+        )
+        for n, (name, entries) in enumerate(tables)
+    ]
+
+
+def leaves(value: Any, path: str = "") -> Iterator[Entry]:
+    """The values of a nested table by dotted path; lists as their length and first members."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}.{key}" if path else str(key))
+        return
+    text = visible(_plain(value)).replace("\n", " ")
+    shown = text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
+    yield path, shown, len(text) >= HASH_LENGTH and " " not in text
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        few = ", ".join(map(str, value[:4]))
+        return few if len(value) <= 4 else f"{few}, … ({len(value):,})"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value)
+
+
+def _count(rows: Any) -> int:
+    """A number of rows, written as such, as a list of ids, or as a table with `rows`."""
+    if isinstance(rows, Mapping):
+        return _count(rows["rows"])
+    return rows if isinstance(rows, int) else len(rows)
+
+
+def dropped_for(why: str, words: Words) -> str:
+    """The reason in the page's language; text in brackets behind it is kept."""
+    known = words.known("reason", why)
+    if known != why:
+        return known
+    # A reason may have brackets of its own before those with the benchmark.
+    for reason, _, rest in (why.rpartition(" ("), why.partition(" (")):
+        known = words.known("reason", reason)
+        if known != reason:
+            return known + words("terminal.badge", badge=rest.removesuffix(")"))
+    return why

@@ -1,0 +1,139 @@
+"""Writes the pages of a run, `report.html` and `report.md` (in Chinese `report.zh.html` and
+`report.zh.md`), and the progress reports of a live run.
+
+When a report is due is decided in `lab.monitor.report_journal`; its
+numbers come from `lab.monitor.progress`.
+"""
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from assay.data.files import atomic_write_text
+from assay.lab.monitor.observer import Observer, Passing
+from assay.lab.monitor.progress import progress
+from assay.lab.monitor.report_journal import note_report, report_file
+from assay.pages import content
+from assay.pages.comparison.benchmarks_content import run_benchmarks
+from assay.pages.facts import RunFacts, gather
+from assay.pages.generation_content import run_generation
+from assay.pages.lineage.lineage_view import lineage_blocks
+from assay.pages.markdown import page_markdown
+from assay.pages.page import Block, Bullets, Facts, Page, Section, Text
+from assay.pages.progress.progress_content import progress_blocks, progress_page, progress_title
+from assay.pages.provenance import data_blocks, fingerprint_blocks
+from assay.pages.rounds.rounds_content import rounds_blocks
+from assay.pages.run_page import story
+from assay.pages.words import Words, in_language, words
+from assay.pages.write_page import write_page
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import STATUS, stored_status
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The stage and steps whose progress is shown; None: as `lab.monitor.progress` chooses."""
+
+    stage: str | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
+    """Write both pages of a run in one language, from its records; returns the HTML page.
+
+    `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
+    NoSuchStep, and what reading the records raises.
+    """
+    return write_page(run_page(gather(run), words(lang), span), page_of(run, lang))
+
+
+def page_of(run: RunDirectory, lang: str = "en") -> Path:
+    """The file of a run's HTML page in a language, whether it exists or not."""
+    return in_language(run.path / "report.html", lang)
+
+
+def lacks_page(run: RunDirectory) -> bool:
+    """Whether a finished run has no page, or only older ones, because it was killed before."""
+    if stored_status(run.path).status != "finished":
+        return False
+    # The HTML page is written last.
+    pages = [page.stat().st_mtime_ns for page in run.pages if page.suffix == ".html"]
+    written = max(pages, default=0)
+    return written < (run.path / STATUS).stat().st_mtime_ns
+
+
+def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str = "en") -> Path:
+    """Write the Markdown of one progress report, from the report before it to `step` of `stage`,
+    and enter it into the run's journal. Raises what `write_report` raises.
+    """
+    found = progress(run, stage, last=step)
+    assert found is not None, "a stage that is named has steps, or NoSuchStep is raised"
+    file = report_file(run, stage, step)
+    atomic_write_text(file, page_markdown(progress_page(found, words(lang))))
+    note_report(run, stage, step, why)
+    return file
+
+
+def run_page(facts: RunFacts, w: Words, span: Span = Span()) -> Page:
+    """Everything that the page of a run says. Sections that have nothing to say are left out."""
+    found = progress(facts.run, span.stage, span.first, span.last)
+    selections = [Bullets(said)] if (said := story.selection_section(facts, w)) else []
+    parts = (
+        ("results", w("page.results"), [*content.results(facts, w), *selections]),
+        ("lineage", w("page.lineage"), lineage_blocks(facts.run, w)),
+        ("rounds", w("figure.title"), rounds_blocks(facts, w)),
+        ("training", w("page.training"), story.stage_blocks(facts, w)),
+        ("progress", progress_title(found, w), progress_blocks(found, w))
+        if found
+        else ("", "", []),
+        ("others", w("page.others"), content.others(facts, w)),
+        ("benchmarks", w("benchmarks.title"), run_benchmarks(facts, w)),
+        ("generation", w("generation.title"), run_generation(facts, w)),
+        ("parts", w("page.parts"), content.score_part_table(facts, w)),
+        ("outcomes", w("page.errors"), content.all_outcomes(facts, w)),
+        ("examples", w("page.examples"), story.example_blocks(facts, w)),
+        ("health", w("page.health"), story.health_blocks(facts, w)),
+        ("data", w("page.data"), data_blocks(facts, w)),
+        ("methods", w("page.methods"), [Text(said) for said in story.method_section(facts, w)]),
+        ("fingerprints", w("page.fingerprints"), fingerprint_blocks(facts, w)),
+    )
+    about = facts.experiment.about
+    blocks: list[Block] = [
+        *([Text(about, "lead")] if about else []),
+        Facts(story.chips(facts, w), chips=True),
+        *(Text(said, "warning") for said in story.warnings(facts, w)),
+        *content.headline_blocks(facts, w),
+        *(Section(*part) for part in parts if part[2]),
+    ]
+    footer = w("page.footer", run=facts.run, version=version("assay-lab"))
+    title = facts.run.name
+    return Page(w, title, blocks, footer, w("page.title", name=title), contents=True)
+
+
+@dataclass(frozen=True)
+class Reporting(Passing):
+    """Passes every event on to `inner`, and writes the reports and the page that are due."""
+
+    inner: Observer
+    lang: str = "en"
+
+    def _pass(self, event: str, *values: Any) -> None:
+        getattr(self.inner, event)(*values)
+
+    def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
+        """Write the report. A failure is noted and does not stop the training."""
+        try:
+            write_progress(run, stage, step, why, self.lang)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            self.inner.note(f"the report of {stage} step {step} was not written: {problem}")
+            return
+        self.inner.report(run, stage, step, why)
+
+    def end(self, run: RunDirectory) -> None:
+        """Write the page of a run that finished. Raises what `write_report` raises."""
+        if stored_status(run.path).status == "finished":
+            write_report(run, self.lang)
+        self.inner.end(run)

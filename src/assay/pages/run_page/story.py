@@ -1,0 +1,330 @@
+"""The blocks about the run itself: examples, training, health, methods.
+
+Like `content`, this module only adds words and units to the numbers of other modules.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from assay.compare.table import Pairing, Table
+from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
+from assay.judge.findings import Finding
+from assay.judge.health_checks import worded
+from assay.judge.selection import Promotion
+from assay.lab.monitor.stage_health import explained
+from assay.pages.charts import Checkpoints, curve_panel, dev_chart, reward_columns
+from assay.pages.content import interval_text
+from assay.pages.drawn import Bar, curve_line, score_plot
+from assay.pages.examples import Answer as Recorded
+from assay.pages.examples import Example, examples
+from assay.pages.facts import Curve, DevScore, RunFacts
+from assay.pages.page import (
+    Answer,
+    Block,
+    Code,
+    Figure,
+    Findings,
+    Heading,
+    Line,
+    Mark,
+    Only,
+    Panels,
+    Question,
+    Text,
+)
+from assay.pages.progress.progress_content import promotion, uncorrected_choice
+from assay.pages.provenance import marks
+from assay.pages.result_tables import StageRow, checkpoint_label, marked_start, stage_rows
+from assay.pages.rounds.rounds_content import curve_in_characters, drawn
+from assay.pages.words import Words, named_tests, number, percent, points, visible
+from assay.runs.checkpoints import Selection, read_selection, read_selections
+from assay.runs.manifest_file import PUT_ASIDE
+from assay.runs.sink_states import read_sink_states
+
+SHARES = frozenset(
+    {
+        "signal_share",
+        "reward_accuracy",
+        "truncated_share",
+        "clip_low_share",
+        "clip_high_share",
+        "abstained_share",
+    }
+)
+BADGES = {"gained": "better", "lost": "worse", "unchanged": "plain"}
+
+
+def example_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """A few items before and after, with both answers."""
+    table = facts.main.table if facts.main else None
+    found = examples(facts, table) if table else None
+    if found is None:
+        return []
+    control, other = (checkpoint_label(n, words) for n in (found.control, found.other))
+    about = words("page.examples_about", control=control, other=other)
+    problem = visible(found.problem)
+    missing = [Text(words("page.no_questions", why=problem), "warning")] if problem else []
+    return [Text(about, "soft"), *missing, *(_example(e, other, words) for e in found.shown)]
+
+
+def _example(example: Example, other: str, words: Words) -> Question:
+    kind = Mark(words(f"kind.{example.kind}"), BADGES[example.kind])
+    before = answer_view(checkpoint_label(example.control, words), example.before, words)
+    after = answer_view(other, example.after, words)
+    title = (kind, " ", Mark(example.item))
+    return Question(title, example.question, (before, after), example.gold, words("page.gold"))
+
+
+def answer_view(label: str, answer: Recorded, words: Words) -> Answer:
+    """One answer with its score."""
+    if answer.score is None:
+        result = words("answer.abstained", why=answer.why or "–")
+    elif answer.error:
+        result = words("answer.error", score=number(answer.score), error=visible(answer.error))
+    else:
+        result = words("answer.scored", score=number(answer.score))
+    length = "answer.truncated" if answer.ended == "length" else "answer.tokens"
+    # A model behind an endpoint has the counts of its server, where that gives any.
+    count = "?" if answer.tokens is None else number(answer.tokens)
+    note = f"{answer.sample_id} · {words(length, tokens=count)}"
+    return Answer(label, result, answer.text, answer.facts, note)
+
+
+def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """Training, stage by stage: settings, curves, rewards, dev scores; of stages with steps."""
+    blocks: list[Block] = []
+    for row in stage_rows(facts):
+        if row.name in facts.metrics:
+            title = words("stage.title", name=row.name, method=row.method.upper())
+            blocks += [Heading(title), Text(about_stage(row, words), "soft")]
+            blocks += [*_curves(facts, row.name, words), *_rewards(facts, row.name, words)]
+            blocks += _dev(facts.dev_scores(row.name), words)
+    return blocks
+
+
+def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
+    found, marked = facts.curves(stage), checkpoints_of(facts, stage)
+    panels = [panel(curve, marked, words) for curve in found if not curve.constant]
+    said = [
+        constants([curve for curve in found if curve.constant], words),
+        legend(found, marked, words),
+    ]
+    figures, lines = [figure for figure, _ in panels], [line for _, line in panels]
+    shown = drawn(Panels(figures), lines) if panels else []
+    return [*shown, *(Text(each, "soft") for each in said if each)]
+
+
+def _rewards(facts: RunFacts, stage: str, words: Words) -> list[Block]:
+    """The rewards of the groups, which can only be drawn."""
+    rewards = facts.rewards(stage)
+    if not rewards:
+        return []
+    about = Text(words("chart.rewards_about"), "soft")
+    chart = Figure(reward_columns(rewards, words))
+    return [Only(("html",), [Heading(words("chart.rewards")), about, chart])]
+
+
+def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
+    if not scores:
+        return []
+    lines = []
+    for each in scores:
+        chosen = [" ", Mark(words("chart.chosen"))] if each.chosen else []
+        limits = words.within(interval_text(each.interval, words))
+        step = f"{words('chart.step')} {number(each.step)}{words.colon}"
+        lines.append([f"{step}{percent(each.score)}{limits}", *chosen])
+    about = Text(words("chart.dev_about", items=scores[0].items), "soft")
+    plot = Only(("markdown",), [Code(dev_plot(scores, words))])
+    figure = drawn(Figure(dev_chart(scores, words)), lines)
+    return [Heading(words("chart.dev")), about, *figure, plot]
+
+
+def dev_plot(scores: Sequence[DevScore], words: Words) -> str:
+    """Scores on dev items, drawn in characters on one scale."""
+    bars = [
+        Bar(d.score, d.interval, percent(d.score), f"{words('chart.step')} {number(d.step)}")
+        for d in scores
+    ]
+    scale = min(d.interval.low for d in scores), max(d.interval.high for d in scores)
+    return score_plot(bars, scale)
+
+
+def about_stage(row: StageRow, words: Words) -> str:
+    """A stage's settings in one line."""
+    return words(
+        "stage.about",
+        start=marked_start(row.start, words),
+        data=row.data,
+        steps=number(row.done),
+        minutes=f"{row.seconds / 60:.1f}",
+        optimizer=row.optimizer,
+        adapt=row.adapt,
+        detail=words("stage.detail", detail=row.detail) if row.detail else "",
+    )
+
+
+def checkpoints_of(facts: RunFacts, stage: str) -> Checkpoints:
+    """The checkpoints of a stage, and the one that the dev items promoted."""
+    best = read_selection(facts.run.path, stage)
+    reference = parse_checkpoint(best.checkpoint) if best and best.promoted else None
+    own = reference is not None and reference.stage == stage
+    return Checkpoints(facts.checkpoint_steps(stage), reference.step if reference and own else None)
+
+
+def constants(found: Sequence[Curve], words: Words) -> str:
+    """The metrics whose value never changed, in one line; empty without any."""
+    values = [
+        f"{words(f'metric.{curve.metric}')} {writer(curve.metric)(curve.last)}" for curve in found
+    ]
+    return words("chart.constant", metrics=words.listing.join(values)) if values else ""
+
+
+def legend(found: Sequence[Curve], marked: Checkpoints, words: Words) -> str:
+    """The legend of the curves: bands, triangles and the dashed line."""
+    shown = [
+        ("chart.band", any(any(curve.limits) for curve in found if not curve.constant)),
+        ("chart.checkpoints", bool(marked.steps)),
+        ("chart.chosen_line", marked.chosen is not None),
+    ]
+    return " ".join(words(key) for key, there in shown if there)
+
+
+def writer(metric: str) -> Callable[[float | None], str]:
+    """The format of a metric's values."""
+    return percent if metric in SHARES else number
+
+
+def panel(curve: Curve, marked: Checkpoints, words: Words) -> tuple[Figure, Line]:
+    """One learning curve as a drawing and in characters."""
+    write = writer(curve.metric)
+    first = write(next(value for value in curve.values if value is not None))
+    label, last = words(f"metric.{curve.metric}"), write(curve.last)
+    drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked)
+    line = curve_in_characters(label + words.colon, first, curve_line(curve.values), last)
+    return Figure(drawing, label, last), line
+
+
+def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
+    """Findings of the health rules for each stage, and of the identity rules in the main table."""
+    found = [
+        (stage, worded(each, words.sections))
+        for stage in facts.experiment.stage
+        if stage in facts.metrics
+        for each in facts.health(stage)
+    ]
+    table = facts.main.table if facts.main else None
+    own = table.findings if table else ()
+    return [*found, *((table.evaluation.name, each) for each in own if table)]
+
+
+def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """The findings, or that there is none; nothing before the first step."""
+    found = placed_findings(facts, words)
+    if found:
+        return [Findings([each for _, each in found], [place for place, _ in found])]
+    return [Text(words("page.healthy"))] if facts.metrics else []
+
+
+def selection_section(facts: RunFacts, words: Words) -> list[str]:
+    """The best checkpoint of each stage, with the reason."""
+    looks = {stage: explained(facts.run, stage) for stage in facts.experiment.stage}
+    gate = read_selections(facts.run.path)
+    said = [promotion(stage, gate.get(stage), found, words) for stage, found in looks.items()]
+    said += [
+        uncorrected_choice(stage, chosen, words)
+        for stage in facts.experiment.stage
+        for rule in RULES
+        if (chosen := read_selection(facts.run.path, stage, rule)) and not chosen.corrected
+    ]
+    return [*(text for text in said if text), *stalled_rounds(gate, looks, words)]
+
+
+def stalled_rounds(
+    gate: Mapping[str, Selection], looks: Mapping[str, Promotion | None], words: Words
+) -> list[str]:
+    """How often the gate kept a start, and how many dev items the differences seen would take."""
+    kept = [stage for stage, chosen in gate.items() if not chosen.promoted]
+    if not kept:
+        return []
+    counts = {"kept": len(kept), "rounds": len(gate), "stages": words.listing.join(kept)}
+    found = [(stage, looks.get(stage)) for stage in kept]
+    needs = [needed_items(stage, each, words) for stage, each in found if each is not None]
+    return [words("promotion.stalled", **counts), *needs]
+
+
+def needed_items(stage: str, found: Promotion, words: Words) -> str:
+    """The dev items at which the best checkpoint of a stage would be shown better."""
+    best = found.looks[found.favourite]
+    values: Mapping[str, Any] = {"stage": stage, "step": found.favourite, "items": best.items}
+    if best.difference <= 0:
+        return words("promotion.no_gain", **values)
+    values = {**values, "difference": points(best.difference), "needed": best.items_needed}
+    return words("promotion.no_size" if best.items_needed is None else "promotion.needed", **values)
+
+
+def method_section(facts: RunFacts, words: Words) -> list[str]:
+    """The methods of the figures, in sentences."""
+    table = facts.main.table if facts.main else None
+    if table is None:
+        return []
+    tests = [p.comparison.method for p in _pairings(table)]
+    said = [words("methods.one")]
+    if tests:
+        said.append(words("methods.two", tests=named_tests(tests, words)))
+    said.append(words("methods.three"))
+    if any(e.role == "select" for e in facts.experiment.evaluate.values()):
+        said.append(words("methods.four"))
+    return said
+
+
+def _pairings(table: Table) -> list[Pairing]:
+    every = [p for line in table.lines for p in (line.to_control, line.to_previous)]
+    return [pairing for pairing in every if pairing is not None]
+
+
+def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
+    """The run in a line."""
+    experiment: Mapping[str, str] = {
+        "model": facts.experiment.model,
+        "task": facts.experiment.task,
+        "seed": str(facts.status.seed),
+        "stages": " → ".join(s.method for s in facts.experiment.stage.values()),
+        "control": facts.experiment.control or "",
+        "status": words(f"status.{facts.status.status}"),
+        "started": facts.status.started.replace("T", " ").removesuffix("+00:00") + " UTC",
+    }
+    return [(words(f"chip.{name}"), value) for name, value in experiment.items() if value]
+
+
+def warnings(facts: RunFacts, words: Words) -> list[str]:
+    """Warnings that come before every number."""
+    found = []
+    if facts.status.status != "finished":
+        message = f"{words.colon}{visible(facts.status.message)}" if facts.status.message else ""
+        name = words(f"status.{facts.status.status}")
+        found.append(words("page.running", status=name, message=message))
+    found += marks(facts, words)
+    if facts.main is None:
+        found.append(words("page.nothing_measured"))
+    for name, state in read_sink_states(facts.run.path).states.items():
+        if state.problem:
+            problem = visible(state.problem)
+            found.append(words("page.sink_failed", sink=name, step=state.step, problem=problem))
+    if facts.experiment.as_reported:
+        found.append(words("page.as_reported"))
+    found += [
+        _put_aside(noted, words) for noted in facts.manifest.get("time", {}).get(PUT_ASIDE, ())
+    ]
+    for name, stage in facts.experiment.stage.items():
+        if stage.other_rendering_than:
+            apart = words.listing.join(stage.other_rendering_than)
+            found.append(words("page.other_rendering", stage=name, evaluations=apart))
+    return found
+
+
+def _put_aside(noted: Mapping[str, Any], words: Words) -> str:
+    """Why a part of the run was trained twice, and the folder of the first attempt."""
+    given = {"start": noted["start"], "folder": noted["folder"], "at": noted["at"]}
+    if not noted["damage"]:
+        return words("page.started_over", **given)
+    return words("page.damaged", file=noted["damage"], **given)

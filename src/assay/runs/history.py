@@ -1,0 +1,527 @@
+"""The one typed reader of what a run recorded: metrics, samples, evaluations, selections, calls.
+
+Everything is read when it is first asked for; samples are read step by step, without their tokens
+where these are not asked for. Nothing is judged, sampled or written here. Files are written by
+`metrics`, `records`, `checkpoints` and `cost_ledger`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assay.data.episode import Ended, Reward, Turn
+from assay.data.files import sha256_file
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.row import Message
+from assay.errors import InputError, nearest
+from assay.experiment.checkpoint_reference import Rule, checkpoint_name, parse_checkpoint
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.judge.health_rules import derived
+from assay.judge.scores import ItemScores, on_one_scale
+from assay.runs.checkpoints import Selection, read_selection, step_name
+from assay.runs.cost_ledger import LedgerCall, read_calls
+from assay.runs.manifest_file import Manifest, read_manifest
+from assay.runs.metrics import read_metrics
+from assay.runs.records import (
+    CLUSTER,
+    FACTS,
+    OUTCOME,
+    PROMPT,
+    VISIT,
+    DamagedRecord,
+    EvaluationRecord,
+    check_types,
+    read_columns,
+    read_scores,
+    reading,
+    stored_messages,
+    stored_turns,
+    whole_table,
+)
+from assay.runs.run_directory import RunDirectory, folders_in
+from assay.runs.run_files import FIX, read_json
+from assay.runs.run_names import (
+    RunNotFound,
+    checkpoint_steps,
+    find_run,
+    read_run_name,
+    resolve_checkpoint,
+    start_name,
+)
+from assay.runs.status import read_status
+
+Line = Mapping[str, Any]
+
+
+class NotMeasured(InputError):
+    """An evaluation or a checkpoint without a finished record."""
+
+
+class NothingRecorded(InputError):
+    """A run that holds no such answers."""
+
+
+class SampleNotFound(InputError):
+    """No sample, row or item of the run has this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One completion of a training step, or one answer to an item of an evaluation."""
+
+    id: str
+    row: str
+    """The row or the item."""
+    number: int
+    """Among the stage's samples of the row, or the repeat."""
+    text: str
+    reward: float | None
+    """The reward or the score; None for an abstention."""
+    parts: dict[str, float]
+    ended: Ended
+    step: int | None = None
+    """None in evaluations."""
+    visit: int = 0
+    """Of the stage to the row; 0 in evaluations, and in files that do not say it."""
+    why: str = ""
+    error: str = ""
+    """The type of a wrong answer; evaluations alone have it."""
+    outcome: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    advantage: float | None = None
+    prompt: str | None = None
+    """See `records.prompt_sha256`."""
+    cluster: str | None = None
+    conversation: str | None = None
+    """All that followed the prompt, JSON; None of a single answer."""
+    tokens: tuple[int, ...] = ()
+    """As they were sampled; none where another program answered, or where they are not read."""
+    logps: tuple[float, ...] = ()
+    stored: tuple[Line, ...] = ()
+    """The turns of a conversation as the file has them."""
+
+    @property
+    def judgement(self) -> Reward:
+        """What the reward said; files of older versions hold less."""
+        return Reward(self.reward, self.parts, self.why, self.outcome, self.facts)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All that followed the prompt, in an episode of several turns; else empty."""
+        return stored_messages(self.conversation)
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns of a conversation, with log-probs where it has those."""
+        return stored_turns(self.stored, self.tokens, self.logps)
+
+
+SAMPLE = {"row": "row_id", "number": "sample", "text": "text", "reward": "reward"}
+SAMPLE |= {"step": "step", "advantage": "advantage"}
+ANSWER = {"row": "item_id", "number": "repeat", "text": "output", "reward": "score"}
+ANSWER |= {"error": "error"}
+"""What the fields of a sample are called in the two kinds of files."""
+LATER = (VISIT, OUTCOME, FACTS, PROMPT, CLUSTER, "messages")
+"""Columns that older files, or those of single answers, lack."""
+PIECE = 1024
+"""Lines of a file that are in memory at a time."""
+
+
+def samples_in(file: Path, *, tokens: bool = False) -> Iterator[Sample]:
+    """The samples of a step's file or an evaluation's record, in order, read piece by piece.
+
+    Raises DamagedRecord.
+    """
+    with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
+        schema = source.schema_arrow
+        names = ANSWER if ANSWER["row"] in schema.names else SAMPLE
+        columns = ["sample_id", *names.values(), "parts", "why", "ended"]
+        columns += [name for name in LATER if name in schema.names]
+        if tokens:
+            columns += ["tokens", *(["behaviour_logps"] if names is SAMPLE else [])]
+            columns += [name for name in ("turns",) if name in schema.names]
+        check_types(pa.schema([schema.field(name) for name in columns]))
+        for batch in source.iter_batches(PIECE, columns=columns):
+            for line in batch.to_pylist():
+                yield _sample(line, names)
+
+
+def _sample(line: Line, names: Mapping[str, str]) -> Sample:
+    return Sample(
+        id=line["sample_id"],
+        **{name: line[column] for name, column in names.items()},
+        parts=json.loads(line["parts"] or "{}"),
+        ended=line["ended"],
+        visit=line.get(VISIT) or 0,
+        why=line["why"] or "",
+        outcome=line.get(OUTCOME) or "",
+        facts=json.loads(line.get(FACTS) or "{}"),
+        prompt=line.get(PROMPT),
+        cluster=line.get(CLUSTER),
+        conversation=line.get("messages"),
+        tokens=tuple(line.get("tokens") or ()),
+        logps=tuple(line.get("behaviour_logps") or ()),
+        stored=tuple(line.get("turns") or ()),
+    )
+
+
+@dataclass(frozen=True)
+class Look:
+    """Score of one checkpoint on dev items."""
+
+    step: int
+    """0 for the stage's start."""
+    name: str
+    """As records name it."""
+    scores: ItemScores
+
+
+@dataclass(frozen=True)
+class History:
+    """What a run recorded so far; each part is read once. Raises what reading its files raises."""
+
+    run: RunDirectory
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The resolved experiment."""
+        return read_experiment(self.run.spec)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The fingerprints; empty while the run has not written them."""
+        return read_manifest(self.run)
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Sequence[Line]]:
+        """The steps of each stage, with derived metrics, in the order in which stages began."""
+        found: dict[str, list[Line]] = {}
+        for line in read_metrics(self.run.metrics):
+            found.setdefault(line["stage"], []).append(derived(line))
+        return found
+
+    def lines(self, stage: str, until: int | None = None) -> Sequence[Line]:
+        """The recorded steps of a stage, all or up to one; none before it began."""
+        lines = self.metrics.get(stage, [])
+        return lines if until is None else [line for line in lines if line["step"] <= until]
+
+    @property
+    def last_stage(self) -> str | None:
+        """The last stage that recorded a step."""
+        return [*self.metrics][-1] if self.metrics else None
+
+    def sampled(self, stage: str) -> list[int]:
+        """The steps whose samples are kept, in order."""
+        files = self.run.samples(stage, 0).parent.glob("step-*.parquet")
+        return sorted(int(file.stem.removeprefix("step-")) for file in files)
+
+    def samples(self, stage: str, step: int, *, tokens: bool = False) -> Iterator[Sample]:
+        """The completions of one step; none where they are not kept."""
+        file = self.run.samples(stage, step)
+        if file.exists():
+            yield from samples_in(file, tokens=tokens)
+
+    @cached_property
+    def evaluations(self) -> Sequence[EvaluationRecord]:
+        """The evaluations with a record, finished or not."""
+        return evaluation_records(self.run)
+
+    def measured(self, record: EvaluationRecord) -> list[str]:
+        """Checkpoints with a finished record: the base first, then by stage and step."""
+        return measured_checkpoints(self.run, record)
+
+    def scores(self, record: EvaluationRecord, *checkpoints: str) -> Sequence[ItemScores]:
+        """The scores of some checkpoints on one scale."""
+        return on_one_scale(*(read_scores(self.run, record, name) for name in checkpoints))
+
+    def looks(self, stage: str) -> list[Look]:
+        """The scores of a stage by its first selecting evaluation, by step, on one scale.
+
+        The start comes first if it was measured.
+        """
+        for record in self.evaluations:
+            if record.role != "select":
+                continue
+            measured = self.measured(record)
+            places = {name: parse_checkpoint(name) for name in measured}
+            steps = {n: p.step for n, p in places.items() if p and p.stage == stage and p.step}
+            if steps:
+                start = self.start(stage)
+                steps = ({start: 0} if start in measured else {}) | steps
+                scores = self.scores(record, *steps)
+                return [
+                    Look(step, name, found)
+                    for (name, step), found in zip(steps.items(), scores, strict=True)
+                ]
+        return []
+
+    def selection(self, stage: str, rule: Rule = "gate") -> Selection | None:
+        """What a rule has chosen of a stage; None before it did."""
+        return read_selection(self.run.path, stage, rule)
+
+    def checkpoints(self, stage: str) -> list[int]:
+        """The steps of a stage's finished checkpoints, in order."""
+        return checkpoint_steps(self.run, stage)
+
+    def start(self, stage: str) -> str:
+        """The start of a stage as records name it; "" if it is not known yet."""
+        chosen = self.selection(stage)
+        if chosen and chosen.start:
+            return chosen.start
+        try:
+            return start_name(self.run, stage, self.experiment.stage[stage])
+        except RunNotFound:  # the stage before has left no checkpoint yet, or it was deleted
+            return ""
+
+    @cached_property
+    def calls(self) -> Sequence[LedgerCall]:
+        """The calls of helper models, oldest first. Raises LedgerUnusable."""
+        return read_calls(self.run.path)
+
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+"""An evaluation's name begins the name of its folder."""
+
+
+def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
+    """The evaluations of the run in the order of its file, then those added later."""
+    found = [_read_record(file) for file in sorted(run.evaluations.glob("*/evaluation.json"))]
+    order = list(read_experiment(run.spec).evaluate)
+    return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
+
+
+def _read_record(file: Path) -> EvaluationRecord:
+    try:
+        values = read_json(file, dict, DamagedRecord)
+        del values["schema"]
+        record = EvaluationRecord(**{**values, "items": tuple(values["items"])})
+        _check(record)
+    except (KeyError, TypeError) as error:
+        raise DamagedRecord(f"cannot be read: {error}", file=file, fix=FIX) from error
+    return record
+
+
+def _check(record: EvaluationRecord) -> None:
+    """Raise TypeError for a field of another kind than records have."""
+    for name in ("name", "benchmark", "role", "items_hash", "rendering", "checker"):
+        if not isinstance(getattr(record, name), str):
+            raise TypeError(f"{name!r} is no text")
+    for name in ("sampling", "options"):
+        if not isinstance(getattr(record, name), dict):
+            raise TypeError(f"{name!r} is no table")
+    if not isinstance(record.fewer, dict) or not all(
+        type(count) is int and count > 0 for count in record.fewer.values()
+    ):
+        raise TypeError("'fewer' is no table of numbers of items")
+    if not _FILE_NAME.fullmatch(record.name):
+        raise TypeError(f"{record.name[:40]!r} is no name of an evaluation")
+    if type(record.repeats) is not int or not all(isinstance(item, str) for item in record.items):
+        raise TypeError("'repeats' is no number, or 'items' are no names")
+
+
+def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
+    """The run's record of an evaluation, by its name, its benchmark or its folder.
+
+    Raises NotMeasured when there is none or more than one.
+    """
+    records = evaluation_records(run)
+    by_folder = [r for r in records if r.key == on]
+    by_name = [r for r in records if r.name == on]
+    found = by_folder or by_name or [r for r in records if r.benchmark == on]
+    if not found:
+        known = [r.name for r in records]
+        fix = nearest(on, known) if known else "it has none yet"
+        raise NotMeasured(f"{run} has no evaluation {on!r}", fix=fix)
+    if len(found) > 1:
+        fix = "name one: " + ", ".join(r.key for r in found)
+        raise NotMeasured(f"{run} has {len(found)} records of {on!r}", fix=fix)
+    return found[0]
+
+
+def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[str]:
+    """Checkpoints with a finished record: the base first, then by stage and step."""
+    files = record.file(run.evaluations, "base").parent.glob("[!.]*.parquet")
+    return _in_order(run, {file.stem for file in files})
+
+
+def known_checkpoints(run: RunDirectory) -> list[str]:
+    """Checkpoints that some record of the run is of, or that it keeps: the base, then in order."""
+    found = {name for each in evaluation_records(run) for name in measured_checkpoints(run, each)}
+    for stage in read_experiment(run.spec).stage:
+        found |= {f"{stage}.{step_name(step)}" for step in checkpoint_steps(run, stage)}
+    return _in_order(run, found)
+
+
+def _in_order(run: RunDirectory, names: set[str]) -> list[str]:
+    return sorted(names, key=partial(_place, ["base", *read_experiment(run.spec).stage]))
+
+
+def _place(stages: list[str], name: str) -> tuple[int, int]:
+    reference = parse_checkpoint(name)
+    if reference is None or (reference.stage or "base") not in stages:
+        raise NotMeasured(f"a record is named {name!r}", fix="the experiment has no such stage")
+    return stages.index(reference.stage or "base"), reference.step or 0
+
+
+def read_answers(
+    run: RunDirectory, record: EvaluationRecord, checkpoint: str
+) -> list[dict[str, Any]]:
+    """The lines of one finished record, without their tokens. Raises DamagedRecord.
+
+    Lines of conversations have `messages`, JSON in OpenAI's format.
+    """
+    columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
+    columns += ["score", "parts", "error", "why", "ended"]
+    found = read_columns(
+        record.file(run.evaluations, checkpoint), columns, ["messages", FACTS, OUTCOME]
+    )
+    return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
+
+
+def reported_answers(
+    run: RunDirectory, wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, str, str, list[dict[str, Any]]]]:
+    """Benchmark, evaluation, checkpoint and answers of all reporting records of wanted benchmarks.
+
+    Raises DamagedRecord.
+    """
+    for record in evaluation_records(run):
+        if record.role == "report" and wanted(record.benchmark):
+            for checkpoint in measured_checkpoints(run, record):
+                lines = read_answers(run, record, checkpoint)
+                yield record.benchmark, record.name, checkpoint, lines
+
+
+def finished_run(root: Path, name: str) -> RunDirectory:
+    """The run called `name`. Raises RunNotFound, and InputError for one that is still running, or a
+    name with a checkpoint.
+    """
+    reference = read_run_name(root, name)
+    if reference.checkpoint is not None:
+        problem = f"run:{name} names a checkpoint"
+        fix = f"write run:{name.partition('@')[0]}, and the stage or evaluation in samples"
+        raise InputError(problem, fix=fix)
+    run = find_run(root, reference)
+    if read_status(run.path).status == "running":
+        raise InputError(f"{run} is still running", fix="wait for its end")
+    return run
+
+
+def sample_files(run: RunDirectory, stage: str, steps: Sequence[int] | None) -> list[Path]:
+    """The files of a stage's samples: of these steps, or of all. Raises NothingRecorded."""
+    stages = [folder.name for folder in folders_in(run.path / "samples")]
+    if not stages:
+        raise NothingRecorded(f"{run} has no samples", fix="sft stages and stored rows record none")
+    if stage not in stages:
+        raise NothingRecorded(f"{run} has no samples of {stage!r}", fix=nearest(stage, stages))
+    there = History(run).sampled(stage)
+    for step in steps or ():
+        if step not in there:
+            fix = f"it has steps {there[0]} to {there[-1]}"
+            raise NothingRecorded(f"{run} has no samples of step {step} of {stage!r}", fix=fix)
+    return [run.samples(stage, step) for step in (there if steps is None else steps)]
+
+
+def record_file(run: RunDirectory, evaluation: str, checkpoint: str) -> Path:
+    """The record of an evaluation of one checkpoint. Raises NothingRecorded, RunNotFound."""
+    folders = list(run.evaluations.iterdir()) if run.evaluations.is_dir() else []
+    named = [p for p in folders if evaluation in (p.name, p.name.rpartition("-")[0])]
+    if not named:
+        fix = nearest(evaluation, {p.name.rpartition("-")[0] for p in folders})
+        raise NothingRecorded(f"{run} has no evaluation {evaluation!r}", fix=fix)
+    reference = parse_checkpoint(checkpoint)
+    if reference is None:
+        raise RunNotFound(f"{checkpoint!r} is not a checkpoint", fix="write STAGE.last or base")
+    name = checkpoint_name(resolve_checkpoint(run, reference))
+    files = [file for p in named if (file := p / f"{name}.parquet").is_file()]
+    if len(files) != 1:
+        found = "no record" if not files else f"{len(files)} records"
+        problem = f"{run} has {found} of {evaluation!r} for {name}"
+        fix = "its records are in " + ", ".join(sorted(p.name for p in named))
+        raise NothingRecorded(problem, fix=fix)
+    return files[0]
+
+
+def files_sha256(run: RunDirectory, files: Sequence[Path]) -> str:
+    """One hash of files of a run, by name and content."""
+    named = [[file.relative_to(run.path).as_posix(), sha256_file(file)] for file in files]
+    return sha256_text(canonical_json(named))
+
+
+def find_samples(run: RunDirectory, id_: str) -> list[dict[str, Any]]:
+    """The lines of the records that `id_` means, each with `file` (where it is), `parts` and
+    `facts` as objects, and its text under `text`.
+
+    Ids are `STAGE/STEP/ROW#SAMPLE` and `EVALUATION/CHECKPOINT/ITEM#REPEAT`. Without `#N` they mean
+    all samples of the row or item; a bare row or item id means all of them in the run. If a row is
+    named `a#1`, the id `a#1` is still sample 1 of row `a`, where there is one. An evaluation's bare
+    name may stand for several records, made with different settings. Raises SampleNotFound with the
+    nearest names at the first part of the id that is unknown.
+    """
+    folders = {folder.name: [folder] for folder in folders_in(run.path / "samples")}
+    for folder in folders_in(run.evaluations):
+        for name in (folder.name.rpartition("-")[0], folder.name):
+            folders.setdefault(name, []).append(folder)
+    head, _, rest = id_.partition("/")
+    if head in folders and "/" in rest:
+        place, _, item = rest.partition("/")
+        return _in_file(run, _member(folders[head], place, f"{run} {head}"), item)
+    different = dict.fromkeys(folder for group in folders.values() for folder in group)
+    files = [file for folder in different for file in sorted(folder.glob("*.parquet"))]
+    found = _one_meaning([line for file in files for line in _lines(run, file, id_)], id_)
+    if not found:
+        places = "an evaluation or stage is one of " + ", ".join(folders) if folders else ""
+        raise SampleNotFound(f"{run} has no sample, row or item {id_!r}", fix=places)
+    return found
+
+
+def _member(folders: list[Path], place: str, whose: str) -> Path:
+    """The file of a checkpoint or step in one of the folders. Raises SampleNotFound."""
+    name = f"step-{int(place):06d}" if place.isdecimal() else place
+    there = [file for folder in folders if (file := folder / f"{name}.parquet").exists()]
+    if len(there) > 1:
+        fix = "write " + " or ".join(file.parent.name for file in there) + " for its name"
+        raise SampleNotFound(f"{whose} stands for several records of {place}", fix=fix)
+    if not there:
+        names = [file.stem for folder in folders for file in sorted(folder.glob("*.parquet"))]
+        known = [re.sub(r"^step-0*(?=\d+$)", "", name) for name in names]
+        raise SampleNotFound(f"{whose} has no {place!r}", fix=nearest(place, known))
+    return there[0]
+
+
+def _in_file(run: RunDirectory, file: Path, item: str) -> list[dict[str, Any]]:
+    found = _one_meaning(list(_lines(run, file, item)), item)
+    if not found:
+        known = {sample.row for sample in samples_in(file)}
+        raise SampleNotFound(f"no {item!r} in {file}", fix=nearest(item, known))
+    return found
+
+
+def _lines(run: RunDirectory, file: Path, item: str) -> Iterator[dict[str, Any]]:
+    """Lines of a file whose row or item is `item`, or whose sample id ends in it."""
+    key = ANSWER["row"] if file.is_relative_to(run.evaluations) else SAMPLE["row"]
+    bare = item.rpartition("#")[0] or item
+    for line in whole_table(file, filters=[(key, "in", [item, bare])]).to_pylist():
+        if item in (line[key], _own_id(line)):
+            text = {"text": line.pop("output")} if "output" in line else {}
+            place = {"file": str(file.relative_to(run.path))}
+            read = {name: json.loads(line[name]) for name in ("parts", FACTS) if line.get(name)}
+            yield {**line, **text, **place, **read}
+
+
+def _one_meaning(lines: list[dict[str, Any]], item: str) -> list[dict[str, Any]]:
+    """The samples of this id where there are any, else those of the row or item of this id."""
+    return [line for line in lines if _own_id(line) == item] or lines
+
+
+def _own_id(line: Line) -> str:
+    """`ROW#SAMPLE` or `ITEM#REPEAT`."""
+    return line["sample_id"].split("/", 2)[2]

@@ -1,0 +1,83 @@
+"""What the checks measured is shown whole: every number stands in one table, none in two."""
+
+import io
+
+from rich.console import Console
+from rich.table import Table
+
+from assay.lab.check.subject import Histogram
+from assay.pages.command_tables.check_tables import check_lines, check_tables
+
+NUMBERS = {
+    "data.train": {
+        "rows_in_source": 1258,
+        "train_rows": 1155,
+        "dropped: too long": 81,
+        "dropped: same_name (bfcl/simple_python)": 22,
+        "conversation_tokens_mean": 284.25,
+        "conversation_tokens_50": 277,
+        "conversation_tokens_95": 368,
+        "conversation_tokens_largest": 455,
+    },
+    "evaluate.bfcl": {"gold_full_share: bfcl/simple_python": 0.975, "items": 36},
+    "stage.sft": {"memory_mb": 3326.35, "seconds_low": 66, "seconds_high": 1539},
+    "disk": {"checkpoints_mb": 3078.8, "free_mb": 60210.2},
+}
+CURVE = Histogram("data.train", "conversation_tokens", (1, 4), (159, 300, 455))
+
+
+def lines(numbers, histograms=()):
+    console = Console(file=(stream := io.StringIO()), width=200)
+    for table in check_tables(numbers, histograms):
+        console.print(table)
+    return [" ".join(line.split()) for line in stream.getvalue().splitlines()]
+
+
+def test_rows_are_counted_with_what_was_left_out_and_why():
+    shown = lines(NUMBERS)
+    assert "data.train 1,258 1,155 103" in shown
+    assert "too long 81" in shown and "same_name (bfcl/simple_python) 22" in shown
+
+
+def test_lengths_stand_beside_their_curve():
+    assert "data.train conversations 284.2 277 368 455 159 |▂█| 455" in lines(NUMBERS, [CURVE])
+
+
+def test_cost_is_in_minutes_and_gigabytes():
+    shown = lines(NUMBERS)
+    assert "stage.sft 1.1 to 25.6 3.3" in shown and "disk 3.1 60.2" in shown
+
+
+def test_names_of_benchmarks_are_written_as_they_are():
+    shown = lines(NUMBERS)
+    assert "evaluate.bfcl gold full share: bfcl/simple_python 0.975" in shown
+    assert "evaluate.bfcl items 36" in shown
+
+
+def test_a_table_without_rows_is_not_shown():
+    assert lines({"evaluate.x": {"items": 3}}) == ["Checks", "what value", "evaluate.x items 3"]
+
+
+def test_the_short_form_has_a_line_for_each_table_with_rows_time_or_memory():
+    stage = {"seconds_low": 300.0, "seconds_high": 660.0, "memory_mb": 1500.0}
+    lines = check_lines(
+        {
+            "data.train": {"rows_in_source": 1200.0, "train_rows": 1000.0, "dev_rows": 100.0},
+            "stage.sft": stage,
+            "evaluate.dev": {"seconds_low": 4.0, "seconds_high": 9.0, "items": 20.0},
+            "model": {"weights": 3.0},
+        }
+    )
+    assert lines == [
+        "data.train: rows: 1,000 to train on, 100 dev, 1,200 in the source",
+        "stage.sft: 5 to 11 minutes; 1.5 GB of memory",
+        "evaluate.dev: 4 to 9 seconds",
+    ]
+    many = check_lines({f"stage.s{n}": stage for n in range(20)})
+    assert len(many) == 7 and many[-1] == "and 14 more"
+
+
+def test_a_truth_value_is_no_number():
+    (table,) = check_tables({"stage.rl": {"activations_recomputed": True}}, [])
+    assert isinstance(table, Table)
+    assert list(table.columns[2].cells) == ["yes"]

@@ -1,0 +1,132 @@
+"""The tables of costs: what is not known is N/A, and nothing is 0 that was not measured to be."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.lab.monitor.run_costs import run_costs
+from assay.pages.command_tables.cost_tables import costs_page, money
+from assay.pages.words import words
+from assay.runs.cost_ledger import CostLedger, LedgerCall
+from assay.runs.metrics import append_metrics
+from assay.runs.run_directory import RunDirectory, create_run
+from tests.pages.pages import printed
+
+SPEC = """
+name = "r"
+task = "math"
+[data.d]
+source = "path:d.jsonl"
+format = "messages"
+[stage.rl]
+method = "grpo"
+data   = "d"
+steps  = 10
+prompts = 2
+group = 2
+sampling = { max_tokens = 4 }
+reward = "accuracy"
+"""
+CALL = LedgerCall(
+    "2026-11-24T00:00:00.000Z",
+    "executor",
+    "openai:m",
+    stage="rl",
+    status="answered",
+    prompt_tokens=10,
+    completion_tokens=5,
+    prompt_price=1,
+    completion_price=1,
+    cost=2_000_000,
+    seconds=0.5,
+)
+
+
+def run_with(folder: Path, *calls: LedgerCall, steps: int = 0) -> RunDirectory:
+    run = create_run(folder, "r", seed=0, spec=SPEC)
+    for step in range(1, steps + 1):
+        append_metrics(run.metrics, "rl", step, 1.0)
+    ledger = CostLedger()
+    ledger.add(calls)
+    ledger.move_to(run.path)
+    ledger.close()
+    return run
+
+
+def text(run: RunDirectory, lang: str = "en") -> str:
+    return printed(costs_page(run_costs(run), words(lang)), lang)
+
+
+def test_sums_of_a_part_are_those_of_its_calls(tmp_path):
+    calls = [
+        replace(CALL, step=step, problem=f"p{n}", operator="Custom")
+        for step in (1, 2)
+        for n in (1, 2, 3)
+    ]
+    hits = [replace(CALL, step=2, problem="p1", status="remembered", cost=0, prompt_price=None)] * 2
+    found = run_costs(run_with(tmp_path, *calls, *hits, steps=2))
+    assert found.total is not None
+    assert (found.total.calls, found.total.remembered, found.total.cost) == (6, 2, 0.012)
+    assert [(line.name, line.cost) for line in found.steps] == [("rl 1", 0.006), ("rl 2", 0.006)]
+    assert [line.name for line in found.operators] == ["Custom"]
+    assert found.per_call == pytest.approx(0.002) and found.per_step == pytest.approx(0.006)
+    assert found.per_problem == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize("unknown", [{}, {"kind": "score", "prompt_price": 1}])
+def test_one_cost_that_is_not_known_makes_its_sums_not_known_and_no_others(tmp_path, unknown):
+    nameless = replace(CALL, model="other", operator="Test", cost=None, prompt_price=None)
+    found = run_costs(run_with(tmp_path, CALL, replace(nameless, **unknown)))
+    assert {line.name: line.cost for line in found.models} == {"executor": 0.002, "other": None}
+    assert found.total is not None and found.total.cost is None and found.per_call is None
+    shown = text(found.run)
+    assert "N/A: no price is known" in shown and "in the mean: N/A a call" in shown
+
+
+def test_tokens_that_were_not_counted_are_uncertain_and_not_nothing(tmp_path):
+    lost = replace(CALL, cost=None, uncertain=7_000_000, prompt_tokens=None)
+    run = run_with(tmp_path, CALL, lost)
+    found = run_costs(run)
+    assert found.total is not None
+    assert (found.total.cost, found.total.uncertain) == (0.002, 0.007)
+    assert "at most 0.007 more may have been charged" in text(run)
+
+
+def test_the_forecast_is_what_is_spent_and_the_mean_of_the_steps_for_each_to_come(tmp_path):
+    calls = [replace(CALL, step=step, cost=2_500_000) for step in (1, 2, 3, 4)]
+    checks = replace(CALL, stage="", cost=5_000_000)
+    found = run_costs(run_with(tmp_path, checks, *calls, steps=4))
+    assert found.ahead is not None and found.ahead.forecast is not None
+    forecast = found.ahead.forecast
+    assert forecast.value == pytest.approx(0.005 + 0.010 + 6 * 0.0025)
+    shown = text(found.run)
+    assert "the whole run: 0.03 (" in shown and "if the remaining steps cost what the 4" in shown
+
+
+def test_steps_that_differ_make_the_forecast_uncertain(tmp_path):
+    calls = [replace(CALL, step=step, cost=step * 1_000_000) for step in (1, 2, 3, 4)]
+    found = run_costs(run_with(tmp_path, *calls, steps=4))
+    assert found.ahead is not None and found.ahead.forecast is not None
+    forecast = found.ahead.forecast
+    assert 0.010 <= forecast.interval.low < forecast.value < forecast.interval.high
+
+
+def test_a_price_that_is_not_known_forbids_a_forecast(tmp_path):
+    calls = [replace(CALL, step=step, cost=None, prompt_price=None) for step in (1, 2, 3)]
+    assert "no forecast: the cost of a call is not known" in text(
+        run_with(tmp_path, *calls, steps=3)
+    )
+
+
+def test_the_page_is_chinese_as_well(tmp_path):
+    shown = text(run_with(tmp_path, CALL, steps=1), "zh")
+    assert "按模型的费用" in shown and "没有预测：已记录 1 步，需要 3 步" in shown
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [(None, "N/A"), (0.0, "0.00"), (1.5, "1.50"), (0.000123, "0.000123"), (1234.0, "1234.00")],
+)
+def test_amounts_keep_what_a_call_costs(amount, shown):
+    assert money(amount) == shown

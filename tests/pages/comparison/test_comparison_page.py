@@ -1,0 +1,245 @@
+"""The page of a comparison: the judge's numbers, each with its record, and nothing that acts."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from markupsafe import escape
+
+from assay.compare.table import Table
+from assay.judge.verdict import explain
+from assay.pages.comparison.comparison_content import (
+    PageName,
+    line_labels,
+    page_file,
+    write_comparison,
+)
+from assay.pages.words import UnknownLanguage, percent, points, words
+from assay.runs.run_directory import RunDirectory
+from tests.compare.tables import runs_table
+from tests.compare.test_judged_table import BASE, RL, SFT, control_of, other_run
+from tests.pages.pages import Page
+from tests.pages.synthetic import MANIFEST, RECORD, add_record, answer, empty_run, item_ids
+
+CLEAN = replace(RECORD, shared={})
+EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x" onerror="alert(2)">'
+
+
+def three_runs(root: Path) -> Table:
+    """A control, a run under test, and a run that differs in what nobody declared."""
+    control = other_run(root, MANIFEST, SFT, "verl7", CLEAN)
+    egpo = {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}}
+    varied = other_run(root, egpo, RL, "verl8", CLEAN)
+    unfair = other_run(root, {**egpo, "code": {"commit": "c0ffee"}}, BASE, "verl9", CLEAN)
+    vary = ["stage.rl.algorithm"]
+    return runs_table(control, varied, unfair, vary=vary)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lab")
+
+
+@pytest.fixture(scope="module")
+def table(root: Path) -> Table:
+    return three_runs(root)
+
+
+@pytest.fixture(scope="module")
+def file(root: Path, table: Table) -> Path:
+    return write_comparison(table, root)
+
+
+@pytest.fixture(scope="module")
+def page(file: Path) -> Page:
+    return Page(file)
+
+
+@pytest.fixture(scope="module")
+def markdown(file: Path) -> str:
+    return file.with_suffix(".md").read_text(encoding="utf-8")
+
+
+def test_the_page_lies_in_the_labs_root_under_the_names_of_the_runs(root, file):
+    assert file.parent == root / "comparisons"
+    name = "verl8-rl-step-000030-verl9-rl-step-000030-vs-verl7-rl-step-000030-on-held_out"
+    assert file.name == f"{name}.html" and file.with_suffix(".md").exists()
+
+
+def test_a_page_goes_where_it_is_asked_to(table, root, tmp_path):
+    assert write_comparison(table, root, tmp_path / "new" / "a.html") == tmp_path / "new" / "a.html"
+    assert (tmp_path / "new" / "a.md").exists()
+    assert page_file(table, root, tmp_path, "en").parent == tmp_path
+    with pytest.raises(PageName, match=r"FILE\.html"):
+        write_comparison(table, root, tmp_path / "a.pdf")
+    assert not (tmp_path / "a.pdf").exists()
+
+
+def test_scores_and_intervals_are_the_judges(table, page, markdown):
+    for line in table.lines:
+        label = line.name.partition("/")[0]
+        row = page.row(label, percent(line.score))
+        interval = f"{percent(line.interval.low)} to {percent(line.interval.high)}"
+        assert row[1] == f"{percent(line.score)}{interval}"
+        assert row[3:] == [str(line.items), str(line.repeats)]
+        assert f"| {percent(line.score)} | {interval} | {line.items} | {line.repeats} |" in markdown
+
+
+def test_differences_p_values_and_what_could_have_been_seen_are_the_judges(table, page, markdown):
+    varied, unfair = (control_of(line) for line in table.lines[1:])
+    row = page.row("verl8", "undecided")
+    found = varied.comparison
+    assert row[2].startswith(points(found.difference))
+    assert row[4] == f"{found.adjusted_p:.2g}"
+    assert row[5] == f"{(found.minimum_detectable_difference or 0) * 100:.1f} points"
+    assert row[6].startswith("+4 −1 =15") and "75.0% of the answers" in row[6]
+    assert page.row("verl9", "not comparable")[4] == "–"
+    for pairing in (varied, unfair):
+        assert str(escape(explain(pairing.comparison))) in page.source
+    assert "| undecided |" in markdown and "| not comparable |" in markdown
+
+
+def test_what_differs_is_listed_part_by_part(page, markdown):
+    assert page.row("base weights")[1] == "same"
+    assert page.row("estimator")[1] == "declared"
+    row = page.row("code")
+    assert row[1] == "confound" and "code.commit" in row[2] and "c0ffee" in row[2]
+    assert r"code.commit (confound): (absent) → c0ffee" in markdown
+
+
+def links(page: Page) -> list[str]:
+    return [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
+
+
+def test_every_number_of_a_table_leads_to_a_place_of_the_page(page):
+    targets = {value for _, name, value in page.attributes if name == "id"}
+    inner = [link[1:] for link in links(page) if link.startswith("#")]
+    assert {"record-1", "record-2", "record-3", "flips-2", "flips-3", "methods"} <= set(inner)
+    assert set(inner) <= targets
+
+
+def test_the_records_that_numbers_come_from_are_there(table, page, file, markdown):
+    outer = [link for link in links(page) if not link.startswith("#")]
+    assert [(file.parent / link).resolve() for link in outer] == [line.file for line in table.lines]
+    for line in table.lines:
+        assert str(escape(f"assay show '{line.address}ITEM'")) in page.source
+    for link in outer:
+        assert f"({link})" in markdown
+
+
+def test_every_changed_item_is_named_by_what_show_takes(table, root, page, markdown):
+    from assay.runs.history import find_samples
+    from assay.runs.run_names import find_run, parse_run_name
+
+    flips = control_of(table.lines[1]).flips
+    address = table.lines[1].address
+    for item in (*flips.gained, *flips.lost):
+        assert f"<code>{address}{item}</code>" in page.source
+    name, _, id_ = f"{address}{flips.lost[0]}".partition(":")
+    (sample,) = find_samples(find_run(root, parse_run_name(name)), id_)
+    assert (sample["item_id"], sample["score"]) == ("simple_python_8", 0.0)
+    assert "simple\\_python\\_8" in markdown
+
+
+def test_bars_carry_intervals(page):
+    bars = page.source.count('class="graph"')
+    assert bars == 5
+    assert len(re.findall(r'class="range[^"]*"', page.source)) == bars
+
+
+def test_the_methods_name_the_tests_that_were_used(table, page):
+    for line in table.lines[1:]:
+        assert control_of(line).comparison.method in page.source
+    assert "Holm-adjusted" in page.source and "80% power" in page.source
+
+
+def hostile(root: Path, name: str, score: float) -> RunDirectory:
+    run = empty_run(root, name)
+    lines = [
+        answer("held_out", "base", item, 0, score, output=EVIL + "\x1b[2J\u202e")
+        for item in item_ids(3)
+    ]
+    add_record(run, "base", lines, CLEAN)
+    return run
+
+
+def test_what_a_model_or_a_manifest_says_cannot_act(tmp_path):
+    control, other = hostile(tmp_path, "a", 0.0), hostile(tmp_path, "b", 1.0)
+    other.manifest.write_text(json.dumps({**MANIFEST, "code": {EVIL: EVIL}}))
+    page_ = write_comparison(runs_table(control, other, allow=["code"]), tmp_path)
+    page = Page(page_)
+    assert not {"script", "img", "iframe", "object", "link"} & set(page.elements)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert any(EVIL in block and "␛[2J" in block for block in page.blocks)
+    assert "\x1b" not in page.source and "\u202e" not in page.source
+    assert "<script" not in page_.with_suffix(".md").read_text().replace("\\<script", "").replace(
+        "</pre><script", ""
+    )
+
+
+def test_the_page_asks_for_nothing_from_outside(page):
+    assert not re.search(r"https?:|@import|url\(|//", re.sub(r"\.\./[^\"<]*", "", page.source))
+    policy = next(value for _, _, value in page.attributes if "default-src" in value)
+    assert "default-src 'none'" in policy and "script-src" not in policy
+
+
+def test_accepted_confounds_mark_every_table(tmp_path):
+    control = other_run(tmp_path, MANIFEST, SFT, "a", CLEAN)
+    other = other_run(tmp_path, {**MANIFEST, "code": {"commit": "x"}}, RL, "b", CLEAN)
+    fair = Page(write_comparison(runs_table(control, other), tmp_path))
+    assert "Not a fair comparison" not in fair.source
+    file = write_comparison(runs_table(control, other, allow=["code"]), tmp_path)
+    page, markdown = Page(file), file.with_suffix(".md").read_text()
+    assert page.elements.count("caption") == 2
+    assert page.source.count("Not a fair comparison") == 3
+    assert markdown.count("Not a fair comparison") == 2
+
+
+def test_the_page_is_written_in_chinese(table, root, tmp_path):
+    page = Page(write_comparison(table, root, tmp_path / "zh.html", "zh"))
+    assert ("html", "lang", "zh") in page.attributes
+    assert page.row("基座权重")[1] == "相同" and page.row("代码")[1] == "混杂"
+    english = {"Scores", "Fairness", "Methods", "Records", "Verdict", "Score", "same"}
+    assert not english & set(re.findall(r">([^<>]+)<", page.source))
+
+
+def test_an_unknown_language_writes_nothing(table, tmp_path):
+    with pytest.raises(UnknownLanguage):
+        write_comparison(table, tmp_path, None, "fr")
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path):
+    from assay.runs.run_directory import create_run
+    from tests.pages.synthetic import SPEC, add_scores
+
+    first = other_run(tmp_path, MANIFEST, SFT, "same", CLEAN)
+    second = create_run(tmp_path, "same", seed=42, spec=SPEC.format(name="same"), new=True)
+    second.manifest.write_text(json.dumps(MANIFEST))
+    (second.path / "status.json").write_text((first.path / "status.json").read_text())
+    add_scores(second, "rl.step-000030", RL, CLEAN)
+    labels = line_labels(runs_table(first, second), words())
+    assert set(labels.values()) == {
+        f"same/{run.id.rpartition('-')[2]} · rl · step 30" for run in (first, second)
+    }
+
+
+def test_the_page_leads_with_its_verdicts(page, markdown):
+    first = page.source.partition("<h2>")[0]
+    assert "undecided" in first and "not comparable" in first and "+15.0 points" in first
+    assert markdown.index("**undecided**") < markdown.index("## ")
+
+
+def test_sections_without_content_are_absent(table, root):
+    alone = replace(table, lines=table.lines[:1], differences=())
+    titles = re.findall(r"<h2>([^<]+)</h2>", write_comparison(alone, root).read_text("utf-8"))
+    assert "Scores" in titles and not [title for title in titles if title.startswith("Diff")]
+    assert "Changed items" not in titles
+
+
+def test_each_language_has_a_page_of_its_own(table, root):
+    english, chinese = (write_comparison(table, root, lang=lang) for lang in ("en", "zh"))
+    assert chinese.name == english.stem + ".zh.html"
+    assert 'lang="en"' in english.read_text("utf-8") and 'lang="zh"' in chinese.read_text("utf-8")

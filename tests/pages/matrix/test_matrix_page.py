@@ -1,0 +1,136 @@
+"""The page of a matrix says what the matrix says, links every score, and nothing in it can act."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from assay.lab.sweep.matrix.model import Matrix
+from assay.lab.sweep.matrix.request import Request, make_matrix
+from assay.pages.matrix.matrix_page import write_matrix
+from assay.pages.words import LANGUAGES, UnknownLanguage, percent, points, words
+from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
+from tests.pages.pages import Page
+
+BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
+EVIL = '<script>alert(1)</script>"|x'
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lab = make_pivot_lab(tmp_path_factory.mktemp("lab"))
+    for index, (batch, rate) in enumerate([(4, 1e-5), (4, 2e-5), (8, 1e-5)]):
+        run = lab.run(f"g{index}", f"{BATCH}={batch}", f"{RATE}={rate}", f"task='{EVIL}'")
+        score(run, LAST, ones(20 + 12 * index, 60))
+        score(run, LAST, ones(10 + 9 * index, 40), DEV, first=500)
+    return lab.root
+
+
+@pytest.fixture(scope="module")
+def matrix(root: Path) -> Matrix:
+    return make_matrix(root, ["g*"], Request(rows=BATCH, columns=RATE, baseline="g0"))
+
+
+@pytest.fixture(scope="module")
+def page(root: Path, matrix: Matrix) -> Page:
+    return Page(write_matrix(matrix, root))
+
+
+@pytest.fixture(scope="module")
+def markdown(root: Path, page: Page) -> str:
+    return next((root / "matrices").glob("*/matrix.md")).read_text(encoding="utf-8")
+
+
+def test_a_cell_shows_score_interval_size_and_verdict(matrix, page, markdown):
+    cell = matrix.cells[4, 2e-5]
+    assert cell.interval is not None and cell.comparison is not None
+    shown = page.row("4", percent(matrix.cells[4, 1e-5].score))[2]
+    interval = f"{percent(cell.interval.low)} to {percent(cell.interval.high)}"
+    difference = points(cell.comparison.difference)
+    for part in (percent(cell.score), interval, "n 60", difference, cell.comparison.verdict):
+        assert part in shown
+    assert f"{percent(cell.score)}](" in markdown and f"{interval}, n 60" in markdown
+
+
+def test_a_missing_cell_is_not_run_and_an_average_says_how_many_it_counts(matrix, page, markdown):
+    row = page.row("8", percent(matrix.cells[8, 1e-5].score))
+    assert row[2] == "not run"
+    assert "1 of 2 cells" in row[3]
+    assert "| not run |" in markdown
+
+
+def test_every_score_leads_to_its_record(root, matrix, page, markdown):
+    folder = root / "matrices" / matrix.name
+    links = [value for tag, name, value in page.attributes if tag == "a" and name == "href"]
+    files = [folder / unquote(link) for link in links]
+    assert len(files) == 9 and all(file.resolve().is_file() for file in files)
+    assert len(re.findall(r"\]\(\.\./\.\./runs/[^)]+\.parquet\)", markdown)) == 9
+
+
+def test_counts_and_recommendation_are_the_matrix(matrix, page, markdown):
+    tally = matrix.tally
+    said = f"{tally.improved} improved, {tally.declined} declined"
+    assert said in page.source and said in markdown
+    assert matrix.recommendation.reason == "chosen"
+    assert "It beats the baseline on dev." in page.source
+    assert f"corrected for {matrix.recommendation.choice.looks} comparisons" in markdown
+
+
+def test_the_heat_map_shows_every_cell_once_and_marks_the_best_and_its_rivals(matrix, page):
+    figure = page.source[page.source.index('id="heat"') :].partition("</section>")[0]
+    for cell in matrix.cells.values():
+        shown = percent(cell.score) if cell.score is not None else "not run"
+        assert figure.count(f">{shown}<") == 1
+    # The runs are no sweep, so that none has won; the best has the darkest colour here.
+    best = matrix.recommendation.cell
+    assert best is not None and figure.count("frame leader") == 1 and "★" not in figure
+    assert f'class="shade8"><title>batch = {best.place[0]}' in figure
+    assert figure.count("frame rival") == len(matrix.recommendation.rivals)
+
+
+def test_cells_on_the_same_items_are_marked(page, markdown):
+    assert "not independent" in page.source and "**not independent**" in markdown
+
+
+def test_a_hostile_name_cannot_become_markup(root):
+    found = make_matrix(root, ["g*"], Request(rows="task", columns="name", baseline=None))
+    page = Page(write_matrix(found, root))
+    assert "script" not in page.elements
+    assert "alert(1)" in page.source
+    text = (root / "matrices" / found.name / "matrix.md").read_text()
+    # What stands in a fenced block is text in every reading of Markdown.
+    prose = re.sub(r"^(```+)text\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert "alert(1)" in prose and prose != text
+    assert "<script" not in prose.replace("\\<script", "")
+
+
+def test_the_page_loads_nothing_and_runs_nothing(page):
+    assert not {"script", "link", "iframe", "object", "img", "base"} & set(page.elements)
+    assert not re.search(r"https?:|@import|url\(", page.source)
+    policy = next(value for _, _, value in page.attributes if "default-src" in value)
+    assert "default-src 'none'" in policy and "script-src" not in policy
+
+
+def test_chinese_pages_have_no_english_headings(root, matrix):
+    page = Page(write_matrix(matrix, root, "zh"))
+    write_matrix(matrix, root)
+    assert ("html", "lang", "zh") in page.attributes
+    assert "未运行" in page.source and "不独立" in page.source
+    english = {"The matrix", "Counts", "Methods", "Recommended setting and model", "average"}
+    assert not english & set(re.findall(r">([^<>]+)<", page.source))
+
+
+def test_both_catalogues_say_the_same_things():
+    first, second = (words(lang).sections for lang in LANGUAGES)
+    for section in ("matrix", "training", "cell_state"):
+        assert first[section].keys() == second[section].keys()
+        for key, text in first[section].items():
+            found = (re.findall(r"{(\w+)(?::\w+)?}", t) for t in (text, second[section][key]))
+            gaps = [set(names) for names in found]
+            assert gaps[0] == gaps[1], key
+
+
+def test_an_unknown_language_is_refused(root, matrix):
+    with pytest.raises(UnknownLanguage):
+        write_matrix(matrix, root, "fr")

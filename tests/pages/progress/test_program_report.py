@@ -1,0 +1,246 @@
+"""The progress of workflow programs on pages, in Markdown, in terminals and for programs."""
+
+import json
+import random
+import re
+
+import pytest
+
+from assay.cli.output import plain
+from assay.cli.results import progress_result
+from assay.judge.health_rules import RULES
+from assay.judge.share_changes import Counts, change_of_counts
+from assay.lab.monitor.fact_changes import MOST_ROWS
+from assay.lab.monitor.progress import Progress, progress
+from assay.pages.page import parts
+from assay.pages.progress.fact_tables import all_tables, change_text, saving_said
+from assay.pages.progress.progress_content import (
+    changes,
+    milestones,
+    progress_in_terminal,
+)
+from assay.pages.run_page.page import Span, write_progress, write_report
+from assay.pages.words import words
+from assay.runs.run_directory import RunDirectory
+from assay.tasks.workflows.program_records import FAMILIES
+from tests.judge.test_share_changes import REPORT_003
+from tests.lab.monitor.program_runs import Made, add_calls, call, program_run
+from tests.lab.monitor.test_verdict_milestones import DEV
+from tests.pages.pages import Page, printed
+from tests.pages.synthetic import add_scores
+from tests.pages.test_wholly_chinese import ALLOWED, EMPTY, ENGLISH, lines
+
+HOSTILE = "no 'x' <script>alert(1)</script> | \x1b[31m [a](b)"
+TABLES = """
+[milestone.above]
+about = "step 10 above baseline"
+stage = "rl"
+step = 10
+evaluation = "dev"
+verdict = "better"
+
+[milestone.form]
+stage = "rl"
+step = 20
+metric = "format_share"
+above = 0.95
+
+[guard.cut]
+metric = "format_share"
+below = 0.3
+"""
+NAMES = """AnswerGenerate Programmer Custom Workflow def self init name dataset operator async await
+raised KeyError TypeError operator malformed model above form cut dev class return input problem
+answer llm and step baseline forbidden memory limit unknown HTTP rl flows script alert Bonferroni
+executor"""
+"""Names in programs, operators, kinds of errors and this run."""
+
+
+def of(step: int, prompt: int, number: int) -> Made:
+    draw = random.Random(f"{step}-{prompt}-{number}").random()
+    if step > 5 and number == 0:
+        return Made("llm_attribute", (), why=HOSTILE)
+    kinds = ("no_program", "forbidden_name", "raised KeyError", "raised TypeError", "model")
+    if draw < 0.25:
+        return Made(kinds[int(draw * 20)], ("Custom",), variable=f"v{number}")
+    return Made(solved=draw < 0.7, fallback=draw > 0.95, variable=f"v{number}")
+
+
+def row_of(step: int, prompt: int) -> str:
+    """The two steps that are shown side by side ask the same rows."""
+    return f"row_{prompt}" if step in (5, 10) else f"row_{step}_{prompt}"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> RunDirectory:
+    metrics = {
+        "helper/executor/cost": lambda step: 0.001 + 0.0001 * (step % 3),
+        "format_share": lambda step: 0.9,
+        "tokens_per_second": lambda step: 20.0,
+        "kl": lambda step: 0.1,
+    }
+    made = program_run(
+        tmp_path_factory.mktemp("lab"),
+        of,
+        10,
+        head='budget = { "helper/executor/cost" = 0.5 }',
+        tables=TABLES,
+        metrics=metrics,
+        rows=row_of,
+    )
+    calls = []
+    for step in range(1, 11):
+        for prompt in range(4):
+            failed = {"status": "failed", "why": "endpoint: HTTP 429", "cost": 0}
+            row = row_of(step, prompt)
+            calls += [call(step, row, 1), call(step, row, 2)]
+            calls += [call(step, row, 3, **(failed if prompt == 0 else {}))]
+    add_calls(made, calls)
+    return made
+
+
+def told(run: RunDirectory) -> Progress:
+    found = progress(run, "rl", 5)
+    assert found is not None
+    return found
+
+
+def texts(run: RunDirectory, lang: str) -> dict[str, str]:
+    page = write_report(run, lang, Span("rl", 5))
+    return {
+        "page": page.with_suffix(".md").read_text("utf-8"),
+        "report": write_progress(run, "rl", 10, "steps", lang).read_text("utf-8"),
+        "terminal": printed(progress_in_terminal(told(run), words(lang)), lang),
+        "watch": printed(progress_in_terminal(told(run), words(lang), short=True), lang),
+    }
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"), [("en", "no detectable change"), ("zh", "无可检测的变化")]
+)
+@pytest.mark.parametrize("name", REPORT_003)
+def test_the_counts_of_report_003_are_worded_as_no_detectable_change(name, lang, said):
+    before, after = (Counts(*each) for each in REPORT_003[name])
+    found = change_of_counts(before, after, cumulative=True)
+    text = change_text(found, words(lang))
+    assert text.startswith(said)
+    assert found.detectable is not None and f"{found.detectable * 100:.1f}" in text
+    assert ("fell" in text or "减少了" in text) == (name == "format")
+
+
+def test_a_rise_and_a_fall_are_named_with_their_size():
+    rise = change_of_counts(Counts(2, 100), Counts(40, 100))
+    assert change_text(rise, words("en")).startswith("+38.0 (")
+    assert change_text(rise, words("en")).endswith(": a rise")
+    assert (
+        change_text(change_of_counts(Counts(40, 100), Counts(2, 100)), words("zh"))[-2:] == "下降"
+    )
+
+
+def test_the_page_has_every_table(run):
+    page = Page(write_report(run, "en", Span("rl", 5)))
+    heads = ("Errors by family", "Outcomes", "Operators called", "Combinations of operators")
+    heads += ("Variety inside a group", "API errors by type", "Costs", "Form and fallback")
+    heads += ("What to watch until step 15", "Health: every rule and its figure")
+    for head in heads:
+        assert head in page.source
+        assert head in (run.path / "report.md").read_text("utf-8")
+    assert "llm_attribute" in page.source and "A program at step 5 and at step 10" in page.source
+
+
+def test_every_rule_stands_in_the_table_with_its_condition_and_without_stars(run):
+    section = texts(run, "en")["page"].partition("### Health: every rule")[2]
+    rules = re.findall(r"^\| ([a-z ]+) \| (.+) \| (.+) \| (.+) \|$", section, re.M)
+    assert len(rules) == len(RULES)
+    assert (
+        "ok",
+        "the policy runs away from its reference",
+        "KL to the reference, mean of the last 10 steps: at least 0.2 (error: 1)",
+        "KL to the reference: 0.100 on average over the last 10 steps, limit 0.200",
+    ) in rules
+    assert {what: state for state, what, *_ in rules}[
+        "completions are cut at the token limit"
+    ] == "not recorded"
+    assert not any("⭐" in text or "★" in text for text in texts(run, "en").values())
+
+
+def test_the_watch_list_says_what_is_left(run):
+    markdown = texts(run, "en")["page"]
+    assert "| KL to the reference | 0.1 | above 0.2 | +0.1 |" in markdown
+    assert re.search(r"\| 90\.0% \| above 95\.0% \| \+5\.0 points \| milestone form", markdown)
+
+
+def test_a_found_change_is_among_what_changed_and_in_the_short_form(run):
+    said = changes(told(run), words("en"))
+    rises = [line for line in said if line.startswith("Errors by family: ")]
+    assert rises and "llm_attribute" in rises[0] and "a rise" in rises[0]
+    short = texts(run, "en")["watch"]
+    assert "Errors by family: " in short and "Right form: " in short
+    assert "Combinations of operators" not in short.partition("What to watch")[2]
+
+
+def test_savings_are_worded_by_what_is_shown(run):
+    (saving,) = told(run).savings
+    said = saving_said(saving, words("en"))
+    assert "of the plan of 0.5 is saved" in said and "at step 40" in said and "if the" in said
+    assert "节省" in saving_said(saving, words("zh"))
+
+
+def test_a_milestone_on_a_verdict_shows_the_comparison(tmp_path):
+    run = program_run(tmp_path, lambda s, p, n: Made(), 10, (1, 2), tables=TABLES)
+    for name, right in (("base", 30), ("rl.step-000010", 33)):
+        add_scores(run, name, [1.0] * right + [0.0] * (60 - right), DEV)
+    lines = ["".join(mark.text for mark in parts(m)) for m in milestones(told(run), words("en"))]
+    (found,) = [line for line in lines if line.startswith("undecided above")]
+    assert "rl at step 10 better than base on dev. +5.0 points (" in found
+    assert "on 60 items" in found and found.endswith(" would show")
+
+
+def test_text_of_programs_cannot_write_markup(run):
+    page = Page(write_report(run, "en", Span("rl", 5)))
+    assert "script" not in page.elements and "\x1b" not in page.source
+    markdown = texts(run, "en")["page"]
+    assert "<script>" not in markdown.replace("\\<script", "") and "\x1b" not in markdown
+    assert "```text\nclass Workflow" in markdown
+
+
+def test_programs_for_programs_are_whole_json(run):
+    told_values = json.loads(json.dumps(plain(progress_result(told(run))), allow_nan=False))
+    assert {row["rule"] for row in told_values["health"]} >= {"truncated", "over_budget"}
+    errors = {row["name"]: row for row in told_values["facts"]["errors"]}
+    assert errors["llm attribute"]["after"]["count"] == 20
+    assert told_values["savings"][0]["shown"] == "rise"
+    assert told_values["programs"]["before"]["program"].startswith("class Workflow")
+    assert told_values["watch"] and told_values["calls"]["errors"][0]["name"] == "HTTP 429"
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_pages_of_programs_have_no_empty_slot_and_are_wholly_in_their_language(run, lang):
+    allowed = ALLOWED | set(NAMES.split())
+    shown = texts(run, lang)
+    for name in ("report", "terminal", "watch"):
+        text = shown[name].replace("step 10 above baseline", "X")
+        for line in lines(text):
+            if "alert" in line or line.startswith("    "):
+                continue  # What programs and a finding's evidence say.
+            if line.lstrip()[:1] != "|":
+                assert not EMPTY.search(line.rstrip()), (name, line)
+            if lang == "zh":
+                found = [word for word in ENGLISH.findall(line) if word not in allowed]
+                assert not found, (name, found, line)
+
+
+def test_every_family_has_a_name_in_both_languages():
+    for lang in ("en", "zh"):
+        assert set(words(lang).sections["error_family"]) == set(FAMILIES)
+
+
+def test_rare_combinations_are_counted_and_not_listed(tmp_path):
+    def many(step: int, prompt: int, number: int) -> Made:
+        return Made(operators=(f"Operator{step}x{prompt}x{number}",))
+
+    found = told(program_run(tmp_path, many, 10))
+    assert found.facts is not None
+    assert len(found.facts.combinations) == MOST_ROWS
+    tables = {table.title: table for table in all_tables(found, words("en"))}
+    assert str(160 - MOST_ROWS) in tables["Combinations of operators"].note

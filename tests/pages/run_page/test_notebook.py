@@ -1,0 +1,109 @@
+"""The notebook: every run, plans and notes, in order of time, and nothing that acts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.pages.run_page.notebook import notebook
+from assay.runs.notes import EmptyNote, Note, add_note, pending_plans, read_notes
+from assay.runs.run_directory import runs_of
+from assay.runs.status import stored_status, write_status
+from tests.pages.synthetic import SPEC, Shape, demo_run, empty_run
+
+SMALL = Shape(items=30, steps=6, groups=2)
+
+
+def test_a_run_has_its_date_state_results_verdicts_and_notes(tmp_path):
+    run = demo_run(tmp_path, SMALL)
+    add_note(tmp_path, str(run), "why is rl no better?")
+    text = notebook(tmp_path)
+    date = stored_status(run.path).started[:10]
+    assert f"## {date} · demo/{run.id} · seed 42 · finished\n" in text
+    assert "held\\_out: rl · step 30" in text and "against base: better" in text
+    assert "why is rl no better?" in text
+    assert text.startswith("# Notebook of ")
+
+
+def test_runs_that_are_not_finished_and_plans_are_pending(tmp_path):
+    run = empty_run(tmp_path, "half")
+    write_status(run.path, replace(stored_status(run.path), status="interrupted", message="power"))
+    add_note(tmp_path, "verl9", "the instruct model, same data", "plan")
+    text = notebook(tmp_path)
+    assert f"half/{run.id} · seed 42 · interrupted · pending\n\n> power" in text
+    assert "verl9 · planned · pending\n\nthe instruct model, same data" in text
+
+
+def test_a_plan_is_done_when_a_run_of_the_name_begins_and_joins_its_entry(tmp_path):
+    add_note(tmp_path, "demo", "try a larger group", "plan")
+    run = demo_run(tmp_path, SMALL)
+    # The second begins later than the plan, which was the first one's.
+    started = stored_status(run.path)
+    write_status(run.path, replace(started, started="2100-01-01T00:00:00+00:00"))
+    text = notebook(tmp_path)
+    assert " · planned" not in text and "try a larger group" in text
+    plan = Note("2026-01-02T00:00:00+00:00", "demo", "x", "plan")
+    assert pending_plans([plan], [("demo", "2026-01-01T00:00:00+00:00")]) == [plan]
+    assert pending_plans([plan], [("demo", "2026-01-03T00:00:00+00:00")]) == []
+
+
+def test_entries_are_in_order_of_time(tmp_path):
+    add_note(tmp_path, "later", "x", "plan")
+    run = empty_run(tmp_path, "early")
+    before = replace(stored_status(run.path), started="2001-01-01T00:00:00+00:00")
+    write_status(run.path, before)
+    text = notebook(tmp_path)
+    assert text.index("early") < text.index("later")
+
+
+def test_the_notebook_of_one_run_holds_nothing_of_the_others(tmp_path):
+    run, _ = demo_run(tmp_path, SMALL), empty_run(tmp_path, "other")
+    text = notebook(tmp_path, run)
+    assert "other" not in text and text.startswith("## ")
+
+
+def test_both_languages_have_the_same_entries(tmp_path):
+    demo_run(tmp_path, SMALL)
+    chinese = notebook(tmp_path, lang="zh")
+    assert "实验日志" in chinese and "已完成" in chinese
+    assert chinese.count("\n## ") == notebook(tmp_path).count("\n## ")
+
+
+def test_the_control_is_compared_or_the_reason_is_given(tmp_path):
+    spec = SPEC.replace('task = "tools"', 'task = "tools"\ncontrol = "verl7"')
+    empty_run(tmp_path, "verl8", spec)
+    assert "against its control verl7: not compared: no run named 'verl7'" in notebook(tmp_path)
+
+
+def test_notes_outlive_their_runs(tmp_path):
+    add_note(tmp_path, "gone/20260101T000000Z-aaaaaa", "deleted for space")
+    text = notebook(tmp_path)
+    assert "not in the lab any more" in text and "deleted for space" in text
+
+
+def test_a_damaged_run_does_not_hide_the_others(tmp_path):
+    bad, good = empty_run(tmp_path, "bad"), demo_run(tmp_path, SMALL)
+    bad.spec.write_text("name = ")
+    text = notebook(tmp_path)
+    assert "the records cannot be read" in text and f"demo/{good.id}" in text
+
+
+def test_notes_cannot_write_markup_and_may_hold_any_language(tmp_path):
+    run = empty_run(tmp_path)
+    add_note(tmp_path, str(run), "<b>粗体</b> | `x`\n# title")
+    text = notebook(tmp_path)
+    assert "\\<b\\>粗体" in text and "\n# title" not in text
+    stored = (tmp_path / "notebook.jsonl").read_text(encoding="utf-8")
+    assert json.loads(stored)["text"].endswith("# title")
+
+
+def test_an_empty_note_is_refused_and_a_torn_one_does_not_count(tmp_path: Path):
+    with pytest.raises(EmptyNote):
+        add_note(tmp_path, "demo", "  \n")
+    assert read_notes(tmp_path) == []
+    add_note(tmp_path, "demo", "kept")
+    with (tmp_path / "notebook.jsonl").open("a") as stream:
+        stream.write('{"at": "2026')
+    assert [note.text for note in read_notes(tmp_path)] == ["kept"]
+    assert runs_of(tmp_path, "demo") == []

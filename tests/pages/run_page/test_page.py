@@ -1,0 +1,322 @@
+"""The page says what the records and the judge say, and nothing in it can act."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from markupsafe import escape
+
+from assay.compare.judged_table import compare_checkpoints
+from assay.judge.verdict import explain
+from assay.pages.facts import NothingToReport
+from assay.pages.markdown import escaped
+from assay.pages.run_page.page import write_report
+from assay.pages.words import UnknownLanguage, percent, points
+from assay.runs.metrics import append_metrics
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import stored_status, write_status
+from tests.compare.test_judged_table import control_of
+from tests.pages.pages import Page
+from tests.pages.synthetic import (
+    RECORD,
+    Shape,
+    add_record,
+    add_scores,
+    answer,
+    demo_run,
+    empty_run,
+    write_questions,
+)
+
+EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x" onerror="alert(2)">'
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return demo_run(tmp_path_factory.mktemp("lab"), Shape(items=120, steps=24, groups=4))
+
+
+@pytest.fixture(scope="module")
+def page(demo) -> Page:
+    return Page(write_report(demo))
+
+
+@pytest.fixture(scope="module")
+def markdown(demo, page) -> str:
+    return (demo.path / "report.md").read_text(encoding="utf-8")
+
+
+def sections(page: Page) -> set[str]:
+    return {value for tag, name, value in page.attributes if (tag, name) == ("section", "id")}
+
+
+def small_run(
+    root: Path, outputs: list[str], spec_change: str = "", **columns: str
+) -> RunDirectory:
+    """A run of two checkpoints; the last one answered `outputs`, all wrong but the first."""
+    write_questions(root / "held_out.jsonl", len(outputs))
+    run = empty_run(root)
+    run.spec.write_text(spec_change + run.spec.read_text(encoding="utf-8"), encoding="utf-8")
+    add_scores(run, "base", [0.0] * len(outputs))
+    lines = [
+        answer("held_out", "rl.step-000030", f"simple_python_{i}", 0, float(i == 0), output=text)
+        | columns
+        for i, text in enumerate(outputs)
+    ]
+    add_record(run, "rl.step-000030", lines)
+    return run
+
+
+def test_the_numbers_of_the_table_are_the_judges(demo, page, markdown):
+    for line in compare_checkpoints(demo, "held_out").lines:
+        label = {"base": "base", "sft.step-000014": "sft · step 14"}.get(line.name, "rl · step 30")
+        interval = f"{percent(line.interval.low)} to {percent(line.interval.high)}"
+        row = page.row(label, percent(line.score))
+        assert row[1:3] == [percent(line.score), interval]
+        assert row[3].startswith(f"{line.items} × {line.repeats}")
+        assert f"| {percent(line.score)} | {interval} | {line.items} × " in markdown
+        for cell_, pairing in ((row[4], line.to_control), (row[5], line.to_previous)):
+            if pairing is not None:
+                assert cell_.startswith(pairing.comparison.verdict)
+                assert points(pairing.comparison.difference) in cell_
+            else:
+                assert cell_ == "–"
+
+
+def test_verdicts_are_explained_in_the_judges_words(demo, page, markdown):
+    for line in compare_checkpoints(demo, "held_out").lines[1:]:
+        assert escape(explain(control_of(line).comparison)) in page.source
+        assert escaped(explain(control_of(line).comparison)) in markdown
+
+
+def test_an_undecided_difference_is_called_so_with_what_can_be_detected(tmp_path):
+    run = small_run(tmp_path, ["a"] * 30)
+    comparison = control_of(compare_checkpoints(run, "held_out").lines[1]).comparison
+    assert comparison.verdict == "undecided"
+    page = Page(write_report(run))
+    cell_ = page.row("rl · step 30", "3.3%")[4]
+    smallest = f"{(comparison.minimum_detectable_difference or 0) * 100:.1f}"
+    assert cell_.startswith("undecided")
+    assert f"minimum detectable difference: {smallest} points (80% power)" in cell_
+    assert f"minimum detectable difference: {smallest} points (80% power)" in page.source
+
+
+def test_abstentions_are_shown(demo, page, markdown):
+    assert page.row("rl · step 30", "")[3] == (
+        "120 × 11 unscored (reward failed): the score lies between 57.5% and 58.3%"
+    )
+    assert page.row("unscored (reward failed)")[1:] == ["0 (0.0%)", "0 (0.0%)", "1 (0.8%)"]
+    assert "120 × 1, 1 unscored" in markdown
+
+
+def test_a_missing_cell_is_not_run_and_never_zero(page, markdown):
+    row = page.row("lenient", "rl · step 40")
+    assert row[2:] == ["not run"]
+    assert re.search(r"^\| lenient, .*rl · step 40 \| not run \| +\| +\|$", markdown, re.M)
+
+
+def test_a_part_that_no_answer_has_is_not_zero(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    lines = [
+        answer("held_out", "sft.step-000014", f"simple_python_{i}", 0, 0.0, parts="{}")
+        for i in range(2)
+    ]
+    add_record(run, "sft.step-000014", lines)
+    assert Page(write_report(run)).row("arguments") == ["arguments", "0.0%", "N/A", "50.0%"]
+
+
+def test_parts_of_an_answer_without_a_score_do_not_count(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    lines = [
+        answer("held_out", "sft.step-000014", "simple_python_0", 0, 0.0),
+        answer("held_out", "sft.step-000014", "simple_python_1", 0, None, parts='{"format": 0.0}'),
+    ]
+    add_record(run, "sft.step-000014", lines)
+    assert Page(write_report(run)).row("format")[2] == "100.0%"
+
+
+def test_parts_are_means_over_the_answers_that_were_scored(demo, page):
+    line = compare_checkpoints(demo, "held_out").lines[2]
+    assert page.row("arguments")[3] == percent(line.score)
+    assert page.row("format")[1:] == ["0.0%", "100.0%", "100.0%"]
+
+
+def test_a_model_cannot_write_markup_into_the_page(tmp_path):
+    run = small_run(tmp_path, [EVIL, EVIL], spec_change="")
+    page = Page(write_report(run))
+    assert "script" not in page.elements and "img" not in page.elements
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert page.blocks.count(EVIL) >= 2
+
+
+def test_facts_of_a_shown_example_are_on_the_page_and_write_no_markup(tmp_path):
+    facts = json.dumps({"judge": EVIL, "calls": 3})
+    run = small_run(tmp_path, ["a", "b"], facts=facts)
+    page = Page(write_report(run))
+    assert "script" not in page.elements and "img" not in page.elements
+    assert page.blocks.count(EVIL) == 2 and page.blocks.count("3") == 2
+
+
+def test_names_reasons_and_errors_are_escaped_too(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    run.spec.write_text(
+        run.spec.read_text().replace("Function calls by SFT", "<script>alert(3)</script>")
+    )
+    lines = [
+        answer("held_out", "sft.step-000014", "simple_python_0", 0, 0.0, error="<script>e"),
+        answer("held_out", "sft.step-000014", "simple_python_1", 0, None, why="<script>w"),
+    ]
+    add_record(run, "sft.step-000014", lines)
+    write_status(run.path, replace(stored_status(run.path), status="failed", message="<script>m"))
+    page = Page(write_report(run))
+    assert "script" not in page.elements
+    assert "<script>e" in page.row("<script>e")[0]
+    assert "<script" not in (run.path / "report.md").read_text().replace("\\<script", "")
+
+
+def test_the_page_asks_for_nothing_from_outside(page):
+    assert not re.search(r"https?:|@import|url\(", page.source)
+    links = [a for a in page.attributes if a[1] in ("src", "href", "srcset", "xlink:href")]
+    assert links and all(value.startswith("#") for _, _, value in links)
+    assert not {"script", "link", "iframe", "object", "img", "base"} & set(page.elements)
+    policy = next(value for _, _, value in page.attributes if "default-src" in value)
+    assert "default-src 'none'" in policy and "script-src" not in policy
+
+
+def test_every_entry_of_the_contents_leads_to_a_section_in_the_order_of_the_page(page):
+    entries = [value[1:] for _, name, value in page.attributes if name == "href"]
+    sections = [value for tag, name, value in page.attributes if (tag, name) == ("section", "id")]
+    assert entries == sections and len(set(entries)) == len(entries) > 8
+
+
+def test_control_characters_of_an_answer_become_visible(tmp_path):
+    run = small_run(tmp_path, ["a\x1b[2Jb\u202ec\x00"])
+    assert "a␛[2Jb\ufffdc␀" in Page(write_report(run)).blocks
+
+
+def test_examples_are_one_gained_one_lost_one_unchanged(page):
+    kinds = re.findall(r'<span class="badge \w*">(gained|lost|unchanged)</span>', page.source)
+    assert kinds == ["gained", "lost", "unchanged"]
+    assert any(block.startswith("How warm is it in") for block in page.blocks)
+
+
+def test_questions_that_cannot_be_read_are_missed_openly(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    (tmp_path / "held_out.jsonl").unlink()
+    page = Page(write_report(run))
+    assert "The questions could not be read again" in page.source
+    assert "held_out.jsonl: no such file" in page.source
+
+
+def test_rows_left_out_are_counted_by_reason_and_the_leakage_check_is_shown(page):
+    assert "258 rows in the source, 33 left out, 201 to train on, 24 dev." in page.source
+    assert page.row("same function name as a test item (bfcl/simple_python)")[1] == "21"
+    assert page.row("prompt longer than max_prompt_tokens")[1] == "9"
+    assert "Leakage check against bfcl/simple_python: 21 training rows" in page.source
+
+
+def test_no_leakage_check_is_claimed_without_a_record_of_it(tmp_path):
+    run = small_run(tmp_path, ["a"])
+    run.manifest.unlink()
+    page = Page(write_report(run))
+    assert "Leakage check against" not in page.source
+    assert "The run has not recorded its rows." in page.source
+    assert "fingerprints" not in sections(page)
+
+
+def test_fingerprints_are_shown_whole(page):
+    assert "bcc81830d10ce7d9e76640ca" * 2 in page.source
+
+
+def test_the_chosen_checkpoint_is_marked(page, markdown):
+    assert page.row("rl · step 30")[0].endswith("chosen on dev")
+    assert re.search(r"^- step 30: 54\.2% .* \*\*chosen\*\*$", markdown, re.M)
+    assert markdown.count("**chosen**") == 1
+
+
+def test_the_surrogate_is_never_shown_as_a_loss(demo, page, markdown):
+    assert not re.search(r"\bloss\b", page.source, re.I)
+    assert not re.search(r"\bloss\b", markdown, re.I)
+
+
+def test_an_unfinished_run_says_so_first(tmp_path):
+    run = small_run(tmp_path, ["a"])
+    write_status(run.path, replace(stored_status(run.path), status="failed", message="disk full"))
+    assert "This run is failed: disk full." in Page(write_report(run)).source
+
+
+def test_a_setting_repeated_as_reported_is_marked(tmp_path):
+    run = small_run(tmp_path, ["a"], spec_change="as_reported = true\n")
+    assert "as_reported = true" in Page(write_report(run)).source
+
+
+def test_a_stage_that_may_part_from_its_evaluations_is_marked(tmp_path):
+    run = small_run(tmp_path, ["a"])
+    assert "other_rendering_than" not in Page(write_report(run)).source
+    text = run.spec.read_text()
+    mark = 'method = "sft"\nother_rendering_than = ["held_out"]'
+    run.spec.write_text(text.replace('method = "sft"', mark, 1))
+    for language in ("en", "zh"):
+        source = Page(write_report(run, language)).source
+        assert "held_out (other_rendering_than)" in source.replace("（", " (").replace("）", ")")
+
+
+def test_a_run_without_any_record_still_has_a_page(tmp_path):
+    page = Page(write_report(empty_run(tmp_path)))
+    assert page.row("base")[1:] == ["not run"]
+    assert {"training", "health", "methods"}.isdisjoint(sections(page))
+
+
+def test_a_metric_that_stays_0_but_for_rounding_has_no_curve_and_the_reward_always_has(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    for step in (1, 2, 3):
+        line = {"reward_mean": 0.0, "kl": 3e-9 * step, "clip_low_share": 0.0, "entropy": 0.5 / step}
+        append_metrics(run.metrics, "rl", step, 1.0, **line)
+    page = Page(write_report(run))
+    section = page.source.partition('id="training"')[2].partition("</section>")[0]
+    assert "Entropy" in section and "Mean reward" in section
+    assert "KL" not in section and "clipped" not in section
+
+
+def test_a_page_of_another_language_lies_beside_the_english_one(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    pages = [write_report(run, lang) for lang in ("en", "zh")]
+    assert [page.name for page in pages] == ["report.html", "report.zh.html"]
+    assert [page.name for page in run.pages] == [
+        "report.html",
+        "report.md",
+        "report.zh.html",
+        "report.zh.md",
+    ]
+    assert "Results" in pages[0].read_text("utf-8") and "结果" in pages[1].read_text("utf-8")
+
+
+def test_the_page_is_written_in_chinese(demo):
+    page = Page(write_report(demo, "zh"))
+    assert ("html", "lang", "zh") in page.attributes
+    assert page.row("基座模型", "0.0%")
+    assert "更好：相差" in page.source
+    english = {"Results", "Methods", "Before and after", "Training", "Checkpoint", "Score"}
+    assert not english & set(re.findall(r">([^<>]+)<", page.source))
+
+
+def test_an_unknown_language_is_refused(demo):
+    with pytest.raises(UnknownLanguage, match="choose en or zh"):
+        write_report(demo, "fr")
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(NothingToReport, match="no run here"):
+        write_report(RunDirectory(tmp_path, "none", "x"))
+
+
+def test_several_repeats_are_one_evaluation_of_their_own(page):
+    assert page.row("sampled", "rl · step 30")[4] == "100 × 3"
+
+
+def test_records_added_later_are_reported(tmp_path):
+    run = small_run(tmp_path, ["a", "b"])
+    add_scores(run, "base", [1.0, 1.0], replace(RECORD, name="again"))
+    assert Page(write_report(run)).row("again", "base")[2].startswith("100.0%")

@@ -1,0 +1,122 @@
+"""Chinese pages are wholly Chinese: every English text of the code has its translation."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import assay
+from assay.judge.findings import Finding
+from assay.judge.identity import Twins, contradictory_answers, loss_parts, same_answers
+from assay.pages.provenance import dropped_for
+from assay.pages.words import named_tests, translated, words
+from tests.pages.english import Module
+
+SOURCE = Path(assay.__file__).parent
+OF_TABLES = (
+    "judge/identity.py",
+    "compare/judged_table.py",
+    "compare/fairness.py",
+    "compare/marked_runs.py",
+    "compare/compare_names.py",
+    "compare/named_arms.py",
+    "compare/sequential.py",
+)
+"""Modules whose findings stand on pages. Those of `assay check` and `assay replay` are in English
+only, and the audit and the health rules have sections of the catalogue."""
+ENGLISH_ONLY = (
+    *("lab/check/all_checks.py", "lab/check/capability.py", "lab/check/", "lab/replay/"),
+    "tasks/workflows/programs/",  # what the validator has against a program
+    "tasks/demos/checks.py",
+    "judge/group_health.py",  # what `assay check` and `assay generate` say of selections
+)
+WORDED = ("judge/health_checks.py", "pages/command_tables/audit_findings.py")
+SECTION = {"what": "finding", "evidence": "evidence", "fix": "advice"}
+
+
+def is_known(section: str, text: str) -> bool:
+    return words("zh").known(section, text) != text
+
+
+def test_every_module_that_makes_findings_is_looked_at_or_is_no_part_of_a_page():
+    made = {
+        file.relative_to(SOURCE).as_posix()
+        for file in SOURCE.rglob("*.py")
+        if " Finding(" in file.read_text(encoding="utf-8").replace("[Finding(", " Finding(")
+    }
+    assert {name for name in made if not name.startswith(ENGLISH_ONLY)} == {*OF_TABLES, *WORDED}
+
+
+@pytest.mark.parametrize("module", OF_TABLES)
+def test_every_english_text_of_a_finding_has_a_chinese_one(module):
+    found = set(Module(SOURCE / module).findings())
+    assert found
+    assert {(part, text) for part, text in found if is_known(SECTION[part], text)} == found
+
+
+def test_every_name_of_a_test_has_a_chinese_one():
+    files = [*(SOURCE / "judge").rglob("*.py"), *(SOURCE / "compare").rglob("*.py")]
+    found = {name for file in files for name in Module(file).methods()}
+    assert len(found) > 5
+    assert {name for name in found if is_known("method", name)} == found
+
+
+def english_in(text: str, *names: str) -> str:
+    """`text` without what may stay as it is."""
+    for name in names:
+        text = text.replace(name, "")
+    return "".join(c for c in text if c.isascii() and c.isalpha())
+
+
+@pytest.mark.parametrize(("same", "share"), [(None, None), (True, None), (False, 0.25)])
+@pytest.mark.parametrize("greedy", [True, False])
+def test_what_equal_answers_come_from_is_said_in_chinese(same, share, greedy):
+    twins = Twins("aa@b", "cc@d", 20, 40, 20, same, share, greedy)
+    said = translated(same_answers(twins), words("zh"))
+    assert english_in(said.what + said.evidence + said.fix, "aa@b", "cc@d") == ""
+    assert translated(same_answers(twins), words("en")) == same_answers(twins)
+
+
+def test_the_identity_rules_are_said_in_chinese():
+    first, second = contradictory_answers("m@x", [(1.0, "api_error", {"fallback": 0.0})])
+    parts = loss_parts([{"step": 1, "loss": 2.0, "policy_loss": 1.0}])
+    assert parts is not None
+    for found in (first, second, parts):
+        said = translated(found, words("zh"))
+        assert english_in(said.what + said.evidence + said.fix, "m@x", "policy_loss") == ""
+
+
+def test_names_are_kept_and_errors_of_files_stay_as_they_are():
+    found = Finding("error", "run/1 is left out", "a.parquet: no such column", "restore it")
+    said = translated(found, words("zh"))
+    assert said == Finding("error", "run/1 已略去", "a.parquet: no such column", "restore it")
+
+
+def test_a_method_of_two_parts_is_told_part_by_part():
+    several = ["mid-p McNemar, Tango interval; seeds as repeats: these runs, not the method"] * 2
+    assert named_tests(several, words("en")) == several[0]
+    said = named_tests(several, words("zh"))
+    assert said.count("Tango 区间") == 1 and "种子当作重复" in said and "seeds" not in said
+
+
+REASONS = {
+    "data.formats.formats": ("UNTRAINED", "NO_TURN", "NO_CALL"),
+    "data.row_checks": ("UNDECLARED", "NO_TOOLS"),
+    "data.loaded": ("UNREADABLE",),
+    "data.formats.hardgen": ("NO_RESULTS", "UNKNOWN_ROLE", "NO_TEXT"),
+    "data.python_calls": ("SYNTAX", "NO_CALLS", "NO_LITERAL", "NO_JSON", "UNPACKED", "TWICE"),
+    "lab.setup.prepare": ("TOO_LONG", "LONGER", "SHORTER"),
+    "data.leakage": ("EXACT", "NORMALISED", "PATH", "FUNCTION"),
+}
+
+
+@pytest.mark.parametrize("module", REASONS)
+def test_every_reason_to_leave_a_row_out_is_said_in_chinese(module):
+    loaded = import_module(f"assay.{module}")
+    for name in REASONS[module]:
+        reason = getattr(loaded, name)
+        assert english_in(dropped_for(reason, words("zh")), "max_prompt_tokens") != english_in(
+            reason, "max_prompt_tokens"
+        )
+        assert dropped_for(f"{reason} (bfcl/x)", words("zh")).endswith("（bfcl/x）")
+        assert dropped_for(reason, words("en")) == reason

@@ -1,0 +1,126 @@
+"""One page in three media: the same words everywhere, and no text can act in any of them."""
+
+import re
+
+import pytest
+from markupsafe import Markup
+
+from assay.judge.findings import Finding
+from assay.pages.html import blocks_html, page_html
+from assay.pages.markdown import blocks_markdown, escaped, fenced, page_markdown
+from assay.pages.page import (
+    Answer,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Facts,
+    Figure,
+    Findings,
+    Folded,
+    Heading,
+    Mark,
+    Only,
+    Page,
+    Panels,
+    Question,
+    Section,
+    Table,
+    Text,
+)
+from assay.pages.words import words
+from tests.pages.pages import printed
+
+EVIL = "</pre><script>alert(1)</script> | [a](b) `c` \x1b[2J\u202e [bold red]x[/]"
+
+
+def every_block(text: str) -> list:
+    """Each kind of block once, with a text wherever one fits."""
+    finding = Finding("error", text, text, text)
+    figure = Figure(Markup("<svg>{}</svg>").format(text), text, text)
+    cell = Cell((text, Mark(text, "better")), [text], Markup("<svg></svg>"), 1, "soft")
+    blocks = [
+        Heading(text),
+        Text((text, Mark(text, "code"), Mark(text, "strong")), "warning"),
+        Text(text, fit="cut"),
+        Bullets([text, Mark(text, "undecided")], [0, 1]),
+        Facts([(text, text)], chips=True),
+        Facts([(text, text)]),
+        Table([Column(text, True, [text]), text], [[cell, text], [Cell(text, span=2)]], text, text),
+        figure,
+        Panels([figure]),
+        Findings([finding], [text], [True]),
+        Question(text, text, [Answer(text, text, text, [(text, text)], text)], text, text),
+        Code(text),
+    ]
+    return [*blocks, Folded(text, blocks), Section("a", text, blocks)]
+
+
+@pytest.fixture(params=["en", "zh"])
+def page(request):
+    return Page(words(request.param), EVIL, every_block(EVIL), EVIL, contents=True)
+
+
+def test_no_text_is_markup_in_html(page):
+    source = page_html(page)
+    assert "<script" not in source and "\x1b" not in source and "\u202e" not in source
+    assert source.count("&lt;script&gt;") > 30 and f'lang="{page.words.lang}"' in source
+
+
+def test_no_text_is_markup_in_markdown(page):
+    text = re.sub(r"^(`{3,})text\n.*?^\1$|`[^`\n]+`", "", page_markdown(page), flags=re.M | re.S)
+    assert not re.search(r"(?<!\\)<script|(?<!\\)\[a|\x1b", text)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert rows and all(len(re.findall(r"(?<!\\)\|", row)) == 3 for row in rows)
+
+
+def test_no_text_steers_a_terminal(page):
+    shown = printed(page.blocks, page.words.lang)
+    assert "\x1b" not in shown and "␛[2J" in shown and "[bold red]x[/]" in shown
+
+
+def test_the_same_words_stand_in_all_media():
+    blocks, w = every_block("word"), words("en")
+    for text in (blocks_html(blocks, w), blocks_markdown(blocks, w), printed(blocks)):
+        assert text.count("word") > 40
+
+
+def test_what_is_for_one_medium_is_in_no_other():
+    w = words("en")
+    blocks = [Only([medium], [Text(f"in {medium}")]) for medium in ("html", "markdown", "terminal")]
+    shown = {
+        "html": blocks_html(blocks, w),
+        "markdown": blocks_markdown(blocks, w),
+        "terminal": printed(blocks),
+    }
+    for medium, text in shown.items():
+        assert re.findall(r"in (\w+)", text) == [medium]
+
+
+def test_the_list_of_contents_leads_to_each_section():
+    sections = [Section(name, name.upper(), []) for name in ("a", "b")]
+    source = page_html(Page(words("en"), "t", [Text("first"), *sections], contents=True))
+    assert re.findall(r'href="#(\w)"', source) == re.findall(r'<section id="(\w)"', source)
+    assert source.index("first") < source.index("<nav") < source.index("<section")
+
+
+@pytest.mark.parametrize("value", [("a", ["b"]), {"a": 1}, 3])
+def test_no_page_prints_a_container_in_pythons_notation(value):
+    for render in (blocks_html, blocks_markdown, lambda blocks, w: printed(blocks)):
+        with pytest.raises(TypeError):
+            render([Text(value)], words("en"))
+
+
+@pytest.mark.parametrize("text", ["plain", "```\ninner\n```", "a ````` b"])
+def test_a_fence_is_longer_than_any_it_holds(text):
+    opening, *body, closing = fenced(text).split("\n")
+    assert "\n".join(body) == text and opening == closing + "text" and closing not in text
+
+
+def test_markdown_cells_keep_their_column():
+    assert escaped("a|b\n*c* <d>") == r"a\|b \*c\* \<d\>"
+
+
+def test_a_narrow_terminal_breaks_lines_and_keeps_cut_ones_short():
+    shown = printed([Text("word " * 40), Text("word " * 40, fit="cut")], width=40).splitlines()
+    assert len(shown) > 4 and all(len(line) <= 40 for line in shown) and shown[-1].endswith("…")

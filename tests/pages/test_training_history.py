@@ -1,0 +1,152 @@
+"""Curves and rewards count what was recorded, gaps and abstentions included."""
+
+import math
+import re
+
+from assay.judge.intervals import Interval
+from assay.pages.charts import (
+    Checkpoints,
+    Scale,
+    curve_panel,
+    dev_chart,
+    interval_bar,
+    moving_average,
+    path,
+    reward_columns,
+    shade,
+    ticks,
+)
+from assay.pages.facts import Curve, DevScore, RewardStep, curves, reward_step
+from assay.pages.words import number, words
+
+
+def unlimited(line, metric):
+    """Nothing is known of any metric's error."""
+    return
+
+
+def one_curve(*values, limits=None):
+    steps = tuple(range(1, len(values) + 1))
+    return Curve("nll", steps, values, limits or (None,) * len(values))
+
+
+def sample(row, reward):
+    return {"row_id": row, "reward": reward}
+
+
+def test_groups_are_counted_by_their_rewarded_completions():
+    samples = [sample("a", 1.0), sample("a", 0.0), sample("b", 0.0), sample("b", 0.0)]
+    samples += [sample("c", 0.5), sample("c", 0.0)]
+    step = reward_step(3, samples)
+    assert (step.step, step.group, dict(step.counts)) == (3, 2, {1: 2, 0: 1})
+    assert [step.share(k) for k in range(3)] == [1 / 3, 2 / 3, 0]
+
+
+def test_a_row_that_a_step_came_by_twice_is_two_groups():
+    visits = [(0, 1.0), (0, 0.0), (1, 1.0), (1, 1.0)]
+    step = reward_step(3, [{**sample("a", value), "visit": visit} for visit, value in visits])
+    assert (step.group, dict(step.counts)) == (2, {1: 1, 2: 1})
+
+
+def test_a_group_with_an_abstention_is_left_out_and_counted():
+    step = reward_step(1, [sample("a", 1.0), sample("a", None), sample("b", 1.0), sample("b", 1.0)])
+    assert (dict(step.counts), step.abstained) == ({2: 1}, 1)
+    assert step.share(2) == 1.0
+
+
+def test_a_step_whose_rewards_all_abstained_has_no_shares():
+    step = reward_step(1, [sample("a", None)])
+    assert (step.share(0), step.abstained) == (0.0, 1)
+
+
+def test_only_what_was_recorded_gets_a_curve():
+    lines = [{"step": 1, "nll": 1.0, "loss": 3.0}, {"step": 2, "nll": 0.5, "loss": 2.0}]
+    assert [curve.metric for curve in curves(lines, unlimited)] == ["nll"]
+
+
+def test_a_curve_of_one_value_throughout_is_constant():
+    assert one_curve(0.0, 0.0).constant
+    assert not one_curve(0.0).constant and not one_curve(0.0, 0.1).constant
+
+
+def test_intervals_are_drawn_as_a_band_that_breaks_where_there_is_none():
+    known = Interval(0.0, 1.0, "Wilson")
+    drawn = curve_panel(one_curve(0.5, 0.4, 0.6, limits=(known, None, known)), "x", number)
+    (band,) = re.findall(r'<path d="([^"]*)" class="band"/>', drawn)
+    assert band.count("M") == 2 and "M44 10L44 126Z" in band
+    assert 'class="band"' not in curve_panel(one_curve(0.5, 0.4), "x", number)
+
+
+def test_checkpoints_are_marked_and_the_chosen_one_has_a_line():
+    drawn = curve_panel(one_curve(0.5, 0.4, 0.6), "x", number, Checkpoints((2, 3), chosen=3))
+    assert drawn.count('l-3.5 6h7z" class="mark"') == 2
+    assert re.findall(r'<line x1="([\d.]*)" y1="10" [^>]*class="chosen-line"/>', drawn) == ["312"]
+
+
+def test_a_value_that_was_not_finite_breaks_the_line_and_is_marked():
+    lines = [{"step": s, "grad_norm": v} for s, v in ((1, 1.0), (2, None), (3, 2.0), (4, 3.0))]
+    (curve,) = curves(lines, unlimited)
+    assert curve.values == (1.0, None, 2.0, 3.0)
+    drawn = curve_panel(curve, "x", number)
+    assert drawn.count("×") == 1
+    assert 'd="M44 126h.01M' in drawn
+
+
+def test_infinity_is_no_value():
+    assert curves([{"step": 1, "nll": math.inf}], unlimited) == []
+
+
+def test_a_curve_ends_where_its_last_finite_value_is():
+    assert "<circle" in curve_panel(one_curve(0.5, None), "x", number)
+
+
+def test_the_moving_average_ignores_gaps():
+    assert moving_average([1.0, None, 3.0]) == [2.0, 2.0, 2.0]
+    assert moving_average([None]) == [None]
+
+
+def test_ticks_are_round_and_enclose_the_values():
+    assert ticks(0.03, 0.97) == [0.0, 0.5, 1.0]
+    assert ticks(0.262, 0.434) == [0.2, 0.3, 0.4, 0.5]
+    for low, high in ((0.0, 0.0), (5.0, 5.0), (-3.0, -3.0), (1e-6, 9e-6)):
+        found = ticks(low, high)
+        assert found[0] <= low and found[-1] >= high and len(found) >= 2
+
+
+def test_the_ends_of_the_reward_scale_are_none_and_all():
+    assert [shade(k, 8) for k in (0, 1, 7, 8)] == ["shade0", "shade1", "shade7", "shade8"]
+    assert [shade(k, 2) for k in range(3)] == ["shade0", "shade1", "shade8"]
+    assert [shade(k, 1) for k in range(2)] == ["shade0", "shade8"]
+
+
+def test_texts_in_drawings_are_escaped():
+    drawn = curve_panel(one_curve(0.5), '"><script>', number)
+    assert "<script" not in drawn and '"><' not in drawn.split(">")[0]
+
+
+def test_a_scale_maps_its_ends():
+    scale = Scale(0, 2, 10, 30)
+    assert (scale(0), scale(1), scale(2)) == (10, 20, 30)
+    assert Scale(1, 1, 10, 30)(1) == 20
+    assert 'd="M1 2L3 4"' in path([(1, 2), (3, 4)], "curve")
+
+
+def test_an_interval_is_drawn_to_scale():
+    drawn = interval_bar(0.5, Interval(0.25, 0.75, "Wilson"), (0.0, 1.0))
+    assert '<rect x="52" y="7" width="96"' in drawn
+    assert '<circle cx="100"' in drawn
+
+
+def test_the_columns_of_a_step_fill_it_from_none_to_all():
+    drawn = reward_columns([RewardStep(1, 2, {0: 1, 2: 3}, 0)], words())
+    heights = [float(h) for h in re.findall(r'<rect [^>]*height="([\d.]+)"', drawn)]
+    assert heights == [55.5, 0, 166.5]
+    assert "step 1: 2 of 2 rewarded in 75.0% of the groups" in drawn
+
+
+def test_only_the_chosen_dev_score_is_marked():
+    interval = Interval(0.4, 0.6, "Wilson")
+    scores = [DevScore(step, 0.5, interval, 24, step == 20) for step in (10, 20, 30)]
+    drawn = dev_chart(scores, words())
+    assert drawn.count("mark chosen") == drawn.count(">chosen<") == 1
+    assert drawn.count("50.0%") == 3

@@ -1,0 +1,225 @@
+"""Pages and terminal texts: no English word in the Chinese ones, no empty slot in either language.
+
+What users and models wrote (names, what an experiment is about, answers, errors) stays as it is; so
+do settings, which are told by the keys of the experiment file, and the manifest's own keys.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from assay.cli.output import finding_text, plain
+from assay.compare.compare_names import compare_named
+from assay.compare.foreign_arms import read_all_metrics, read_arms, summaries
+from assay.compare.pilot_runs import Wish, designs, typed
+from assay.judge.audit.rules import audit
+from assay.judge.findings import Finding
+from assay.lab.monitor.progress import progress
+from assay.lab.sweep.matrix.request import Request, make_matrix
+from assay.pages.command_tables.audit_findings import audit_findings, summary
+from assay.pages.command_tables.sample_size_table import plan_shown
+from assay.pages.comparison.comparison_content import write_comparison
+from assay.pages.comparison.comparison_terminal import comparison_shown
+from assay.pages.comparison.foreign_tables import score_remarks, score_table
+from assay.pages.examples import Answer
+from assay.pages.matrix.matrix_page import write_matrix
+from assay.pages.progress.progress_content import progress_in_terminal
+from assay.pages.result_tables import StageRow
+from assay.pages.run_page.notebook import notebook
+from assay.pages.run_page.page import write_progress, write_report
+from assay.pages.run_page.story import about_stage, answer_view
+from assay.pages.run_page.terminal import Seen, ending, final_blocks, summary_line, watch_blocks
+from assay.pages.words import words
+from assay.runs.status import read_status
+from tests.judge.audit.faults import FAULTS, record
+from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
+from tests.lab.watched import change_metrics, watched_run
+from tests.pages.comparison.test_comparison_page import three_runs
+from tests.pages.pages import printed
+from tests.pages.synthetic import Shape, demo_run, write_questions
+
+BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
+TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay show vary token reward baseline"
+"""Names of methods, of this program and of its commands, and words that the field leaves so."""
+SETTINGS = """temperature parser lenient examples batch epochs algorithm prompts group reward
+sampling lr adamw full grpo egpo"""
+LABS = """rl sft train dev test run demo tools base best sampled format name arguments early late
+hopeful fine done trunkated cut typo"""
+RECORDS = "score data calls average total part term old new beta clip table code fallback errors"
+"""Names in the test labs, and in the records that are audited."""
+ALLOWED = set(" ".join((TERMS, SETTINGS, LABS, RECORDS)).split())
+WRITTEN = ("Function calls by SFT, then GRPO with a strict reward", "answers end by themselves")
+SYNTHETIC = "no possible call"
+"""A reason that only the synthetic manifest has."""
+ENGLISH = re.compile(r"(?<![\w./=:@#'-])[A-Za-z][A-Za-z']+(?![\w./=:@#-])")
+EMPTY = re.compile(
+    r"\( *\)|（ *）|[,;:，；：] *[,;:.，；：。]|[,;，；] *$|\. \.|: *\*?\*?$|\(, |\{|\}"
+)
+"""Brackets around nothing, two signs in succession, a sign with nothing behind it."""
+
+
+CHINESE = r"[\u3400-\u9fff”（）《》]"
+NARROW = re.compile(rf"{CHINESE}\*{{0,2}} ?[,;:?!](?![\w/])|{CHINESE} ?\(|\) ?{CHINESE}")
+"""Punctuation of Latin text beside Chinese."""
+HYPHEN = re.compile(r"(?<![\w.\-–/#:|])-\d")
+"""A hyphen in the place of a minus sign."""
+SPACED = re.compile(r"\d %")
+
+
+def drawn(*shown: RenderableType) -> str:
+    console = Console(file=(stream := io.StringIO()), width=250)
+    for each in shown:
+        console.print(each, soft_wrap=True)
+    return stream.getvalue()
+
+
+def lines(text: str) -> Iterator[str]:
+    """What a page says: without code, addresses of links, and its list of fingerprints."""
+    text = re.sub(r"```text.*?```|`[^`\n]*`|<[^>\n]*>", "", text, flags=re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)|\bassay \w+ .*", "]", text.replace("\\", ""))
+    text = text.partition("## 指纹与机器")[0].partition("## Fingerprints")[0]
+    for written in WRITTEN:
+        text = text.replace(written, "X")
+    return (line for line in text.splitlines() if SYNTHETIC not in line)
+
+
+@pytest.fixture(scope="module", params=["en", "zh"])
+def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
+    """Everything that is shown in a language."""
+    lang, root = request.param, tmp_path_factory.mktemp("labs")
+    for lab in ("run", "arms", "watched", "matrix"):
+        (root / lab).mkdir()
+    run = demo_run(root / "run", Shape(items=30, steps=6, groups=2))
+    write_questions(root / "arms" / "held_out.jsonl", 20)
+    table = three_runs(root / "arms")
+    bare = Finding("error", "the file X" if lang == "en" else "文件 X", "", "")
+    table = replace(table, findings=(*table.findings, bare))
+    page = write_comparison(table, root / "arms", lang=lang)
+    watched = watched_run(root / "watched")
+    change_metrics(watched, abstained_share=0.9)
+    found = progress(watched)
+    assert found is not None
+    pilot, wish = typed(0.2, None), Wish(0.03, 0.8, 3, 2, 2)
+    shown = {
+        "run": write_report(run, lang).with_suffix(".md").read_text(encoding="utf-8"),
+        "terminal": printed(final_blocks(run, lang), lang) + summary_line(run, lang),
+        "ending": printed([*ending([(run, "X")], lang), *ending([(run, "X")] * 2, lang)], lang),
+        "notebook": notebook(root / "run", lang=lang),
+        "comparison": page.with_suffix(".md").read_text(encoding="utf-8"),
+        "compared": drawn(*comparison_shown(table, lang, flips=True)),
+        "watched": write_report(watched, lang).with_suffix(".md").read_text(encoding="utf-8"),
+        "progress": printed(progress_in_terminal(found, words(lang)), lang),
+        "watch": printed(
+            watch_blocks(Seen(watched, read_status(watched.path), 3, found), lang), lang
+        ),
+        "report": write_progress(watched, "rl", 20, "milestone", lang).read_text(encoding="utf-8"),
+        "matrix": matrix(root / "matrix", lang).read_text(encoding="utf-8"),
+        "plan": drawn(*plan_shown(pilot, wish, designs(pilot, wish), lang)),
+    }
+    shown |= foreign(root, lang)
+    return lang, {**shown, **{f"audit {key}": audited(key, lang) for key in FAULTS}}
+
+
+def matrix(root: Path, lang: str) -> Path:
+    lab = make_pivot_lab(root)
+    for index, (batch, rate) in enumerate([(4, 1e-5), (4, 2e-5), (8, 1e-5)]):
+        run = lab.run(f"g{index}", f"{BATCH}={batch}", f"{RATE}={rate}")
+        score(run, LAST, ones(20 + 12 * index, 60))
+        score(run, LAST, ones(10 + 9 * index, 40), DEV, first=500)
+    made = make_matrix(lab.root, ["g*"], Request(rows=BATCH, columns=RATE, baseline="g0"))
+    return write_matrix(made, lab.root, lang=lang).with_suffix(".md")
+
+
+def foreign(root: Path, lang: str) -> dict[str, str]:
+    """Two runs of another tool, one of them with an answer without a score."""
+    for name, wrong in (("m1", 12), ("m2", 9)):
+        rows = [f"{i},{'' if i == 3 and name == 'm2' else int(i >= wrong)}" for i in range(30)]
+        (root / f"{name}.csv").write_text("item,score\n" + "\n".join(rows) + "\n", "utf-8")
+    files = [str(root / f"{name}.csv") for name in ("m1", "m2")]
+    table = compare_named(files, read_arms)
+    page = write_comparison(table, root, root / "foreign.html", lang)
+    found = [s for file in files for s in summaries(read_all_metrics(file))]
+    w = words(lang)
+    return {
+        "foreign": page.with_suffix(".md").read_text(encoding="utf-8"),
+        "foreign compared": drawn(*comparison_shown(table, lang)),
+        "foreign scores": drawn(score_table(found, w), *score_remarks(found, w)),
+    }
+
+
+def test_what_is_not_known_leaves_no_sign_behind():
+    for lang in ("en", "zh"):
+        w = words(lang)
+        row = StageRow("sft", "sft", "base", "train", 3, "adamw", "full", "", 60.0)
+        answer = Answer("id", "text", None, "", "", "stop", None)
+        for said in (about_stage(row, w), answer_view("x", answer, w).result):
+            assert not EMPTY.search(said), said
+
+
+def audited(key: str, lang: str) -> str:
+    report = record(FAULTS[key][0])
+    flaws = audit(report)
+    said = [finding_text(plain(each), lang) for each in audit_findings(flaws, lang)]
+    return drawn(*said, summary(Path("f.toml"), report, flaws, lang))
+
+
+def test_no_english_word_stands_on_a_chinese_page(texts):
+    lang, shown = texts
+    if lang == "zh":
+        found = {
+            (name, word, line[:80])
+            for name, text in shown.items()
+            for line in lines(text)
+            for word in ENGLISH.findall(line)
+            if word not in ALLOWED
+        }
+        assert found == set()
+
+
+def test_no_sentence_of_a_page_has_an_empty_slot(texts):
+    _, shown = texts
+    found = {
+        (name, match.group(), line[:160])
+        for name, text in shown.items()
+        for line in lines(text)
+        if line.lstrip()[:1] != "|" and (match := EMPTY.search(line.rstrip()))
+    }
+    assert found == set()
+
+
+def found_in(shown: dict[str, str], sign: re.Pattern[str]) -> set[tuple[str, str, str]]:
+    return {
+        (name, match.group(), line[max(0, match.start() - 40) : match.end() + 40])
+        for name, text in shown.items()
+        for line in lines(text)
+        for match in sign.finditer(line)
+    }
+
+
+def test_punctuation_beside_chinese_is_full_width(texts):
+    lang, shown = texts
+    if lang == "zh":
+        assert found_in(shown, NARROW) == set()
+
+
+def test_there_is_one_minus_sign_and_one_style_of_percent(texts):
+    _, shown = texts
+    assert found_in(shown, HYPHEN) == set()
+    assert found_in(shown, SPACED) == set()
+
+
+TEMPLATES = sorted((Path(__file__).parents[2] / "src/assay/pages/templates").glob("*.j2"))
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in TEMPLATES if "css" not in f.name], ids=lambda f: f.name
+)
+def test_templates_hold_no_words_of_their_own(file):
+    text = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", "", file.read_text("utf-8"), flags=re.DOTALL)
+    text = re.sub(r"\A---.*?---\n|```python.*?```|<[^>]*>|\(#\w+-", "", text, flags=re.DOTALL)
+    assert re.findall(r"[A-Za-z]{2,}", text) == []

@@ -1,0 +1,133 @@
+"""Both languages say the same things with the same figures."""
+
+import re
+import string
+from dataclasses import replace
+
+import pytest
+
+from assay.compare.table import Table
+from assay.judge.findings import ONE
+from assay.judge.health_rules import ENGLISH as HEALTH
+from assay.judge.health_rules import RULES
+from assay.judge.verdict import ENGLISH
+from assay.pages.content import about_evaluation
+from assay.pages.facts import CURVES
+from assay.pages.words import number, percent, points, visible, words
+from tests.pages.synthetic import RECORD
+
+OWN = {"reason", "finding", "advice", "evidence", "method"}
+"""Sections that translate words of other parts; English needs none."""
+
+
+def gaps(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+def test_the_catalogues_have_the_same_keys_and_gaps():
+    english, chinese = words("en").sections, words("zh").sections
+    assert english.keys() == chinese.keys()
+    for section in english.keys() - OWN:
+        assert english[section].keys() == chinese[section].keys(), section
+        for key, text in english[section].items():
+            assert gaps(text) == gaps(chinese[section][key]), f"{section}.{key}"
+
+
+def test_needed_items_are_bounded_in_every_sentence_of_both_languages():
+    for lang in ("en", "zh"):
+        for name, section in words(lang).sections.items():
+            for key, text in section.items():
+                specs = [
+                    spec for _, gap, spec, _ in string.Formatter().parse(text) if gap == "needed"
+                ]
+                assert all(spec and spec.startswith("needed ") for spec in specs), f"{name}.{key}"
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("given", [{}, {"checker": ""}, {"sampling": {}}])
+def test_the_sentence_about_an_evaluation_has_no_empty_slot(lang, given):
+    record = replace(RECORD, **given)
+    said = about_evaluation(Table(record, ()), words(lang))
+    assert not re.search(r"[,;:，；：]\s*[,;.，；。]|[;,:；，：]\s*$", said), said
+    assert ("checked by" in said or "判分程序" in said) == (given != {"checker": ""})
+
+
+def test_every_counted_noun_of_the_english_pages_can_be_one():
+    slip = re.compile(r"\{\w+\} (?:" + "|".join(ONE) + r")\b|\(e?s\)")
+    for name, section in words("en").sections.items():
+        if name != "verdict":
+            assert not {key: text for key, text in section.items() if slip.search(text)}, name
+
+
+def test_verdicts_in_english_are_the_judges():
+    assert words("en").verdicts is ENGLISH
+
+
+def test_every_curve_has_a_name():
+    assert set(words("zh").sections["metric"]) >= set(CURVES)
+
+
+def test_every_metric_that_a_rule_looks_at_has_a_name():
+    looked_at = {metric for rule in RULES.values() for metric in rule.metrics}
+    derived = {"clipped_share"}
+    assert set(words("en").sections["metric"]) >= looked_at - derived
+
+
+def test_every_word_of_the_health_rules_is_translated_with_the_same_gaps():
+    english, chinese = words("en").sections, words("zh").sections
+    for section, texts in HEALTH.items():
+        assert english[section] is texts
+        assert chinese[section].keys() == texts.keys()
+        assert all(gaps(text) == gaps(chinese[section][key]) for key, text in texts.items())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (400, "400"),
+        (12345, "12,345"),
+        (0.5, "0.5"),
+        (1.23456, "1.235"),
+        (2e-5, "2e-05"),
+    ],
+)
+def test_numbers_are_written_plainly(value, text):
+    assert number(value) == text
+
+
+def test_none_is_a_dash_and_never_zero():
+    assert number(None) == percent(None) == "–"
+
+
+def test_points_carry_a_sign():
+    assert (points(0.065), points(-0.065)) == ("+6.5", "−6.5")
+
+
+def test_only_line_ends_and_tabs_survive_of_the_control_characters():
+    shown = visible("".join(map(chr, range(32))) + "\x7f\x9b")
+    assert [c for c in shown if ord(c) < 32] == ["\t", "\n"]
+    assert "\x7f" not in shown and "\x9b" not in shown
+
+
+POWER = {"en": "80% power", "zh": "80% 功效"}
+BARE = {"compare.detectable", "compare.detectable_plain"}
+"""Cells of a column whose head says it."""
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_smallest_difference_says_with_what_power_it_is_seen(lang):
+    for name, section in words(lang).sections.items():
+        for key, text in section.items():
+            if "smallest" in gaps(text) and f"{name}.{key}" not in BARE:
+                assert POWER[lang] in text, f"{name}.{key}"
+    head = words(lang)("compare.smallest")
+    assert POWER[lang] in head
+    assert words(lang)("plan.smallest", power=90).count("90") == 1
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_power_is_always_written_alike(lang):
+    texts = [t for section in words(lang).sections.values() for t in section.values()]
+    other = re.compile(r"80 % power|visible differ" if lang == "en" else r"80 %|的功效|看出|看到")
+    assert not [text for text in texts if other.search(text)]
