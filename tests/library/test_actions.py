@@ -13,11 +13,10 @@ import pytest
 import assay
 from assay.cli.output import plain
 from assay.cli.results import table_result
-from assay.errors import RunFailure
-from assay.lab.monitor.observer import CallbackFailed
+from assay.errors import InputError, RunFailure
 from assay.library.actions import Exited, shown
 from assay.pages.run_page.inline_html import run_html
-from assay.runs.run_directory import RunDirectory, RunExists, runs_of
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 from tests.labs import make_lab
 
@@ -87,7 +86,7 @@ def test_scores_are_the_rows_of_the_tables_that_json_prints(made: assay.Run):
 
 
 def test_a_run_that_exists_is_refused_left_alone_or_made_again(lab: Path, made: assay.Run):
-    with pytest.raises(RunExists, match="exists"):
+    with pytest.raises(InputError, match="exists"):
         assay.run(lab, overrides=SHORT, root=lab.parent, progress=False)
     known = assay.run(lab, overrides=SHORT, root=lab.parent, or_resume=True, progress=False)
     assert known.did == "left alone" and str(known) == str(made)
@@ -177,7 +176,7 @@ def test_a_callback_that_raises_stops_the_run_which_can_be_resumed(lab: Path):
                 raise ValueError("no disk")
 
     late, ended = {**SHORT, "name": "broken", "evaluate": {}}, Recording()
-    with pytest.raises(CallbackFailed, match=r"Broken\.step raised ValueError: no disk") as caught:
+    with pytest.raises(RunFailure, match=r"Broken\.step raised ValueError: no disk") as caught:
         assay.run(lab, overrides=late, root=lab.parent, callbacks=[ended, Broken()], progress=False)
     assert isinstance(caught.value, assay.RunFailure)
     assert isinstance(caught.value.__cause__, ValueError)

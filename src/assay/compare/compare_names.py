@@ -38,7 +38,7 @@ from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
 from assay.judge.findings import Finding
 from assay.judge.verdict import asked_non_inferior, with_margin
-from assay.runs.history import NotMeasured, evaluation_records
+from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import DamagedManifest
 from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
@@ -153,7 +153,7 @@ def compare_requests(
     `on` names an evaluation or a benchmark; omitted, the control's first reporting evaluation that
     all runs have. Where every arm has further seeds the methods are compared, with seeds sampled as
     items are. An arm whose files are damaged is left out and named in `left_out` as long as two
-    remain; the next takes the place of a damaged control. Raises NotMeasured where there is no
+    remain; the next takes the place of a damaged control. Raises InputError where there is no
     record, DamagedRecord where one arm is left, and what `compare_arms` raises.
     """
     for request in requests:
@@ -272,7 +272,7 @@ def _shared_evaluations(
         if spec.role == "report" and all(name in each for each in names)
     ]
     if not shared:
-        raise NotMeasured("the runs share no reporting evaluation", fix="name one with --on")
+        raise InputError("the runs share no reporting evaluation", fix="name one with --on")
     return shared
 
 

@@ -85,11 +85,8 @@ def same_answers(twins: Twins) -> Finding:
 def _weights(twins: Twins) -> str:
     if twins.same_weights is None:
         return "weights not looked at"
-    if twins.same_weights:
-        return "the same weights"
-    if twins.changed_share is None:
-        return "different weights"
-    return f"different weights ({twins.changed_share:.2%} of them)"
+    changed = "" if twins.changed_share is None else f" ({twins.changed_share:.2%} of them)"
+    return "the same weights" if twins.same_weights else f"different weights{changed}"
 
 
 def loss_parts(metrics: Metrics) -> Finding | None:
@@ -108,13 +105,15 @@ def loss_parts(metrics: Metrics) -> Finding | None:
     names = " + ".join(
         name if coef == 1 else f"{coef:g} x {name}" for name, (coef, _) in terms.items()
     )
-    return Finding(
-        "error",
-        WHAT["loss_parts"],
+    return _contradiction(
+        "loss_parts",
         f"{len(off)} of {len(steps)} steps; at step {first.get('step', '?')} {names} = {total:.6g} "
         f"and the loss is {first[LOSS]:.6g}",
-        ADVICE["loss_parts"],
     )
+
+
+def _contradiction(rule: str, evidence: str) -> Finding:
+    return Finding("error", WHAT[rule], evidence, ADVICE[rule])
 
 
 def _terms(step: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
@@ -165,16 +164,8 @@ def fallback_contradiction(metrics: Metrics) -> Finding | None:
     if not fallbacks or any(fallbacks) or not caused:
         return None
     named = ", ".join(f"{key} {value:g}" for key, value in caused.items())
-    return _uncounted(f"{FALLBACK} 0 in all of {len(metrics)} steps beside {named} in sum")
-
-
-def _uncounted(evidence: str) -> Finding:
-    return Finding(
-        "error",
-        WHAT["fallback_contradiction"],
-        evidence,
-        ADVICE["fallback_contradiction"],
-    )
+    evidence = f"{FALLBACK} 0 in all of {len(metrics)} steps beside {named} in sum"
+    return _contradiction("fallback_contradiction", evidence)
 
 
 def impossible_share(metrics: Metrics) -> Finding | None:
@@ -182,12 +173,8 @@ def impossible_share(metrics: Metrics) -> Finding | None:
     for step in metrics:
         for key, value in step.items():
             if key.endswith("_share") and _finite(value) and not 0 <= value <= 1 + 1e-6:
-                return Finding(
-                    "error",
-                    WHAT["impossible_share"],
-                    f"{key} is {value:g} at step {step.get('step', '?')}",
-                    ADVICE["impossible_share"],
-                )
+                evidence = f"{key} is {value:g} at step {step.get('step', '?')}"
+                return _contradiction("impossible_share", evidence)
     return None
 
 
@@ -200,12 +187,8 @@ def signal_without_spread(metrics: Metrics) -> Finding | None:
     ]
     if not wrong:
         return None
-    return Finding(
-        "error",
-        WHAT["signal_without_spread"],
-        f"{len(wrong)} steps, the first is step {wrong[0].get('step', '?')}",
-        ADVICE["signal_without_spread"],
-    )
+    evidence = f"{len(wrong)} steps, the first is step {wrong[0].get('step', '?')}"
+    return _contradiction("signal_without_spread", evidence)
 
 
 IDENTITY_RULES: dict[str, Callable[[Metrics], Finding | None]] = {
@@ -240,7 +223,8 @@ def contradictory_answers(
             )
         )
     if uncounted:
-        found.append(_uncounted(f"{name}: {uncounted} of {total} answers"))
+        evidence = f"{name}: {uncounted} of {total} answers"
+        found.append(_contradiction("fallback_contradiction", evidence))
     return found
 
 

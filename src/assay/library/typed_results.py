@@ -156,7 +156,7 @@ class Run:
     ) -> "Progress | None":
         """Changes, findings and forecasts between two steps, by default since the last report.
 
-        None before the first step. Raises NoSuchStep.
+        None before the first step. Raises InputError.
         """
         from assay.lab.monitor.progress import progress
 

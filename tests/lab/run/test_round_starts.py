@@ -12,6 +12,7 @@ import torch
 
 from assay.compare.arm import Provenance
 from assay.compare.fairness import _ancestors, _descends
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.reward_trend import longest_rise
 from assay.lab.check.before_run import OtherBase
@@ -36,7 +37,7 @@ from assay.runs.checkpoints import (
 )
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
-from assay.runs.protection import ProtectedPath, guard_delete
+from assay.runs.protection import guard_delete
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import experiment_of, resolve_checkpoint
@@ -270,7 +271,7 @@ def test_what_another_run_starts_from_cannot_be_deleted(
     run: RunDirectory, other: RunDirectory
 ) -> None:
     for path in (run.path, run.checkpoint("round3", 2)):
-        with pytest.raises(ProtectedPath, match=str(other)):
+        with pytest.raises(InputError, match=str(other)):
             guard_delete(run.root, path, within=run.path)
 
 

@@ -87,7 +87,7 @@ def launch(
     observer: Observer,
     despite: str | None = None,
 ) -> list[Launched]:
-    """Run the experiment, once per seed. Raises RunExists, unless `new`, with what can be done."""
+    """Run the experiment, once per seed. Raises InputError, unless `new`, with what can be done."""
     started = start(source, overrides, root=root, new=new, observer=observer, despite=despite)
     return [Launched(run, "started") for run in started]
 

@@ -84,7 +84,7 @@ def export(
     Without `dtype` weights are written in bf16; into a checkpoint of several models, each in the
     format of the one that it replaces.
 
-    Raises FolderTaken for a folder with something in it, RunNotFound and NoCheckpoint, BaseChanged,
+    Raises FolderTaken for a folder with something in it, RunNotFound and InputError, BaseChanged,
     DiskFull, and GgufUnsupported for a model that no GGUF file is written of.
     """
     refuse_taken(folder)

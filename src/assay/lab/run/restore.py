@@ -62,7 +62,7 @@ def put_aside(
 ) -> Path:
     """Move checkpoints and what was measured of them; returns the folder that holds them.
 
-    See `begin_aside`, which raises ProtectedPath before anything moves.
+    See `begin_aside`, which raises InputError before anything moves.
     """
     aside = begin_aside(run, checkpoints, start, damage)
     move_checkpoints(run, checkpoints, aside)
@@ -75,7 +75,7 @@ def begin_aside(
     """Record in the manifest which checkpoints are put aside; returns their new folder.
 
     `start` is where the run continues, `damage` the damaged file that is the reason. Raises
-    ProtectedPath if a checkpoint is protected or other runs need it.
+    InputError if a checkpoint is protected or other runs need it.
     """
     for place in checkpoints:
         guard_delete(run.root, run.checkpoint(place.stage, place.step), within=run.path)
@@ -257,7 +257,7 @@ class Restart:
 def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
     """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage.
 
-    Raises NoStart, CheckpointDamaged, HistoryLost, ProtectedPath, RunBusy, and changes nothing.
+    Raises NoStart, CheckpointDamaged, InputError, RunBusy, and changes nothing.
     """
     with hold_run(run.path):
         restart = Restart(run, find_start(run, place))

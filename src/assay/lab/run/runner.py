@@ -35,15 +35,7 @@ from assay.lab.evaluate.checkpoint_selection import (
     selectors,
 )
 from assay.lab.evaluate.run_evaluation import answerer_of
-from assay.lab.monitor.guards import (
-    GuardFired,
-    NoGuardToPass,
-    StoppedByGuard,
-    check_guards,
-    pass_guards,
-    unseen,
-    watch_stage,
-)
+from assay.lab.monitor.guards import GuardFired, check_guards, pass_guards, unseen, watch_stage
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
 from assay.lab.monitor.sinks.sender import add_sinks, sending
@@ -68,12 +60,13 @@ from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
 from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
+from assay.runs.history import History
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
-from assay.runs.metrics import check_history, read_metrics, truncate_metrics
+from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import is_marked, remove_run
 from assay.runs.registry import check_index, note_run
-from assay.runs.run_directory import RunDirectory, RunExists, create_run
+from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, seed_or_damage
 from assay.runs.same_experiment import begun, never_begun, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
@@ -97,7 +90,7 @@ def start(
 ) -> list[RunDirectory]:
     """Run an experiment, once per seed; returns the runs.
 
-    Raises SpecError, what `Answerer.check` and `looked_at` raise, and RunExists if the name has
+    Raises SpecError, what `Answerer.check` and `looked_at` raise, and InputError if the name has
     runs (of these seeds, if they may lie `beside` others), unless `new`; also if another process
     starts one at the same time.
     """
@@ -121,13 +114,13 @@ def start(
 def refuse_existing(
     root: Path, experiment: Experiment, new: bool, seeds: Sequence[int] | None = None
 ) -> None:
-    """Raise RunExists if the name has started runs (of some `seeds`), unless another is wanted."""
+    """Raise InputError if the name has started runs (of some `seeds`), unless another is wanted."""
     earlier = begun(root, experiment.name)
     if seeds is not None:
         earlier = [run for run in earlier if seed_or_damage(run) in seeds]
     if earlier and not new:
         problem = f"a run named {experiment.name!r} exists"
-        raise RunExists(problem, fix=way_on(earlier[-1]))
+        raise InputError(problem, fix=way_on(earlier[-1]))
 
 
 @contextmanager
@@ -137,7 +130,7 @@ def fresh_run(
     """A new run, held by this process from the instant that others can see it; see `start`.
 
     It takes the place of runs that ended before they had a manifest, and their ledger. Raises
-    RunExists.
+    InputError.
     """
     with ExitStack() as held:
         with hold_lab(root):
@@ -165,8 +158,8 @@ def resume(
 
     With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`). A run
     that was not checked before is checked now (`looked_at`, which may raise). A run that a guard
-    stopped continues only with `past_guard`, else StoppedByGuard is raised; without such a guard
-    `past_guard` raises NoGuardToPass. `log` names further sinks, or replaces the `[log]` table.
+    stopped continues only with `past_guard`, else InputError is raised; without such a guard
+    `past_guard` raises InputError. `log` names further sinks, or replaces the `[log]` table.
     """
     if start_from := start_from or unfinished_restart(run):
         start_over(run, start_from, observer or Silent())
@@ -179,9 +172,9 @@ def resume(
         raise NothingToResume(f"run {run} is finished", fix="start another with --new")
     if status.guard and not past_guard:
         fix = f"to go on all the same: assay resume {run.name} --past-guard"
-        raise StoppedByGuard(f"{run}: {status.message}", fix=fix)
+        raise InputError(f"{run}: {status.message}", fix=fix)
     if past_guard and not status.guard:
-        raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
+        raise InputError(f"no guard stopped {run}", fix="resume it without --past-guard")
     forget_changed_files()
     session = Session(experiment, run, status.seed, observer or Silent())
     check_ledger(session, despite)
@@ -195,7 +188,7 @@ def resume(
 
 
 def check_ledger(session: Session, despite: str | None) -> None:
-    """Raise CostsLost where the cost ledger lacks calls that it held at the newest checkpoint,
+    """Raise InputError where the cost ledger lacks calls that it held at the newest checkpoint,
     unless a reason overrides that."""
     run = session.run
     made = [
@@ -279,7 +272,7 @@ def work(session: Session) -> None:
         run_stage(session, name)
     evaluations = answerer.evaluations().values()
     measure_bases(session, evaluations)
-    for name in unseen(session.experiment, read_metrics(session.run.metrics)):
+    for name in unseen(session.experiment, History(session.run).metrics):
         metric = session.experiment.guard[name].metric
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
     for evaluation in evaluations:

@@ -35,7 +35,7 @@ class Patterns:
 def find_patterns(run: RunDirectory, request: PatternRequest) -> Patterns:
     """The patterns of the programs that a request names.
 
-    Raises NothingRecorded, NotMeasured, InputError and DamagedRecord.
+    Raises NothingRecorded, InputError and DamagedRecord.
     """
     found = recorded_programs(run, request)
     programs = found.programs
