@@ -8,7 +8,7 @@ import pytest
 from assay.data.reported.printed_numbers import is_change, is_mean
 from assay.data.reported.read_reported import Reading, read_reported
 from assay.data.reported.reported_record import Reported
-from assay.data.reported.tables import figure
+from assay.data.reported.titles import figure
 from assay.errors import InputError
 from assay.judge.audit.rules import audit_all
 

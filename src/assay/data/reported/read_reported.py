@@ -3,6 +3,10 @@
 Prose is not read: docs/audit.md shows how a model makes a record of it.
 """
 
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +14,8 @@ from typing import Any
 
 from assay.data.reported.reported_errors import NothingReported, ReportedError, validated
 from assay.data.reported.reported_record import Reported
-from assay.data.reported.tables import Unused, csv_grid, markdown_grids, read_grid
+from assay.data.reported.tables import Grid, Spot, Unused, read_grid
+from assay.data.reported.titles import plain
 from assay.data.toml_text import TomlInvalid, key_lines, line_of, load_toml, long_integers
 from assay.errors import nearest
 
@@ -83,7 +88,7 @@ def _read(text: str, file: Path) -> Reading:
         return Reading((read_toml(text, file),))
     records: list[Reported] = []
     unused: list[Unused] = []
-    grids = [csv_grid(text)] if file.suffix.lower() == ".csv" else markdown_grids(text)
+    grids = [_csv_grid(text)] if file.suffix.lower() == ".csv" else _markdown_grids(text)
     for grid, ragged in grids:
         record, left = read_grid(grid, file.name)
         if results(record):
@@ -93,6 +98,50 @@ def _read(text: str, file: Path) -> Reading:
             title = " | ".join(spot.text for spot in grid[0])
             unused.append(Unused("table", title, grid[0][0].line, "unknown"))
     return Reading(tuple(records), tuple(unused))
+
+
+def _markdown_grids(text: str) -> Iterator[tuple[Grid, list[Unused]]]:
+    """The pipe tables of a Markdown text, each with its rows that have another length."""
+    lines = text.splitlines()
+    start = 0
+    for number, line in enumerate(lines):
+        if (
+            not number
+            or number < start
+            or not SEPARATOR.fullmatch(line)
+            or "|" not in lines[number - 1]
+        ):
+            continue
+        end = next((n for n in range(number + 1, len(lines)) if "|" not in lines[n]), len(lines))
+        body = [number - 1, *range(number + 1, end)]
+        yield _square([(n + 1, _cells(lines[n])) for n in body])
+        start = end
+
+
+SEPARATOR = re.compile(r"[>\s]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
+
+
+def _cells(line: str) -> list[str]:
+    inner = line.strip().lstrip("> ").removeprefix("|").removesuffix("|")
+    return re.split(r"(?<!\\)\|", inner)
+
+
+def _csv_grid(text: str) -> tuple[Grid, list[Unused]]:
+    """The table of a CSV text; lines that begin with # are comments."""
+    kept = "\n".join("" if line.startswith("#") else line for line in text.splitlines())
+    head = next((line for line in kept.splitlines() if line.strip()), "")
+    delimiter = max(",\t;", key=head.count)
+    reader = csv.reader(io.StringIO(kept), delimiter=delimiter, skipinitialspace=True)
+    rows = [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
+    return _square(rows)
+
+
+def _square(rows: Sequence[tuple[int, list[str]]]) -> tuple[Grid, list[Unused]]:
+    spots = [[Spot(plain(text), line) for text in cells] for line, cells in rows]
+    width = len(spots[0]) if spots else 0
+    odd = [row for row in spots if len(row) != width]
+    ragged = [Unused("row", row[0].text, row[0].line, "ragged") for row in odd if row]
+    return [row for row in spots if len(row) == width], ragged
 
 
 def _sized(record: Reported, items: int) -> Reported:

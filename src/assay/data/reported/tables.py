@@ -6,10 +6,6 @@ that are shares of their items, averages and changes that follow from other colu
 listed as not used, with the reason, so that no rule judges it.
 """
 
-import csv
-import io
-import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -29,6 +25,26 @@ from assay.data.reported.reported_record import (
     Scoring,
     Verdict,
 )
+from assay.data.reported.titles import (
+    AVERAGE,
+    CHANGE,
+    CONTROL,
+    MISSING,
+    OPEN,
+    OTHER,
+    RATE,
+    RUNNING,
+    SILENT,
+    Column,
+    Role,
+    column_of,
+    figure,
+    has_words,
+    whole,
+)
+
+MOST_ROWS = 1000
+"""Of a table of results; a longer one holds items or steps."""
 
 Kind = Literal["table", "column", "row"]
 Why = Literal["unknown", "no_share", "no_mean", "no_change", "unread", "ragged", "no_items"]
@@ -54,229 +70,6 @@ class Spot:
 
 Grid = list[list[Spot]]
 """Rows of one length; the first holds the titles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A score, the count behind it, or both."""
-
-    value: Decimal | None = None
-    count: int | None = None
-    total: int | None = None
-    percent: bool = False
-
-
-NUMBER = r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?"
-FIGURES = [
-    re.compile(rf"(?P<value>{NUMBER})\s*(?P<unit>%|pp|pts?|points?|个点|点)?"),
-    re.compile(r"(?P<count>\d+)\s*/\s*(?P<total>\d+)"),
-    re.compile(rf"(?P<value>{NUMBER})\s*(?P<unit>%?)\s*\((?P<count>\d+)\s*/\s*(?P<total>\d+)\)"),
-    re.compile(
-        rf"(?P<count>\d+)\s*/\s*(?P<total>\d+)\s*[(=,:]\s*(?P<value>{NUMBER})\s*(?P<unit>%?)\)?"
-    ),
-]
-MOST_ROWS = 1000
-"""Of a table of results; a longer one holds items or steps."""
-LONGEST = 40
-"""Characters of a figure; no report prints longer ones."""
-MISSING = re.compile(r"(?:[-–—/]*|n/?a|none|null|nan|未测|未跑|无)", re.I)
-OPEN = re.compile(r"[?？]+|tbd|todo|待定|待填", re.I)
-MARKS = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|<[^<>]*>|\*\*|__|[`†‡↑✓✅🔥]|~~|(?<=\d)\*+$|^\*|\*$")
-
-RUN = (
-    "models?|methods?|runs?|run id|systems?|checkpoints?|ckpt|config(?:uration)?s?|arms?|variants?"
-)
-RUN += "|agents?|names?|approach(?:es)?|polic(?:y|ies)|strateg(?:y|ies)|experiments?|模型|方法|系统"
-RUN += "|实验|版本|方案|检查点|策略"
-BENCHMARK = "benchmarks?|tasks?|datasets?|evals?|evaluations?|test ?sets?|test|metrics?|measures?"
-BENCHMARK += "|评测集|评测|测试集|任务|数据集|基准|指标"
-ITEMS = "n|items?|totals?|examples?|samples?|questions?|problems?|instances?|sessions?|attempted"
-ITEMS += "|每项样本数|样本数|题目总数|题数|总题数|总数|条数"
-RIGHT = "correct|right|hits|solved|passed|successes|正确数|正确|答对|成功|通过数"
-FAILED = "failures|timeouts?|parse errors|parse failures|unparsable|errors|refusals|crashes"
-FAILED += "|超时|崩溃|解析失败|拒答"
-SHARE = "accuracy|acc|em|exact match|success rate|success|pass rate|pass@1|solve rate|score|percent"
-SHARE += "|pct|value|result|准确率|正确率|成功率|通过率|得分"
-OTHER = (
-    "acc[ -]norm|f1|bleu|rouge|chrf|comet|meteor|bertscore|ppl|perplexity|loss|kl|rewards?|elo|mrr"
-    "|ndcg|m?ap|au(?:ro)?c|mcc|corr(?:elation)?|pearson|spearman|recall|precision|[rp]@\\d+|hit@\\d+"
-    "|(?:avg|mean|maj|cons|best|major)@\\d+|pass@(?!1\\b)\\w+|pass\\^\\w+|wer|cer|errors? rate|time"
-    "|latency|costs?|price|tokens?|params?|parameters|size|memory|vram|gpus?|speed|throughput"
-    "|len|length|entropy|norm|rank|m?s|gb|mb|std|sd|stderr|se|ci|interval|versions?|shots?|budget"
-    "|mt[ -]bench|arena|win ?rate|m?iou|dice|rmse|mae|mse|r2|fid|ratio|hours?|minutes?|seconds?"
-    "|flops|context|year|date|speedup|ece|brier|weight|layers|dim|id|index|\\S*误差|损失"
-    "|耗时|延迟|成本|费用|显存|长度|召回率?|精确率|错误率|困惑度|吞吐|区间|标准差|排名|时间|轮数"
-)
-SETTINGS = {
-    "data": "data|train(?:ing)? data|train set|训练数据|数据",
-    "base": "base|base model|底座|基座",
-    "learning rate": "lr|learning rate|学习率",
-    "epochs": "epochs|训练轮数",
-    "temperature": "temperature|温度",
-    "prompt": "prompt|prompts|提示词",
-    "method": "training|stage|训练方法",
-}
-SEED = "seed|trial|repeat|种子|重复"
-STEP = "(?:global )?steps?|epochs?|iterations?|rounds?|步数?|轮次"
-NOTES = "notes?|remarks?|comments?|memo|备注|说明|结论|更新时间|日期"
-AVERAGE = re.compile(r"(?:.{1,5}项)?(?:平均|均值)|\b(?:avg|average|mean|overall)\b(?!@)", re.I)
-CHANGE = re.compile(
-    r"[Δδ∆]|\b(?:delta|diff(?:erence)?|gains?|improv\w*|change|(?:up)?lift)\b|提升|差值|变化|增益|较基",
-    re.I,
-)
-CONTROL = re.compile(r"(?:base|baseline|control|untrained|基线|对照)\b|基线|对照|未训练", re.I)
-SIZED = re.compile(
-    r"\(?\bn\s*=\s*(\d[\d,]*)\)?|\(?(\d[\d,]*)\s*(?:items|questions|problems|题|条)\)?", re.I
-)
-UNITS = re.compile(r"[(\[]\s*(?:%|pct|percent|pp|in %|截断.*)?\s*[)\]]|[%↑↓#]|,\s*$")
-SCRIPTS = re.compile(r"(?<=[a-zA-Z0-9])(?=[一-鿿])|(?<=[一-鿿])(?=[a-zA-Z0-9])")
-SILENT = re.compile(
-    r"(?:groups?|prompts?|组).*(?:std *= *0|zero|equal|same|identical|相同|无方差)"
-    r"|零方差|zero[- ]?(?:std|variance|advantage)|all[- ]?equal", re.I,
-)  # fmt: skip
-RUNNING = re.compile(r"cumulative|so far|since (?:the )?start|累计", re.I)
-RATE = re.compile(r"rate|%|ratio|share|率|占比", re.I)
-
-Role = Literal[
-    "run", "benchmark", "items", "right", "failed", "score", "other", "setting", "seed", "step",
-    "notes", "average", "change", "control", "says", "unknown",
-]  # fmt: skip
-WORDS: dict[Role, str] = {
-    "notes": NOTES,
-    "seed": SEED,
-    "other": OTHER,
-    "step": STEP,
-    "failed": FAILED,
-    "score": SHARE,
-    "right": RIGHT,
-    "items": ITEMS,
-    "run": RUN,
-    "benchmark": BENCHMARK,
-}
-WHOLE = ("notes", "seed", "step", "run", "benchmark")
-"""Roles whose words are the whole title; of the others the rest names the benchmark."""
-
-
-@dataclass(slots=True)
-class Column:
-    """A column and what its title says."""
-
-    index: int
-    title: str
-    role: Role
-    rest: str = ""
-    """What the title says beside its role: a benchmark; for a setting its key."""
-    items: int | None = None
-
-
-def plain(text: str) -> str:
-    """Text without emphasis, links and tags, in one width."""
-    text = unicodedata.normalize("NFKC", text.replace("&nbsp;", " ").replace("\\|", "|"))
-    return " ".join(MARKS.sub(lambda m: m[1] or "", text.replace("−", "-")).split())
-
-
-def figure(text: str) -> Figure | None:
-    """The figure that a cell holds and nothing else."""
-    if not text or len(text) > LONGEST:
-        return None
-    for pattern in FIGURES:
-        match = pattern.fullmatch(text)
-        if match is None or not re.search(r"\d", match[0]):
-            continue
-        parts = match.groupdict()
-        value = Decimal(parts["value"].replace(",", "")) if parts.get("value") else None
-        count, total = (int(parts[n]) if parts.get(n) else None for n in ("count", "total"))
-        if count is None or total is None or count <= total:
-            return Figure(value, count, total, parts.get("unit") == "%")
-    return None
-
-
-def whole(text: str) -> int | None:
-    """The whole number that a cell holds."""
-    read = figure(text)
-    exact = read is not None and read.value is not None and read.value == int(read.value)
-    return int(read.value) if exact and read.count is None and "." not in text else None
-
-
-def column_of(index: int, title: str) -> Column:
-    """The role that the words of a title give."""
-    sized = SIZED.search(title)
-    items = int(next(n for n in sized.groups() if n).replace(",", "")) if sized else None
-    bare = SIZED.sub(" ", title) if sized else title
-    bare = " ".join(SCRIPTS.sub(" ", UNITS.sub(" ", bare).replace("_", " ")).split())
-    bare = bare.strip(" :-/,")
-    words = bare.lower()
-    if words in ("control", "says"):
-        return Column(index, title, words)
-    for key, pattern in SETTINGS.items():
-        if re.fullmatch(pattern, words):
-            return Column(index, title, "setting", key)
-    for role in WHOLE:
-        if re.fullmatch(WORDS[role], words):
-            return Column(index, title, role)
-    if CHANGE.search(bare):
-        return Column(index, title, "change", bare)
-    if AVERAGE.search(bare) and not _has(OTHER, words):
-        return Column(index, title, "average", bare)
-    for role, pattern in WORDS.items():
-        found = _has(pattern, words) if role not in WHOLE else None
-        if found:
-            rest = " ".join((bare[: found.start()] + " " + bare[found.end() :]).split())
-            return Column(index, title, role, _rest(rest), items)
-    return Column(index, title, "unknown", bare, items)
-
-
-def _has(pattern: str, words: str) -> re.Match[str] | None:
-    return re.search(rf"(?<![a-z0-9@])(?:{pattern})(?:@\d+)?(?![a-z0-9@])", words)
-
-
-def _rest(rest: str) -> str:
-    """A benchmark's name without the words of counts around it."""
-    words = rest.strip(" /-:(),").split()
-    while words and re.fullmatch(f"num|no|number|of|per|{ITEMS}|{RIGHT}|{SHARE}", words[0].lower()):
-        words = words[1:]
-    while words and re.fullmatch(f"of|per|{ITEMS}|set|benchmark", words[-1].lower()):
-        words = words[:-1]
-    return " ".join(words).strip(" /-:(),")
-
-
-def markdown_grids(text: str) -> Iterator[tuple[Grid, list[Unused]]]:
-    """The pipe tables of a Markdown text, each with its rows that have another length."""
-    lines = text.splitlines()
-    start = 0
-    for number, line in enumerate(lines):
-        if number < start or not SEPARATOR.fullmatch(line) or "|" not in lines[number - 1 :][0]:
-            continue
-        end = next((n for n in range(number + 1, len(lines)) if "|" not in lines[n]), len(lines))
-        body = [number - 1, *range(number + 1, end)] if number else []
-        yield _square([(n + 1, _cells(lines[n])) for n in body])
-        start = end
-
-
-SEPARATOR = re.compile(r"[>\s]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
-
-
-def _cells(line: str) -> list[str]:
-    inner = line.strip().lstrip("> ").removeprefix("|").removesuffix("|")
-    return re.split(r"(?<!\\)\|", inner)
-
-
-def csv_grid(text: str) -> tuple[Grid, list[Unused]]:
-    """The table of a CSV text; lines that begin with # are comments."""
-    kept = "\n".join("" if line.startswith("#") else line for line in text.splitlines())
-    head = next((line for line in kept.splitlines() if line.strip()), "")
-    delimiter = max(",\t;", key=head.count)
-    reader = csv.reader(io.StringIO(kept), delimiter=delimiter, skipinitialspace=True)
-    rows = [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
-    return _square(rows)
-
-
-def _square(rows: Sequence[tuple[int, list[str]]]) -> tuple[Grid, list[Unused]]:
-    spots = [[Spot(plain(text), line) for text in cells] for line, cells in rows]
-    width = len(spots[0]) if spots else 0
-    odd = [row for row in spots if len(row) != width]
-    ragged = [Unused("row", row[0].text, row[0].line, "ragged") for row in odd if row]
-    return [row for row in spots if len(row) == width], ragged
 
 
 def read_grid(grid: Grid, about: str) -> tuple[Reported, list[Unused]]:
@@ -397,17 +190,12 @@ def _by_cells(grid: Grid, column: Column) -> Column:
     """The column, with another role where its cells are not of the one that its title says."""
     cells = [t for row in grid[1:] if not MISSING.fullmatch(t := row[column.index].text)]
     numeric = bool(cells) and all(figure(cell) is not None for cell in cells)
-    integers = all(whole(cell) is not None or _fraction(cell) for cell in cells)
+    integers = all(whole(cell) is not None or "/" in cell for cell in cells)
     if column.role in ("run", "benchmark") and column.index and numeric:
         column.role, column.rest = "unknown", column.title
     elif column.role in ("right", "failed", "items") and not integers:
         column.role = "score" if column.role == "right" and numeric else "unknown"
     return column
-
-
-def _fraction(text: str) -> bool:
-    read = figure(text)
-    return read is not None and read.count is not None and read.value is None
 
 
 def _name_rows(draft: _Draft) -> None:
@@ -423,7 +211,7 @@ def _name_rows(draft: _Draft) -> None:
             section, text = texts[0], ""
         words = [t for c, t in zip(draft.columns, texts, strict=True) if c.role != "notes"]
         means = any(AVERAGE.match(t) for t in words if figure(t) is None)
-        counted = bool(keys) and _is_count_row(text)
+        counted = _is_count_row(texts[0])
         loose = any(texts[c.index] and whole(texts[c.index]) is None for c in draft.of("seed"))
         if text and (means or loose or CHANGE.match(text)):
             draft.leave("row", text, row[0].line, "unknown")
@@ -496,10 +284,12 @@ class _Entry:
 def _entries(draft: _Draft) -> Iterator[_Entry]:
     """The scores and counts of all rows."""
     counted = {column.rest for column in draft.scores}
-    alone = [c for c in draft.of("right") if c.rest not in counted and not _served(draft, c)]
+    if len(draft.scores) == 1:  # counts without a name belong to it
+        counted.add("")
+    alone = [column for column in draft.of("right") if column.rest not in counted]
     for row, name in draft.rows():
         places = " ".join(filter(None, (draft.text(row, c) for c in draft.of("benchmark"))))
-        if places and _has(OTHER, places.lower()):
+        if places and has_words(OTHER, places.lower()):
             draft.leave("row", f"{name} {places}", draft.grid[row][0].line, "no_share")
             continue
         for column in (*draft.scores, *alone):
@@ -514,11 +304,6 @@ def _entries(draft: _Draft) -> Iterator[_Entry]:
             elif not MISSING.fullmatch(spot.text):
                 draft.leave("row", name, spot.line, "unread")
     draft.used |= {column.index for column in alone}
-
-
-def _served(draft: _Draft, right: Column) -> bool:
-    """Whether counts without a name belong to the only column of scores."""
-    return not right.rest and len(draft.scores) == 1
 
 
 def _entry(draft: _Draft, row: int, column: Column, spot: Spot) -> _Entry | None:
@@ -565,13 +350,14 @@ def _borne_out(draft: _Draft, entries: list[_Entry]) -> list[_Entry]:
     for column in {e.column.index: e.column for e in entries}.values():
         rows = [e for e in entries if e.column is column]
         both = [e for e in rows if e.value is not None and e.right is not None and e.items]
-        if both and not _most([_from_counts(e) for e in both]):
+        if both and not _most(list(map(_follows, both))):
             _doubt(draft, both)
-        for items in {e.items for e in rows if e.items}:
+        for items in sorted({e.items for e in rows if e.items}):
             sized = [e for e in rows if e.items == items and e.value is not None]
-            bare = [e for e in sized if e.right is None and _sharp(e)]
-            off = [e for e in bare if not _on_grid(e)]
-            if off and not _most([e not in off for e in bare]):
+            # Scores that are printed less finely than their items are say nothing.
+            sharp = [e for e in sized if e.value and 2 * rounding(e.value) * items < 100]
+            fits = [_follows(e) for e in sharp if e.right is None]
+            if not all(fits) and not _most(fits):
                 _doubt(draft, sized)
     return entries
 
@@ -590,22 +376,13 @@ def _most(fits: Sequence[bool]) -> bool:
     return sum(fits) > max(1, off) and (off < 2 or 5 * off <= len(fits))
 
 
-def _from_counts(entry: _Entry) -> bool:
-    assert entry.value is not None and entry.right is not None and entry.items is not None
-    totals = (entry.items, entry.items - entry.failed)
-    return any(t > 0 and prints(entry.value, Fraction(100 * entry.right, t)) for t in totals)
-
-
-def _sharp(entry: _Entry) -> bool:
-    """Whether a score is printed more finely than its items are."""
+def _follows(entry: _Entry) -> bool:
+    """Whether a score may be its count, or any count, of its items or of the answered ones."""
     assert entry.value is not None and entry.items is not None
-    return 2 * rounding(entry.value) * entry.items < 100
-
-
-def _on_grid(entry: _Entry) -> bool:
-    assert entry.value is not None and entry.items is not None
-    totals = (entry.items, entry.items - entry.failed)
-    return any(t > 0 and on_grid(entry.value, Fraction(100, t)) for t in totals)
+    totals = [t for t in (entry.items, entry.items - entry.failed) if t > 0]
+    if entry.right is not None:
+        return any(prints(entry.value, Fraction(100 * entry.right, total)) for total in totals)
+    return any(on_grid(entry.value, Fraction(100, total)) for total in totals)
 
 
 def _averages(draft: _Draft, entries: list[_Entry]) -> Iterator[Average]:
@@ -623,25 +400,22 @@ def _averages(draft: _Draft, entries: list[_Entry]) -> Iterator[Average]:
             [i for i in indices if low < i < column.index],
             [i for i in indices if column.index < i < high],
         ]
-        says = {row: _number(draft, row, column) for row, _ in draft.rows()}
-        rows = [(row, said) for row, said in says.items() if said is not None]
-        fits = {id(g): [_mean_of(by_place, r, g, said) for r, said in rows] for g in groups}
-        counts = {id(g): [f for f in fits[id(g)] if f is not None] for g in groups}
-        best = max(groups, key=lambda g: (sum(counts[id(g)]), -counts[id(g)].count(False)))
-        judged = counts[id(best)]
+        rows = [(r, v) for r, _ in draft.rows() if (v := _number(draft, r, column)) is not None]
+        rows = [(r, v) for r, v in rows if draft.names.index(draft.names[r - 1]) == r - 1]
+        fits = [[_mean_of(by_place, row, group, v) for row, v in rows] for group in groups]
+        known = [[fit for fit in group if fit is not None] for group in fits]
+        judged, best = max(
+            zip(known, groups, strict=True), key=lambda g: (sum(g[0]), -g[0].count(False))
+        )
         half = len(judged) == 2 and sum(judged) == 1 and len(best) > 2
         if len(best) < 2 or not judged or not (all(judged) or _most(judged) or half):
             continue
         draft.used.add(column.index)
+        of = tuple(draft.columns[i].rest for i in best)
         for row, said in rows:
-            cells = [draft.text(row, draft.columns[i]) for i in best]
-            if all(
-                (row, i) in by_place or MISSING.fullmatch(t)
-                for i, t in zip(best, cells, strict=True)
-            ):
-                of = tuple(draft.columns[i].rest for i in best)
-                line = draft.grid[row][column.index].line
-                name = draft.names[row - 1]
+            absent = [draft.text(row, draft.columns[i]) for i in best if (row, i) not in by_place]
+            if len(absent) < len(best) and all(map(MISSING.fullmatch, absent)):
+                line, name = draft.grid[row][column.index].line, draft.names[row - 1]
                 yield Average(run=name, name=column.title, of=of, says=said, line=line)
 
 
