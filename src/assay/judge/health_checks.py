@@ -265,7 +265,7 @@ class Diagnosis:
     severity: Severity
     evidence: str
     """The template of the evidence."""
-    figures: Mapping[str, str]
+    figures: Mapping[str, Any]
     """Figures as text; numbers are written alike in every language."""
     advice: tuple[str, ...]
 

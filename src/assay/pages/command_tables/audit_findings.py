@@ -84,7 +84,8 @@ def _finding(flaw: Flaw, w: Words) -> Finding:
         ("means", "audit_means"),
     ):
         if isinstance(values.get(name), str):
-            values[name] = w.known(section, str(values[name]))
+            word = str(values[name])
+            values[name] = w.sections[section].get(word, word)
     for figure, clauses in CLAUSES.items():
         said = int(flaw.numbers.get(figure, 0)) > NOTHING[figure]
         values |= {name: w(f"audit.{name}", **values) if said else "" for name in clauses}
