@@ -14,7 +14,7 @@ import assay
 from assay.cli.output import plain
 from assay.cli.results import table_result
 from assay.errors import InputError, RunFailure
-from assay.library.actions import Exited, shown
+from assay.library.actions import shown
 from assay.pages.run_page.inline_html import run_html
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
@@ -212,9 +212,9 @@ def test_the_html_of_a_run_and_a_comparison_escapes_what_a_file_says(lab: Path, 
 def test_code_that_would_end_the_process_stops_the_command_instead(leave: Callable) -> None:
     exits = os._exit
     said = r"ended the process: SystemExit: (0|os._exit\(0\))"
-    with pytest.raises(Exited, match=said), shown(False):
+    with pytest.raises(RunFailure, match=said), shown(False):
         leave()
-    assert os._exit is exits and issubclass(Exited, RunFailure)
+    assert os._exit is exits and issubclass(RunFailure)
 
 
 def test_a_forked_child_ends_as_it_likes_and_ctrl_c_is_the_users() -> None:

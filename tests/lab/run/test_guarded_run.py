@@ -12,8 +12,7 @@ from assay.lab.monitor.guards import GuardFired
 from assay.lab.monitor.observer import Silent
 from assay.lab.monitor.report_journal import read_reports
 from assay.lab.monitor.stage_health import explained
-from assay.lab.run.launch import launch_or_resume
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import launch_or_resume, resume, start
 from assay.pages.facts import gather
 from assay.pages.run_page.page import Reporting, write_report
 from assay.runs.checkpoints import read_selection

@@ -14,8 +14,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.launch import launch_or_resume
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import launch_or_resume, resume, start
 from assay.runs.cost_ledger import LEDGER, lost_calls, read_calls
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of

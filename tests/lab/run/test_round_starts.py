@@ -15,7 +15,6 @@ from assay.compare.fairness import _ancestors, _descends
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.reward_trend import longest_rise
-from assay.lab.check.before_run import OtherBase
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
@@ -292,7 +291,7 @@ def test_another_model_is_refused_with_both_fingerprints(run: RunDirectory, tmp_
     tiny_model(intermediate_size=48).save_pretrained(lab / "model")
     (lab / "again.toml").write_text(text.replace('"other"', '"again"'))
     began = json.loads(run.manifest.read_text())["base_weights"]["sha256"]
-    with pytest.raises(OtherBase, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
+    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
         start(lab / "again.toml", root=lab)
     assert runs_of(lab, "again") == []
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.run.restore import NoStart
 from assay.lab.run.runner import resume
 from assay.pages.run_page.page import write_report
 from assay.runs.checkpoints import CheckpointDamaged
@@ -50,7 +49,7 @@ def test_a_finished_run_starts_a_stage_over_from_its_beginning_only(unbroken: Ru
     run = interrupted(unbroken, "rl", 1)
     resume(run)
     page = write_report(run)
-    with pytest.raises(NoStart, match=r"no optimizer state.*it can start from rl\.step-0\)"):
+    with pytest.raises(InputError, match=r"no optimizer state.*it can start from rl\.step-0\)"):
         resume(run, start_from="rl.step-2")
     assert read_status(run.path).status == "finished" and not (run.path / "aside").exists()
     resume(run, start_from="rl.step-0")
@@ -79,7 +78,7 @@ def test_what_cannot_be_started_from_is_refused_and_nothing_changes(unbroken: Ru
     run = interrupted(unbroken, "sft", 5)
     before = names(run.path)
     for text in ("sft", "sft.last", "other.step-2", "base", "sft.step-3"):
-        with pytest.raises(NoStart, match=r"sft\.step-0, sft\.step-2, sft\.step-4"):
+        with pytest.raises(InputError, match=r"sft\.step-0, sft\.step-2, sft\.step-4"):
             resume(run, start_from=text)
     flip(run.checkpoint("sft", 2) / "optimizer.pt")
     with pytest.raises(CheckpointDamaged, match=r"optimizer\.pt: is damaged"):

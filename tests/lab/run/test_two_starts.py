@@ -9,8 +9,7 @@ import pytest
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
-from assay.lab.run.launch import launch_or_resume
-from assay.lab.run.runner import start
+from assay.lab.run.runner import launch_or_resume, start
 from assay.runs.cost_ledger import CostLedger, LedgerCall, read_calls
 from assay.runs.registry import indexed_runs
 from assay.runs.run_directory import RunDirectory, all_runs, create_run, runs_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from assay.data.episode import Context
 from assay.errors import InputError
-from assay.experiment.rendering_settings import RenderingSettings
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
 from assay.lab.setup.learner import first_context

@@ -172,7 +172,7 @@ def load_policy(
     """The stage's policy with these weights, its KL reference as `stage` says, and room for the
     largest micro-batch.
 
-    Raises BaseChanged where the run's base model is another than it was, CheckpointDamaged.
+    Raises InputError where the run's base model is another than it was, CheckpointDamaged.
     """
     check_base(session)
     # A stage draws its adapter's first weights from this seed.

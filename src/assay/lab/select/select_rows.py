@@ -234,8 +234,8 @@ class Selected:
 def select_rows(root: Path, request: Request) -> Selected:
     """Score the rows that a run measured, and write those that are kept as a selection.
 
-    Raises SelectionError, and InputError for options that do not fit the rule, for answers that are
-    not there or give no scores, and where no row is kept. Nothing is written then.
+    Raises InputError for a name that is taken, for options that do not fit the rule, for answers
+    that are not there or give no scores, and where no row is kept. Nothing is written then.
     """
     rule = look_up(RULES, request.by, "rule")
     recorded = recorded_table(request)

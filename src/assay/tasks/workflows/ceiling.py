@@ -22,7 +22,7 @@ from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from assay.judge.verdict import Comparison
 from assay.lab.ceiling.ceiling import CeilingRequest, NoPools, first, opened
-from assay.lab.check.before_run import tell_choices
+from assay.lab.check.all_checks import tell_choices
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.session import Session
 from assay.pages.page import Block, Bullets, Column, Line, Table
