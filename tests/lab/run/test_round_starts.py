@@ -15,7 +15,7 @@ from rich.console import Console
 from assay.compare.arm import Provenance
 from assay.compare.fairness import _ancestors, _descends
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.judge.reward_trend import longest_rise
+from assay.judge.selection import longest_rise
 from assay.lab.check.before_run import OtherBase
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend

@@ -14,7 +14,7 @@ from assay.tasks.tools.parsing import (
     parse_lenient,
     parse_strict,
 )
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.single_turn import call_text
 
 GOOD = '{"name": "f", "arguments": {"a": 1}}'
 CALL = ToolCall("f", {"a": 1})

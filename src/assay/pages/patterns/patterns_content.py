@@ -7,7 +7,7 @@ and cut where they are long.
 from collections.abc import Iterator
 from typing import Any
 
-from assay.judge.dependence import Dependence
+from assay.judge.cluster_robust import Dependence
 from assay.judge.findings import MOST_NEEDED
 from assay.judge.group_effects import Contrast, Effect
 from assay.lab.patterns.find_patterns import Patterns
