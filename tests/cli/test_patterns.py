@@ -8,7 +8,8 @@ import pytest
 
 from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import answer, call
-from tests.lab.patterns.program_lab import (
+from tests.pages.synthetic import Shape, demo_run
+from tests.tasks.workflows.patterns.program_lab import (
     CUSTOM,
     PROGRAMMER,
     Drawn,
@@ -18,7 +19,6 @@ from tests.lab.patterns.program_lab import (
     program_run,
     rewarded,
 )
-from tests.pages.synthetic import Shape, demo_run
 
 SMALL = Drawn(prompts=6, group=4)
 ANSWERED = [("a", CUSTOM, rewarded(problem_row("a", "math"), CUSTOM, True))]
@@ -93,7 +93,7 @@ def test_a_run_without_samples_is_refused(tmp_path):
 def test_a_run_without_programs_is_refused(tmp_path):
     demo_run(tmp_path, Shape(items=5, steps=2, groups=2), "tools")
     said = refused(tmp_path, "tools")
-    assert "the samples of 'rl'" in said and "hold no programs" in said and "workflows" in said
+    assert "hold no programs" in said and "operators" in said
 
 
 def test_an_unknown_stage_names_the_nearest(tmp_path, run):

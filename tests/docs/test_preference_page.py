@@ -4,7 +4,7 @@ from pathlib import Path
 
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import DpoStage
-from assay.lab.setup.stage_pairs import rule_of
+from assay.lab.setup.stage_methods import rule_of
 from assay.train.pair_choice import PairRule
 from tests.docs.pages import blocks
 

@@ -51,7 +51,7 @@ def given() -> StageInput:
     class Decoder:
         decode = None
 
-    return StageInput(None, (), Decoder(), 0, None)  # type: ignore[arg-type]
+    return StageInput(None, (), Decoder(), 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("asked", [None, 0.5])

@@ -62,7 +62,7 @@ def test_the_learning_rate_rises_to_its_peak_and_has_transformers_shape(shape):
 
 @pytest.mark.parametrize("shape", ["cosine", "linear"])
 def test_the_learning_rate_falls_to_its_minimum(shape):
-    rate = LearningRate(1.0, 10, shape, 0.2, least=0.1)
+    rate = LearningRate(1.0, 10, shape, 0.2, min_lr=0.1)
     values = [rate.at(step) for step in range(2, 11)]
     assert values[0] == 1.0 and values[-1] == pytest.approx(0.1)
     assert values == sorted(values, reverse=True)

@@ -11,6 +11,7 @@ from assay.cli.output import Outcome
 
 if TYPE_CHECKING:  # readers load pyarrow, which help must do without
     from assay.data.formats.convert_rows import Converted
+    from assay.data.formats.plain_text import PlainText
     from assay.engines.proof import Proof
 
 
@@ -86,7 +87,6 @@ def convert(
     from assay.data.formats.convert_rows import convert as make
     from assay.engines.proof import prove as compare
     from assay.errors import InputError
-    from assay.lab.setup.written_for import written_for
     from assay.pages.live_display import progress as shown_progress
 
     if prove and for_ is None:
@@ -155,3 +155,33 @@ def shown(made: "Converted") -> list[str]:
     from assay.pages.words import visible
 
     return [visible(line) for line in lines]
+
+
+def written_for(target: str | None, rendering: str | None, root: Path) -> "PlainText | None":
+    """The text of `rendering` for the model that `target` names, or for an experiment file's; None
+    where neither is named. An experiment's rendering is that of its stages, a model's "auto".
+
+    Raises InputError for stages that differ in their renderings, and what reading them raises.
+    """
+    from assay.data.formats.plain_text import PlainText
+
+    if target is None:
+        return None if rendering is None else PlainText(rendering)
+    # Only a model's own template needs the extra `train`.
+    from assay.data.renderings.rendering import automatic
+    from assay.errors import InputError
+    from assay.experiment.read_file import read_experiment
+    from assay.lab.setup.checkpoint_models import model_folder
+    from assay.models.supported import read_tokenizer
+
+    source, name = target, rendering or "auto"
+    if target.endswith(".toml"):
+        experiment = read_experiment(Path(target))
+        source = experiment.model
+        names = {stage.rendering for stage in experiment.stage.values()}
+        if rendering is None and len(names) > 1:
+            problem = f"has stages in several renderings: {', '.join(sorted(names))}"
+            raise InputError(problem, file=target, fix="choose one with --rendering")
+        name = rendering or min(names, default="auto")
+    tokenizer = read_tokenizer(model_folder(source, root))
+    return PlainText(automatic(tokenizer) if name == "auto" else name, tokenizer)

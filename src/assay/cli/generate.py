@@ -21,11 +21,11 @@ def generate(
     ] = "1/1",
 ) -> Outcome:
     """Make the stored selections that an experiment learns from; goes on where it was stopped."""
-    from assay.lab.generate.generate_selections import generate_tables, parse_shard
+    from assay.lab.setup.generate import generate_tables
     from assay.pages.live_display import progress as shown_progress
 
     with shown_progress() as observer:
-        made = generate_tables(file, overrides or (), root, name, parse_shard(shard), observer)
+        made = generate_tables(file, overrides or (), root, name, shard, observer)
     shown = []
     for each in made:
         rest = f"{each.left} of {each.queries} queries are left to other shards"

@@ -1,4 +1,4 @@
-"""`assay patterns RUN`: which workflow programs earn more, and how operators are chosen."""
+"""`assay patterns RUN`: which programs of a policy earn more, and how operators are chosen."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,12 +30,22 @@ def patterns(
     lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
 ) -> Outcome:
     """Set patterns of high- and low-reward programs side by side, and write their page."""
-    from assay.lab.patterns.find_patterns import find_patterns
-    from assay.lab.patterns.recorded_programs import PatternRequest
-    from assay.pages.patterns.patterns_page import patterns_shown, write_patterns
+    from assay.pages.page import Mark, Text
+    from assay.pages.words import in_language
+    from assay.pages.write_page import write_page
+    from assay.runs.history import History, NothingRecorded
     from assay.runs.run_names import find_run, parse_run_name
+    from assay.tasks.task import labs, task
 
     where = find_run(root, parse_run_name(run))
-    found = find_patterns(where, PatternRequest(stage, first, last, evaluation, checkpoint))
-    page = write_patterns(found, where, lang)
-    return Outcome({"page": page, "patterns": found}, [*patterns_shown(found, lang), f"{page}"])
+    experiment = History(where).experiment
+    own = labs(task(experiment.task, root), experiment.model)
+    makers = [lab.tables["patterns"] for lab in own if "patterns" in lab.tables]
+    if not makers:
+        fix = "patterns are of runs whose completions are programs over operators"
+        raise NothingRecorded(f"the samples of {where} hold no programs", fix=fix)
+    asked = {"first": first, "last": last, "evaluation": evaluation, "checkpoint": checkpoint}
+    found, page = makers[0](where, lang, stage=stage, **asked)
+    file = write_page(page, in_language(where.path / "patterns.html", lang))
+    shown = [Text(Mark(page.title)), *page.blocks, Text(f"{file}", fit="whole")]
+    return Outcome({"page": file, "patterns": found}, shown, lang=lang)

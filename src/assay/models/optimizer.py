@@ -38,11 +38,12 @@ def make_optimizer(
     parameters: Iterable[nn.Parameter],
     *,
     name: OptimizerName = "adamw",
-    lr: float,
+    lr: float = 0.0,
     weight_decay: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter, 2019) with `decay_groups`.
+    """AdamW (Loshchilov and Hutter, 2019) with `decay_groups`. The training loop sets `lr` of every
+    step.
 
     `adamw8bit` keeps the two moments in blockwise 8 bits (Dettmers et al., 2022) through
     bitsandbytes; raises OptimizerUnavailable where that does not run.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar, cast
@@ -249,13 +249,42 @@ class FixedArm:
     """Items recorded together."""
 
 
+class MadeSource(Protocol):
+    """A data source whose rows are those of another data set with what is made for them first:
+    `source = "SCHEME:TABLE"`, where `[SCHEME.TABLE]` names the other as `data`."""
+
+    def rows(self, experiment: Any, table: str, rows: Sequence[Row], root: Path) -> Loaded:
+        """The rows of the other data set with what was made. Raises InputError before it is."""
+        ...
+
+    def record(self, experiment: Any, table: str, root: Path) -> Mapping[str, Any]:
+        """What the manifest says of a table."""
+        ...
+
+    def absent(self, experiment: Any, root: Path) -> Iterator[Any]:
+        """Problems of files that tables name and that are not there."""
+        ...
+
+    def unmade(self, session: Any) -> Iterator[Any]:
+        """Findings of `assay check` about what a run would make first."""
+        ...
+
+    def make(self, session: Any) -> None:
+        """Make what data sets take and nobody made."""
+        ...
+
+    def generate(self, session: Any, table: str | None, shard: str) -> list[Any]:
+        """`assay generate`: make one table, or all."""
+        ...
+
+
 class BaseTask:
     """A task with everything but its rewards: rows are conversations that end with the answer.
 
     A task of your own extends it, and overrides what is different. The hooks `learner`, `checks`,
-    `arms`, `rules` and `tables` plug a lab of its own into the house, which asks `labs` for them
-    and knows no lab. A lab's folder stands above `lab` and `report` in the order of imports, so a
-    hook may use all of them; a property that imports on demand keeps torch out of pages.
+    `arms`, `rules`, `tables` and `made` plug a lab of its own into the house, which asks `labs` for
+    them and knows no lab. A lab's folder stands above `lab` and `pages` in the order of imports, so
+    a hook may use all of them; a property that imports on demand keeps torch out of pages.
     """
 
     name = "task"
@@ -269,6 +298,11 @@ class BaseTask:
 
     kinds: tuple[str, ...] = ()
     """The kinds of model source that the task brings, such as "selector" of "selector:oracle"."""
+
+    @property
+    def made(self) -> Mapping[str, MadeSource]:
+        """Data sources whose rows are made, by scheme."""
+        return {}
 
     @property
     def arms(self) -> Mapping[str, FixedArm]:
@@ -400,6 +434,15 @@ def labs(task_: Task, source: str) -> tuple[BaseTask, ...]:
     if everybody_has or any(each.brings(source) for each in own):
         return own
     return (*own, *islice((each for each in built_in() if each.brings(source)), 1))
+
+
+def made_source(task_: Task, source: str | None) -> MadeSource | None:
+    """What makes the rows of `source = "SCHEME:TABLE"`; None for any other source."""
+    scheme = (source or "").partition(":")[0]
+    if scheme in ("", "path", "hf", "run", *task_.sources):
+        return None
+    own = (task_,) if isinstance(task_, BaseTask) else ()
+    return next((each.made[scheme] for each in chain(own, built_in()) if scheme in each.made), None)
 
 
 def built_in() -> Iterator[BaseTask]:

@@ -41,10 +41,10 @@ class LoopSettings:
     """The settings of the loop itself."""
 
     steps: int
-    learning_rate: float
+    lr: float
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     warmup: float = 0.0
-    least_rate: float = 0.0
+    min_lr: float = 0.0
     """See `schedules.LearningRate`."""
     clip_norm: float = 1.0
     micro_tokens: int = 2048
@@ -141,11 +141,7 @@ def check_counts(
 def set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, step: int) -> float:
     """Set and return the learning rate of this step."""
     rate = LearningRate(
-        settings.learning_rate,
-        settings.steps,
-        settings.schedule,
-        settings.warmup,
-        settings.least_rate,
+        settings.lr, settings.steps, settings.schedule, settings.warmup, settings.min_lr
     ).at(step)
     for group in optimizer.param_groups:
         group["lr"] = rate

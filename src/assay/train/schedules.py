@@ -38,26 +38,26 @@ def constant(value: float) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class LearningRate:
-    """Warm-up from 0 to `peak`, then one of three shapes down to `least`."""
+    """Warm-up from 0 to `lr`, then one of three shapes down to `min_lr`."""
 
-    peak: float
+    lr: float
     steps: int
     shape: Literal["constant", "cosine", "linear"] = "constant"
     warmup: float = 0.0
-    """Share of the steps over which the rate rises linearly, reaching its peak at their end."""
-    least: float = 0.0
+    """Share of the steps over which the rate rises linearly, reaching `lr` at their end."""
+    min_lr: float = 0.0
 
     def at(self, step: int) -> float:
         """The rate of update `step`, counted from 0; the first is never at 0.
 
-        The step after the last would be at `least`, as in Transformers' schedulers.
+        The step after the last would be at `min_lr`, as in Transformers' schedulers.
         """
         rising = round(self.steps * self.warmup)
         if step < rising:
-            return self.peak * ((step + 1) / rising)
+            return self.lr * ((step + 1) / rising)
         share = (step - rising) / max(self.steps - rising, 1)
         if self.shape == "cosine":
-            return self.least + (self.peak - self.least) * (0.5 * (1 + math.cos(math.pi * share)))
+            return self.min_lr + (self.lr - self.min_lr) * (0.5 * (1 + math.cos(math.pi * share)))
         if self.shape == "linear":
-            return self.least + (self.peak - self.least) * (1 - share)
-        return self.peak
+            return self.min_lr + (self.lr - self.min_lr) * (1 - share)
+        return self.lr

@@ -19,7 +19,7 @@ from assay.runs.checkpoints import Selection
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.task import built_in
 from tests.lab.improve.evidence_of import candidate, evidence, groups, measured, stage
-from tests.lab.improve.test_pool_rules import HOLDS, LACKS, rows
+from tests.tasks.demos.test_pool_rules import HOLDS, LACKS, rows
 
 RULES = find_improvements.RULES | {n: r for lab in built_in() for n, r in lab.rules.items()}
 RCE, EARLY, LATE = "rce.step-000004", "rl.step-000002", "rl.step-000004"

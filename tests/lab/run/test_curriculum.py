@@ -95,9 +95,8 @@ def test_report_003_cools_from_a_half_to_015_over_150_steps_and_stays_there(lab)
     (lab / "report.toml").write_text(HEAD + MEASURED + text)
     experiment = read_experiment(lab / "report.toml")
     session = Session(experiment, RunDirectory(lab, "curriculum", "none"), 7, Silent())
-    stage, rows = experiment.stage["cooler"], session.sets["measured"].train
-    given = session.stage_input(stage, rows, _Judge())  # type: ignore[arg-type]
-    method = build_grpo(stage, given, 200)  # type: ignore[arg-type]
+    stage = experiment.stage["cooler"]
+    method = build_grpo(stage, session.stage_input(stage, score=unasked), 200)  # type: ignore[arg-type]
     assert isinstance(method, Grpo) and isinstance(method.prompts, Prompts)
     source = method.prompts.source
     assert isinstance(source, SingleTurn)
@@ -107,13 +106,8 @@ def test_report_003_cools_from_a_half_to_015_over_150_steps_and_stays_there(lab)
     assert drawn[75] == pytest.approx(0.5 - 0.35 * 75 / 149)
 
 
-class _Judge:
-    """Stands for a runner, which is not asked."""
-
-    reward = None
-
-    def score(self, pairs: object) -> list:
-        raise AssertionError("nothing is judged here")
+def unasked(pairs: object) -> list:
+    raise AssertionError("nothing is judged here")
 
 
 def test_top_p_and_top_k_in_grpo_are_a_reports_alone(lab):

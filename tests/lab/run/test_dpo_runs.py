@@ -77,9 +77,8 @@ def lines(run: RunDirectory, stage: str = "prefer") -> list[dict[str, Any]]:
 def method_of(folder: Path) -> tuple[Session, Dpo]:
     experiment = read_experiment(folder / "tiny.toml")
     session = Session(experiment, RunDirectory(folder, "tiny", "none"), 7, Silent())
-    stage, made = experiment.stage["prefer"], session.sets["groups"]
-    given = session.stage_input(stage, made.train, None, made.order)
-    method = build_method(stage, given, 1)
+    stage = experiment.stage["prefer"]
+    method = build_method(stage, session.stage_input(stage), 1)
     assert isinstance(method, Dpo)
     return session, method
 

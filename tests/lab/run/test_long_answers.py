@@ -118,7 +118,7 @@ def fit(lab: Path, free: float) -> tuple[tuple[str, ...], bool]:
     """What the stage says of its memory, and whether its layers are run again."""
     session = session_of(lab)
     stage = session.experiment.stage["sft"]
-    given = session.stage_input(stage, session.sets["sums"].train, None)
+    given = session.stage_input(stage)
     with MonkeyPatch.context() as patch:
         patch.setattr(language_learner, "available_memory", lambda device: free)
         opened = session.learner.policy(session.run, stage)

@@ -117,7 +117,7 @@ def session_of(lab: Path) -> Session:
 def learned_by(session: Session, stage: str) -> dict[str, Episode]:
     """All candidates of a stage by row and place."""
     spec = session.experiment.stage[stage]
-    given = session.stage_input(spec, session.sets[spec.data].train, None)
+    given = session.stage_input(spec)
     method = build_method(spec, given, 1)
     groups = stored_groups_of(method.method if isinstance(method, FirstBatchCheck) else method)
     return {episode.id: episode for group in groups for episode in group}

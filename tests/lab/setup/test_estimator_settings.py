@@ -180,7 +180,7 @@ def test_a_schedule_past_the_steps_that_epochs_come_to_is_refused_when_they_are_
 def test_the_minimum_of_the_learning_rate_reaches_the_loop():
     table = {"lr": 1e-5, "schedule": "linear", "min_lr": 1e-6}
     made = SftStage.model_validate({"method": "sft", "data": "d", "steps": 4, "optimizer": table})
-    assert (loop_settings(made, 4).least_rate, loop_settings(made, 4).schedule) == (1e-6, "linear")
+    assert (loop_settings(made, 4).min_lr, loop_settings(made, 4).schedule) == (1e-6, "linear")
 
 
 def test_settings_that_are_left_out_leave_no_trace_in_fingerprints():

@@ -15,14 +15,13 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.high_reward_examples import (
+from assay.lab.setup.prepare import load_rows
+from assay.lab.setup.run_rows import (
     Example,
-    LeakedExample,
     best_answers,
     high_reward_examples,
     refuse_leaked,
 )
-from assay.lab.setup.prepare import load_rows
 from assay.lab.setup.session import Session
 from assay.runs.history import Sample
 from assay.runs.manifest_file import read_manifest
@@ -87,7 +86,7 @@ def test_which_examples_a_row_gets_depends_on_ids_and_seed_alone() -> None:
 def test_an_example_that_asks_what_a_test_asks_is_refused() -> None:
     told = replace(row("own"), extra={"examples": [POOL[0].told]})
     refuse_leaked([told], [row("t", asks="What is code0?")], "bench")
-    with pytest.raises(LeakedExample, match="row own has an example that asks what bench asks"):
+    with pytest.raises(InputError, match="row own has an example that asks what bench asks"):
         refuse_leaked([told], [row("t", asks="what is  MATH0")], "bench")
 
 

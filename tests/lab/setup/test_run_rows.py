@@ -12,8 +12,8 @@ from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec, PassRate, RunSamples
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.lab.run.runner import start
-from assay.lab.setup.prepare import load_rows, rows_by_id
-from assay.lab.setup.run_rows import with_pass_rates
+from assay.lab.setup.prepare import asked_rows, load_rows, rows_by_id
+from assay.lab.setup.run_rows import records_of, with_pass_rates
 from assay.lab.setup.validate import read_whole
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
@@ -110,18 +110,20 @@ def test_pass_rates_are_the_share_of_rewards_that_pass(lab: Path) -> None:
     recorded = lines(lab, 1, 2, 3)
     middle = sorted(line["reward"] for line in recorded)[48]
     table = PassRate(run="tiny", stage="rl", passes=middle)
-    rows = with_pass_rates(known, table, lab, rows_by_id)
+    answers = records_of(lab, "tiny", table)
+    given = (table, answers, asked_rows(answers, table, lab))
+    rows = with_pass_rates(known, *given)
     for row in rows:
         of = [line["reward"] >= middle for line in recorded if line["row_id"] == row.id]
         assert row.extra.get("pass_rate") == (sum(of) / len(of) if of else None)
     assert len({row.extra.get("pass_rate") for row in rows}) > 2
-    measured = {line["row_id"] for line in recorded}
     with pytest.raises(InputError, match="measured none of these rows"):
-        with_pass_rates([replace(known[0], id="else")], table, lab, rows_by_id)
+        with_pass_rates([replace(known[0], id="else")], *given)
+    measured = {line["row_id"] for line in recorded}
     changed = next(row for row in known if row.id in measured)
     changed = replace(changed, messages=(replace(changed.messages[0], content="?"),))
     with pytest.raises(InputError, match=r"is another one than tiny/.* measured"):
-        with_pass_rates([changed], table, lab, rows_by_id)
+        with_pass_rates([changed], *given)
 
 
 @pytest.mark.parametrize(

@@ -215,16 +215,20 @@ class Renderer:
         return self._render(messages, tools, generation=False)
 
     def turns(
-        self, messages: Sequence[Message], tools: Tools = (), loss: Loss = "all"
+        self,
+        messages: Sequence[Message],
+        tools: Tools = (),
+        loss: Loss = "all",
+        whole: RenderedConversation | None = None,
     ) -> tuple[Turn, ...]:
         """The conversation as stored turns to train on; end-of-turn tokens are trained.
 
         One turn, from the first trained message to the end of the last, with what lies between
         masked. Where the template rewrites history, "all" gives one turn for each assistant
         message instead, after the context that it really has. A message with `loss` false is never
-        trained. Raises RenderingError.
+        trained. `whole` is the conversation, where it was rendered before. Raises RenderingError.
         """
-        whole = self.conversation(messages, tools)
+        whole = whole or self.conversation(messages, tools)
         if loss == "last" or not whole.rewritten:
             spans = tuple(span for span in whole.message_spans if messages[span[0]].loss)
             return (_turn(replace(whole, message_spans=spans), loss),)

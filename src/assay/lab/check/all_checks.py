@@ -20,7 +20,6 @@ from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.preference_pairs import preference_pairs
 from assay.lab.check.rendering_mismatch import renderings
 from assay.lab.check.rows import lengths, rows
-from assay.lab.check.selection_health import not_made, stored_groups
 from assay.lab.check.shared_items import leakage
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
 from assay.lab.check.task_sanity import task_sanity
@@ -46,7 +45,6 @@ CHECKS: Mapping[str, Check] = {
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,
-    "stored selections": stored_groups,
     "preference pairs": preference_pairs,
     "helper models": helper_memory,
 }
@@ -116,7 +114,7 @@ def check_experiment(
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
     answerer = answerer_of(session)
     place = partial(name_line, source=source, overrides=overrides)
-    if lacking := selections_to_make(session, place):
+    if lacking := rows_to_make(session, place):
         return lacking
     unopened = opening_error(session, answerer, place)
     chosen = [*answering(experiment)]
@@ -134,11 +132,11 @@ def check_experiment(
     return replace(found, findings=tuple(worst_first([*found.findings, *chosen])))
 
 
-def selections_to_make(session: Session, place: Place) -> CheckResult | None:
-    """The stored selections that data sets lack; None where they are there. An experiment whose
-    queries cannot be read gets that error alone."""
+def rows_to_make(session: Session, place: Place) -> CheckResult | None:
+    """What has to be made for data sets first; None where it is there. An experiment whose rows
+    cannot be read gets that error alone."""
     try:
-        found = gather([*not_made(session)])
+        found = gather([one for maker in session.made_sources for one in maker.unmade(session)])
     except InputError as error:
         return CheckResult((error_finding(error, place),), {})
     return found if found.findings else None

@@ -24,8 +24,7 @@ from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import find_order, find_part
 from assay.lab.setup.reward_parts import full_reward, reward_of
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_input import StageInput
-from assay.lab.setup.stage_methods import sampled_source
+from assay.lab.setup.stage_methods import StageInput, sampled_source
 from assay.rl.signal import signal_stats
 from assay.rollout.episodes import Samples
 from assay.runs.run_directory import runs_of
@@ -142,7 +141,7 @@ def probe_stage(
     jobs = [(row, sample) for row in chosen for sample in range(stage.group)]
     judge = reward_of(session.task, reward, session.run.root)
     with session.reward_runner(judge, stage) as runner:
-        given = session.stage_input(stage, chosen, runner)  # type: ignore[arg-type]
+        given = session.stage_input(stage, chosen, runner.score)  # type: ignore[arg-type]
         episodes, where = sampled(subject, stage, given, jobs)
     yield from rates_finding(name, where, len(chosen), stage.group, episodes)
     full = full_reward(session.task, reward, session.run.root)

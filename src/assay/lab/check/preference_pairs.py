@@ -3,16 +3,13 @@
 Pairs are made as the stage itself would make them. Nothing is trained.
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from assay.errors import InputError
 from assay.experiment.stage_tables import DpoStage
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Number, Seen, Subject, share_of
-from assay.lab.setup.prepare import find_order, find_part
-from assay.lab.setup.reward_parts import reward_of
-from assay.lab.setup.stage_pairs import build_dpo
+from assay.lab.setup.stage_methods import build_dpo
 from assay.train.dpo import Dpo
 from assay.train.pair_choice import Pair
 
@@ -31,20 +28,10 @@ def pairs_of(subject: Subject, stage: DpoStage) -> Dpo | Unusable:
     """The method of a dpo stage, made once for a subject; or what is wrong with its rows."""
     if id(stage) not in subject.pairs:
         try:
-            subject.pairs[id(stage)] = _made(subject, stage)
+            subject.pairs[id(stage)] = build_dpo(stage, subject.session.stage_input(stage))
         except InputError as error:
             subject.pairs[id(stage)] = Unusable(error)
     return subject.pairs[id(stage)]
-
-
-def _made(subject: Subject, stage: DpoStage) -> Dpo:
-    session = subject.session
-    rows, order = find_part(session.sets, stage.data), find_order(session.sets, stage.data)
-    judge = None
-    if stage.reward is not None:
-        judge = reward_of(session.task, stage.reward, session.run.root)
-    with session.reward_runner(judge, stage) if judge is not None else nullcontext() as runner:
-        return build_dpo(stage, session.stage_input(stage, rows, runner, order))
 
 
 def preference_pairs(subject: Subject) -> Seen:

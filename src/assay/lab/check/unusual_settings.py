@@ -19,11 +19,10 @@ from assay.judge.power import minimum_detectable_difference
 from assay.judge.subset import Unlike, names_unlike, values_unlike
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import load_rows
-from assay.lab.setup.selection_rows import selections_of
 from assay.lab.setup.stage_methods import most
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
-from assay.tasks.task import BenchmarkOptions, benchmark
+from assay.tasks.task import BenchmarkOptions, benchmark, made_source
 
 CHANCE = 0.01
 """The share of random subsets that may be as far from the rest as an unusual one."""
@@ -201,7 +200,7 @@ def first_subsets(subject: Subject) -> Seen:
     for name, spec in session.experiment.data.items():
         if spec.take is not None and spec.take.rows is not None and spec.take.how == "first":
             # The first rows are taken of those that were not dropped before.
-            if selections_of(spec.source) is not None:
+            if made_source(session.task, spec.source) is not None:
                 continue  # its rows are those of another set
             loaded = load_rows(spec, session.task, session.run.root)
             dropped = session.sets[name].dropped.items()

@@ -35,7 +35,7 @@ from assay.lab.setup.checkpoint_models import adapt
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.prepare import rows_per_epoch
-from assay.lab.setup.stage_pairs import pair_sizes
+from assay.lab.setup.stage_methods import pair_sizes
 from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS

@@ -182,7 +182,7 @@ def stored_method(
     groups = in_groups(episodes, stage.group)
     session = bench.session
     runner = session.reward_runner(judge_of(bench, stage), stage)
-    given = session.stage_input(stage, list(bench.rows.values()), runner)
+    given = session.stage_input(stage, list(bench.rows.values()), runner.score)
     if isinstance(stage, GrpoStage):
         made = build_grpo(stage, given, bench.steps).at(bench.stored.step - 1)
         groups = [made.shaped(group) for group in groups]

@@ -19,7 +19,7 @@ from assay.data.row_order import Mixture
 from assay.errors import AssayError, InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
-from assay.experiment.stage_tables import SftStage, StageSpec, due_steps, steps_of
+from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
 from assay.experiment.tables import LogSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.before_run import looked_at, reason_of
@@ -35,7 +35,6 @@ from assay.lab.evaluate.checkpoint_selection import (
     selectors,
 )
 from assay.lab.evaluate.run_evaluation import answerer_of
-from assay.lab.generate.generate_selections import generate_missing
 from assay.lab.monitor.guards import (
     GuardFired,
     NoGuardToPass,
@@ -52,8 +51,7 @@ from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import check_manifest, judge_sha256, write_manifest
-from assay.lab.setup.prepare import describe, find_order, find_part
-from assay.lab.setup.reward_parts import reward_of
+from assay.lab.setup.prepare import describe, find_part
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import (
     StageInput,
@@ -62,10 +60,10 @@ from assay.lab.setup.stage_methods import (
     largest_of,
     loop_settings,
     notes_of,
+    visits_per_epoch,
     with_step_metrics,
 )
 from assay.lab.setup.validate import read_whole
-from assay.lab.setup.visits import visits_per_epoch
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
@@ -109,7 +107,7 @@ def start(
     with lines_named(source, overrides):
         answerer_of(session).check()
         refuse_existing(root, experiment, new, experiment.seeds if beside else None)
-        generate_missing(session)
+        session.make_rows()
         session = looked_at(session, despite)
     runs = []
     for index, seed in enumerate(experiment.seeds):
@@ -187,7 +185,7 @@ def resume(
     forget_changed_files()
     session = Session(experiment, run, status.seed, observer or Silent())
     check_ledger(session, despite)
-    generate_missing(session)
+    session.make_rows()
     session = looked_at(session, despite)
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)
@@ -301,8 +299,9 @@ def drop_optimizer_states(session: Session) -> None:
 def run_stage(session: Session, name: str) -> None:
     """Train one stage from its last checkpoint to its last step."""
     stage = session.experiment.stage[name]
+    given = session.stage_input(stage)
     with within(f"stage.{name}"):
-        visits = visits_per_epoch(session, stage)
+        visits = visits_per_epoch(stage, given)
         steps = steps_of(stage, visits)
     done = checkpoint_steps(session.run, name)
     if done:
@@ -319,7 +318,7 @@ def run_stage(session: Session, name: str) -> None:
     opened = session.learner.policy(session.run, stage)
     for words in opened.notes:
         session.observer.note(f"{name}: {words}")
-    train_stage(session, name, stage, opened, visits)
+    train_stage(session, name, stage, given, opened, visits)
     choose(session, name)
     del opened
     gc.collect()
@@ -332,7 +331,12 @@ def later_stage_started(session: Session, name: str) -> bool:
 
 
 def train_stage(
-    session: Session, name: str, stage: StageSpec, opened: StagePolicy, visits: int
+    session: Session,
+    name: str,
+    stage: StageSpec,
+    given: StageInput,
+    opened: StagePolicy,
+    visits: int,
 ) -> None:
     """The stage's loop, continued from the newest whole checkpoint if there is one; an epoch has so
     many visits."""
@@ -341,7 +345,6 @@ def train_stage(
     optimizer = make_optimizer(
         policy.module.parameters(),
         name=options.name,
-        lr=options.lr,
         weight_decay=options.weight_decay,
         betas=options.betas,
     )
@@ -365,16 +368,12 @@ def train_stage(
     if state.step:
         select(session, name, policy, state.step)
     runner = None
-    if not isinstance(stage, SftStage) and stage.reward is not None:
-        judge = reward_of(session.task, stage.reward, session.run.root)
-        journal = None
-        if not stage.stored:
-            judge_hash = judge_sha256(session, stage.reward, judge)
-            journal = JudgementJournal(session.run.judgements(name), judge_hash)
-            recorder = replace(recorder, judgements=journal)
-        runner = session.reward_runner(judge, stage, journal)
-    order = find_order(session.sets, stage.data)
-    given = session.stage_input(stage, find_part(session.sets, stage.data), runner, order)
+    if isinstance(stage, SamplingStage) and not stage.stored and given.judge is not None:
+        judge_hash = judge_sha256(session, stage.reward, given.judge)
+        journal = JudgementJournal(session.run.judgements(name), judge_hash)
+        recorder = replace(recorder, judgements=journal)
+        runner = session.reward_runner(given.judge, stage, journal)
+        given = replace(given, score=runner.score)
     try:
         method = build_method(stage, given, steps)
         for words in (*notes_of(method), *opened.fit(largest_of(stage, method, given.encoder))):

@@ -11,14 +11,8 @@ from assay.data.row import Row
 from assay.errors import InputError, nearest
 from assay.experiment.data_tables import Recorded
 from assay.experiment.experiment import Experiment
-from assay.lab.setup.prepare import rows_by_id
-from assay.lab.setup.run_rows import (
-    DataChanged,
-    Records,
-    asked_rows,
-    check_unchanged,
-    records_of,
-)
+from assay.lab.setup.prepare import asked_rows, rows_by_id
+from assay.lab.setup.run_rows import Records, check_unchanged, records_of
 from assay.runs.history import Sample
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_files import read_json
@@ -52,7 +46,7 @@ class Measured:
 def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Measured:
     """What a run recorded of a stage or an evaluation; `part` names one set of a mixture.
 
-    Raises NothingRecorded, RunNotFound, DataChanged, DamagedRecord.
+    Raises NothingRecorded, RunNotFound, InputError, DamagedRecord.
     """
     found = records_of(root, run, table)
     experiment = experiment_of(found.run)
@@ -62,7 +56,7 @@ def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Me
     name, role = stored["benchmark"], stored["role"]
     if name.partition(".")[0] in experiment.data:
         return of_data(root, found, experiment, name, part, role)
-    rows = asked_rows(found, table, root, rows_by_id)
+    rows = asked_rows(found, table, root)
     return Measured(found, name, name, "", rows, None, None, role)
 
 
@@ -112,9 +106,9 @@ def leaves(experiment: Experiment, data: str, prefix: str = "") -> dict[str, str
 
 
 def own_row(measured: Measured, id_: str) -> Row | None:
-    """The row of an answer; None for one of another set of a mixture. Raises DataChanged."""
+    """The row of an answer; None for one of another set of a mixture. Raises InputError."""
     if id_ not in measured.rows and id_.startswith(measured.prefix):
-        raise DataChanged(f"{measured.found.run}: its data holds no row {id_!r} any more")
+        raise InputError(f"{measured.found.run}: its data holds no row {id_!r} any more")
     return measured.rows.get(id_)
 
 

@@ -19,7 +19,13 @@ from transformers import PretrainedConfig
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.hashing import canonical_json
 from assay.data.renderings.exported_template import save_tokenizer
-from assay.data.renderings.rendering import Loss, Renderer, automatic
+from assay.data.renderings.rendering import (
+    Loss,
+    RenderedConversation,
+    Renderer,
+    Tools,
+    automatic,
+)
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
 from assay.errors import InputError, within
@@ -60,6 +66,17 @@ class NotALanguageModel(InputError):
     """A command that needs a language model, and the run trains something else."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a row reads in tokens."""
+
+    messages: tuple[Message, ...]
+    """The row's, kept so that no other tuple gets their identity."""
+    key: tuple[Any, ...]
+    """All that the tokens depend on."""
+    rendered: RenderedConversation
+
+
 @dataclass(frozen=True)
 class LanguageEncoder:
     """See `lab.setup.learner.Encoder`; contexts are token ids, actions tokens."""
@@ -70,6 +87,11 @@ class LanguageEncoder:
     options: Mapping[str, Any] = field(default_factory=dict)
     """What every row gives the chat template; a row may give more."""
     _by_options: dict[str, Renderer] = field(default_factory=dict, repr=False)
+    _written: dict[int, list[Written]] = field(default_factory=dict, repr=False)
+    """By the identity of a row's messages: lengths, checks, fingerprints and stages read the same
+    tokens, which are made once."""
+    _ids: dict[int, int] = field(default_factory=dict, repr=False)
+    """One object for each token id: as objects of their own they would be most of the memory."""
 
     def stopping_at(self, strings: tuple[str, ...]) -> "LanguageEncoder":
         """See `Encoder`."""
@@ -95,13 +117,31 @@ class LanguageEncoder:
 
     def prompt(self, row: Row, asked: Asked) -> tuple[int, ...]:
         """The rendered conversation with its generation prompt. Raises RenderingError."""
-        with naming(row):
-            return self.renderer_of(row).prompt(asked.messages, asked.tools)
+        return self._rendered(row, asked.messages, asked.tools, generation=True).tokens
 
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
         """See `Renderer.turns`. Raises RenderingError."""
+        whole = self._rendered(row, messages, row.tools, generation=False)
         with naming(row):
-            return self.renderer_of(row).turns(messages, row.tools, loss_on)
+            return self.renderer_of(row).turns(messages, row.tools, loss_on, whole)
+
+    def _rendered(
+        self, row: Row, messages: Sequence[Message], tools: Tools, *, generation: bool
+    ) -> RenderedConversation:
+        """The prompt or the conversation of a row, rendered at the first call. Raises
+        RenderingError."""
+        known = self._written.setdefault(id(row.messages), [])
+        key = (generation, tuple(messages), tuple(tools), row.template_options)
+        for each in known:
+            if each.key == key:
+                return each.rendered
+        with naming(row):
+            renderer = self.renderer_of(row)
+            render = renderer.rendered_prompt if generation else renderer.conversation
+            made = render(messages, tools)
+        tokens = tuple(map(self._ids.setdefault, made.tokens, made.tokens))
+        known.append(Written(row.messages, key, replace(made, tokens=tokens)))
+        return known[-1].rendered
 
     def renderer_of(self, row: Row) -> Renderer:
         """The renderer with the template options of a row. Raises RenderingError where those of the

@@ -42,7 +42,6 @@ from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import DataSet, hub_set, rendering_of
 from assay.lab.setup.reward_parts import rewards_in, table_part
 from assay.lab.setup.run_rows import files_of, provenance
-from assay.lab.setup.selection_rows import selection_record, selections_of
 from assay.lab.setup.session import Session
 from assay.models.matmul import processor_name
 from assay.runs.history import NothingRecorded
@@ -53,7 +52,7 @@ from assay.tasks.helper_model import find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import DEADLINE_SECONDS
-from assay.tasks.task import RewardFunction, task_fingerprint
+from assay.tasks.task import RewardFunction, made_source, task_fingerprint
 from assay.tasks.user_code import file_of
 
 PACKAGE = Path(assay.__file__).parent
@@ -269,7 +268,7 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     return {
         **spec.model_dump(mode="json", exclude_none=True),
         **_source(session, spec),
-        **_selections(session, spec),
+        **_made(session, spec),
         **({} if made.chosen is None else {"selection": made.chosen.record}),
         "contents_sha256": hash_contents(rows),
         "prompts_sha256": prompts_sha256(prompts),
@@ -348,11 +347,12 @@ def _source(session: Session, spec: DataSpec) -> dict[str, Any]:
     return found
 
 
-def _selections(session: Session, spec: DataSpec) -> dict[str, Any]:
-    """The table of the stored selections and the sha256 of their file."""
-    if (table := selections_of(spec.source)) is None:
+def _made(session: Session, spec: DataSpec) -> dict[str, Any]:
+    """What a made source says of the table that it takes."""
+    if (maker := made_source(session.task, spec.source)) is None:
         return {}
-    return {"selections": selection_record(session.experiment, table, session.run.root)}
+    scheme, _, table = (spec.source or "").partition(":")
+    return {scheme: maker.record(session.experiment, table, session.run.root)}
 
 
 def _counts(made: DataSet) -> dict[str, Any]:

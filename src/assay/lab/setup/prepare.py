@@ -37,16 +37,25 @@ from assay.data.splits import (
     take,
 )
 from assay.errors import InputError, within
-from assay.experiment.data_tables import DataSpec, Hub, OrderBy, Split
+from assay.experiment.data_tables import DataSpec, Hub, OrderBy, Recorded, Split
 from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.high_reward_examples import FEWER, refuse_leaked, with_examples
 from assay.lab.setup.learner import Encoder, gold_turns, question
 from assay.lab.setup.row_selection import Chosen, SelectionError, chosen_rows
-from assay.lab.setup.run_rows import run_rows, with_pass_rates
-from assay.lab.setup.selection_rows import selection_rows, selections_of
-from assay.tasks.task import BenchmarkOptions, Task, benchmark, read_source
+from assay.lab.setup.run_rows import (
+    FEWER,
+    Records,
+    check_unchanged,
+    records_of,
+    refuse_leaked,
+    run_rows,
+    with_examples,
+    with_pass_rates,
+)
+from assay.runs.run_files import read_json
+from assay.runs.run_names import experiment_of
+from assay.tasks.task import BenchmarkOptions, Task, benchmark, made_source, read_source
 from assay.tasks.task import task as make_task
 
 TOO_LONG = "prompt longer than max_prompt_tokens"
@@ -155,12 +164,17 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     if kind == "path":
         items = iter_items(root / rest, spec.format or "", layout(spec))
     elif kind == "hf":
-        records = hub_records(hub_set(spec), root)
-        where_ = spec.source or ""
-        found = items_of(records, spec.format or "", layout(spec), where_, MOST_BAD)
-        items = without_duplicates(found)
+        lines = hub_records(hub_set(spec), root)
+        place = spec.source or ""
+        items = without_duplicates(
+            items_of(lines, spec.format or "", layout(spec), place, MOST_BAD)
+        )
     elif kind == "run":
-        items = spread(run_rows(spec, root, rows_by_id))
+        assert spec.samples is not None
+        as_groups = spec.samples.each == "group"
+        records = records_of(root, rest, spec.samples, tokens=as_groups)
+        rows = asked_rows(records, spec.samples, root)
+        items = spread(run_rows(records, rows, spec.samples.each))
     else:
         options = None if spec.options is None else BenchmarkOptions(spec.options, root)
         items = spread(read_source(task, kind, rest, options or BenchmarkOptions({}, root)))
@@ -171,12 +185,17 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     if spec.template_options is not None:
         items = with_template_options(items, spec.template_options)
     found = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
-    if spec.pass_rate is not None:
-        found = replace(found, rows=with_pass_rates(found.rows, spec.pass_rate, root, rows_by_id))
-    if spec.examples is None:
-        return found
-    rows, fewer = with_examples(found.rows, spec.examples, root, rows_by_id)
-    return replace(found, rows=rows, remarks={**found.remarks, **({FEWER: fewer} if fewer else {})})
+    if (table := spec.pass_rate) is not None:
+        records = records_of(root, table.run, table)
+        asked = asked_rows(records, table, root)
+        found = replace(found, rows=with_pass_rates(found.rows, table, records, asked))
+    if (shown := spec.examples) is not None:
+        records = records_of(root, shown.run, shown)
+        asked = asked_rows(records, shown, root)
+        rows, fewer = with_examples(found.rows, shown, records, asked)
+        remarks = {**found.remarks, **({FEWER: fewer} if fewer else {})}
+        found = replace(found, rows=rows, remarks=remarks)
+    return found
 
 
 def with_template_options(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator[Item]:
@@ -198,9 +217,10 @@ def with_template_options(items: Iterable[Item], options: Mapping[str, Any]) -> 
 def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Row]:
     """All rows of a data set, none left out; those of a mixture as it names them."""
     spec = experiment.data[name]
-    if (table := selections_of(spec.source)) is not None:
-        asked = rows_by_id(experiment, experiment.selections[table].data.partition(".")[0], root)
-        rows = selection_rows(experiment, table, [*asked.values()], root).rows
+    if (maker := made_source(make_task(experiment.task, root), spec.source)) is not None:
+        table = (spec.source or "").partition(":")[2]
+        asked = rows_by_id(experiment, asked_by(experiment, spec).partition(".")[0], root)
+        rows = maker.rows(experiment, table, [*asked.values()], root).rows
         return {row.id: row for row in rows}
     if spec.mix is None:
         rows = load_rows(spec, make_task(experiment.task, root), root).rows
@@ -208,6 +228,23 @@ def rows_by_id(experiment: Experiment, name: str, root: Path) -> Mapping[str, Ro
     parts = {part: rows_by_id(experiment, part, root) for part in spec.mix}
     named = (row for part, rows in parts.items() for row in named_rows(part, [*rows.values()]))
     return {row.id: row for row in named}
+
+
+def asked_rows(found: Records, table: Recorded, root: Path) -> Mapping[str, Row]:
+    """The rows or items that a run's answers are to, by id; its data must not have changed. Raises
+    InputError."""
+    experiment = experiment_of(found.run)
+    if table.stage is not None:
+        data = experiment.stage[table.stage].data.partition(".")[0]
+    else:
+        stored = read_json(found.files[0].parent / "evaluation.json", dict)
+        data = stored["benchmark"].partition(".")[0]
+        if data not in experiment.data:
+            options = BenchmarkOptions(stored["options"], root)
+            made = benchmark(make_task(experiment.task, root), stored["benchmark"], options)
+            return {item.id: item for item in made.items}
+    check_unchanged(found.run, experiment, data, root)
+    return rows_by_id(experiment, data, root)
 
 
 def hub_set(spec: DataSpec) -> HubSet:
@@ -339,8 +376,11 @@ def prepare_set(
     if name not in made and spec.mix is None:
         encoder = encoders(rendering_of(experiment, name))
         stored = None
-        if (table := selections_of(spec.source)) is not None:
-            stored = stored_rows(experiment, table, task, encoders, root, made)
+        if (maker := made_source(task, spec.source)) is not None:
+            asked, table = asked_by(experiment, spec), (spec.source or "").partition(":")[2]
+            prepare_set(experiment, asked.partition(".")[0], task, encoders, root, made)
+            with within((spec.source or "").replace(":", ".")):
+                stored = maker.rows(experiment, table, find_part(made, asked), root)
         with within(f"data.{name}"):
             tables = experiment.evaluate
             made[name] = prepare(name, spec, task, encoder, root, tables, stored)
@@ -353,19 +393,10 @@ def prepare_set(
     return made[name]
 
 
-def stored_rows(
-    experiment: Experiment,
-    table: str,
-    task: Task,
-    encoders: Callable[[RenderingSettings], Encoder],
-    root: Path,
-    made: dict[str, DataSet],
-) -> Loaded:
-    """The queries of a `[selections.NAME]` table with their selections."""
-    asked = experiment.selections[table].data
-    prepare_set(experiment, asked.partition(".")[0], task, encoders, root, made)
-    with within(f"selections.{table}"):
-        return selection_rows(experiment, table, find_part(made, asked), root)
+def asked_by(experiment: Experiment, spec: DataSpec) -> str:
+    """The data set, or part of one, whose rows a made source extends."""
+    scheme, _, table = (spec.source or "").partition(":")
+    return getattr(experiment, scheme)[table].data
 
 
 def refuse_reported(experiment: Experiment, made: DataSet) -> None:

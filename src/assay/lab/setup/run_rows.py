@@ -1,20 +1,25 @@
-"""Makes rows of what a run recorded, and gives rows the pass rate that a run measured on them.
+"""Makes rows of what a run recorded, and gives rows the pass rates and examples of a run.
 
 A sampled completion becomes the answer of its row, or one candidate among those of its group. The
-prompts are read from the data of that run, which must not have changed. Nothing is sampled.
+rows that were answered come from `prepare.asked_rows`. An example is never of the row's own
+conversation or question, nor of an evaluation that reports; which ones a row gets depends on ids
+alone. Nothing is sampled.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from assay.data.files import sha256_file
+from assay.data.hashing import normalise_text
+from assay.data.leakage import question
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
-from assay.data.splits import conversation_of
+from assay.data.row_fields import field_value
+from assay.data.splits import conversation_of, drawn
 from assay.errors import InputError, nearest
-from assay.experiment.data_tables import DataSpec, PassRate, Recorded
+from assay.experiment.data_tables import Examples, PassRate, Recorded
 from assay.experiment.experiment import Experiment, mixed
 from assay.runs.history import (
     NothingRecorded,
@@ -28,19 +33,14 @@ from assay.runs.history import (
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json
-from assay.runs.run_names import experiment_of
-from assay.tasks.task import BenchmarkOptions, benchmark, task
-
-RowsOf = Callable[[Experiment, str, Path], Mapping[str, Row]]
-"""All rows of a data set of an experiment, by id; relative files lie in the folder."""
 
 PASS_RATE = "pass_rate"
 """The field of `extra` that holds a measured pass rate."""
 ABSTAINED = "the reward abstained"
-
-
-class DataChanged(InputError):
-    """Rows that a run read are not there any more, or not as they were."""
+EXAMPLES = "examples"
+"""The field of `extra`: a list of {row, question, text, reward}."""
+FEWER = "fewer examples than shots"
+"""The remark on rows for which the run recorded too little."""
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,13 @@ def provenance(root: Path, name: str, table: Recorded) -> dict[str, str]:
     return {"run": str(run), "file_sha256": files_sha256(run, files)}
 
 
-def run_rows(spec: DataSpec, root: Path, rows_of: RowsOf) -> Loaded:
-    """The rows of a `run:` source.
-
-    Raises NothingRecorded, DataChanged and what reading the run and its data raises.
-    """
-    assert spec.source is not None and spec.samples is not None
-    as_groups = spec.samples.each == "group"
-    found = records_of(root, spec.source.removeprefix("run:"), spec.samples, tokens=as_groups)
-    asked = asked_rows(found, spec.samples, root, rows_of)
+def run_rows(found: Records, asked: Mapping[str, Row], each: str) -> Loaded:
+    """A row for each answer, or for `each` "group", to the rows that were `asked`. Raises
+    InputError."""
     for answer in found.answers:
         if answer.row not in asked:
-            raise DataChanged(f"{found.run}: its data holds no row {answer.row!r} any more")
-    if as_groups:
+            raise InputError(f"{found.run}: its data holds no row {answer.row!r} any more")
+    if each == "group":
         return grouped(found, asked)
     judged = [answer for answer in found.answers if answer.reward is not None]
     abstained = tuple(answer.id for answer in found.answers if answer.reward is None)
@@ -93,31 +87,15 @@ def run_rows(spec: DataSpec, root: Path, rows_of: RowsOf) -> Loaded:
     return Loaded(rows, {ABSTAINED: abstained} if abstained else {})
 
 
-def asked_rows(found: Records, table: Recorded, root: Path, rows_of: RowsOf) -> Mapping[str, Row]:
-    """The rows or items that were answered, by id. Raises DataChanged."""
-    experiment = experiment_of(found.run)
-    if table.stage is not None:
-        data = experiment.stage[table.stage].data.partition(".")[0]
-    else:
-        stored = read_json(found.files[0].parent / "evaluation.json", dict)
-        data = stored["benchmark"].partition(".")[0]
-        if data not in experiment.data:
-            options = BenchmarkOptions(stored["options"], root)
-            made = benchmark(task(experiment.task, root), stored["benchmark"], options)
-            return {item.id: item for item in made.items}
-    check_unchanged(found.run, experiment, data, root)
-    return rows_of(experiment, data, root)
-
-
 def check_unchanged(run: RunDirectory, experiment: Experiment, data: str, root: Path) -> None:
-    """Raise DataChanged where a file that the run read holds something else by now."""
+    """Raise InputError where a file that the run read holds something else by now."""
     noted = read_manifest(run).get("data", {})
     for name in sorted(mixed(experiment, data)):
         kind, _, file = (experiment.data[name].source or "").partition(":")
         before = noted.get(name, {}).get("file_sha256")
         if kind == "path" and before is not None and sha256_file(root / file) != before:
             problem = f"{root / file} has changed since {run} read it"
-            raise DataChanged(problem, fix="restore it: the prompts of the run are read from it")
+            raise InputError(problem, fix="restore it: the prompts of the run are read from it")
 
 
 def answered(found: Records, row: Row, answer: Sample) -> Row:
@@ -190,14 +168,12 @@ def candidate_of(answer: Sample) -> dict[str, Any]:
 
 
 def with_pass_rates(
-    rows: Sequence[Row], table: PassRate, root: Path, rows_of: RowsOf
+    rows: Sequence[Row], table: PassRate, found: Records, asked: Mapping[str, Row]
 ) -> tuple[Row, ...]:
     """The rows with `extra.pass_rate`, where the run has answers to them.
 
-    Raises NothingRecorded where it has none to any, DataChanged where an id is another row there.
+    Raises NothingRecorded where it has none to any, InputError where an id is another row there.
     """
-    found = records_of(root, table.run, table)
-    asked = asked_rows(found, table, root, rows_of)
     passed: dict[str, list[bool]] = {}
     for answer in found.answers:
         if answer.reward is not None:
@@ -205,16 +181,106 @@ def with_pass_rates(
     if not passed.keys() & {row.id for row in rows}:
         fix = nearest(rows[0].id, passed) if rows else "it has no rows"
         raise NothingRecorded(f"{found.run} measured none of these rows", fix=fix)
-    return tuple(_with_rate(row, passed, asked, found.run) for row in rows)
+    made = []
+    for row in rows:
+        if row.id in passed:
+            if row.id not in asked or asked[row.id].prompt != row.prompt:
+                problem = f"row {row.id!r} is another one than {found.run} measured"
+                raise InputError(problem, field="pass_rate", fix="measure these rows")
+            rate = sum(passed[row.id]) / len(passed[row.id])
+            row = replace(row, extra={**row.extra, PASS_RATE: rate})
+        made.append(row)
+    return tuple(made)
 
 
-def _with_rate(
-    row: Row, passed: Mapping[str, list[bool]], asked: Mapping[str, Row], run: RunDirectory
-) -> Row:
-    if row.id not in passed:
-        return row
-    if row.id not in asked or asked[row.id].prompt != row.prompt:
-        problem = f"row {row.id!r} is another one than {run} measured"
-        raise DataChanged(problem, field="pass_rate", fix="measure these rows")
-    rate = sum(passed[row.id]) / len(passed[row.id])
-    return replace(row, extra={**row.extra, PASS_RATE: rate})
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The best completion of one row."""
+
+    row: Row
+    text: str
+    reward: float
+
+    @property
+    def asks(self) -> str:
+        """The question in a normal form."""
+        return normalise_text(question(self.row))
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a row holds of it."""
+        asked = {"row": self.row.id, "question": question(self.row)}
+        return {**asked, "text": self.text, "reward": self.reward}
+
+
+def with_examples(
+    rows: Sequence[Row], table: Examples, found: Records, asked: Mapping[str, Row]
+) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """The rows with `extra.examples`, and the ids of those that have fewer than `shots`.
+
+    Raises InputError for answers of an evaluation that reports, NothingRecorded where no answer
+    earned `least`.
+    """
+    if table.evaluation is not None:
+        stored = read_json(found.files[0].parent / "evaluation.json", dict)
+        if stored["role"] == "report":
+            problem = f"{table.evaluation!r} of {found.run} reports: its items are a test"
+            fix = "take the samples of a stage, or an evaluation with role select"
+            raise InputError(problem, field="examples.evaluation", fix=fix)
+    pool = best_answers(found.answers, asked, table.least)
+    if not pool:
+        problem = f"no completion of {found.run} has a reward of at least {table.least:g}"
+        raise NothingRecorded(problem, field="examples.least", fix="lower it")
+    given = [high_reward_examples(row, pool, table.shots, table.same) for row in rows]
+    fewer = tuple(r.id for r, own in zip(rows, given, strict=True) if len(own) < table.shots)
+    return tuple(
+        replace(row, extra={**row.extra, EXAMPLES: [each.told for each in own]})
+        for row, own in zip(rows, given, strict=True)
+    ), fewer
+
+
+def best_answers(
+    answers: Iterable[Sample], asked: Mapping[str, Row], least: float
+) -> tuple[Example, ...]:
+    """The best single answer of each row that earned `least` or more; of equal ones the first."""
+    best: dict[str, Example] = {}
+    for answer in answers:
+        if answer.reward is None or answer.reward < least or answer.messages:
+            continue
+        if answer.row in asked and (
+            answer.row not in best or answer.reward > best[answer.row].reward
+        ):
+            best[answer.row] = Example(asked[answer.row], answer.text, answer.reward)
+    return tuple(best.values())
+
+
+def high_reward_examples(
+    row: Row, pool: Sequence[Example], shots: int, same: str | None = None, seed: int = 0
+) -> list[Example]:
+    """Up to `shots` examples for a row, drawn from those of other conversations and questions.
+
+    With `same`, a field such as `extra.problem_type`, only from rows that have the row's value
+    there. The draw depends on the seed and on ids alone.
+    """
+    asks, own = normalise_text(question(row)), conversation_of(row)
+    value = field_value(row, same) if same is not None else None
+    others = {
+        each.row.id: each
+        for each in pool
+        if conversation_of(each.row) != own
+        and each.asks != asks
+        and (same is None or field_value(each.row, same) == value)
+    }
+    names = drawn({f"{row.id}\n{name}" for name in others}, shots, seed)
+    return [others[name.removeprefix(f"{row.id}\n")] for name in names]
+
+
+def refuse_leaked(rows: Sequence[Row], tested: Sequence[Row], test: str) -> None:
+    """Raise InputError where an example of a row asks what an item of a test asks."""
+    asked = {normalise_text(question(item)) for item in tested}
+    for row in rows:
+        for each in row.extra.get(EXAMPLES, ()):
+            if normalise_text(each["question"]) in asked:
+                problem = f"row {row.id} has an example that asks what {test} asks: {each['row']}"
+                fix = "let the run of the examples train on rows that share no question with it"
+                raise InputError(problem, field="examples", fix=fix)

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 
 from assay.data.row import Row
-from assay.data.row_order import RowOrder
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import RewardSettings
-from assay.experiment.stage_tables import SamplingStage, StageSpec
+from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.language_learner import make_language_learner
 from assay.lab.setup.learner import Learner, begun_from, learner_input, learner_of
-from assay.lab.setup.prepare import DataSet, prepare_set
-from assay.lab.setup.stage_input import StageInput
+from assay.lab.setup.prepare import DataSet, find_order, find_part, prepare_set
+from assay.lab.setup.reward_parts import reward_of
+from assay.lab.setup.stage_methods import StageInput
 from assay.models.precision import Precision, choose_precision
 from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import read_manifest
@@ -29,7 +29,8 @@ from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import Judgements, RewardRunner
-from assay.tasks.task import BaseTask, RewardFunction, Task, labs, task
+from assay.tasks.task import BaseTask, MadeSource, RewardFunction, Task, labs, made_source, task
+from assay.train.train_state import Score
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,18 @@ class Session:
         source, _ = begun_from(self.experiment.model, self.run.root)
         return labs(self.task, source)
 
+    @property
+    def made_sources(self) -> list[MadeSource]:
+        """What makes rows of the data sets first."""
+        named = [data.source for data in self.experiment.data.values()]
+        makers = [made_source(self.task, source) for source in named]
+        return [*{type(maker): maker for maker in makers if maker is not None}.values()]
+
+    def make_rows(self) -> None:
+        """Make what data sets take and nobody made."""
+        for maker in self.made_sources:
+            maker.make(self)
+
     @cached_property
     def sets(self) -> Mapping[str, DataSet]:
         """The experiment's data sets."""
@@ -110,23 +123,25 @@ class Session:
     def stage_input(
         self,
         stage: StageSpec,
-        rows: Sequence[Row],
-        runner: RewardRunner | None,
-        order: RowOrder | None = None,
+        rows: Sequence[Row] | None = None,
+        score: Score | None = None,
     ) -> StageInput:
-        """The inputs that the method of a stage is built from."""
+        """The inputs that the method of a stage is built from: its rows in their order, or those
+        that are handed in."""
+        reward = None if isinstance(stage, SftStage) else stage.reward
         encoder = self.learner.encoder(stage)
         if isinstance(stage, SamplingStage) and stage.sampling.stop is not None:
             encoder = encoder.stopping_at(stage.sampling.stop)
         return StageInput(
-            self.task,
-            tuple(rows),
-            encoder,
-            self.seed,
-            runner,
-            self.learner.positions,
-            self.learner.first_batch_check(stage),
-            order,
+            task=self.task,
+            rows=find_part(self.sets, stage.data) if rows is None else tuple(rows),
+            encoder=encoder,
+            seed=self.seed,
+            judge=None if reward is None else reward_of(self.task, reward, self.run.root),
+            score=score,
+            positions=self.learner.positions,
+            first_batch_check=self.learner.first_batch_check(stage),
+            order=find_order(self.sets, stage.data) if rows is None else None,
         )
 
     def reward_runner(

@@ -1,16 +1,18 @@
 """Builds the training method of a `[stage.NAME]` table, for the shared training loop to run.
 
-Trains nothing itself.
+Groups and pairs are sampled by the method, or made of the candidates that rows hold, which are
+judged by what they hold. Nothing is trained, sampled or asked here.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from assay.data.episode import Context, Episode
+from assay.data.episode import Context, Episode, Reward
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
-from assay.data.row_order import packs_of
-from assay.errors import look_up
+from assay.data.row_order import Fixed, RowOrder, packs_of
+from assay.errors import InputError, look_up
 from assay.experiment.stage_tables import (
     DpoStage,
     GrpoStage,
@@ -19,29 +21,33 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
     StageSpec,
+    StoredStage,
     rows_per_step,
 )
 from assay.experiment.training_settings import Schedule as ScheduleTable
-from assay.lab.setup.learner import Encoder, gold_turns, question
-from assay.lab.setup.stage_input import StageInput
-from assay.lab.setup.stage_pairs import build_dpo, described, pair_sizes
-from assay.lab.setup.stored_groups import CANDIDATES, held_out_groups, stored_groups
+from assay.lab.setup.learner import Encoder, gold_turns, question, stored_turns
+from assay.lab.setup.reward_parts import rewards_in
 from assay.rl.advantages import AdvantageOptions
 from assay.rl.importance import Importance
 from assay.rl.kl import AdaptiveKl
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
+from assay.rl.preference import Preference
 from assay.rl.presets import PRESETS, Preset
 from assay.rl.signal import may_drop
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_metrics import metrics_of, own_group_metrics
 from assay.tasks.reward_table import RewardTable
-from assay.tasks.task import Task
+from assay.tasks.stored_reward import is_right, not_in_facts, stored_reward
+from assay.tasks.task import RewardFunction, Task
 from assay.train.dpo import Dpo
+from assay.train.group_choice import with_signal
 from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.likelihood import GroupValidation, Rce, Rft, Sft, Validation
+from assay.train.likelihood import GroupValidation, Rce, Rft, Sft, Validation, judged_members
+from assay.train.loop import Check as BatchCheck
 from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
+from assay.train.pair_choice import Pair, PairRule, choose_pairs, groups_with_pairs, pair_count
 from assay.train.sampled_groups import (
     GroupStream,
     MultiTurn,
@@ -50,10 +56,35 @@ from assay.train.sampled_groups import (
     Source,
     StoredGroups,
     StoredPrompts,
+    value_of,
 )
 from assay.train.schedules import Schedule, constant
-from assay.train.train_state import Method
+from assay.train.train_state import Method, Score
 from assay.train.update import MicroBatchSize, largest_micro_batch
+
+CANDIDATES = "candidates"
+"""The field of a row's `extra`: a list of {text, reward, facts}."""
+Judge = RewardFunction | RewardTable
+
+
+@dataclass(frozen=True)
+class StageInput:
+    """The inputs that a method is built from."""
+
+    task: Task
+    rows: tuple[Row, ...]
+    encoder: Encoder
+    seed: int
+    judge: Judge | None = None
+    """The stage's reward; None: stored candidates carry theirs, or nothing is judged."""
+    score: Score | None = None
+    """Judges what is sampled."""
+    positions: int | None = None
+    """Tokens that the learner can read at once; None where nothing bounds them."""
+    first_batch_check: BatchCheck | None = None
+    """Checks the first update of a GRPO stage."""
+    order: RowOrder | None = None
+    """Order in which the stage visits the rows; None: shuffled anew each epoch."""
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
@@ -62,10 +93,10 @@ def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
     grpo = stage if isinstance(stage, GrpoStage) else None
     return LoopSettings(
         steps=steps,
-        learning_rate=optimizer.lr,
+        lr=optimizer.lr,
         schedule=optimizer.schedule,
         warmup=optimizer.warmup,
-        least_rate=optimizer.min_lr or 0.0,
+        min_lr=optimizer.min_lr or 0.0,
         clip_norm=optimizer.clip_norm,
         micro_tokens=stage.micro_tokens,
         max_skipped_steps=stage.max_skipped_steps,
@@ -75,32 +106,40 @@ def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
 
 def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
     """The method of a stage."""
-    match stage:
-        case SftStage():
-            stored = stored_conversations(given, stage.loss_on)
-            packs = packs_of_conversations(given.encoder, stored, stage.pack_tokens)
-            order = None if packs else given.order
-            return Sft(stored, stage.batch, given.seed, order, packs)
-        case RftStage():
-            groups = group_stream(stage, given, steps)
-            likelihood = stage.likelihood_temperature, given.encoder.decode
-            return Rft(groups, stage.keep, stage.batch, *likelihood)
-        case RceStage():
-            return Rce(
-                group_stream(stage, given, steps),
-                schedule_of(stage.tau, steps),
-                stage.likelihood_temperature,
-                given.encoder.decode,
-                best=stage.curriculum.best if stage.curriculum else (),
-                normalise=stage.rewards == "normalised",
-                imitate=stage.degenerate == "imitate",
-            )
-        case DpoStage():
-            return build_dpo(stage, given)
-        case GrpoStage():
-            method = build_grpo(stage, given, steps)
-            check = given.first_batch_check
-            return method if check is None else FirstBatchCheck(method, check)
+    return METHODS[stage.method](stage, given, steps)
+
+
+def build_sft(stage: SftStage, given: StageInput, steps: int) -> Sft:
+    """The stage's gold conversations, in packs where it asks for them."""
+    stored = stored_conversations(given, stage.loss_on)
+    packs = packs_of_conversations(given.encoder, stored, stage.pack_tokens)
+    return Sft(stored, stage.batch, given.seed, None if packs else given.order, packs)
+
+
+def build_rft(stage: RftStage, given: StageInput, steps: int) -> Rft:
+    """Rejection fine-tuning on the stage's groups."""
+    groups = group_stream(stage, given, steps)
+    likelihood = stage.likelihood_temperature, given.encoder.decode
+    return Rft(groups, stage.keep, stage.batch, *likelihood)
+
+
+def build_rce(stage: RceStage, given: StageInput, steps: int) -> Rce:
+    """Reward-weighted fine-tuning on the stage's groups."""
+    return Rce(
+        group_stream(stage, given, steps),
+        schedule_of(stage.tau, steps),
+        stage.likelihood_temperature,
+        given.encoder.decode,
+        best=stage.curriculum.best if stage.curriculum else (),
+        normalise=stage.rewards == "normalised",
+        imitate=stage.degenerate == "imitate",
+    )
+
+
+def build_checked_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Method:
+    """GRPO whose first update is checked, where the learner can check it."""
+    method, check = build_grpo(stage, given, steps), given.first_batch_check
+    return method if check is None else FirstBatchCheck(method, check)
 
 
 def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatchSize:
@@ -114,6 +153,7 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
     if isinstance(method, Sft) and method.packs:
         together *= max(map(len, method.packs))
     stored = stored_groups_of(method)
+    turns: Sequence[tuple[Context, int]]
     turns = [(t.context, len(t.actions)) for found in stored for e in found for t in e.turns]
     if isinstance(method, Dpo):
         turns = pair_sizes(method.pairs)
@@ -146,8 +186,14 @@ def asked_contexts(method: Method) -> Iterable[Context]:
 
 
 def notes_of(method: Method) -> Iterable[str]:
-    """What there is to say of a method's data before it trains."""
-    return (described(method),) if isinstance(method, Dpo) else ()
+    """What there is to say of a method's data before it trains: the pairs of a dpo stage, and the
+    groups that give none."""
+    if not isinstance(method, Dpo):
+        return ()
+    words = f"{len(method.pairs):,} pairs of {method.telling:,} groups"
+    if silent := method.groups - method.telling:
+        words += f"; {silent:,} groups have no two scores that differ"
+    return (words,)
 
 
 def stream_of(method: Method) -> GroupStream | None:
@@ -246,10 +292,10 @@ def sampled_prompts(stage: SamplingStage, given: StageInput, steps: int) -> Prom
 
 def sampled_source(stage: SamplingStage, given: StageInput, steps: int = 1) -> Source:
     """Episodes of several turns where any row is a dialogue, otherwise single answers."""
-    assert given.runner is not None
+    score, encoder, task = given.score, given.encoder, given.task
+    assert score is not None
     scheduled = isinstance(stage.sampling.temperature, ScheduleTable)
     temperature = schedule_of(stage.sampling.temperature, steps) if scheduled else None
-    score, encoder, task = given.runner.score, given.encoder, given.task
     if any(task.dialogue(row) is not None for row in given.rows):
         return MultiTurn(
             lambda row: encoder.environment(row, dialogue_of(task, row)),
@@ -314,6 +360,12 @@ def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
         entropy_coef=stage.entropy_coef,
         lone=options.lone,
     )
+    table = given.judge
+    part_weights = (
+        {name: part.scale for name, part in table.parts.items()}
+        if isinstance(table, RewardTable)
+        else {}
+    )
     settings = GrpoSettings(
         advantage=advantage,
         advantage_options=options,
@@ -332,7 +384,7 @@ def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
         max_tokens=stage.sampling.max_tokens,
         micro_tokens=stage.micro_tokens,
         top_entropy_share=stage.top_entropy_share or 1.0,
-        part_weights=part_weights(given),
+        part_weights=part_weights,
         thinking=given.encoder.thinking,
         max_bad_steps=stage.max_steps_without_bonus,
         old_at_start=stage.stored,
@@ -357,9 +409,164 @@ def advantage_options(stage: GrpoStage, preset: Preset) -> AdvantageOptions:
     return replace(preset.advantage_options, **given)
 
 
-def part_weights(given: StageInput) -> dict[str, float]:
-    """What the value of each part of a reward table is multiplied by; none of a single reward."""
-    table = given.runner.reward if given.runner else None
-    if not isinstance(table, RewardTable):
-        return {}
-    return {name: part.scale for name, part in table.parts.items()}
+def stored_groups(stage: SamplingStage, given: StageInput) -> StoredGroups:
+    """The stream of a stage's stored candidates, one group for each row.
+
+    Raises InputError for a row without any and where no group is left.
+    """
+    groups = judged_groups(stage, given)
+    # RCE takes the best itself, after it has looked at the whole group.
+    best = stage.curriculum.best if stage.curriculum and not isinstance(stage, RceStage) else ()
+    return StoredGroups(groups, stage.prompts, given.seed, given.order, best)
+
+
+def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode, ...], ...]:
+    """The judged candidates of each row, none where the stage leaves the group out.
+
+    Raises InputError for a row without any and where no group is left.
+    """
+    groups = tuple(group_of(stage, given, row) for row in given.rows)
+    if not any(judged_members(groups)):
+        why = [e.reward.why for group in groups for e in group if e.reward]
+        problem = "no stored candidate is left to learn from"
+        problem += f"; most often: {max(set(why), key=why.count)}" if why else ""
+        fix = "generate others, or loosen require_positive or the reward's options"
+        raise InputError(problem, field="data", fix=fix)
+    return groups
+
+
+def group_of(stage: StoredStage, given: StageInput, row: Row) -> tuple[Episode, ...]:
+    """The judged candidates of a row; none where the stage leaves the group out."""
+    judge = given.judge
+    if (
+        not stage.stored
+        and judge is not None
+        and any(map(not_in_facts, rewards_in(judge).values()))
+    ):
+        judge = None  # What is sampled is judged by a model; held-out candidates carry a reward.
+    rewards = candidate_rewards(stage, judge, row)
+    if not rewards:
+        return ()
+    turns = stored_turns(given.encoder, given.task, row, candidates_of(row))
+    return tuple(
+        Episode(f"{row.id}#{n}", row.id, own, reward)
+        for n, (own, reward) in enumerate(zip(turns, rewards, strict=True))
+    )
+
+
+def candidate_rewards(stage: StoredStage, judge: Judge | None, row: Row) -> list[Reward]:
+    """The reward of each candidate of a row, or nothing where the stage leaves the group out."""
+    rewards = [stored_reward(judge, row, candidate) for candidate in candidates_of(row)]
+    return [] if stage.require_positive and not any(map(is_right, rewards)) else rewards
+
+
+def candidates_of(row: Row) -> Sequence[Mapping[str, Any]]:
+    """The candidates that a row holds. Raises InputError where there is none."""
+    candidates = row.extra.get(CANDIDATES)
+    if not candidates:
+        fix = "give each row a list of {text, reward}, or sample them"
+        raise InputError("no candidates", file=row.origin, field=CANDIDATES, fix=fix)
+    return candidates
+
+
+def held_out_groups(
+    stage: StoredStage, given: StageInput, rows: Sequence[Row]
+) -> list[list[Episode]]:
+    """The groups of held-out rows that a validation can tell good from bad by: those whose rewards
+    differ. Raises InputError where there is none."""
+    groups = judged_members([group_of(stage, given, row) for row in rows])
+    kept = [groups[g] for g in sorted(with_signal(groups))]
+    if not kept:
+        problem = "no held-out group has rewards that differ"
+        raise InputError(problem, field="validation", fix="hold other rows out")
+    return kept
+
+
+def build_dpo(stage: DpoStage, given: StageInput, steps: int = 1) -> Dpo:
+    """The method of a dpo stage. Raises InputError for groups
+    without pairs and scores out of range, and what `judged_groups` does."""
+    groups = in_order(judged_groups(stage, given), given)
+    rule = rule_of(stage)
+    pairs = choose_pairs(groups, rule, given.seed)
+    if not pairs:
+        raise no_pairs(len(groups))
+    values = [[value_of(episode) for episode in group] for group in groups]
+    return Dpo(
+        tuple(scored(stage, pair) for pair in pairs),
+        stage.batch,
+        given.seed,
+        Preference(stage.beta, stage.label_smoothing),
+        stage.scores,
+        stage.micro_tokens,
+        groups=len(groups),
+        telling=groups_with_pairs(values, rule),
+        order=Fixed(tuple(range(len(pairs)))) if isinstance(given.order, Fixed) else None,
+    )
+
+
+def rule_of(stage: DpoStage) -> PairRule:
+    """Which pairs the stage's table asks for."""
+    table = stage.pairs.model_dump(exclude_none=True)
+    return PairRule(**table)
+
+
+def in_order(
+    groups: Sequence[tuple[Episode, ...]], given: StageInput
+) -> Sequence[tuple[Episode, ...]]:
+    """The groups as the data set sorts them, where it does."""
+    places = given.order.places if isinstance(given.order, Fixed) else range(len(groups))
+    return [groups[place] for place in places]
+
+
+def scored(stage: DpoStage, pair: Pair) -> Pair:
+    """The pair with its scores between 0 and 1 where they weigh it. Raises InputError."""
+    if stage.scores == "plain":
+        return pair
+    low, high = stage.score_range or (0.0, 1.0)
+    for episode, score in zip((pair.chosen, pair.rejected), pair.scores, strict=True):
+        if not low <= score <= high:
+            problem = f"Score-DPO weighs by scores from {low:g} to {high:g}, and {episode.id} has"
+            fix = 'set score_range to what the reward gives, or scores = "plain"'
+            raise InputError(f"{problem} {score:g}", field="scores", fix=fix)
+    better, worse = ((score - low) / (high - low) for score in pair.scores)
+    return replace(pair, scores=(better, worse))
+
+
+def visits_per_epoch(stage: StageSpec, given: StageInput) -> int:
+    """Rows, pairs or packs that one epoch of a stage visits. Raises what judging candidates raises,
+    and reading rows."""
+    if isinstance(stage, SftStage) and stage.pack_tokens is not None:
+        stored = stored_conversations(given, stage.loss_on)
+        return len(packs_of_conversations(given.encoder, stored, stage.pack_tokens))
+    if not isinstance(stage, DpoStage):
+        return len(given.rows) if given.order is None else given.order.count
+    judged = [candidate_rewards(stage, given.judge, row) for row in given.rows]
+    count = pair_count([[r.value for r in rewards] for rewards in judged], rule_of(stage))
+    if not count:
+        raise no_pairs(len(given.rows))
+    return count
+
+
+def no_pairs(groups: int) -> InputError:
+    """None of so many groups gives a pair."""
+    problem = f"no group of {groups} has two candidates whose scores differ enough to make a pair"
+    return InputError(problem, field="data", fix="take other groups, or lower pairs.least_gap")
+
+
+def pair_sizes(pairs: Sequence[Pair]) -> list[tuple[Context, int]]:
+    """For each pair its context and the actions of both completions, which no budget cuts."""
+    return [
+        (pair.chosen.turns[0].context, sum(len(t.actions) for e in sides for t in e.turns))
+        for pair in pairs
+        for sides in [(pair.chosen, pair.rejected)]
+    ]
+
+
+METHODS: Mapping[str, Callable[[Any, StageInput, int], Method]] = {
+    "sft": build_sft,
+    "rft": build_rft,
+    "rce": build_rce,
+    "grpo": build_checked_grpo,
+    "dpo": build_dpo,
+}
+"""Builder of a stage's method by the name that its table has."""

@@ -29,7 +29,6 @@ from assay.experiment.read_file import (
     text_of,
 )
 from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
-from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
@@ -47,7 +46,7 @@ from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_metrics import own_names
 from assay.tasks.reward_options import WrongOption
 from assay.tasks.stored_reward import not_in_facts
-from assay.tasks.task import RewardFunction, Task, task
+from assay.tasks.task import RewardFunction, Task, made_source, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written
 
@@ -98,9 +97,12 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         yield _unknown((*place, "rendering"), helper.rendering, _renderings(), "rendering")
     for name, data in experiment.data.items():
         place = ("data", name)
-        kinds = ["path", "hf", "run", SELECTIONS, *skill.sources]
-        if data.source is not None:
+        kinds = ["path", "hf", "run", *skill.sources]
+        maker = made_source(skill, data.source)
+        if maker is None and data.source is not None:
             yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
+        elif maker is not None:
+            yield from maker.absent(experiment, root)
         if data.format is not None:
             yield _unknown((*place, "format"), data.format, FORMATS, "format")
         for benchmark in data.disjoint_from:
@@ -340,15 +342,6 @@ def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -
     return experiment
 
 
-def absent_selections(experiment: Experiment, root: Path) -> Iterator[Problem]:
-    """Files of stored selections that are not there."""
-    for name, spec in experiment.selections.items():
-        file = root / (spec.file or "").removeprefix(FILE)
-        if spec.file is not None and not file.is_file():
-            problem = f"{file}: no such file"
-            yield Problem((SELECTIONS, name, "file"), problem, f"it counts from {root}")
-
-
 def unknown_run(path: KeyPath, name: str, root: Path) -> Iterator[Problem]:
     """A run or a checkpoint of one, named at `path`, that is not there."""
     try:
@@ -390,4 +383,3 @@ def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
             problem = f"{root / chosen}: no such file"
             fix = f"it counts from {root}, and 'assay select' writes it"
             yield Problem(("data", name, "take", "selection"), problem, fix)
-    yield from absent_selections(experiment, root)

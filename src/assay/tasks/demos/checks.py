@@ -17,11 +17,14 @@ from assay.judge.findings import Finding
 from assay.lab.check.subject import SHOWN, Number, Seen, Subject, share_of, some
 from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.helper_models import in_process
+from assay.lab.setup.prepare import find_part
 from assay.models.vision_language import is_vision_language
 from assay.tasks.demos.demonstrations import DEMONSTRATIONS, FROZEN, POOL, Query, set_of
 from assay.tasks.demos.kinds import make_selector
 from assay.tasks.demos.pools import excluded_of, right_answers
+from assay.tasks.demos.selection_file import read_selection_file
 from assay.tasks.demos.selector_learner import SelectorLearner, adapt
+from assay.tasks.demos.stored import selections_of, stored_file, stored_findings, stored_health
 
 FEWEST = 4
 """Queries from which on it is no chance that all have one pool."""
@@ -216,7 +219,23 @@ def selector_checks(subject: Subject) -> Seen:
         yield from demonstrations_without_words(subject, learner)
 
 
+def stored_groups(subject: Subject) -> Seen:
+    """Shares of positives and of groups without signal, of each table that a data set takes."""
+    session = subject.session
+    experiment = session.experiment
+    for data in experiment.data.values():
+        if (name := selections_of(data.source)) is None:
+            continue
+        spec = experiment.selections[name]
+        found = read_selection_file(stored_file(experiment, name, session.run.root))
+        health = stored_health(found, spec, find_part(session.sets, spec.data))
+        place = f"selections.{name}"
+        yield from (Number(place, key, value) for key, value in health.numbers().items())
+        yield from stored_findings(found, spec, find_part(session.sets, spec.data), place)
+
+
 CHECKS: Mapping[str, Callable[[Subject], Seen]] = {
+    "stored selections": stored_groups,
     "pools": candidate_pools,
     "images": shown_images,
     "selector": selector_checks,

@@ -4,16 +4,22 @@ What is trained is a selector (`model = "selector:pointer"`); the frozen model i
 `[model.frozen]`. Rows carry their pools, see `demonstrations`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
+from assay.experiment.experiment import Experiment
+from assay.experiment.problems import Problem
+from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.runs.manifest_file import SEEN_ANSWERS
 from assay.tasks.demos import easy_vqa, okvqa, subjects
 from assay.tasks.demos.demonstrations import FROZEN, POOL
 from assay.tasks.demos.oracle_search import BREADTH, oracle_answers
 from assay.tasks.demos.rewards import REWARDS
-from assay.tasks.task import BaseTask, FixedArm, NoTargetError
+from assay.tasks.demos.stored import selection_record, selection_rows
+from assay.tasks.task import BaseTask, FixedArm, MadeSource, NoTargetError
 
 SELECTOR = "selector"
 WEIGHTS = (".pt", ".pth", ".ckpt")
@@ -26,6 +32,44 @@ ORACLE = FixedArm(
     helper=FROZEN,
     chunk=16,
 )
+
+
+class SelectionsSource:
+    """See `tasks.task.MadeSource`: `source = "selections:NAME"`. Only what makes loads torch."""
+
+    def rows(self, experiment: Experiment, table: str, rows: Sequence[Row], root: Path) -> Loaded:
+        """The rows of a table's queries with their selections."""
+        return selection_rows(experiment, table, rows, root)
+
+    def record(self, experiment: Experiment, table: str, root: Path) -> dict[str, Any]:
+        """The settings of a table and the sha256 of its file."""
+        return selection_record(experiment, table, root)
+
+    def absent(self, experiment: Experiment, root: Path) -> Iterator[Problem]:
+        """Files of stored selections that are not there."""
+        for name, spec in experiment.selections.items():
+            file = root / (spec.file or "").removeprefix(FILE)
+            if spec.file is not None and not file.is_file():
+                problem = f"{file}: no such file"
+                yield Problem((SELECTIONS, name, "file"), problem, f"it counts from {root}")
+
+    def unmade(self, session: Any) -> Iterator[Any]:
+        """The selections that a run would make first."""
+        from assay.tasks.demos.generate import not_made
+
+        return not_made(session)
+
+    def make(self, session: Any) -> None:
+        """Make what data sets take and nobody made."""
+        from assay.tasks.demos.generate import generate_missing
+
+        generate_missing(session)
+
+    def generate(self, session: Any, table: str | None, shard: str) -> list[Any]:
+        """Make the selections of one table or of all."""
+        from assay.tasks.demos.generate import generate_tables
+
+        return generate_tables(session, table, shard)
 
 
 class DemosTask(BaseTask):
@@ -44,6 +88,11 @@ class DemosTask(BaseTask):
         "easy-vqa": easy_vqa.read_easy_vqa,
         "okvqa": okvqa.read_okvqa,
     }
+
+    @property
+    def made(self) -> Mapping[str, MadeSource]:
+        """Stored selections."""
+        return {SELECTIONS: SelectionsSource()}
 
     @property
     def arms(self) -> Mapping[str, FixedArm]:

@@ -232,6 +232,13 @@ class WorkflowsTask(BaseTask):
         """The fixed workflows."""
         return ARMS
 
+    @property
+    def tables(self) -> Mapping[str, Callable[..., Any]]:
+        """Parts of pages, and the page of `assay patterns`."""
+        from assay.tasks.workflows.patterns_page import patterns_page
+
+        return {"patterns": patterns_page}
+
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The instruction with the operators, the form of a program, and the problem. Rows that
         teach programs or an executor are asked as they stand."""

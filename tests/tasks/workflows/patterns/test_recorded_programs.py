@@ -2,10 +2,10 @@
 
 import json
 
-from assay.lab.patterns.find_patterns import find_patterns
-from assay.lab.patterns.recorded_programs import PatternRequest, recorded_programs
 from assay.runs.records import FACTS, write_samples
-from tests.lab.patterns.program_lab import (
+from assay.tasks.workflows.find_patterns import find_patterns
+from assay.tasks.workflows.recorded_programs import PatternRequest, recorded_programs
+from tests.tasks.workflows.patterns.program_lab import (
     CUSTOM,
     PROGRAMMER,
     add_answers,

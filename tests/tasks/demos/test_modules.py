@@ -13,7 +13,7 @@ from assay.tasks.demos.choice import ChoiceBatch, batch_of
 from assay.tasks.demos.kinds import MAKERS, SelectorSizes, make_selector
 from assay.tasks.demos.lever import LeverSelector
 from assay.tasks.demos.pointer import BACKBONE, PointerSelector
-from tests.models.selectors.choices import WIDTH, choice, table
+from tests.tasks.demos.choices import WIDTH, choice, table
 
 NONE = torch.zeros(1, 0, dtype=torch.long)
 FIRST = torch.zeros(1, dtype=torch.long)

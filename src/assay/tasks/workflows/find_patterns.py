@@ -1,20 +1,19 @@
 """`find_patterns`: what a run's recorded programs say of patterns, rewards and choices.
 
-Reads records and computes; words and pages are made in `report.patterns_page`.
+Reads records and computes; words and pages are made in `page`.
 """
 
 from dataclasses import dataclass
 
-from assay.lab.patterns.operator_choice import OperatorChoice, operator_choice
-from assay.lab.patterns.recorded_programs import (
+from assay.runs.run_directory import RunDirectory
+from assay.tasks.workflows.operator_choice import OperatorChoice, operator_choice
+from assay.tasks.workflows.recorded_programs import (
     PatternRequest,
-    Source,
     judged,
     recorded_programs,
     reward_bounds,
 )
-from assay.lab.patterns.reward_patterns import RewardPatterns, reward_patterns
-from assay.runs.run_directory import RunDirectory
+from assay.tasks.workflows.reward_patterns import RewardPatterns, reward_patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class Patterns:
     """The patterns of a run's programs."""
 
     run: str
-    source: Source
+    source: PatternRequest
     completions: int
     valid: int
     abstained: int

@@ -1,6 +1,6 @@
 """Gives rows of queries their stored selections: those that were made for them, or of a file.
 
-Also where the selections of a table lie that `lab.generate` makes. Nothing is generated here.
+Also where the selections of a table lie that `generate` makes. Nothing is generated here.
 """
 
 from collections import Counter

@@ -8,24 +8,24 @@ import pytest
 
 from assay.judge.cluster_robust import permutation_p
 from assay.judge.group_effects import Effect
-from assay.lab.patterns.find_patterns import find_patterns
-from assay.lab.patterns.operator_choice import (
+from assay.runs.records import read_samples, write_samples
+from assay.tasks.workflows.find_patterns import find_patterns
+from assay.tasks.workflows.operator_choice import (
     THIRDS,
     OperatorChoice,
     choice_table,
     operator_choice,
     pass_rate_levels,
 )
-from assay.lab.patterns.recorded_programs import (
+from assay.tasks.workflows.programs.shapes import shape_of
+from assay.tasks.workflows.recorded_programs import (
     PatternRequest,
     RecordedProgram,
     recorded_programs,
 )
-from assay.lab.patterns.reward_patterns import Pattern, RewardPatterns, reward_patterns
-from assay.runs.records import read_samples, write_samples
-from assay.tasks.workflows.programs.shapes import shape_of
+from assay.tasks.workflows.reward_patterns import Pattern, RewardPatterns, reward_patterns
 from assay.tasks.workflows.rewards import Terms, solved
-from tests.lab.patterns.program_lab import (
+from tests.tasks.workflows.patterns.program_lab import (
     ANSWER,
     CUSTOM,
     ENSEMBLE,

@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.generate.generate_selections import (
-    WHOLE,
-    BadShard,
-    Generated,
-    Shard,
-    generate_tables,
-    parse_shard,
-)
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.selection_rows import OtherQueries
+from assay.lab.setup.generate import generate_tables
+from assay.tasks.demos.generate import (
+    BadShard,
+    Generated,
+    parse_shard,
+)
+from assay.tasks.demos.stored import OtherQueries
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
-from tests.lab.generate.kinds_lab import EXPERIMENT, KINDS, make_kinds_lab
+from tests.tasks.demos.kinds_lab import EXPERIMENT, KINDS, make_kinds_lab
 
 
 def merged(lab: Path, name: str = "best") -> Path:
@@ -30,7 +28,7 @@ def merged(lab: Path, name: str = "best") -> Path:
     return found
 
 
-def made(folder: Path, shard: Shard = WHOLE) -> list[Generated]:
+def made(folder: Path, shard: str = "1/1") -> list[Generated]:
     return generate_tables(folder / "kinds.toml", (), folder, "best", shard, Silent())
 
 
@@ -69,7 +67,7 @@ def test_the_first_selection_of_a_query_holds_what_helps_it_most(lab):
 def test_shards_in_any_order_give_the_bytes_of_one_process(tmp_path, whole):
     make_kinds_lab(tmp_path)
     for index in (2, 0, 3, 1):
-        (found,) = made(tmp_path, Shard(index, 4))
+        (found,) = made(tmp_path, f"{index + 1}/4")
     assert (found.made, found.left) == (3, 0)
     assert found.health is not None and found.health.queries == 12
     assert merged(tmp_path).read_bytes() == whole
@@ -77,7 +75,7 @@ def test_shards_in_any_order_give_the_bytes_of_one_process(tmp_path, whole):
 
 def generate_until(folder: str, kill_at: int) -> None:
     """Make selections in this process, which is killed in the middle of the nth line."""
-    from assay.lab.generate import generate_selections
+    from assay.tasks.demos import generate as generate_selections
 
     append, lines = generate_selections.append_line, []
 
@@ -113,11 +111,11 @@ def test_what_is_made_is_not_made_again(lab):
 
 def test_selections_of_another_script_are_refused(tmp_path):
     make_kinds_lab(tmp_path)
-    made(tmp_path, Shard(0, 2))
+    made(tmp_path, "1/2")
     with (tmp_path / "frozen.jsonl").open("a") as script:
         script.write("\n")
     with pytest.raises(OtherQueries, match="were made of other frozen"):
-        made(tmp_path, Shard(1, 2))
+        made(tmp_path, "2/2")
 
 
 def test_other_settings_have_a_folder_of_their_own(tmp_path, lab):

@@ -9,21 +9,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from assay.lab.patterns.find_patterns import Patterns, find_patterns
-from assay.lab.patterns.recorded_programs import PatternRequest
-from assay.pages.patterns.patterns_content import (
-    KINDS,
-    MOST_CHARACTERS,
-    patterns_section,
-    signed_number,
-)
-from assay.pages.patterns.patterns_page import patterns_shown, write_patterns
+from assay.pages.terminal import blocks_shown
 from assay.pages.words import words
+from assay.pages.write_page import write_page
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
+from assay.tasks.workflows.find_patterns import Patterns, find_patterns
+from assay.tasks.workflows.patterns_page import KINDS, MOST_CHARACTERS, page_of, signed_number
 from assay.tasks.workflows.programs.operators import OPERATORS
+from assay.tasks.workflows.recorded_programs import PatternRequest
 from assay.tasks.workflows.rewards import Terms, solved
-from tests.lab.patterns.program_lab import (
+from tests.pages.pages import Page
+from tests.pages.test_wholly_chinese import EMPTY, ENGLISH, lines
+from tests.tasks.workflows.patterns.program_lab import (
     CUSTOM,
     PROGRAMMER,
     Drawn,
@@ -35,8 +33,6 @@ from tests.lab.patterns.program_lab import (
     rewarded,
     sample_line,
 )
-from tests.pages.pages import Page
-from tests.pages.test_wholly_chinese import EMPTY, ENGLISH, lines
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -49,37 +45,37 @@ TYPE = '<b onclick="x">math|qa</b>'
 NAMES = {*OPERATORS, *["rl", "math", "qa", "flows", "Assay", "Holm", "level", "operations"]}
 
 
-def page_of(run: RunDirectory, lang: str = "en") -> tuple[Patterns, Page, str]:
+def written(run: RunDirectory, lang: str = "en") -> tuple[Patterns, Page, str]:
     found = find_patterns(run, PatternRequest())
-    html = write_patterns(found, run, lang)
+    html = write_page(page_of(found, words(lang)), run.path / "patterns.html")
     return found, Page(html), html.with_suffix(".md").read_text(encoding="utf-8")
 
 
 def printed(found: Patterns, lang: str = "en") -> str:
     console = Console(file=(stream := io.StringIO()), width=250)
-    for each in patterns_shown(found, lang):
+    for each in blocks_shown(page_of(found, words(lang)).blocks, words(lang)):
         console.print(each, soft_wrap=True)
     return stream.getvalue()
 
 
 def hostile_run(root: Path, texts: Sequence[str] = HOSTILE) -> RunDirectory:
     """Groups in which every text is a program that cannot be read, and stands in one that can."""
-    run, written = empty_run(root), []
+    run, samples = empty_run(root), []
     for n, text in enumerate(texts):
         row = problem_row(f"r{n}", TYPE)
         program = CUSTOM.replace("Solve.", repr(text)[1:-1].replace('"', "'")[:5000])
         done = replace(execution("x", "invalid program"), program=text, error=f"raised {text[:80]}")
         invalid = solved(done, None, row, Terms())
         rewards = [rewarded(row, program, True), invalid, invalid, rewarded(row, PROGRAMMER, False)]
-        written += [sample_line(1, row.id, i, text, r) for i, r in enumerate(rewards)]
-    write_samples(run.samples("rl", 1), written)
+        samples += [sample_line(1, row.id, i, text, r) for i, r in enumerate(rewards)]
+    write_samples(run.samples("rl", 1), samples)
     return run
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_hostile_programs_and_types_stay_text(tmp_path, text: str, lang: str):
-    found, page, markdown = page_of(hostile_run(tmp_path, [text] * 6), lang)
+    found, page, markdown = written(hostile_run(tmp_path, [text] * 6), lang)
     assert not {"script", "img", "b onclick"} & set(page.elements)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     terminal = printed(found, lang)
@@ -92,7 +88,7 @@ def test_hostile_programs_and_types_stay_text(tmp_path, text: str, lang: str):
 
 def test_a_huge_program_is_cut_and_its_length_told(tmp_path):
     huge = "<i>" + "y" * 50_000
-    found, page, markdown = page_of(hostile_run(tmp_path, [huge] * 3))
+    found, page, markdown = written(hostile_run(tmp_path, [huge] * 3))
     assert found.rewards.low.program == huge
     assert max(map(len, page.blocks)) == MOST_CHARACTERS
     said = "Cut here; the whole text has 50,003 characters."
@@ -102,7 +98,7 @@ def test_a_huge_program_is_cut_and_its_length_told(tmp_path):
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("drawn", [Drawn(), Drawn(even_chance, prompts=3, group=4)])
 def test_the_page_is_whole_in_both_languages(tmp_path, lang: str, drawn: Drawn):
-    found, page, markdown = page_of(program_run(tmp_path, drawn), lang)
+    found, page, markdown = written(program_run(tmp_path, drawn), lang)
     assert f'<html lang="{lang}">' in page.source
     terminal = re.sub("|".join(sorted(OPERATORS, key=len, reverse=True)), "X", printed(found, lang))
     for text in (markdown, terminal):
@@ -116,7 +112,7 @@ def test_the_page_is_whole_in_both_languages(tmp_path, lang: str, drawn: Drawn):
 
 
 def test_the_two_sides_stand_beside_each_other_with_their_programs(tmp_path):
-    found, page, _ = page_of(program_run(tmp_path))
+    found, page, _ = written(program_run(tmp_path))
     high, low = page.blocks
     assert (high, low) == (found.rewards.high.program, found.rewards.low.program)
     assert page.row("Completions")[1:] == [
@@ -126,7 +122,7 @@ def test_the_two_sides_stand_beside_each_other_with_their_programs(tmp_path):
 
 
 def test_every_pattern_has_its_counts_difference_and_verdict(tmp_path):
-    found, page, markdown = page_of(program_run(tmp_path))
+    found, page, markdown = written(program_run(tmp_path))
     for each in found.rewards.patterns:
         if each.kind != "operator":
             continue
@@ -137,14 +133,14 @@ def test_every_pattern_has_its_counts_difference_and_verdict(tmp_path):
 
 
 def test_planted_verdicts_stand_at_the_head_with_their_sign(tmp_path):
-    found, _, markdown = page_of(program_run(tmp_path))
+    found, _, markdown = written(program_run(tmp_path))
     head = markdown.partition("## What is shown")[2].partition("##")[0]
     assert "math: Programmer: +0.3" in head and "qa: Programmer: −0.2" in head
     assert "adjusted p" in printed(found).partition("Patterns  ")[0]
 
 
 def test_the_head_tells_every_verdict_of_the_table_by_type_once(tmp_path):
-    found, page, markdown = page_of(program_run(tmp_path))
+    found, page, markdown = written(program_run(tmp_path))
     head = markdown.partition("## What is shown")[2].partition("##")[0].replace("\\", "")
     operators = {row.value: row for row in found.choice.by_type.rows if row.kind == "operator"}
     for row in found.choice.by_type.rows:
@@ -166,7 +162,7 @@ def test_a_difference_that_rounds_to_nothing_has_no_sign():
 
 
 def test_a_page_without_verdicts_says_undecided_and_what_it_takes(tmp_path):
-    found, page, markdown = page_of(program_run(tmp_path, Drawn(even_chance, prompts=2, group=4)))
+    found, page, markdown = written(program_run(tmp_path, Drawn(even_chance, prompts=2, group=4)))
     head = markdown.partition("## What is shown")[2].partition("##")[0]
     assert "undecided" in head and "better" not in markdown and "worse" not in markdown
     more = [row[-1] for row in page.rows if len(row) == 9 and row[7] == "undecided"]
@@ -176,10 +172,8 @@ def test_a_page_without_verdicts_says_undecided_and_what_it_takes(tmp_path):
 
 def test_cells_without_data_are_absent_and_never_0(tmp_path):
     run = program_run(tmp_path, Drawn(lambda *_: 1.0, prompts=4))
-    found, page, markdown = page_of(run)
-    section = patterns_section(found, words("en"))
-    hard = section["by_difficulty"]["columns"].index("hard")
-    assert all(row["cells"][hard] is None for row in section["by_difficulty"]["rows"])
+    found, page, markdown = written(run)
+    assert not any("hard" in row.cells for row in found.choice.by_difficulty.rows)
     (row, *_) = [row for row in page.rows if row[0].startswith("Programmer") and len(row) == 4]
     assert row[1].strip() == row[2].strip() == "–" and "%" in row[3]
     assert "there are not two levels and two choices" in printed(found)
@@ -189,7 +183,7 @@ def test_cells_without_data_are_absent_and_never_0(tmp_path):
 
 def test_a_choice_that_nobody_made_on_a_type_has_a_share_and_no_reward(tmp_path):
     weights = {"math": (1, 0, 0, 0, 0), "qa": (0, 1, 0, 0, 0)}
-    found, _, markdown = page_of(program_run(tmp_path, Drawn(weights=weights, prompts=4)))
+    found, _, markdown = written(program_run(tmp_path, Drawn(weights=weights, prompts=4)))
     (line,) = [x for x in markdown.splitlines() if x.startswith("| `Custom` (operator)")][:1]
     of_qa = line.split("|")[3]
     assert "0.0%" in of_qa and "0 of 32" in of_qa and "reward" not in of_qa and "cost" not in of_qa

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from assay.experiment.selection_tables import SelectionsSpec
-from assay.lab.generate.generate_selections import WHOLE, generate_tables
-from assay.lab.generate.selector_picks import (
+from assay.lab.monitor.observer import Silent
+from assay.lab.run.runner import start
+from assay.lab.setup.generate import generate_tables
+from assay.tasks.demos.demonstrations import POOL
+from assay.tasks.demos.generate import (
     TrainedSelector,
     proposals_of,
     similarities,
     trained_selector,
 )
-from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import start
-from assay.tasks.demos.demonstrations import POOL
 from assay.tasks.task import BenchmarkOptions
-from tests.lab.generate.kinds_lab import EXPERIMENT, make_kinds_lab, read_kinds
+from tests.tasks.demos.kinds_lab import EXPERIMENT, make_kinds_lab, read_kinds
 
 MIXED = """
 [selections.rl]
@@ -124,10 +124,10 @@ def test_a_run_learns_from_what_another_runs_selector_found(lab):
 
 def test_the_same_seed_gives_the_same_bytes(lab, tmp_path):
     (lab / "later.toml").write_text(LATER)
-    (first,) = generate_tables(lab / "later.toml", (), lab, "rl", WHOLE, Silent())
+    (first,) = generate_tables(lab / "later.toml", (), lab, "rl", "1/1", Silent())
     assert first.file is not None
     before = first.file.read_bytes()
     for file in first.file.parent.iterdir():
         file.unlink()
-    (again,) = generate_tables(lab / "later.toml", (), lab, "rl", WHOLE, Silent())
+    (again,) = generate_tables(lab / "later.toml", (), lab, "rl", "1/1", Silent())
     assert again.file is not None and again.file.read_bytes() == before

@@ -10,7 +10,10 @@ import pytest
 
 from assay.data.loaded import Loaded
 from assay.experiment.selection_tables import SelectionsSpec
-from assay.lab.setup.selection_rows import (
+from assay.tasks.demos.demonstrations import POOL
+from assay.tasks.demos.selection_file import SelectionFile, read_selection_file
+from assay.tasks.demos.selections import picks_of
+from assay.tasks.demos.stored import (
     ALL_SKIPPED,
     NO_POSITIVE,
     NOT_STORED,
@@ -20,11 +23,8 @@ from assay.lab.setup.selection_rows import (
     refuse_unhealthy,
     with_selections,
 )
-from assay.tasks.demos.demonstrations import POOL
-from assay.tasks.demos.selection_file import SelectionFile, read_selection_file
-from assay.tasks.demos.selections import picks_of
 from assay.tasks.task import BenchmarkOptions
-from tests.lab.generate.kinds_lab import read_kinds
+from tests.tasks.demos.kinds_lab import read_kinds
 from tests.tasks.demos.test_selection_file import candidate, of_global_pointers
 
 ROWS = read_kinds("train", BenchmarkOptions({})).rows

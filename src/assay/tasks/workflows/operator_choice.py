@@ -21,9 +21,9 @@ from assay.judge.group_effects import (
     judged_effects,
 )
 from assay.judge.intervals import Estimate, grouped
-from assay.lab.patterns.recorded_programs import RecordedProgram, judged, reward_bounds
-from assay.lab.patterns.reward_patterns import MOST_VALUES, combination_of, mean
 from assay.tasks.workflows.facts import DIFFICULTIES
+from assay.tasks.workflows.recorded_programs import RecordedProgram, judged, reward_bounds
+from assay.tasks.workflows.reward_patterns import MOST_VALUES, combination_of, mean
 
 PASS_RATE = "pass_rate"
 THIRDS = ("hard", "medium", "easy")

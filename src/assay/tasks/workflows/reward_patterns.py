@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from assay.judge.group_effects import Contrast, Effect, Member, contrast, judged_effects
-from assay.lab.patterns.recorded_programs import RecordedProgram, judged, reward_bounds
 from assay.tasks.workflows.programs.shapes import Shape
+from assay.tasks.workflows.recorded_programs import RecordedProgram, judged, reward_bounds
 
 Kind = Literal["valid", "operator", "combination", "calls", "structure", "length", "tree"]
 Key = tuple[Kind, str]

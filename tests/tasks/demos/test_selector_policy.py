@@ -18,7 +18,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.demos.choice import Choice
 from assay.tasks.demos.kinds import SelectorSizes, make_selector
 from assay.tasks.demos.selector_policy import NotInThePool, RandomPolicy, SelectorPolicy
-from tests.models.selectors.choices import WIDTH, choice
+from tests.tasks.demos.choices import WIDTH, choice
 
 KINDS = ["pointer", "gate", "bi_encoder", "lever", "similarity"]
 GREEDY = Sampling(0.0)

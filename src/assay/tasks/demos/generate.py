@@ -8,22 +8,52 @@ whose bytes depend on neither shards nor kills. Reading it is `setup.selection_r
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from assay.data.episode import Episode, Turn
 from assay.data.files import append_line, atomic_write_text, locked
 from assay.data.hashing import hash_contents
 from assay.data.row import Row
 from assay.errors import InputError, look_up
-from assay.experiment.read_file import ExperimentSource, lines_named
+from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.selection_tables import RUN, SELECTIONS, SelectionsSpec
 from assay.judge.findings import Finding
 from assay.judge.group_health import GroupHealth
-from assay.lab.generate.selector_picks import proposals_of, trained_selector
+from assay.lab.check.subject import Number, Seen
 from assay.lab.monitor.observer import Observer, Silent
+from assay.lab.setup.learner import Encoder, question
 from assay.lab.setup.prepare import find_part, prepare_set
-from assay.lab.setup.selection_rows import (
+from assay.lab.setup.session import Session
+from assay.rl.packed import pack
+from assay.rl.policy import SampleKey, Sampling
+from assay.runs.run_names import experiment_of, run_checkpoint
+from assay.tasks.demos.beams import searched
+from assay.tasks.demos.choice import Choice, choice_of
+from assay.tasks.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
+from assay.tasks.demos.selection_data import (
+    Picks,
+    Proposal,
+    beam_candidates,
+    distinct,
+    drawn,
+    judged,
+    retrieved,
+    search,
+)
+from assay.tasks.demos.selection_file import (
+    BY_SCORE,
+    Candidate,
+    file_text,
+    query_entry,
+    read_selection_file,
+)
+from assay.tasks.demos.selector_policy import SelectorPolicy
+from assay.tasks.demos.stored import (
     MERGED,
     OtherQueries,
     generated_folder,
@@ -32,19 +62,7 @@ from assay.lab.setup.selection_rows import (
     stored_findings,
     stored_health,
 )
-from assay.lab.setup.session import Session
-from assay.lab.setup.validate import read_whole
-from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import run_checkpoint
-from assay.tasks.demos.demonstrations import FROZEN, set_of
-from assay.tasks.demos.selection_data import beam_candidates, judged
-from assay.tasks.demos.selection_file import (
-    BY_SCORE,
-    Candidate,
-    file_text,
-    query_entry,
-    read_selection_file,
-)
+from assay.tasks.task import Task
 
 MADE_OF = "made_of.json"
 """What the selections of a folder are made of."""
@@ -136,27 +154,17 @@ def generate(session: Session, name: str, shard: Shard = WHOLE) -> Generated:
     return Generated(name, len(rows), made, left, file, health, findings)
 
 
-def generate_tables(
-    source: ExperimentSource,
-    overrides: Sequence[str],
-    root: Path,
-    name: str | None,
-    shard: Shard,
-    observer: Observer,
-) -> list[Generated]:
-    """Make the selections of one table of an experiment file, or of all that are made here.
+def generate_tables(session: Session, name: str | None, shard: str) -> list[Generated]:
+    """Make the selections of one table of an experiment, or of all that are made here.
 
     Raises UnknownName, and as `generate` does.
     """
-    experiment = read_whole(source, overrides, root)
-    nowhere = RunDirectory(root, experiment.name, "generate")
-    session = Session(experiment, nowhere, experiment.seeds[0], observer)
+    tables, part = session.experiment.selections, parse_shard(shard)
     if name is not None:
-        look_up(experiment.selections, name, "selections")
-    every = [each for each, spec in experiment.selections.items() if spec.kind is not None]
-    with lines_named(source, overrides):
-        session.helpers.check()
-        return [generate(session, each, shard) for each in ([name] if name else every)]
+        look_up(tables, name, "selections")
+    every = [each for each, spec in tables.items() if spec.kind is not None]
+    session.helpers.check()
+    return [generate(session, each, part) for each in ([name] if name else every)]
 
 
 def queries(session: Session, spec: SelectionsSpec) -> tuple[Row, ...]:
@@ -286,3 +294,112 @@ def generate_missing(session: Session) -> None:
     for name in missing(session):
         session.observer.note(f"the selections {name!r} are not made yet")
         generate(session, name)
+
+
+class NoSelector(InputError):
+    """The checkpoint of something that picks no demonstrations."""
+
+
+@dataclass(frozen=True)
+class TrainedSelector:
+    """A selector that can be asked."""
+
+    policy: SelectorPolicy
+    encoder: Encoder
+    task: Task
+    checkpoint: str
+    """The folder of its weights, below the lab's root."""
+
+    def choice(self, row: Row) -> Choice:
+        """What it reads of a query."""
+        return choice_of(self.encoder.prompt(row, question(self.task, row)))
+
+    def logps(self, choice: Choice, selections: Sequence[Picks]) -> list[float]:
+        """The log-probability of each selection, which may have fewer picks than `shots`."""
+        if not choice.shots:
+            return [0.0] * len(selections)
+        turns = [Turn(choice, picks, (True,) * len(picks)) for picks in selections]
+        packed = pack([Episode(str(n), choice.query, (turn,)) for n, turn in enumerate(turns)])
+        with torch.no_grad():
+            logps_S = self.policy.score(packed).logps_S
+        bounds = packed.offsets_N1.tolist()
+        return [float(logps_S[a:b].sum()) for a, b in pairwise(bounds)]
+
+
+def trained_selector(source: str, root: Path, observer: Observer, seed: int) -> TrainedSelector:
+    """The selector of `run:NAME@CHECKPOINT`. Raises NoSelector, RunNotFound, CheckpointDamaged."""
+    run, reference, folder = run_checkpoint(source.removeprefix(RUN), root)
+    session = Session(experiment_of(run), run, seed, observer)
+    policy = session.learner.sampler(run, reference)
+    if not isinstance(policy, SelectorPolicy):
+        problem = f"{source} is a {session.learner.name}, which picks no demonstrations"
+        raise NoSelector(problem, field="selector", fix="name a checkpoint of a selector")
+    encoder = session.learner.encoder(RenderingSettings())
+    return TrainedSelector(policy, encoder, session.task, folder.relative_to(root).as_posix())
+
+
+def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> list[Proposal]:
+    """The selections of a query that a `mixed` table asks for, each set once."""
+    choice = selector.choice(row)
+    return distinct(
+        [
+            *selector_beam(selector, choice, row, spec.width),
+            *retrieved(row, similarities(choice), spec.similar),
+            *sampled(selector, choice, spec),
+            *drawn(row, spec.random, spec.seed),
+        ]
+    )
+
+
+def selector_beam(
+    selector: TrainedSelector, choice: Choice, row: Row, width: int
+) -> list[Proposal]:
+    """The selector's likeliest selections, the likeliest first."""
+    # A selector picks from the query outwards; the search puts each new pick next to the query.
+    beams = search(
+        row, width, lambda states: selector.logps(choice, [picks[::-1] for picks in states])
+    )
+    return [replace(beam, picks=beam.picks[::-1]) for beam in beams]
+
+
+def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> list[Proposal]:
+    """What the selector draws, `samples` at each temperature."""
+    found = []
+    for place, temperature in enumerate(spec.temperatures):
+        numbers = range(place * spec.samples, (place + 1) * spec.samples)
+        keys = [SampleKey(spec.seed, choice.query, number) for number in numbers]
+        turns = selector.policy.sample([choice] * len(keys), keys, Sampling(temperature))
+        found += [Proposal(turn.actions, "sample", temperature=temperature) for turn in turns]
+    return found
+
+
+def similarities(choice: Choice) -> dict[int, float]:
+    """The cosine of the query and each demonstration of its pool, by the selector's features."""
+    pool_KD = choice.features.demonstrations_ND[torch.tensor(choice.pool, dtype=torch.long)]
+    cosines_K = (pool_KD @ choice.query_D).double()
+    return dict(zip(choice.pool, cosines_K.tolist(), strict=True))
+
+
+def not_made(session: Session) -> Seen:
+    """The selections that a run would make first, and what the frozen model is asked for them."""
+    for name in missing(session):
+        spec, place = session.experiment.selections[name], f"selections.{name}"
+        rows = queries(session, spec)
+        scores = answers = 0
+        for row in rows:
+            if spec.kind == "beam":
+                scores += searched(len(row.extra[POOL]), row.extra[SHOTS], spec.width)
+                answers += spec.width
+            else:
+                samples = spec.samples * len(spec.temperatures)
+                answers += spec.width + samples + spec.similar + spec.random
+        yield Number(place, "queries to make selections for", len(rows))
+        yield Number(place, "probabilities to ask the frozen model for", scores + answers)
+        yield Number(place, "answers to ask the frozen model for", answers)
+        yield Finding(
+            "warning",
+            f"{place}: its selections are not made yet, so nothing else was checked",
+            f"the frozen model is asked for about {scores + answers} probabilities and {answers} "
+            f"answers to {len(rows)} queries",
+            f"assay generate FILE {name} makes them; else a run makes them first",
+        )
