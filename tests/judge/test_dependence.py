@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.judge.cluster_robust import (
+from assay.judge.dependence import (
     MEDIUM,
     Table,
     clusters_needed,

@@ -16,7 +16,7 @@ from assay.judge.group_effects import (
     judged_effects,
     mark_exchange_test,
 )
-from assay.judge.power import Design, Variances, items_for
+from assay.judge.sample_size import Design, Variances, items_for
 from assay.judge.significance import leaves_out_zero
 
 BOUNDS = (0.0, 1.0)

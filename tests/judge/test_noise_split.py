@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from assay.judge.paired import compare
+from assay.judge.sample_size import noise_of
 from assay.judge.scores import ItemScores
-from assay.judge.seed_variance import noise_of
 from tests.judge.simulated import item_ids
 
 

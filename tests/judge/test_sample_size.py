@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from scipy import special
 
 from assay.judge.cluster_robust import cluster_means, p_value
-from assay.judge.power import (
+from assay.judge.power import items_needed
+from assay.judge.sample_size import (
     Design,
     PlanError,
     Variances,
     given_discordance,
     given_score,
     items_for,
-    items_needed,
     plan,
     smallest_difference,
     variances_of,

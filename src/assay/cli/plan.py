@@ -40,7 +40,7 @@ def plan(
 ) -> Outcome:
     """Plan items, repeats and seeds so that a difference is seen, from a pilot or typed numbers."""
     from assay.compare.pilot_runs import Wish, designs, pilot, typed
-    from assay.judge.power import PlanError
+    from assay.judge.sample_size import PlanError
     from assay.pages.command_tables.sample_size_table import plan_result, plan_shown
 
     if runs and (discordance is not None or score is not None):

@@ -11,7 +11,7 @@ from pathlib import Path
 from assay.compare.named_arms import seeds_of
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
-from assay.judge.power import (
+from assay.judge.sample_size import (
     Design,
     Plan,
     PlanError,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from assay.judge.cluster_robust import LEVEL, ClusterMeans, difference_limits, item_mean
 from assay.judge.families import holm
 from assay.judge.intervals import Interval
-from assay.judge.power import Design, Variances, items_for
+from assay.judge.sample_size import Design, Variances, items_for
 from assay.judge.scores import Array
 from assay.judge.significance import agreeing
 from assay.judge.verdict import ALPHA

@@ -13,42 +13,7 @@ from scipy import special
 from assay.judge.cluster_robust import cluster_means, item_mean
 from assay.judge.intervals import LEVEL, quantile
 from assay.judge.paired import check_same_items
-from assay.judge.power import Design, Variances, variance_of, variances_of
-from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals, on_shared_items
-from assay.judge.verdict import Noise
-
-
-def noise_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Noise | None:
-    """The noise of the mean difference of S >= 1 seeds of each arm; None where one of the runs has
-    a single pass, or nothing varied.
-
-    Raises what `judge.paired.compare` raises.
-    """
-    shared = on_shared_items(*control, *other)
-    control, other = shared[: len(control)], shared[len(control) :]
-    repeats = min(run.repeats for run in shared)
-    found = variances_of(control, other) if repeats > 1 else None
-    if found is None or found.sampling is None:
-        return None
-    items, seeds = len(shared[0].item_ids), min(len(control), len(other))
-    now = Design(items, repeats, seeds)
-    error = _error(found, now)
-    if error == 0:
-        return None
-    sampling = found.sampling / (items * repeats * seeds)
-    further = items * (repeats + 1) / repeats
-    without = Variances(found.items, 0.0, found.luck, found.seeds)
-    return Noise(
-        sampling_share=sampling / error**2,
-        now=error,
-        further_repeat=_error(found, Design(items, repeats + 1, seeds)),
-        further_items=variance_of(found, now, further) ** 0.5,
-        all_repeats=_error(without, now),
-    )
-
-
-def _error(found: Variances, design: Design) -> float:
-    return variance_of(found, design) ** 0.5
+from assay.judge.scores import Array, ItemScores, ScoreError, cluster_totals
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from assay.tasks.tools.multi_turn import (
     MultiTurnDialogue,
     dialogue_error,
 )
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.simulation import SimulatorFailure
-from assay.tasks.tools.single_turn import call_text
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import entries, in_hermes, in_python, play, truth_calls
 from tests.tasks.tools.upstream import upstreams

@@ -5,8 +5,9 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import ToolCall
 from assay.tasks.task import BenchmarkOptions, benchmark
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.rewards import RELEVANCE, GoldError, ast, relevance
-from assay.tasks.tools.single_turn import call_text, entries
+from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
 
 SIZES = {"irrelevance": 240, "live_irrelevance": 884, "live_relevance": 16}

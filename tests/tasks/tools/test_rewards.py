@@ -9,6 +9,7 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
 from assay.tasks.task import maximum, reward
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.rewards import (
     REWARD_MAXIMUM,
     REWARDS,
@@ -22,7 +23,7 @@ from assay.tasks.tools.rewards import (
     strict_binary_think,
     strict_binary_think_as_reported,
 )
-from assay.tasks.tools.single_turn import call_text, entries
+from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
 
 CALLS = (ToolCall("f", {"a": 1}), ToolCall("g", {"b": ["x", "y"]}))

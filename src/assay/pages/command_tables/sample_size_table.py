@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.compare.pilot_runs import Pilot, Wish
-from assay.judge.power import MOST_ITEMS, Plan, Planned
+from assay.judge.sample_size import MOST_ITEMS, Plan, Planned
 from assay.pages.words import Words, words
 
 

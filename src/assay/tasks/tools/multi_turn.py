@@ -37,6 +37,7 @@ from assay.tasks.running import WorkerReward
 from assay.tasks.task import Asked, lookup
 from assay.tasks.tools.call_text import Decode, Decoded, PythonCall, decode_message, read_call
 from assay.tasks.tools.checker import WHEEL
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.rewards import GoldError
 from assay.tasks.tools.simulation import (
     JUDGE,
@@ -47,7 +48,6 @@ from assay.tasks.tools.simulation import (
     run_calls,
     wheel_folders,
 )
-from assay.tasks.tools.single_turn import call_text
 
 MULTI_TURN = (
     "multi_turn_base",

@@ -37,11 +37,11 @@ from assay.tasks.tools.parsing import (
     Parsed,
     answer_of,
     blocks,
+    call_text,
     decode,
     parse_strict,
 )
 from assay.tasks.tools.simulation import wheel_folders
-from assay.tasks.tools.single_turn import call_text
 
 
 def same_calls(first: Iterable[ToolCall], second: Iterable[ToolCall]) -> bool:

@@ -8,12 +8,11 @@ have no possible answers. Entries of several turns are in `multi_turn`, scoring 
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from assay.data.renderings import hermes
 from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
 from assay.tasks.task import Loaded, lookup
@@ -22,17 +21,6 @@ from assay.tasks.tools.checker import LANGUAGES, WHEEL, ast_check, upstream_modu
 from assay.tasks.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries
 from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY, format_entries
 from assay.tasks.tools.rewards import RELEVANCE
-
-
-def prompt(row: Row) -> tuple[Message, ...]:
-    """The row's messages before its target, as they are."""
-    return row.prompt
-
-
-def call_text(calls: Iterable[ToolCall]) -> str:
-    """The calls as Hermes blocks, one below the other: what the strict parser reads back."""
-    return "\n".join(map(hermes.call_text, calls))
-
 
 Doc = Mapping[str, Any]
 """A parameter as BFCL's function doc describes it, in the words of the language."""

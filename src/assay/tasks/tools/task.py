@@ -68,14 +68,7 @@ from assay.tasks.tools.rewards import (
     relevance_error,
 )
 from assay.tasks.tools.simulated import read_held_out, read_simulated
-from assay.tasks.tools.single_turn import (
-    CATEGORIES,
-    as_source,
-    entries,
-    prompt,
-    read_bfcl,
-    read_single,
-)
+from assay.tasks.tools.single_turn import CATEGORIES, as_source, entries, read_bfcl, read_single
 from assay.tasks.tools.stand_ins import TREE_SITTER, absent
 
 DEFAULTS = {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
@@ -220,8 +213,8 @@ class ToolsTask(BaseTask):
     }
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The row's messages before its target; the rendering adds the tools (`prompts.prompt`)."""
-        return prompt(row)
+        """The row's messages before its target; the rendering adds the tools ."""
+        return row.prompt
 
     def target(self, row: Row) -> Message:
         """The assistant message that the row ends with. Raises NoTargetError without one."""

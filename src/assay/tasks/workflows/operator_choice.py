@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from assay.judge.cluster_robust import Dependence, Table, dependence_tests
+from assay.judge.dependence import Dependence, Table, dependence_tests
 from assay.judge.group_effects import (
     FEWEST_CLUSTERS,
     Effect,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from assay.judge.cluster_robust import permutation_p
+from assay.judge.dependence import permutation_p
 from assay.judge.group_effects import Effect
 from assay.runs.records import read_samples, write_samples
 from assay.tasks.workflows.find_patterns import find_patterns

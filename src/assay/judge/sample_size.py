@@ -1,0 +1,292 @@
+"""Computes how large an experiment must be to detect a difference: items, repeats, seeds, arms.
+
+Uses the variances of a pilot, or a given discordance or score. Which designs are shown, and in
+which words, is decided by the caller.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from assay.errors import InputError
+from assay.judge.cluster_robust import item_mean
+from assay.judge.power import POWER, items_needed, minimum_detectable_difference
+from assay.judge.scores import Array, ItemScores, on_shared_items
+from assay.judge.seed_variance import aligned, left_over
+from assay.judge.verdict import ALPHA, Noise
+
+MOST_ITEMS = 100_000
+"""More items than this are not planned for."""
+
+
+class PlanError(InputError):
+    """Numbers that no design can be planned from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variances:
+    """What the mean difference of two arms varies by. None: unknown, and counted as 0."""
+
+    items: float
+    """Of one item's difference, without what further repeats and seeds average away."""
+    sampling: float | None = None
+    """Of one answer around its item's mean, both arms together."""
+    luck: float | None = None
+    """Of one seed's own luck on an item, both arms together."""
+    seeds: float | None = None
+    """Of one seed's mean beyond that, both arms together."""
+    discordance: float | None = None
+    """Share of the items that change, where one answer to an item is 0 or 1 and no item shares its
+    source: then a design of one repeat and one seed is McNemar's test."""
+    width: float = 1.0
+    """Of the scale of scores: the largest difference there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """One way to spend answers."""
+
+    items: int
+    repeats: int = 1
+    seeds: int = 1
+    """Trainings of each arm."""
+    arms: int = 2
+    """The control among them."""
+
+    @property
+    def answers(self) -> int:
+        """Answers to be generated."""
+        return self.items * self.repeats * self.seeds * self.arms
+
+    @property
+    def alpha(self) -> float:
+        """The level of each comparison with the control (Bonferroni)."""
+        return ALPHA / (self.arms - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A design, and what it sees."""
+
+    design: Design
+    smallest: float | None
+    """The smallest difference seen with the wanted power; None where none is."""
+    enough: bool
+    """Whether that is the wanted difference or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Designs for a wanted difference."""
+
+    difference: float
+    power: float
+    variances: Variances
+    designs: tuple[Planned, ...]
+
+    @property
+    def cheapest(self) -> Planned | None:
+        """The design of the fewest answers that sees the difference, of fewer trainings among
+        equals; None where none does."""
+        found = [each for each in self.designs if each.enough]
+        return min(found, key=lambda p: (p.design.answers, p.design.seeds), default=None)
+
+
+def given_discordance(discordance: float) -> Variances:
+    """Variances from a given share of items that change. The part of sampling in it is unknown, so
+    no gain from repeats is assumed."""
+    return Variances(discordance, discordance=discordance)
+
+
+def given_score(score: float) -> Variances:
+    """Variances where only a score is known: the two arms answer independently of each other."""
+    return given_discordance(2 * score * (1 - score))
+
+
+def variances_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Variances:
+    """Variances of a pilot: S >= 1 seeds of each arm, R >= 1 repeats, on the same items.
+
+    The components of the layout of items crossed with seeds, with repeats in the cells, by their
+    mean squares; none is below 0. Raises ScoreError and ItemsDifferError as a comparison does.
+    """
+    (first_SI, second_SI), clusters = aligned(control, other)
+    arms = first_SI, second_SI
+    differences_I = arms[0].mean(0) - arms[1].mean(0)
+    low, high = control[0].bounds
+    width = high - low
+    spread = float(item_mean(differences_I, clusters, (-width, width)).standard_error) ** 2
+    count = len(differences_I)
+    sampling = _sampling(control, other)
+    counts = min(len(control), len(other)), min(control[0].repeats, other[0].repeats)
+    per_answer = (sampling or 0.0) / counts[1]
+    luck = seeds = None
+    left = per_answer / counts[0]
+    if counts[0] > 1:
+        shares = [left_over(arm_SI, clusters) for arm_SI in arms]
+        left = count * sum(shares)
+        luck = max(
+            count * sum(s * len(a) for s, a in zip(shares, arms, strict=True)) - per_answer, 0
+        )
+        between = [
+            float(a.mean(1).var(ddof=1)) - s * len(a) for a, s in zip(arms, shares, strict=True)
+        ]
+        seeds = max(sum(between), 0.0)
+    single = counts == (1, 1) and control[0].binary and other[0].binary and clusters is None
+    changed = float((differences_I != 0).mean()) if single else None
+    return Variances(max(spread * count - left, 0.0), sampling, luck, seeds, changed, width)
+
+
+def _sampling(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> float | None:
+    """Variance of an answer around its item's mean, summed over the arms; None where a run has no
+    item with two scores."""
+    within = [[_within(run.scores) for run in arm] for arm in (control, other)]
+    if any(np.isnan(variances_I).all() for arm in within for variances_I in arm):
+        return None
+    return sum(float(np.mean([np.nanmean(each) for each in arm])) for arm in within)
+
+
+def _within(scores_IR: Array) -> Array:
+    """I variances over the repeats that have a score; NaN for fewer than two."""
+    counts = np.logical_not(np.isnan(scores_IR)).sum(1)
+    means_I = np.nansum(scores_IR, 1) / np.maximum(counts, 1)
+    squares_I = np.nansum((scores_IR - means_I[:, None]) ** 2, 1)
+    return np.where(counts > 1, squares_I / np.maximum(counts - 1, 1), np.nan)
+
+
+@lru_cache(maxsize=4096)
+def smallest_difference(variances: Variances, design: Design, power: float = POWER) -> float | None:
+    """The smallest difference that a design sees with `power` in every comparison; None for none.
+
+    McNemar's test exactly where it is the test; else Student's t of `seed_variance.crossed_error`,
+    its degrees of freedom at their expectation.
+    """
+    v, n = variances, design.items
+    if v.discordance is not None and design.repeats == design.seeds == 1:
+        return minimum_detectable_difference(n, v.discordance, power, design.alpha)
+    by_items, by_luck, by_seeds = _parts(variances, design)
+    total = by_items + by_luck + by_seeds
+    if n < 2 or total == 0:
+        return None
+    doubt = (by_items + by_luck) ** 2 / (n - 1)
+    if design.seeds > 1 and v.seeds is not None:
+        doubt += (by_luck + by_seeds) ** 2 / (2 * (design.seeds - 1))
+    found = _detectable(total**2 / doubt, power, design.alpha) * float(np.sqrt(total))
+    return found if found <= v.width else None
+
+
+def variance_of(variances: Variances, design: Design, items: float | None = None) -> float:
+    """The variance of the mean difference that a design leaves, on `items` where they are given."""
+    by_items, by_luck, by_seeds = _parts(variances, design)
+    return (by_items + by_luck) * design.items / (items or design.items) + by_seeds
+
+
+def _parts(variances: Variances, design: Design) -> tuple[float, float, float]:
+    """The variance of the mean difference by items, by what is left, and by seeds."""
+    v, n = variances, design.items
+    answers = (v.sampling or 0.0) / design.repeats
+    luck = ((v.luck or 0.0) + answers) / design.seeds
+    return v.items / n, luck / n, (v.seeds or 0.0) / design.seeds
+
+
+def _detectable(freedom: float, power: float, alpha: float) -> float:
+    """How many standard errors Student's test at `alpha` sees with `power`."""
+    critical = -float(special.stdtrit(freedom, alpha / 2))
+    # The other tail rejects next to never at such differences.
+    low, high = 0.0, 100.0 + 2 * critical
+    for _ in range(60):
+        middle = (low + high) / 2
+        if 1 - special.nctdtr(freedom, middle, critical) < power:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def items_for(
+    variances: Variances, design: Design, difference: float, power: float = POWER
+) -> int | None:
+    """Items at which the design sees `difference`; None for more than MOST_ITEMS."""
+    if variances.discordance is not None and design.repeats == design.seeds == 1:
+        found = items_needed(variances.discordance, difference, power, design.alpha)
+        return found if found is not None and found <= MOST_ITEMS else None
+    low, high = 1, MOST_ITEMS
+    if not _sees(variances, _with(design, high), difference, power):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _sees(variances, _with(design, middle), difference, power):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _with(design: Design, items: int) -> Design:
+    return Design(items, design.repeats, design.seeds, design.arms)
+
+
+def _sees(variances: Variances, design: Design, difference: float, power: float) -> bool:
+    smallest = smallest_difference(variances, design, power)
+    return smallest is not None and smallest <= difference
+
+
+def plan(
+    variances: Variances,
+    difference: float,
+    designs: Sequence[Design],
+    power: float = POWER,
+) -> Plan:
+    """Each design with the items needed for the wanted difference, and, where it has items already,
+    the difference that these detect. A design of 0 items asks only for the number needed."""
+    if not 0 < difference <= 1:
+        raise PlanError(f"a difference of {100 * difference:g} points", fix="above 0, at most 100")
+    if not 0.5 <= power < 1:
+        raise PlanError(f"a power of {power:g}", fix="from 0.5 to below 1, such as 0.8")
+    found = []
+    for design in designs:
+        items = design.items or items_for(variances, design, difference, power)
+        if items is None:
+            found.append(Planned(_with(design, 0), None, False))
+            continue
+        whole = _with(design, items)
+        smallest = smallest_difference(variances, whole, power)
+        # Exact power has steps: what was asked for holds where the items were found for it.
+        enough = not design.items or (smallest is not None and smallest <= difference)
+        found.append(Planned(whole, smallest, enough))
+    return Plan(difference, power, variances, tuple(found))
+
+
+def noise_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Noise | None:
+    """The noise of the mean difference of S >= 1 seeds of each arm; None where one of the runs has
+    a single pass, or nothing varied.
+
+    Raises what `judge.paired.compare` raises.
+    """
+    shared = on_shared_items(*control, *other)
+    control, other = shared[: len(control)], shared[len(control) :]
+    repeats = min(run.repeats for run in shared)
+    found = variances_of(control, other) if repeats > 1 else None
+    if found is None or found.sampling is None:
+        return None
+    items, seeds = len(shared[0].item_ids), min(len(control), len(other))
+    now = Design(items, repeats, seeds)
+    error = _error(found, now)
+    if error == 0:
+        return None
+    sampling = found.sampling / (items * repeats * seeds)
+    further = items * (repeats + 1) / repeats
+    without = Variances(found.items, 0.0, found.luck, found.seeds)
+    return Noise(
+        sampling_share=sampling / error**2,
+        now=error,
+        further_repeat=_error(found, Design(items, repeats + 1, seeds)),
+        further_items=variance_of(found, now, further) ** 0.5,
+        all_repeats=_error(without, now),
+    )
+
+
+def _error(found: Variances, design: Design) -> float:
+    return variance_of(found, design) ** 0.5
