@@ -40,7 +40,7 @@ from assay.lab.setup.helper_models import HelperModels
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.cost_ledger import CostLedger, read_calls
-from assay.tasks.helper_model import Caller, HelperModel, bound
+from assay.tasks.helper_model import Caller, HelperModel
 from benchmarks.results import machine, save_result
 
 CALLS, ROUNDS = 200, 5
@@ -226,7 +226,7 @@ class FromThreads:
     def _ask(self, number: int) -> None:
         caller = Caller("rl", 1, f"p{number}", f"1/p{number}#0", "Custom")
         keys = [SampleKey(0, "r", number)]
-        (said,) = bound(self.helper, caller).answer([question(number)], DRAWN, keys)
+        (said,) = self.helper.called_by(caller).answer([question(number)], DRAWN, keys)
         assert not said.failure, said.failure
 
 

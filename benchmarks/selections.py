@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM
 
 from assay.data.row import Row
 from assay.lab.setup.local_helper import LocalHelper, load_weights
+from assay.lab.setup.metering import MeteredModel
 from assay.models.precision import choose_precision
 from assay.rl.policy import Sampling
 from assay.tasks.demos.demonstrations import POOL
@@ -54,7 +55,7 @@ def pairs_of(row: Row) -> list[Selection]:
 class Forgetful:
     """A helper model under an identity of its own, of which nothing is remembered."""
 
-    def __init__(self, helper: LocalHelper):
+    def __init__(self, helper: HelperModel):
         self.helper = helper
         self.identity = uuid.uuid4().hex
 
@@ -88,7 +89,7 @@ def measured() -> Record:
         theirs[:] = [one_answer(model, prompt, ends, weights.renderer) for prompt in prompts]
 
     for _ in range(ROUNDS):
-        helper = LocalHelper("frozen", weights, Sampling(0.0))
+        helper = MeteredModel("frozen", LocalHelper("frozen", weights), Sampling(0.0))
         taken = [time for work in (scored, answered, generated) for time in seconds(work)]
         rounds.append(dict(zip(KEYS, taken, strict=True)))
         print(rounds[-1], flush=True)

@@ -10,14 +10,13 @@ from assay.compare.benchmarks_table import benchmarks_table
 from assay.compare.judged_table import compare_checkpoints
 from assay.judge.averages import harmonic_of
 from assay.pages.run_page.page import write_report
-from assay.pages.run_page.terminal import final_table
+from assay.pages.run_page.terminal import final_blocks
 from assay.runs.records import RecordWriter
 from assay.runs.run_names import find_run, parse_run_name
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import RL, SFT, other_run
 from tests.judge.simulated import single_pass
-from tests.pages.pages import Page
-from tests.pages.run_page.test_terminal import shown as printed
+from tests.pages.pages import Page, printed
 from tests.pages.synthetic import MANIFEST, RECORD, add_scores
 from tests.pages.synthetic import answer as synthetic_answer
 
@@ -125,7 +124,7 @@ def test_the_page_of_a_run_has_the_table_of_its_benchmarks(root):
     page = Page(write_report(run))
     (row,) = [r for r in page.rows if r[0].startswith("rl · step 30") and "×9" in r[2]]
     assert len(row) == 5 and "the baseline is 0" in row[4]
-    assert "All benchmarks" in printed(final_table(run))
+    assert "All benchmarks" in printed(final_blocks(run))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from assay.lab.check.all_checks import check_experiment
 from assay.lab.monitor.sinks.sink_register import SINKS
 from assay.models.gguf_file import ARCHITECTURES
 from assay.models.source import parse_source, resolve
-from assay.pages.templating import cell
+from assay.pages.markdown import escaped as cell
 from assay.rl.presets import PRESETS
 from assay.rollout.engines.register import TEXT_ENGINES, TOKEN_ENGINES
 from tests.docs.pages import BLOCK, DOCS, blocks

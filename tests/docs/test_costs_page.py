@@ -7,7 +7,7 @@ from assay.experiment.helper_tables import URL, HelperSpec
 from assay.experiment.price_table import SHIPPED, read_prices
 from assay.experiment.read_file import read_experiment
 from assay.lab.setup.helper_models import CONCURRENCY
-from assay.lab.setup.metered_helper import IMAGE_TOKENS, MESSAGE_TOKENS, TEMPLATE_TOKENS
+from assay.lab.setup.metering import IMAGE_TOKENS, MESSAGE_TOKENS, TEMPLATE_TOKENS
 from assay.rollout.engines.endpoint.client import ATTEMPTS, DEADLINE_SECONDS, GATEWAY, OVERLOADED
 from tests.docs.pages import DOCS, blocks
 

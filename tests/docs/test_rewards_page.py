@@ -10,11 +10,11 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.reward_parts import full_reward, reward_of
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.rl.policy import Sampling
 from assay.sandbox.limits import Outcome
-from assay.tasks.helper_model import Usage
 from assay.tasks.judge_reward import Pair
 from assay.tasks.math.task import TASK
 from assay.tasks.running import RewardRunner, WorkerReward
@@ -39,8 +39,8 @@ def test_the_judge_asks_its_helper_and_abstains_where_that_fails(module, tmp_pat
         '[[rule]]\nprompt = "odd"\nanswer = "well"\n'
         '[[rule]]\nfailure = "HTTP 500"\n'
     )
-    given = (script, Sampling(temperature=0.0), read_script(script), Usage())
-    helpers = {"grader": ScriptedHelper("grader", *given)}
+    grader = ScriptedHelper("grader", script, read_script(script))
+    helpers = {"grader": MeteredModel("grader", grader, Sampling(temperature=0.0))}
     texts = ["good", "good", "odd", "good", "lost", "x" * 20_001]
     pairs = [(ROW, Completion(text, id=f"1/r#{n}")) for n, text in enumerate(texts)]
     with RewardRunner(module.graded, helpers=helpers) as runner:

@@ -42,7 +42,7 @@ class Page(HTMLParser):
             self.blocks.append("")
 
     def handle_endtag(self, tag):
-        while self._open and self._open.pop() != tag:
+        while tag not in VOID and self._open and self._open.pop() != tag:
             pass
 
     def handle_data(self, data):
@@ -64,7 +64,7 @@ class Page(HTMLParser):
         )
 
 
-def printed(blocks: Iterable[Block], lang: str = "en", width: int = 250) -> str:
+def printed(blocks: Iterable[Block], lang: str = "en", width: int = 5000) -> str:
     """Blocks as a terminal of this width shows them, without colours."""
     console: Console = SafeConsole(file=io.StringIO(), width=width, color_system=None)
     for each in blocks_shown(blocks, words(lang)):

@@ -12,10 +12,9 @@ from assay.judge.sampled_scores import pass_at_k
 from assay.lab.run.evaluate_again import Evaluated
 from assay.library.typed_results import evaluation_result
 from assay.pages.run_page.page import write_report
-from assay.pages.run_page.terminal import final_table
+from assay.pages.run_page.terminal import final_blocks
 from assay.runs.records import FACTS
-from tests.pages.pages import Page
-from tests.pages.run_page.test_terminal import shown as printed
+from tests.pages.pages import Page, printed
 from tests.pages.synthetic import RECORD, add_record, answer, empty_run, item_ids, write_questions
 
 SAMPLED = replace(
@@ -50,7 +49,7 @@ def run(tmp_path):
 
 def test_repeats_have_mean_pass_and_majority_on_page_and_terminal(run):
     add_record(run, "rl.step-000030", lines("rl.step-000030"), SAMPLED)
-    page, shown = Page(write_report(run)), printed(final_table(run))
+    page, shown = Page(write_report(run)), printed(final_blocks(run))
     table = compare_checkpoints(run, "sampled", "rl.step-000030", [])
     sampled = table.lines[0].sampled
     assert sampled is not None and sampled.majority[-1].value == pytest.approx((1 + 1 / 3 + 0) / 3)
@@ -63,15 +62,15 @@ def test_repeats_have_mean_pass_and_majority_on_page_and_terminal(run):
         ("maj@4", 4 / 9),
     ):
         assert page.row(name)[1].startswith(f"{value:.1%}")
-        assert f"| {name} | {value:.1%} (" in markdown
-        assert f"{name}" in shown and f"{value:.1%} (" in shown
+        assert f"| **{name}** | {value:.1%}, " in markdown
+        assert f"{name}" in shown and f"{value:.1%} " in shown
     # A right completion has an answer here, so that one vote is the mean.
     assert "maj@1" not in markdown
 
 
 def test_limits_and_truncated_answers_stand_by_every_evaluation(run):
     add_record(run, "rl.step-000030", lines("rl.step-000030"), SAMPLED)
-    page, shown = Page(write_report(run)), printed(final_table(run))
+    page, shown = Page(write_report(run)), printed(final_blocks(run))
     greedy = [row for row in page.rows if row[0] == "held_out" and "max_tokens" in row[2]]
     assert greedy[0][2] == "temperature 0, top_p 1, top_k 0, max_tokens 256"
     assert greedy[0][3] == "0.0% (0 of 3)"
@@ -84,7 +83,7 @@ def test_a_record_without_final_answers_has_no_majority_and_the_page_says_why(ru
     add_record(run, "rl.step-000030", lines("rl.step-000030", facts=False), SAMPLED)
     write_report(run)
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    assert "pass@4" in markdown and "| maj@4" not in markdown
+    assert "pass@4" in markdown and "**maj@4" not in markdown
     assert "the record does not name final answers" in markdown
 
 

@@ -22,24 +22,24 @@ from assay.judge.findings import Finding
 from assay.lab.monitor.progress import progress
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.pages.command_tables.audit_findings import audit_findings, summary
-from assay.pages.command_tables.sample_size_table import plan_shown
-from assay.pages.comparison.comparison_content import write_comparison
-from assay.pages.comparison.comparison_terminal import comparison_shown
-from assay.pages.comparison.foreign_tables import score_remarks, score_table
+from assay.pages.command_tables.sample_size_table import plan_blocks
+from assay.pages.comparison.comparison_page import comparison_shown, write_comparison
+from assay.pages.comparison.foreign_tables import score_blocks
 from assay.pages.examples import Answer
 from assay.pages.matrix.matrix_page import write_matrix
-from assay.pages.progress.progress_terminal import progress_view
+from assay.pages.progress.progress_content import progress_in_terminal
 from assay.pages.result_tables import StageRow
 from assay.pages.run_page.notebook import notebook
 from assay.pages.run_page.page import write_progress, write_report
 from assay.pages.run_page.story import about_stage, answer_view
-from assay.pages.run_page.terminal import Seen, ending, final_table, summary_line, watch_view
+from assay.pages.run_page.terminal import Seen, ending, final_blocks, summary_line, watch_blocks
 from assay.pages.words import words
 from assay.runs.status import read_status
 from tests.judge.audit.faults import FAULTS, record
 from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.lab.watched import change_metrics, watched_run
 from tests.pages.comparison.test_comparison_page import three_runs
+from tests.pages.pages import printed
 from tests.pages.synthetic import Shape, demo_run, write_questions
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
@@ -106,17 +106,19 @@ def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
     pilot, wish = typed(0.2, None), Wish(0.03, 0.8, 3, 2, 2)
     shown = {
         "run": write_report(run, lang).with_suffix(".md").read_text(encoding="utf-8"),
-        "terminal": drawn(final_table(run, lang), summary_line(run, lang)),
-        "ending": drawn(*ending([(run, "X")], lang), *ending([(run, "X")] * 2, lang)),
+        "terminal": printed(final_blocks(run, lang), lang) + summary_line(run, lang),
+        "ending": printed([*ending([(run, "X")], lang), *ending([(run, "X")] * 2, lang)], lang),
         "notebook": notebook(root / "run", lang=lang),
         "comparison": page.with_suffix(".md").read_text(encoding="utf-8"),
-        "compared": drawn(*comparison_shown(table, lang, flips=True)),
+        "compared": printed(comparison_shown(table, lang, flips=True), lang),
         "watched": write_report(watched, lang).with_suffix(".md").read_text(encoding="utf-8"),
-        "progress": drawn(progress_view(found, lang)),
-        "watch": drawn(watch_view(Seen(watched, read_status(watched.path), 3, found), lang)),
+        "progress": printed(progress_in_terminal(found, words(lang)), lang),
+        "watch": printed(
+            watch_blocks(Seen(watched, read_status(watched.path), 3, found), lang), lang
+        ),
         "report": write_progress(watched, "rl", 20, "milestone", lang).read_text(encoding="utf-8"),
         "matrix": matrix(root / "matrix", lang).read_text(encoding="utf-8"),
-        "plan": drawn(*plan_shown(pilot, wish, designs(pilot, wish), lang)),
+        "plan": printed(plan_blocks(pilot, wish, designs(pilot, wish), lang), lang),
     }
     shown |= foreign(root, lang)
     return lang, {**shown, **{f"audit {key}": audited(key, lang) for key in FAULTS}}
@@ -144,8 +146,8 @@ def foreign(root: Path, lang: str) -> dict[str, str]:
     w = words(lang)
     return {
         "foreign": page.with_suffix(".md").read_text(encoding="utf-8"),
-        "foreign compared": drawn(*comparison_shown(table, lang)),
-        "foreign scores": drawn(score_table(found, w), *score_remarks(found, w)),
+        "foreign compared": printed(comparison_shown(table, lang), lang),
+        "foreign scores": printed(score_blocks(found, w), lang),
     }
 
 
@@ -154,7 +156,7 @@ def test_what_is_not_known_leaves_no_sign_behind():
         w = words(lang)
         row = StageRow("sft", "sft", "base", "train", 3, "adamw", "full", "", 60.0)
         answer = Answer("id", "text", None, "", "", "stop", None)
-        for said in (about_stage(row, w), answer_view("x", answer, w)["result"]):
+        for said in (about_stage(row, w), answer_view("x", answer, w).result):
             assert not EMPTY.search(said), said
 
 

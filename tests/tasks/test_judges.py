@@ -12,7 +12,7 @@ from assay.data.row import Message, Row
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.judgement_journal import JudgementJournal
-from assay.tasks.helper_model import HelperAnswer, HelperModel, UnknownHelper, Usage
+from assay.tasks.helper_model import Caller, HelperAnswer, HelperModel, UnknownHelper, Usage
 from assay.tasks.judge_reward import JudgeReward, Pair, answers
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
@@ -27,11 +27,14 @@ Helpers = Mapping[str, HelperModel]
 class Parrot:
     """A helper model that answers with the last message; "lost" fails, "slow" takes its time."""
 
-    name, fingerprint, usage = "parrot", "0", Usage()
+    name, fingerprint, identity, usage = "parrot", "0", "", Usage()
     sampling = Sampling(temperature=0.0, max_tokens=8)
 
     def __init__(self) -> None:
         self.keys: list[SampleKey] = []
+
+    def called_by(self, caller: Caller) -> "Parrot":
+        return self
 
     def answer(
         self,

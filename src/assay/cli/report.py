@@ -67,4 +67,4 @@ def report(
     result = run_result(found, span)
     if not asked:
         note_asked(found.directory)
-    return Outcome(result, shown)
+    return Outcome(result, shown, lang=lang)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from assay.judge.verdict import Comparison
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
+    from assay.pages.page import Block
     from assay.pages.run_page.page import Span
     from assay.pages.words import Words
 
@@ -46,24 +47,22 @@ def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
 
 def runs_shown(
     made: "Sequence[Run]", said: Sequence[str], full: bool, span: "Span | None" = None
-) -> list[RenderableType]:
+) -> "list[Block]":
     """The results of runs for people, each with what was done: a few lines, or all of them if
     `full`. A `span` of steps shows their progress."""
-    from assay.pages.progress.progress_terminal import progress_view
-    from assay.pages.run_page.terminal import ending, example_panels, final_table
+    from assay.pages.page import Text
+    from assay.pages.progress.progress_content import progress_in_terminal
+    from assay.pages.run_page.terminal import ending, example_blocks, final_blocks
+    from assay.pages.words import words
 
     lang = made[0].lang
-    shown: list[RenderableType] = []
+    shown: list[Block] = []
     for each in made:
         told = each.progress(span.stage, span.first, span.last) if span else None
-        shown += [progress_view(told, lang), ""] if told else []
+        shown += [*progress_in_terminal(told, words(lang)), Text("")] if told else []
         if full:
-            shown += [
-                final_table(each.directory, lang),
-                "",
-                example_panels(each.directory, lang),
-                "",
-            ]
+            for blocks in (final_blocks, example_blocks):
+                shown += [*blocks(each.directory, lang), Text("")]
     return [*shown, *ending([(r.directory, s) for r, s in zip(made, said, strict=True)], lang)]
 
 
@@ -250,7 +249,7 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
     """The scores of every run in a file that another tool wrote."""
     from assay.compare.foreign_arms import read_all_metrics, summaries
     from assay.data.results.bfcl_leaderboard import is_leaderboard
-    from assay.pages.comparison.foreign_tables import score_remarks, score_table
+    from assay.pages.comparison.foreign_tables import score_blocks
     from assay.pages.words import words
 
     w = words(lang)
@@ -258,17 +257,17 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
         return _leaderboard(Path(name), w)
     found = summaries(read_all_metrics(name, options))
     result = {"file": name, "runs": [summary_result(summary) for summary in found]}
-    return Outcome(result, [score_table(found, w), *score_remarks(found, w)])
+    return Outcome(result, score_blocks(found, w), lang=lang)
 
 
 def _leaderboard(path: Path, w: "Words") -> Outcome:
     """The scores of every model in a table of BFCL, which has no items."""
     from assay.compare.foreign_arms import read_leaderboard_scores
-    from assay.pages.comparison.foreign_tables import leaderboard_remarks, leaderboard_table
+    from assay.pages.comparison.foreign_tables import leaderboard_blocks
 
     found = read_leaderboard_scores(path)
     result = {"file": str(path), "scores": [asdict(each) for each in found]}
-    return Outcome(result, [leaderboard_table(found, w), *leaderboard_remarks(found, w)])
+    return Outcome(result, leaderboard_blocks(found, w), lang=w.lang)
 
 
 def summary_result(summary: "Summary") -> dict[str, Any]:

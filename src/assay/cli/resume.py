@@ -51,7 +51,8 @@ def resume(
             log=log or (),
             lang=lang,
         )
-        return Outcome(run_result(made), runs_shown([made], [WORDS[made.did]], full))
+        shown = runs_shown([made], [WORDS[made.did]], full)
+        return Outcome(run_result(made), shown, lang=lang)
 
 
 WORDS = {

@@ -53,7 +53,7 @@ def run(
         )
         results = [{**run_result(each), "did": each.did} for each in made]
         shown = runs_shown(made, [WORDS[each.did] for each in made], full)
-    return Outcome({"runs": results}, shown)
+    return Outcome({"runs": results}, shown, lang=lang)
 
 
 WORDS = {

@@ -26,7 +26,7 @@ def watch(
     import time
 
     from assay.cli.results import progress_result, run_identity
-    from assay.pages.run_page.terminal import follow, headline, watch_view
+    from assay.pages.run_page.terminal import follow, headline, watch_blocks
     from assay.runs.run_names import find_run, parse_run_name
 
     found = find_run(root, parse_run_name(run))
@@ -42,19 +42,25 @@ def watch(
     told = progress_result(seen.progress, lang) if seen.progress else None
     result = {**run_identity(found), "ended": True, "progress": told}
     code = 0 if seen.status.status == "finished" else 1
-    return Outcome(result, [watch_view(seen, lang), headline(seen, lang)], exit_code=code)
+    shown = [*watch_blocks(seen, lang), headline(seen, lang)]
+    return Outcome(result, shown, exit_code=code, lang=lang)
 
 
 @contextmanager
 def screen(lang: str) -> Iterator[Callable[["Seen"], None]]:
     """A function that shows what was seen on stderr: in place on a terminal, else line by line."""
+    from rich.console import Group
     from rich.live import Live
 
-    from assay.pages.run_page.terminal import headline, watch_view
+    from assay.pages.run_page.terminal import headline, watch_blocks
+    from assay.pages.terminal import blocks_shown
+    from assay.pages.words import words
 
     out = console(sys.stderr)
     if not out.is_terminal:
         yield lambda seen: tell(headline(seen, lang))
         return
     with Live(console=out, refresh_per_second=4, transient=True) as live:
-        yield lambda seen: live.update(watch_view(seen, lang), refresh=True)
+        yield lambda seen: live.update(
+            Group(*blocks_shown(watch_blocks(seen, lang), words(lang))), refresh=True
+        )

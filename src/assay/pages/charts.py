@@ -263,6 +263,30 @@ def dev_chart(scores: Sequence[DevScore], words: Words) -> Markup:
     return drawing(width, height, marks, words("chart.dev"))
 
 
+def outcome_bars(
+    labels: Sequence[str], shares: Sequence[tuple[str, Sequence[float]]], label: str
+) -> Markup:
+    """A bar for each checkpoint, made up of the shares of its outcomes by their colours."""
+    marks = []
+    for index, name in enumerate(labels):
+        y, x = 40.0 * index, 0.0
+        marks.append(text(0, y + 11, name, "label"))
+        for colour, every in shares:
+            width = 1012 * every[index]
+            if width:
+                marks.append(rect(x, y + 16, width, 16, colour, percent(every[index])))
+            x += width
+    return drawing(1012, 40 * len(labels), marks, label)
+
+
+def reward_key(words: Words) -> Markup:
+    """The colours of `reward_columns`, from none rewarded to all."""
+    marks = [text(0, 13, words("chart.none_rewarded"), "tick")]
+    marks += [rect(110 + 18 * n, 2, 16, 12, f"shade{n}") for n in range(9)]
+    marks.append(text(280, 13, words("chart.all_rewarded"), "tick"))
+    return drawing(1012, 16, marks, words("chart.rewards"))
+
+
 CLASSES = {"better": "good", "worse": "bad", "undecided": "open"}
 """Verdict -> class of the colour; others are drawn plainly."""
 

@@ -1,16 +1,35 @@
-"""The sections of a run's page as plain values, shared by HTML, Markdown and the terminal.
+"""The results of a run as blocks of a page, and scores and verdicts in words.
 
 Numbers come from `result_tables` and `judge`; only words and units are added here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from assay.compare.table import Line, Pairing, Table
+from assay.compare.table import Line as Scored
+from assay.compare.table import Pairing
+from assay.compare.table import Table as Compared
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, as_scored
-from assay.pages.charts import interval_bar
+from assay.pages.charts import interval_bar, outcome_bars
 from assay.pages.drawn import score_bars, score_plot
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Figure,
+    Heading,
+    Line,
+    Mark,
+    Only,
+    Row,
+    Table,
+    Text,
+    joined,
+)
 from assay.pages.picked_content import picked_sentences
 from assay.pages.result_tables import (
     OTHER,
@@ -31,12 +50,7 @@ if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.pages.facts import Measurement, RunFacts
 
 Section = dict[str, Any]
-"""Values of one section, by the names that the templates use."""
 
-WIDE_ENOUGH = 5.0
-"""Percent of a bar that a count fits into."""
-STYLES = {"better": "green", "worse": "red", "undecided": "yellow", "equivalent": "cyan"}
-"""The colour of a verdict in a terminal."""
 COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
 
 
@@ -72,52 +86,121 @@ def headline(facts: "RunFacts", words: Words) -> Section | None:
     }
 
 
-def main_section(facts: "RunFacts", words: Words) -> Section | None:
-    """The main evaluation: its table and its comparisons in words."""
-    if facts.main is None:
-        return None
-    measurement = facts.main
-    rows = result_rows(facts, measurement, words)
-    scale = shared_scale([row.line for row in rows if row.line])
-    table = measurement.table
-    pairings = [p for row in rows if row.line for p in (row.line.to_control, row.line.to_previous)]
-    return {
-        "about": about_evaluation(table, words) if table else "",
-        "control": checkpoint_label(table.control.name if table else "base", words),
-        "rows": [row_view(row, scale, words) for row in rows],
-        "plot": score_plot(score_bars(measured_rows(rows)), scale),
-        "sentences": [sentence(p, words) for p in pairings if p is not None],
-        "picked": picked_sentences(table, _labels(table, words), words) if table else [],
-    }
-
-
-def _labels(table: Table, words: Words) -> dict[str, str]:
-    return {line.name: checkpoint_label(line.name, words) for line in table.lines}
-
-
-def other_rows(facts: "RunFacts", words: Words) -> list[Section]:
-    """The other reporting evaluations, one row for each of their checkpoints."""
-    measured = [(m, result_rows(facts, m, words)) for m in facts.reported[1:]]
-    lines = [row.line for _, rows in measured for row in rows if row.line]
-    scale = shared_scale(lines)
+def headline_blocks(facts: "RunFacts", words: Words) -> list[Block]:
+    """The best checkpoint's score, and its verdicts."""
+    found = headline(facts, words)
+    if found is None:
+        return []
+    interval = Mark(words.within(found["interval"]), "soft")
+    score = (Mark(found["score"], "score"), interval)
+    badges = [Mark(badge, "chosen") for badge in found["badges"]]
     return [
-        {**row_view(row, scale, words), "evaluation": m.name, "settings": settings(m)}
-        for m, rows in measured
-        for row in rows
+        Text(joined(score, *badges, by=" "), "big"),
+        Text(found["what"]),
+        *(Text(verdict_line(each, words)) for each in found["against"]),
     ]
 
 
-def others_plot(facts: "RunFacts", words: Words) -> str:
-    """The scores of the other reporting evaluations, drawn in characters; empty without any."""
-    found = [
-        (f"{m.name} · {label}", line)
-        for m in facts.reported[1:]
-        for label, line in measured_rows(result_rows(facts, m, words))
+def verdict_line(each: Mapping[str, str], words: Words) -> Line:
+    """A verdict, what was compared, and the difference."""
+    more = words.semicolon + each["detectable"] if each["detectable"] else ""
+    verdict = Mark(each["verdict"], each["kind"])
+    return verdict, f"{words.colon}{each['what']}{words.colon}{each['difference']}{more}"
+
+
+def results(facts: "RunFacts", words: Words) -> list[Block]:
+    """The main evaluation: its table, and its comparisons in words."""
+    if facts.main is None:
+        return []
+    table = facts.main.table
+    rows = result_rows(facts, facts.main, words)
+    scale = shared_scale([row.line for row in rows if row.line])
+    pairings = [p for row in rows if row.line for p in (row.line.to_control, row.line.to_previous)]
+    said = [sentence_line(sentence(p, words), words) for p in pairings if p is not None]
+    control = checkpoint_label(table.control.name if table else "base", words)
+    columns = [
+        *score_columns(words),
+        words("table.to_control", control=control),
+        words("table.to_previous"),
     ]
-    return score_plot(score_bars(found), shared_scale([line for _, line in found]))
+    blocks: list[Block] = [Text(about_evaluation(table, words), "soft")] if table else []
+    blocks.append(Table(columns, [_result_row(row, scale, words) for row in rows]))
+    plot = score_plot(score_bars(measured_rows(rows)), scale)
+    if plot:
+        blocks.append(Only(("markdown",), (Text(words("drawn.scores")), Code(plot))))
+    labels = (
+        {line.name: checkpoint_label(line.name, words) for line in table.lines} if table else {}
+    )
+    picked = picked_sentences(table, labels, words) if table else []
+    return [*blocks, Bullets([*said, *picked])]
 
 
-def measured_rows(rows: Sequence[ResultRow]) -> list[tuple[str, Line]]:
+def score_columns(words: Words) -> list[Column | str]:
+    """The heads of `score_cells`, behind that of the checkpoint."""
+    score = Column(words("table.score"), right=True)
+    return [words("table.checkpoint"), score, words("table.interval"), words("table.items")]
+
+
+def score_cells(row: ResultRow, scale: tuple[float, float], words: Words) -> list[Cell]:
+    """The checkpoint with its badges, then score, interval and size; what was not run says so."""
+    marks = [Mark(badge, "chosen") for badge in badges(row.chosen, row.best_of, words)]
+    head, line = Cell(row.label, marks, kind="head"), row.line
+    if line is None:
+        return [head, Cell(words("table.not_run"), kind="soft", span=3)]
+    size = size_text(f"{items_text(line, words)} × {line.repeats}", line.clusters, words)
+    bar = interval_bar(line.score, line.interval, scale)
+    return [
+        head,
+        Cell(Mark(score_text(line.score, line.interval), "score")),
+        Cell(interval_text(line.interval, words), figure=bar),
+        Cell(size, [abstained_text(line, words)]),
+    ]
+
+
+def _result_row(row: ResultRow, scale: tuple[float, float], words: Words) -> list[Cell]:
+    cells = score_cells(row, scale, words)
+    if row.line is None:
+        return [cells[0], replace(cells[1], span=5)]
+    pairings = (row.line.to_control, row.line.to_previous)
+    return [*cells, *(pairing_cell(pairing, words) for pairing in pairings)]
+
+
+def pairing_cell(pairing: Pairing | None, words: Words) -> Cell:
+    """A verdict with its difference below."""
+    view = pairing_view(pairing, words)
+    if view is None:
+        return Cell("–", kind="soft")
+    return Cell(Mark(view["verdict"], view["kind"]), [view["short"], view["detectable"]])
+
+
+def sentence_line(said: Mapping[str, str], words: Words) -> Line:
+    """A comparison in words, with the changed items."""
+    stop = words("punctuation.stop")
+    return Mark(said["what"]), words.colon, said["text"], stop, Mark(said["flips"], "soft")
+
+
+def others(facts: "RunFacts", words: Words) -> list[Block]:
+    """The other reporting evaluations, one row for each of their checkpoints."""
+    found = [(m, row) for m in facts.reported[1:] for row in result_rows(facts, m, words)]
+    if not found:
+        return []
+    scale = shared_scale([row.line for _, row in found if row.line])
+    rows = [
+        [Cell(m.name, [settings(m)], kind="head"), *score_cells(row, scale, words)]
+        for m, row in found
+    ]
+    for row in rows:
+        row[1] = replace(row[1], kind="")
+    named = [(f"{m.name} · {row.label}", row.line) for m, row in found if row.line is not None]
+    plot = score_plot(score_bars(named), scale)
+    return [
+        Text(words("page.others_about"), "soft"),
+        Table([words("table.evaluation"), *score_columns(words)], rows),
+        *([Only(("markdown",), [Code(plot)])] if plot else []),
+    ]
+
+
+def measured_rows(rows: Sequence[ResultRow]) -> list[tuple[str, Scored]]:
     """The rows that were measured, by their labels."""
     return [(row.label, row.line) for row in rows if row.line is not None]
 
@@ -134,7 +217,7 @@ def settings(measurement: "Measurement") -> str:
     return "; ".join(filter(None, [name, measurement.why]))
 
 
-def about_evaluation(table: Table, words: Words) -> str:
+def about_evaluation(table: Compared, words: Words) -> str:
     """How the main evaluation measured."""
     record = table.evaluation
     return words(
@@ -154,26 +237,7 @@ def _clause(name: str, value: str, words: Words) -> str:
     return words(f"page.results_{name}", **{name: value}) if value else ""
 
 
-def row_view(row: ResultRow, scale: tuple[float, float], words: Words) -> Section:
-    """One checkpoint as a table shows it; `line` is None where it was not run."""
-    line = row.line
-    if line is None:
-        return {"label": row.label, "badges": badges(row.chosen, row.best_of, words), "line": None}
-    return {
-        "label": row.label,
-        "badges": badges(row.chosen, row.best_of, words),
-        "line": line,
-        "score": score_text(line.score, line.interval),
-        "interval": interval_text(line.interval, words),
-        "graph": interval_bar(line.score, line.interval, scale),
-        "size": size_text(f"{items_text(line, words)} × {line.repeats}", line.clusters, words),
-        "abstained": abstained_text(line, words),
-        "to_control": pairing_view(line.to_control, words),
-        "to_previous": pairing_view(line.to_previous, words),
-    }
-
-
-def items_text(line: Line, words: Words) -> str:
+def items_text(line: Scored, words: Words) -> str:
     """The number of items, and the total if only a part was used."""
     if line.part_of is None:
         return number(line.items)
@@ -187,7 +251,7 @@ def size_text(size: str, clusters: int | None, words: Words) -> str:
     return words("table.clustered", size=size, clusters=number(clusters))
 
 
-def abstained_text(line: Line, words: Words) -> str:
+def abstained_text(line: Scored, words: Words) -> str:
     """The number of answers without a score, and the bounds that they leave; "" for none."""
     if not line.abstained:
         return ""
@@ -259,53 +323,60 @@ def sentence(pairing: Pairing, words: Words) -> dict[str, str]:
     }
 
 
-def parts_section(facts: "RunFacts", words: Words) -> list[Section]:
+def score_part_table(facts: "RunFacts", words: Words) -> list[Block]:
     """The parts of the score by checkpoint; a part that no answer has is N/A."""
     table = facts.main.table if facts.main else None
-    if table is None:
+    found = score_parts(facts, table) if table else []
+    if table is None or not found:
         return []
-    return [
-        {"name": part.name, "shares": ["N/A" if s is None else percent(s) for s in part.shares]}
-        for part in score_parts(facts, table)
+    labels = [checkpoint_label(line.name, words) for line in table.lines]
+    rows = [
+        [part.name, *("N/A" if s is None else percent(s) for s in part.shares)] for part in found
     ]
+    return [Text(words("page.parts_about"), "soft"), _by_checkpoint("part", labels, rows, words)]
 
 
-def outcome_sections(facts: "RunFacts", words: Words) -> list[Section]:
+def _by_checkpoint(
+    head: str, labels: Sequence[str], rows: Sequence[Row], words: Words, kind: str = ""
+) -> Table:
+    columns = [words(f"table.{head}"), *(Column(label, right=True) for label in labels)]
+    return Table(columns, rows, kind=kind)
+
+
+def all_outcomes(facts: "RunFacts", words: Words) -> list[Block]:
     """The outcomes of each reporting evaluation that has any, the main one first."""
-    tables = [m.table for m in facts.reported if m.table is not None]
-    found = [
-        {
-            "name": table.evaluation.name,
-            "labels": [checkpoint_label(line.name, words) for line in table.lines],
-            "rows": outcome_rows(table, words),
-        }
-        for table in tables
-    ]
-    return [section for section in found if section["rows"]]
+    tables = [m.table for m in facts.reported if m.table is not None and outcomes(m.table)]
+    blocks: list[Block] = [Text(words("page.errors_about"), "soft")] if tables else []
+    for table in tables:
+        labels = [checkpoint_label(line.name, words) for line in table.lines]
+        blocks += [Heading(table.evaluation.name)] if len(tables) > 1 else []
+        blocks += outcome_blocks(table, labels, words)
+    return blocks
 
 
-def outcome_rows(table: Table, words: Words) -> list[Section]:
-    """Answers by outcome, with the width of each in its checkpoint's bar."""
+def outcome_blocks(table: Compared, labels: Sequence[str], words: Words) -> list[Block]:
+    """Answers by outcome: a bar for each line, and the table of counts and shares."""
     colours = iter(f"e{n}" for n in range(1, 9))
-    views = []
-    for row in outcomes(table):
-        widths = [100 * (share or 0.0) for share in row.shares]
-        views.append(
-            {
-                "name": visible(words.known("outcome", row.name)),
-                "counts": row.counts,
-                "cells": [
-                    words("table.unknown")
-                    if share is None
-                    else words("table.count_share", count=number(count), share=percent(share))
-                    for count, share in zip(row.counts, row.shares, strict=True)
-                ],
-                "widths": [f"{width:.3f}" for width in widths],
-                "wide": [width >= WIDE_ENOUGH for width in widths],
-                "colour": COLOURS.get(row.name) or next(colours),
-            }
-        )
-    return views
+    found = [(row, COLOURS.get(row.name) or next(colours)) for row in outcomes(table)]
+    if not found:
+        return []
+    rows = []
+    for row, colour in found:
+        counts = [
+            words("table.unknown")
+            if share is None
+            else words("table.count_share", count=number(count), share=percent(share))
+            for count, share in zip(row.counts, row.shares, strict=True)
+        ]
+        rows.append([Cell(outcome_name(row.name, words), kind=f"swatch {colour}"), *counts])
+    shares = [(colour, [share or 0.0 for share in row.shares]) for row, colour in found]
+    bars = outcome_bars(labels, shares, words("page.errors"))
+    return [Figure(bars), _by_checkpoint("outcome", labels, rows, words, "small")]
+
+
+def outcome_name(name: str, words: Words) -> str:
+    """An outcome in words; an error type that the catalogue has not, as the record has it."""
+    return visible(words.sections["outcome"].get(name, name))
 
 
 def interval_text(interval: Interval, words: Words) -> str:
@@ -319,7 +390,7 @@ def passes(repeats: int, words: Words) -> str:
     return words("table.one_pass" if repeats == 1 else "table.many_passes", repeats=repeats)
 
 
-def shared_scale(lines: Sequence[Line]) -> tuple[float, float]:
+def shared_scale(lines: Sequence[Scored]) -> tuple[float, float]:
     """The scale of the scores: 0 to 1 if all lie within, else their range."""
     low = min((line.interval.low for line in lines), default=0.0)
     high = max((line.interval.high for line in lines), default=1.0)

@@ -21,13 +21,19 @@ from assay.experiment.tables import EvaluateSpec
 from assay.judge.health_checks import Diagnosis
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.milestones import estimate
-from assay.lab.monitor.stage_health import looks, stage_health
+from assay.lab.monitor.stage_health import stage_health
 from assay.pages.answer_lengths import Lengths, lengths_of_step
 from assay.runs.checkpoints import read_selection
-from assay.runs.history import evaluation_records, measured_checkpoints, read_answers
+from assay.runs.history import (
+    History,
+    Sample,
+    evaluation_records,
+    measured_checkpoints,
+    read_answers,
+)
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.records import VISIT, EvaluationRecord, read_samples
+from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import Status, read_status
 from assay.train.metric_names import PART
@@ -152,11 +158,11 @@ def curves(
     return found
 
 
-def reward_step(step: int, samples: Iterable[Mapping[str, Any]]) -> RewardStep:
+def reward_step(step: int, samples: Iterable[Sample]) -> RewardStep:
     """The groups of one step's samples."""
     groups: dict[tuple[str, int], list[float | None]] = defaultdict(list)
     for sample in samples:
-        groups[sample["row_id"], sample.get(VISIT, 0)].append(sample["reward"])
+        groups[sample.row, sample.visit].append(sample.reward)
     whole = [rewards for rewards in groups.values() if None not in rewards]
     counts = Counter(sum(r is not None and r > 0 for r in rewards) for rewards in whole)
     size = max(map(len, groups.values()))
@@ -193,6 +199,11 @@ class RunFacts:
     run: RunDirectory
     experiment: Experiment
     status: Status
+
+    @cached_property
+    def history(self) -> History:
+        """What the run recorded."""
+        return History(self.run)
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
@@ -308,10 +319,9 @@ class RunFacts:
         """Every step that kept its samples; the files are read once."""
         if stage not in self._steps:
             found = []
-            for file in sorted(self.run.samples(stage, 0).parent.glob("step-*.parquet")):
-                samples = read_samples(file)
+            for step in self.history.sampled(stage):
+                samples = list(self.history.samples(stage, step, tokens=True))
                 if samples:
-                    step = int(samples[0]["step"])
                     found.append((reward_step(step, samples), lengths_of_step(step, samples)))
             self._steps[stage] = found
         return self._steps[stage]
@@ -327,12 +337,12 @@ class RunFacts:
                 len(look.scores.item_ids),
                 best is not None and look.name == best.checkpoint,
             )
-            for look in looks(self.run, stage)
+            for look in self.history.looks(stage)
         ]
 
-    def health(self, stage: str) -> list[Diagnosis]:
+    def health(self, stage: str) -> Sequence[Diagnosis]:
         """Findings of the health rules, worst first."""
-        return stage_health(self.run, self.experiment, stage, self.metrics)
+        return stage_health(self.history, stage).findings
 
 
 def gather(run: RunDirectory) -> RunFacts:

@@ -1,18 +1,15 @@
 """How answers were generated, what became of them, and what repeated samples say.
 
-For the pages of runs and comparisons and for the terminal. Figures come from `judge.sampled_scores`
-through the lines of a table; nothing is computed here.
+Figures come from `judge.sampled_scores` through the lines of a table; nothing is computed here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from assay.compare.table import Line, Table
+from assay.compare.table import Table as Compared
 from assay.judge.sampled_scores import AtK, SampledScores
-from assay.pages.content import Section, interval_text
+from assay.pages.content import interval_text
+from assay.pages.page import Block, Cell, Column, Heading, Mark, Table, Text
 from assay.pages.result_tables import checkpoint_label, settings_text
 from assay.pages.words import Words, number, percent, score_text
 
@@ -23,41 +20,38 @@ Labels = Mapping[str, str]
 """The names of lines as a page shows them."""
 
 
-def generation_section(tables: Sequence[tuple[Table, Labels]], words: Words) -> Section | None:
-    """The limits and truncated answers of every line, then what its repeats say."""
-    if not tables:
-        return None
-    rows = [
-        generation_row(table, line, labels, words)
-        for table, labels in tables
-        for line in table.lines
-    ]
-    found = [sampled_table(table, labels, words) for table, labels in tables]
-    sampled = [each for each in found if each is not None]
-    unknown = words("generation.unknown")
-    if not sampled and all(row["limits"] == row["truncated"] == unknown for row in rows):
-        return None
-    return {"rows": rows, "sampled": sampled}
-
-
-def run_generation(facts: "RunFacts", words: Words) -> Section | None:
-    """The same of all reporting evaluations of a run."""
+def run_generation(facts: "RunFacts", words: Words) -> list[Block]:
+    """The blocks of all reporting evaluations of a run."""
     tables = [found.table for found in facts.reported if found.table is not None]
     labelled = [
         (table, {line.name: checkpoint_label(line.name, words) for line in table.lines})
         for table in tables
     ]
-    return generation_section(labelled, words)
+    return generation_blocks(labelled, words)
 
 
-def generation_row(table: Table, line: Line, labels: Labels, words: Words) -> Section:
-    """The limits of one line, and how many of its answers reached the limit of tokens."""
-    return {
-        "evaluation": table.evaluation.name,
-        "label": labels[line.name],
-        "limits": settings_text(line.limits) or words("generation.unknown"),
-        "truncated": truncated_text(line.truncated, line.items * line.repeats, words),
-    }
+def generation_blocks(tables: Sequence[tuple[Compared, Labels]], words: Words) -> list[Block]:
+    """The limits and truncated answers of every line, then what its repeats say; nothing where
+    neither is known."""
+    unknown = words("generation.unknown")
+    rows = [
+        [
+            table.evaluation.name,
+            labels[line.name],
+            settings_text(line.limits) or unknown,
+            truncated_text(line.truncated, line.items * line.repeats, words),
+        ]
+        for table, labels in tables
+        for line in table.lines
+    ]
+    sampled = [block for table, labels in tables for block in _sampled(table, labels, words)]
+    if not sampled and all(row[2] == row[3] == unknown for row in rows):
+        return []
+    heads = [words(f"table.{name}") for name in ("evaluation", "checkpoint")]
+    truncated = Column(words("generation.truncated"), right=True)
+    limits = Table([*heads, words("generation.limits"), truncated], rows, kind="small")
+    about = [Text(words("generation.sampled_about"), "soft")] if sampled else []
+    return [Text(words("generation.about"), "soft"), limits, *about, *sampled]
 
 
 def truncated_text(truncated: int | None, answers: int, words: Words) -> str:
@@ -68,23 +62,23 @@ def truncated_text(truncated: int | None, answers: int, words: Words) -> str:
     return words("generation.share", share=percent(truncated / answers), **counts)
 
 
-def sampled_table(table: Table, labels: Labels, words: Words) -> Section | None:
-    """mean@n, pass@k and maj@k by line; None where no line has repeats that were sampled."""
+def _sampled(table: Compared, labels: Labels, words: Words) -> list[Block]:
+    """mean@n, pass@k and maj@k by line; nothing where no line has repeats that were sampled."""
     lines = [(labels[line.name], line.sampled) for line in table.lines]
     shown = [(label, found) for label, found in lines if found is not None]
     if not shown:
-        return None
-    rows = [figures_by_name(found) for _, found in shown]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {
-        "evaluation": table.evaluation.name,
-        "labels": [label for label, _ in shown],
-        "rows": [
-            {"name": name, "cells": [figure_view(row.get(name), words) for row in rows]}
-            for name in names
-        ],
-        "notes": list(dict.fromkeys(sampled_notes((found for _, found in shown), words))),
-    }
+        return []
+    figures = [figures_by_name(found) for _, found in shown]
+    names = dict.fromkeys(name for each in figures for name in each)
+    rows = [
+        [Mark(name), *(_figure_cell(each.get(name), words) for each in figures)] for name in names
+    ]
+    notes = dict.fromkeys(sampled_notes((found for _, found in shown), words))
+    return [
+        Heading(words("generation.sampled", evaluation=table.evaluation.name)),
+        Table(["", *(Column(label, right=True) for label, _ in shown)], rows, kind=""),
+        *(Text(note, "soft") for note in notes),
+    ]
 
 
 def figures_by_name(found: SampledScores) -> dict[str, AtK]:
@@ -100,24 +94,15 @@ def figures_by_name(found: SampledScores) -> dict[str, AtK]:
     return {f"mean@{mean.k}": mean, **passes, **majority}
 
 
-def figure_view(found: AtK | None, words: Words) -> Section | None:
+def _figure_cell(found: AtK | None, words: Words) -> Cell:
     """One figure with its interval, and the range that unscored completions leave."""
     if found is None:
-        return None
+        return Cell("–", kind="soft")
     low, high = found.possible
-    unsure = high - low > 1e-9
-    return {
-        "value": score_text(found.value, found.interval),
-        "interval": interval_text(found.interval, words),
-        "possible": words(
-            "generation.possible",
-            low=percent(low),
-            high=percent(high),
-            items=found.items,
-        )
-        if unsure
-        else "",
-    }
+    ends = {"low": percent(low), "high": percent(high), "items": found.items}
+    possible = words("generation.possible", **ends) if high - low > 1e-9 else ""
+    value = Mark(score_text(found.value, found.interval), "score")
+    return Cell(value, [interval_text(found.interval, words), possible])
 
 
 def sampled_notes(found: Iterable[SampledScores], words: Words) -> Iterable[str]:
@@ -127,46 +112,3 @@ def sampled_notes(found: Iterable[SampledScores], words: Words) -> Iterable[str]
             yield words("generation.not_binary")
         elif not each.named:
             yield words("generation.not_named")
-
-
-def generation_shown(section: Section | None, words: Words) -> list[RichTable | Text]:
-    """The same in a terminal."""
-    if section is None:
-        return []
-    heads = ("table.evaluation", "table.checkpoint", "generation.limits", "generation.truncated")
-    limits = RichTable(*(words(head) for head in heads), box=None, header_style="bold")
-    limits.columns[1].overflow = "fold"
-    for row in section["rows"]:
-        limits.add_row(*(Text(row[k]) for k in ("evaluation", "label", "limits", "truncated")))
-    shown: list[RichTable | Text] = [Text(words("generation.title"), "bold"), limits]
-    for found in section["sampled"]:
-        shown.append(Text(words("generation.sampled", evaluation=found["evaluation"]), "bold"))
-        shown.append(_sampled_shown(found))
-        shown += [Text(note, "yellow") for note in found["notes"]]
-    return shown
-
-
-def _sampled_shown(found: Section) -> RichTable:
-    view = RichTable("", box=None, header_style="bold")
-    for label in found["labels"]:
-        view.add_column(Text(label))
-    for row in found["rows"]:
-        view.add_row(Text(row["name"]), *map(_cell_text, row["cells"]))
-    return view
-
-
-def _cell_text(cell: Section | None) -> Text:
-    if cell is None:
-        return Text("–", "dim")
-    text = Text.assemble((cell["value"], "bold"), f" ({cell['interval']})")
-    return text.append(f"; {cell['possible']}", "yellow") if cell["possible"] else text
-
-
-def outcome_table(rows: Sequence[Section], labels: Sequence[str], words: Words) -> RichTable:
-    """Answers by outcome in a terminal: the count and the share of each for each line."""
-    view = RichTable(words("table.outcome"), box=None, header_style="bold")
-    for label in labels:
-        view.add_column(Text(label))
-    for row in rows:
-        view.add_row(*map(Text, (row["name"], *row["cells"])))
-    return view

@@ -5,6 +5,7 @@ security policy forbids it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from itertools import takewhile
@@ -64,6 +65,19 @@ def _contents(page: Page) -> Markup:
 def blocks_html(blocks: Iterable[Block], words: Words) -> Markup:
     """Blocks one after the other."""
     return Markup("\n").join([*(_RENDER[type(block)](block, words) for block in blocks), ""])
+
+
+def inline_html(blocks: Iterable[Block], words: Words) -> str:
+    """Blocks for the cell of a notebook: without drawings, which need the style sheet."""
+    bare = [_without_drawings(block) for block in blocks if not isinstance(block, model.Figure)]
+    return Markup('<div class="assay">\n{}</div>').format(blocks_html(bare, words))
+
+
+def _without_drawings(block: Block) -> Block:
+    if not isinstance(block, model.Table):
+        return block
+    rows = [[replace(cell_of(cell), figure=None) for cell in row] for row in block.rows]
+    return replace(block, rows=rows)
 
 
 def _text(text: str) -> Markup:
@@ -212,8 +226,9 @@ def _question(block: model.Question, words: Words) -> Markup:
         answers.append(form.format(*head, facts, note))
     question = pre.format("question", _text(block.question)) if block.question else ""
     gold = say.format(_text(block.gold_title)) + pre.format("gold", _text(block.gold))
-    form = Markup('<article class="example"><h3>{}</h3>{}<div class="pair">{}</div>{}</article>')
+    form = Markup('<article class="example">{}{}<div class="pair">{}</div>{}</article>')
     title, both = line_html(block.title), Markup("").join(answers)
+    title = Markup("<h3>{}</h3>").format(title) if title else title
     return form.format(title, question, both, gold if block.gold else "")
 
 

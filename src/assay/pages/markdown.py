@@ -115,7 +115,8 @@ def _folded(block: model.Folded, words: Words) -> Iterator[str]:
 
 
 def _question(block: model.Question, words: Words) -> Iterator[str]:
-    yield f"### {line_markdown(block.title)}"
+    if parts(block.title):
+        yield f"### {line_markdown(block.title)}"
     if block.question:
         yield fenced(block.question)
     for answer in block.answers:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.pages.facts import RunFacts
+from assay.pages.page import Block, Column, Facts, Folded, Heading, Mark, Table, Text
 from assay.pages.words import Words, flat, number, percent, visible
 from assay.runs.manifest_file import CHECKED, overridden, saw_answers
 
@@ -136,12 +137,31 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
     return views
 
 
-def fingerprints(facts: RunFacts, words: Words) -> list[tuple[str, list[Entry]]]:
+def data_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """The data sets with their rows, those left out, and the leakage checks."""
+    blocks: list[Block] = []
+    heads = [words("table.dropped"), Column(words("table.rows"), right=True)]
+    for view in data_views(facts, words):
+        blocks += [Heading((Mark(view.name), " ", Mark(view.source, "soft"))), Text(view.about)]
+        blocks += [Table(heads, view.dropped, kind="small")] if view.dropped else []
+        blocks += [Text(line) for line in view.leakage]
+    return blocks
+
+
+def fingerprint_blocks(facts: RunFacts, words: Words) -> list[Block]:
     """The manifest: its single values, then one list for each of its tables."""
     made_of = {k: v for k, v in facts.manifest.items() if k != CHECKED}
     single = {k: v for k, v in made_of.items() if not isinstance(v, Mapping)}
     groups = [(words("fingerprint.run"), single), *made_of.items()]
-    return [(key, list(leaves(value))) for key, value in groups if _is_table(value)]
+    tables = [(name, list(leaves(value))) for name, value in groups if _is_table(value)]
+    return [
+        Folded(
+            name,
+            [Facts([(path, Mark(text, "hash" * hash)) for path, text, hash in entries])],
+            n == 0,
+        )
+        for n, (name, entries) in enumerate(tables)
+    ]
 
 
 def leaves(value: Any, path: str = "") -> Iterator[Entry]:

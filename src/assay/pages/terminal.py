@@ -6,6 +6,7 @@ Square brackets and control characters of a model's text are shown as text.
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from rich.box import SQUARE
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -78,7 +79,10 @@ def _facts(block: model.Facts, words: Words) -> Iterator[RenderableType]:
 def _table(block: model.Table, words: Words) -> Iterator[RenderableType]:
     """Names are folded rather than cut: two that are cut may read alike."""
     title = Text(block.title) if block.title else None
-    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    stacked = block.kind == "heat"
+    box = SQUARE if stacked else None
+    table = Table(title=title, title_justify="left", title_style="bold", box=box)
+    table.show_lines = stacked
     for place, column in enumerate(map(column_of, block.columns)):
         below = "".join(words.within(each) for each in column.below)
         justify = "right" if column.right else "left"
@@ -86,16 +90,17 @@ def _table(block: model.Table, words: Words) -> Iterator[RenderableType]:
         head = Text(column.title + below)
         table.add_column(head, justify=justify, overflow=fold, header_style="bold")
     for row in block.rows:
-        table.add_row(*(_cell(cell_of(cell), words) for cell in row))
+        table.add_row(*(_cell(cell_of(cell), "\n" if stacked else "", words) for cell in row))
     yield table
     if block.note:
         yield Text(block.note, "dim")
 
 
-def _cell(cell: model.Cell, words: Words) -> Text:
+def _cell(cell: model.Cell, between: str, words: Words) -> Text:
     text = line_text(cell.line, STYLES.get(cell.kind, ""))
     for index, line in enumerate(each for each in cell.below if parts(each)):
-        text.append(words.semicolon if index else " ").append_text(line_text(line, "dim"))
+        text.append(between or (words.semicolon if index else " "))
+        text.append_text(line_text(line, "dim"))
     return text
 
 
@@ -117,7 +122,8 @@ def _folded(block: model.Folded, words: Words) -> Iterator[RenderableType]:
 
 
 def _question(block: model.Question, words: Words) -> Iterator[RenderableType]:
-    yield Text.assemble("\n", line_text(block.title, "bold"))
+    if parts(block.title):
+        yield Text.assemble("\n", line_text(block.title, "bold"))
     if block.question:
         yield Padding(Text(block.question, "italic"), (0, 0, 0, 2))
     for answer in block.answers:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import FULL_SCORE, Context, Reward, Turn, common, tokens_of
+from assay.data.episode import FULL_SCORE, Context, Turn, common, tokens_of
 from assay.data.files import atomic_path, whole_text
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
@@ -208,27 +208,9 @@ def write_samples(file: Path, lines: Sequence[Line], run: Path | None = None) ->
     write_table(file, lines, SAMPLES, run)
 
 
-def read_samples(file: Path) -> list[dict[str, Any]]:
-    """The completions of one step, `parts` as JSON text. Raises DamagedRecord.
-
-    Older files have no column `visit`, `facts`, `outcome` or `prompt_sha256`.
-    """
-    wanted = [name for name in SAMPLES.names if name != VISIT]
-    columns = read_columns(file, wanted, (VISIT, FACTS, OUTCOME, PROMPT, *NAMES))
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
-
-
 def prompt_sha256(context: Context | None) -> str | None:
     """The fingerprint of a prompt in tokens; None of one that is no tokens."""
     return sha256_text(canonical_json(list(context))) if isinstance(context, tuple) else None
-
-
-def recorded_reward(line: Line) -> Reward:
-    """The reward in a line of samples whose `parts` are read; files of older versions hold less."""
-    facts = json.loads(line.get(FACTS) or "{}")
-    return Reward(line["reward"], line["parts"], line["why"], line.get(OUTCOME) or "", facts)
 
 
 def read_columns(

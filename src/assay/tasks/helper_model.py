@@ -6,7 +6,7 @@ An experiment declares it as `[model.NAME]`; `lab.setup` opens it. Nothing here 
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 from assay.data.row import Message
 from assay.errors import AssayError, InputError, nearest
@@ -121,9 +121,79 @@ class Usage:
             self.failures += failures
 
 
-class HelperModel(Protocol):
+class Call(Protocol):
+    """Told of the attempts at one answer, and how it ended."""
+
+    def attempt(self) -> None:
+        """Before each attempt; what it raises keeps the attempt from being made."""
+        ...
+
+    def lost(self) -> None:
+        """After an attempt that has no answer and may have been charged."""
+        ...
+
+    def ended(self, answer: HelperAnswer) -> HelperAnswer:
+        """The answer, or the failure, with what it cost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a model is asked; temperature 0 is greedy."""
+
+    messages: Sequence[Message]
+    sampling: Sampling
+    key: SampleKey
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """An answer to be scored after its conversation, with `ended` the end of the turn as well."""
+
+    messages: Sequence[Message]
+    answer: str
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Log-probabilities of each token of each answer, and how many tokens were read for them."""
+
+    logps: list[tuple[float, ...]]
+    tokens: int
+
+
+class Model(Protocol):
     """A frozen model in this process, behind an endpoint, or scripted; safe to use from several
     threads."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What its answers depend on: the sha256 of weights or script, or endpoint and name."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """All that its answers depend on: weights, rendering, number format and device; "" for a
+        model that may say something else when it is asked again."""
+        ...
+
+    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+        """One answer per question, in order, of which each call is told. A request that fails is an
+        answer with `failure`, never an empty text."""
+        ...
+
+    def score(self, batch: Sequence[Score]) -> Scores:
+        """The scores of answers, in order; what conversations begin with alike is computed once.
+
+        Raises InputError for a model that gives no log-probabilities, and HelperFailed.
+        """
+        ...
+
+
+class HelperModel(Protocol):
+    """A model as rewards and tasks ask it: counted, recorded and within its budgets."""
 
     @property
     def name(self) -> str:
@@ -132,7 +202,12 @@ class HelperModel(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """What its answers depend on: the sha256 of weights or script, or endpoint and name."""
+        """See `Model`."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """See `Model`."""
         ...
 
     @property
@@ -145,14 +220,17 @@ class HelperModel(Protocol):
         """What it was asked so far."""
         ...
 
+    def called_by(self, caller: Caller) -> "HelperModel":
+        """The same model, whose calls are recorded for `caller` and kept within its budgets."""
+        ...
+
     def answer(
         self,
         conversations: Sequence[Sequence[Message]],
         sampling: Sampling,
         keys: Sequence[SampleKey],
     ) -> list[HelperAnswer]:
-        """One answer per conversation, in order; temperature 0 is greedy. A request that fails is
-        an answer with `failure`, never an empty text."""
+        """One answer per conversation, in order; see `Model.ask`. Raises OverBudget."""
         ...
 
     def score(
@@ -161,38 +239,8 @@ class HelperModel(Protocol):
         answers: Sequence[str],
         ended: bool = False,
     ) -> list[tuple[float, ...]]:
-        """The log-probability of each token of each answer after its conversation, in order, with
-        `ended` that of the end of the turn behind them as well; what conversations begin with alike
-        is computed once.
-
-        Raises InputError for a model that gives no log-probabilities, and HelperFailed.
-        """
-        ...
-
-
-@runtime_checkable
-class Metered(Protocol):
-    """A helper model that records every call, and for whom it was made."""
-
-    def called_by(self, caller: Caller) -> HelperModel:
-        """The same model, whose calls are recorded for `caller` and kept within its budgets;
-        `answer` then raises OverBudget."""
-        ...
-
-
-def bound(helper: HelperModel, caller: Caller) -> HelperModel:
-    """A view of `helper` whose calls are recorded for `caller`; `helper` itself where it keeps no
-    ledger."""
-    return helper.called_by(caller) if isinstance(helper, Metered) else helper
-
-
-@runtime_checkable
-class Reproducible(Protocol):
-    """A helper model that says the same whenever it is asked the same."""
-
-    @property
-    def identity(self) -> str:
-        """All that its answers depend on: weights, rendering, number format and device."""
+        """The log-probability of each token of each answer after its conversation, in order; see
+        `Model.score`."""
         ...
 
 

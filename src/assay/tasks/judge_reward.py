@@ -21,7 +21,6 @@ from assay.tasks.helper_model import (
     HelperFailed,
     HelperModel,
     OverBudget,
-    bound,
     find_helper,
 )
 from assay.tasks.no_verdict import Failed, attempt, nothing_earned
@@ -191,7 +190,7 @@ def asked_for(batch: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> dict
     if len(batch) == 1:
         row, completion = batch[0]
         caller = Caller(problem=row.id, completion=completion.id)
-    return {name: bound(helper, caller) for name, helper in helpers.items()}
+    return {name: helper.called_by(caller) for name, helper in helpers.items()}
 
 
 def judged_batch(

@@ -13,8 +13,9 @@ from assay.experiment.read_file import SpecError
 from assay.lab.run.evaluate_again import substance
 from assay.lab.run.runner import start
 from assay.lab.setup.validate import read_whole
-from assay.pages.content import about_evaluation, main_section
+from assay.pages.content import about_evaluation, results
 from assay.pages.facts import gather
+from assay.pages.markdown import blocks_markdown
 from assay.pages.words import words
 from assay.runs.history import find_record, read_answers
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
@@ -90,13 +91,10 @@ def test_arms_of_two_runs_are_compared_on_the_part_and_the_number_is_no_confound
 
 def test_the_page_says_how_many_items_of_how_many_and_why(run):
     facts = gather(run)
-    section = main_section(facts, words())
-    assert section is not None
-    assert [row["size"] for row in section["rows"]] == ["3 of 8 × 2", "8 × 2"]
-    assert (
-        "fewer items, drawn by their ids before anything was measured: base 3" in section["about"]
-    )
-    assert section["rows"][1]["to_control"]["detectable"].startswith("on the 3 items that both")
+    shown = blocks_markdown(results(facts, words()), words())
+    assert "| 3 of 8 × 2 |" in shown and "| 8 × 2 |" in shown
+    assert "fewer items, drawn by their ids before anything was measured: base 3" in shown
+    assert ", on the 3 items that both" in shown
     assert facts.main is not None
     assert facts.main.table is not None
     whole = replace(facts.main.table, evaluation=replace(facts.main.table.evaluation, fewer={}))

@@ -1,6 +1,5 @@
 """Rounds: each stage starts from a checkpoint that a rule chose, and the choice is on record."""
 
-import io
 import json
 import os
 import shutil
@@ -10,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
 from assay.compare.arm import Provenance
 from assay.compare.fairness import _ancestors, _descends
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.selection import longest_rise
-from assay.lab.check.before_run import OtherBase
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
@@ -26,7 +24,7 @@ from assay.pages.facts import gather
 from assay.pages.lineage.lineage import lineage
 from assay.pages.run_page.page import write_report
 from assay.pages.run_page.story import selection_section
-from assay.pages.run_page.terminal import final_table
+from assay.pages.run_page.terminal import final_blocks
 from assay.pages.words import words
 from assay.runs.checkpoints import (
     DevLook,
@@ -38,7 +36,7 @@ from assay.runs.checkpoints import (
 )
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
-from assay.runs.protection import ProtectedPath, guard_delete
+from assay.runs.protection import guard_delete
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import experiment_of, resolve_checkpoint
@@ -48,6 +46,7 @@ from tests.forked import forked
 from tests.lab.run.test_restore import same
 from tests.labs import make_lab, model_of
 from tests.models.folders import tiny_model
+from tests.pages.pages import printed
 
 ROUNDS = blocks("rounds.md", "toml")[0]
 TEST = """
@@ -271,7 +270,7 @@ def test_what_another_run_starts_from_cannot_be_deleted(
     run: RunDirectory, other: RunDirectory
 ) -> None:
     for path in (run.path, run.checkpoint("round3", 2)):
-        with pytest.raises(ProtectedPath, match=str(other)):
+        with pytest.raises(InputError, match=str(other)):
             guard_delete(run.root, path, within=run.path)
 
 
@@ -292,7 +291,7 @@ def test_another_model_is_refused_with_both_fingerprints(run: RunDirectory, tmp_
     tiny_model(intermediate_size=48).save_pretrained(lab / "model")
     (lab / "again.toml").write_text(text.replace('"other"', '"again"'))
     began = json.loads(run.manifest.read_text())["base_weights"]["sha256"]
-    with pytest.raises(OtherBase, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
+    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
         start(lab / "again.toml", root=lab)
     assert runs_of(lab, "again") == []
 
@@ -398,10 +397,8 @@ def test_the_page_draws_the_lineage_and_marks_what_is_uncorrected(
         assert 'class="loose"' in graph and "optimizer.lr 0.01 → 5e-07" in graph
         text = (run.path / f"report{'' if lang == 'en' else '.zh'}.md").read_text()
         assert "**round2 · GRPO**" in text and uncorrected in text
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(final_table(other))
-    shown = console.export_text()
-    assert f"run {run}" in shown and "└── " in shown and "not corrected for looks" in shown
+    shown = printed(final_blocks(other))
+    assert f"run {run}" in shown and "\n  - " in shown and "not corrected for looks" in shown
 
 
 def test_the_page_counts_the_rounds_in_which_the_gate_kept_the_start(run: RunDirectory) -> None:

@@ -12,8 +12,8 @@ from assay.experiment.price_table import NANO
 from assay.lab.setup.helper_models import HelperModels
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint import client
-from assay.runs.cost_ledger import CostLedger, LedgerCall, read_calls
-from assay.tasks.helper_model import Caller, OverBudget, bound
+from assay.runs.cost_ledger import LedgerCall, read_calls
+from assay.tasks.helper_model import Caller, OverBudget
 from tests.rollout.engines.endpoint.fault_server import FaultServer, drawn, fault_server
 
 BAD = ("429", "later", "500", "truncated", "cut", "silent", "endless", "slow", "uncounted")
@@ -42,7 +42,7 @@ def helpers_at(url: str, folder: Path, **table: object) -> HelperModels:
             **table,
         }
     )
-    helpers = HelperModels({"executor": spec}, folder, None, CostLedger())  # type: ignore[arg-type]
+    helpers = HelperModels({"executor": spec}, folder, None)  # type: ignore[arg-type]
     helpers.record_in(folder)
     return helpers
 
@@ -66,7 +66,7 @@ def ask_all(helpers: HelperModels, count: int = 200) -> list[OverBudget | None]:
     barrier = threading.Barrier(count)
 
     def ask(number: int) -> OverBudget | None:
-        helper = bound(helpers["executor"], Caller("rl", 1, f"p{number % 20}", str(number)))
+        helper = helpers["executor"].called_by(Caller("rl", 1, f"p{number % 20}", str(number)))
         barrier.wait()
         try:
             helper.answer([asked(number)], DRAWN, [SampleKey(0, "r", number)])

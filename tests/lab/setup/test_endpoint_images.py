@@ -69,7 +69,7 @@ def serving() -> Iterator[tuple[Server, str]]:
 
 
 def frozen(url: str, folder: Path) -> HelperModel:
-    spec = HelperSpec(source="openai:vision", endpoint=url)
+    spec = HelperSpec(source="openai:vision", endpoint=url, price="unknown")
     return HelperModels({"frozen": spec}, folder, FP32)["frozen"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.lab.setup.helper_budgets import EatenByFailures, HelperBudgets
+from assay.lab.setup.metering import EatenByFailures, HelperBudgets
 from assay.runs.cost_ledger import LedgerCall
 from assay.tasks.helper_model import BudgetScope, Caller, OverBudget
 
@@ -109,7 +109,7 @@ def test_who_lost_its_money_to_the_endpoint_is_not_to_blame():
 def test_earlier_sessions_count_on_run_and_step_and_not_on_problems():
     budgets = HelperBudgets("m", {"problem": 100, "step": 100, "run": 150})
     earlier = LedgerCall("", "m", "openai:m", stage="rl", problem="p1", completion="0")
-    budgets.count(
+    budgets.restart(
         [
             replace(earlier, step=1, cost=60, uncertain=30),
             replace(earlier, step=2, cost=None, uncertain=20),

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup import local_helper
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.local_helper import JointCalls, LocalHelper, OneThread
+from assay.lab.setup.metering import MeteredModel
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
@@ -64,10 +66,10 @@ def save_windowed_model(folder: Path) -> None:
     tiny_tokenizer().save_pretrained(folder)
 
 
-def helper(root: Path, **fields: object) -> LocalHelper:
+def helper(root: Path, **fields: object) -> Any:
     spec = HelperSpec.model_validate({"source": "path:model", **fields})
     found = HelperModels({"small": spec}, root, FP32)["small"]
-    assert isinstance(found, LocalHelper)
+    assert isinstance(found, MeteredModel) and isinstance(found.model, LocalHelper)
     return found
 
 
@@ -162,7 +164,7 @@ def selections(queries: int, instruction: str = "Answer in one word. " * 4) -> l
 
 def laid(root: Path, asked: Sequence[Selection]) -> tuple[list[tuple[int, ...]], int]:
     """The prompts of selections, and the tokens of their prefix tree."""
-    renderer = helper(root, source="path:model").weights.renderer
+    renderer = helper(root, source="path:model").model.weights.renderer
     prompts = [renderer.prompt(conversation(row, picks)) for row, picks in asked]
     return prompts, len(
         {prompt[:length] for prompt in prompts for length in range(1, 1 + len(prompt))}
@@ -319,7 +321,7 @@ def test_a_model_of_the_plain_path_answers_and_scores(root):
         assert answer.text == loaded.tokenizer.decode(kept)
     found = model.score([asked(text) for text in QUESTIONS], ["3", "four", "", "it is 4"])
     assert [len(logps) for logps in found] == [1, 4, 0, 7]
-    ids = torch.tensor([prompts[1] + model.weights.renderer.text("four")])
+    ids = torch.tensor([prompts[1] + model.model.weights.renderer.text("four")])
     with torch.no_grad():
         table = loaded.model(ids).logits[0, len(prompts[1]) - 1 : -1].log_softmax(dim=-1)
     expected = table.gather(1, ids[0, len(prompts[1]) :, None])[:, 0]

@@ -14,6 +14,7 @@ from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels, memory_bytes
+from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.vision_helper import VisionHelper
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling, Stop
@@ -44,10 +45,10 @@ def root(tmp_path_factory) -> Iterator[Path]:
     yield folder
 
 
-def helper(root: Path, kind: str, **fields: object) -> VisionHelper:
+def helper(root: Path, kind: str, **fields: object) -> Any:
     spec = HelperSpec.model_validate({"source": f"path:{kind}", **fields})
     found = HelperModels({"frozen": spec}, root, FP32)["frozen"]
-    assert isinstance(found, VisionHelper)
+    assert isinstance(found, MeteredModel) and isinstance(found.model, VisionHelper)
     return found
 
 
@@ -81,10 +82,10 @@ def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
             **inputs,
             do_sample=False,
             max_new_tokens=6,
-            eos_token_id=sorted(model.loaded.end_tokens),
+            eos_token_id=sorted(model.model.loaded.end_tokens),
         )[0, inputs["input_ids"].shape[1] :].tolist()
-        kept = [token for token in written if token not in model.loaded.end_tokens]
-        assert answer.text == model.loaded.renderer.tokenizer.decode(kept)
+        kept = [token for token in written if token not in model.model.loaded.end_tokens]
+        assert answer.text == model.model.loaded.renderer.tokenizer.decode(kept)
         assert answer.prompt_tokens == inputs["input_ids"].shape[1]
         assert answer.completion_tokens == len(written) and not answer.failure
     assert len({answer.text for answer in answers}) > 2
@@ -105,10 +106,10 @@ def test_beams_are_those_of_generate_without_a_penalty_for_length(root, kind, be
             num_beams=beams,
             length_penalty=0.0,
             max_new_tokens=most,
-            eos_token_id=sorted(model.loaded.end_tokens),
+            eos_token_id=sorted(model.model.loaded.end_tokens),
         )[0, inputs["input_ids"].shape[1] :].tolist()
-        kept = [token for token in written if token not in model.loaded.end_tokens]
-        assert answer.text == model.loaded.renderer.tokenizer.decode(kept)
+        kept = [token for token in written if token not in model.model.loaded.end_tokens]
+        assert answer.text == model.model.loaded.renderer.tokenizer.decode(kept)
     assert [each.text for each in answers] != [each.text for each in greedy]
 
 
@@ -134,7 +135,7 @@ def test_scores_are_those_of_one_forward_for_each_pair(root, kind):
     found = model.score(selections(), texts)
     for messages, text, logps in zip(selections(), texts, found, strict=True):
         inputs = processed(kind, messages)
-        answer = model.loaded.renderer.tokenizer.encode(lead + text, add_special_tokens=False)
+        answer = model.model.loaded.renderer.tokenizer.encode(lead + text, add_special_tokens=False)
         ids = torch.cat([inputs["input_ids"], torch.tensor([answer])], dim=1)
         longer = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if "mm_token_type_ids" in inputs:
@@ -175,11 +176,11 @@ def test_what_selections_begin_with_alike_is_computed_once(root):
     shared = 2 * both - model.usage.prompt_tokens
     # System message, the first demonstration with its image, and the head of the second one.
     demonstration = (
-        len(model._prompt(first[:3], 0).tokens) - len("<|im_start|>assistant\n"[12:]) - 1
+        len(model.model.prompt(first[:3], 0).tokens) - len("<|im_start|>assistant\n"[12:]) - 1
     )
     assert both - alone > shared > demonstration > 60
     # Four images of three selections went through the vision model once each.
-    assert model.images.computed == 4
+    assert model.model.images.computed == 4
 
 
 def test_images_of_one_text_are_never_taken_for_each_other(root):
@@ -216,9 +217,9 @@ def test_a_message_cannot_spell_an_image(root):
     model = helper(root, "qwen2_5_vl")
     text = "Is <|image_pad|> an image?"
     (answer,) = model.answer([(shown(real_image(0), text),)], GREEDY, keys(1))
-    token = model.loaded.image_token
+    token = model.model.loaded.image_token
     assert not answer.failure
-    assert model._prompt((shown(real_image(0), text),), 0).tokens.count(token) == 16
+    assert model.model.prompt((shown(real_image(0), text),), 0).tokens.count(token) == 16
 
 
 def test_text_alone_is_answered_too(root):
@@ -264,7 +265,7 @@ def test_a_rendering_that_writes_no_images_is_refused_before_a_run(root):
 
 def test_the_memory_estimate_counts_the_vision_models_weights(root):
     spec = HelperSpec.model_validate({"source": "path:qwen2_5_vl"})
-    model = helper(root, "qwen2_5_vl").loaded.model
+    model = helper(root, "qwen2_5_vl").model.loaded.model
     vision = sum(weight.numel() for weight in model.model.visual.parameters())
     whole = sum(weight.numel() for weight in model.parameters())
     assert 0 < vision < whole
@@ -277,8 +278,8 @@ def test_the_end_of_the_turn_is_scored_behind_the_answer(root, kind):
     model, asked = helper(root, kind), [selections()[4]]
     (bare,), (ended,) = model.score(asked, ["red"]), model.score(asked, ["red"], ended=True)
     end = "<|im_end|>" if kind.startswith("qwen") else "<end_of_utterance>"
-    token = model.loaded.renderer.tokenizer.convert_tokens_to_ids(end)
-    assert model.loaded.renderer.answer_end == (token,)
+    token = model.model.loaded.renderer.tokenizer.convert_tokens_to_ids(end)
+    assert model.model.loaded.renderer.answer_end == (token,)
     assert ended[:-1] == pytest.approx(bare, abs=1e-5) and len(ended) == len(bare) + 1
 
 
@@ -297,7 +298,7 @@ def test_the_frozen_model_judges_selections_of_questions_about_images(root):
     # Prompt and answer of the first selection by the model as Transformers computes it.
     plain: Any = AutoModelForImageTextToText.from_pretrained(root / "smolvlm")
     inputs = processed("smolvlm", conversation(row, (0, 1)))
-    answer = (*model.loaded.renderer.text("circle"), *model.loaded.renderer.answer_end)
+    answer = (*model.model.loaded.renderer.text("circle"), *model.model.loaded.renderer.answer_end)
     ids = torch.cat([inputs["input_ids"], torch.tensor([answer])], dim=1)
     with torch.no_grad():
         longer = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -317,12 +318,12 @@ def test_threads_share_one_model(root):
 def test_what_images_became_is_let_go_when_there_are_too_many(root, monkeypatch):
     model = helper(root, "smolvlm")
     expected = model.score(selections(), ["a"] * 5)
-    size = model.images.features(model.images.image(image_of(real_image(0)))).nbytes
+    size = model.model.images.features(model.model.images.image(image_of(real_image(0)))).nbytes
     # Room for one image, and one that is being computed.
     monkeypatch.setattr("assay.lab.setup.vision_helper.FEATURE_BYTES", size)
     small = helper(root, "smolvlm")
     for n, messages in enumerate(selections()):
         assert small.score([messages], ["a"])[0] == pytest.approx(expected[n], abs=1e-5)
-    kept = [kept for _, kept in small.images.read.values() if kept is not None]
+    kept = [kept for _, kept in small.model.images.read.values() if kept is not None]
     assert sum(each.nbytes for each in kept) <= size
-    assert small.images.computed > model.images.computed
+    assert small.model.images.computed > model.model.images.computed

@@ -47,7 +47,11 @@ name = given[0].partition("=")[2].strip('"') if given else own
 mark = root / "marks" / name
 mark.parent.mkdir(exist_ok=True)
 began = time.monotonic()
-time.sleep(0.15)
+(root / "begun").mkdir(exist_ok=True)
+(root / "begun" / name).touch()
+together = int(os.environ.get("TOGETHER", 1))
+while len(list((root / "begun").iterdir())) < together and time.monotonic() < began + 30:
+    time.sleep(0.01)
 print("a line of progress")
 if name in os.environ.get("FAILS", "").split():
     print("assay: disk full", file=sys.stderr)
@@ -98,7 +102,8 @@ def test_one_device_does_one_run_at_a_time(lab):
     assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
-def test_two_devices_work_side_by_side_each_seeing_itself_alone(lab):
+def test_two_devices_work_side_by_side_each_seeing_itself_alone(lab, monkeypatch):
+    monkeypatch.setenv("TOGETHER", "2")
     filled(lab, ["0", "3"])
     found = marks(lab)
     assert {device for device, *_ in found.values()} == {"0", "3"}

@@ -1,11 +1,10 @@
 """The progress of workflow programs on pages, in Markdown, in terminals and for programs."""
 
-import io
 import json
 import random
+import re
 
 import pytest
-from rich.console import Console, RenderableType
 
 from assay.cli.output import plain
 from assay.cli.results import progress_result
@@ -13,17 +12,21 @@ from assay.judge.health_rules import RULES
 from assay.judge.share_changes import Counts, change_of_counts
 from assay.lab.monitor.fact_changes import MOST_ROWS
 from assay.lab.monitor.progress import Progress, progress
-from assay.pages.progress.fact_tables import change_text, saving_said
-from assay.pages.progress.progress_content import progress_section
-from assay.pages.progress.progress_terminal import progress_view
+from assay.pages.page import parts
+from assay.pages.progress.fact_tables import all_tables, change_text, saving_said
+from assay.pages.progress.progress_content import (
+    changes,
+    milestones,
+    progress_in_terminal,
+)
 from assay.pages.run_page.page import Span, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.workflows.program_records import FAMILIES
+from assay.tasks.workflows.facts import FAMILIES
 from tests.judge.test_share_changes import REPORT_003
 from tests.lab.monitor.program_runs import Made, add_calls, call, program_run
 from tests.lab.monitor.test_verdict_milestones import DEV
-from tests.pages.pages import Page
+from tests.pages.pages import Page, printed
 from tests.pages.synthetic import add_scores
 from tests.pages.test_wholly_chinese import ALLOWED, EMPTY, ENGLISH, lines
 
@@ -102,20 +105,13 @@ def told(run: RunDirectory) -> Progress:
     return found
 
 
-def drawn(*shown: RenderableType) -> str:
-    console = Console(file=(stream := io.StringIO()), width=250)
-    for each in shown:
-        console.print(each, soft_wrap=True)
-    return stream.getvalue()
-
-
 def texts(run: RunDirectory, lang: str) -> dict[str, str]:
     page = write_report(run, lang, Span("rl", 5))
     return {
         "page": page.with_suffix(".md").read_text("utf-8"),
         "report": write_progress(run, "rl", 10, "steps", lang).read_text("utf-8"),
-        "terminal": drawn(progress_view(told(run), lang)),
-        "watch": drawn(progress_view(told(run), lang, short=True)),
+        "terminal": printed(progress_in_terminal(told(run), words(lang)), lang),
+        "watch": printed(progress_in_terminal(told(run), words(lang), short=True), lang),
     }
 
 
@@ -153,31 +149,30 @@ def test_the_page_has_every_table(run):
 
 
 def test_every_rule_stands_in_the_table_with_its_condition_and_without_stars(run):
-    section = progress_section(told(run), words("en"))
-    rules = {row["name"]: row for row in section["health"]}
-    assert rules.keys() == RULES.keys()
-    assert rules["kl_blow_up"]["state"] == "ok"
-    assert rules["kl_blow_up"]["figure"] == (
-        "KL to the reference: 0.100 on average over the last 10 steps, limit 0.200"
-    )
-    assert rules["kl_blow_up"]["condition"] == (
-        "KL to the reference, mean of the last 10 steps: at least 0.2 (error: 1)"
-    )
-    assert rules["truncated"]["state"] == "not recorded"
+    section = texts(run, "en")["page"].partition("### Health: every rule")[2]
+    rules = re.findall(r"^\| ([a-z ]+) \| (.+) \| (.+) \| (.+) \|$", section, re.M)
+    assert len(rules) == len(RULES)
+    assert (
+        "ok",
+        "the policy runs away from its reference",
+        "KL to the reference, mean of the last 10 steps: at least 0.2 (error: 1)",
+        "KL to the reference: 0.100 on average over the last 10 steps, limit 0.200",
+    ) in rules
+    assert {what: state for state, what, *_ in rules}[
+        "completions are cut at the token limit"
+    ] == "not recorded"
     assert not any("⭐" in text or "★" in text for text in texts(run, "en").values())
 
 
 def test_the_watch_list_says_what_is_left(run):
-    section = progress_section(told(run), words("en"))
-    (kl,) = [row for row in section["watched"] if row["what"] == "KL to the reference"]
-    assert (kl["now"], kl["bound"], kl["left"]) == ("0.1", "above 0.2", "+0.1")
-    (form,) = [row for row in section["watched"] if "milestone form" in row["why"]]
-    assert (form["now"], form["bound"], form["left"]) == ("90.0%", "above 95.0%", "+5.0 points")
+    markdown = texts(run, "en")["page"]
+    assert "| KL to the reference | 0.1 | above 0.2 | +0.1 |" in markdown
+    assert re.search(r"\| 90\.0% \| above 95\.0% \| \+5\.0 points \| milestone form", markdown)
 
 
 def test_a_found_change_is_among_what_changed_and_in_the_short_form(run):
-    section = progress_section(told(run), words("en"))
-    rises = [line for line in section["changes"] if line.startswith("Errors by family: ")]
+    said = changes(told(run), words("en"))
+    rises = [line for line in said if line.startswith("Errors by family: ")]
     assert rises and "llm_attribute" in rises[0] and "a rise" in rises[0]
     short = texts(run, "en")["watch"]
     assert "Errors by family: " in short and "Right form: " in short
@@ -195,11 +190,10 @@ def test_a_milestone_on_a_verdict_shows_the_comparison(tmp_path):
     run = program_run(tmp_path, lambda s, p, n: Made(), 10, (1, 2), tables=TABLES)
     for name, right in (("base", 30), ("rl.step-000010", 33)):
         add_scores(run, name, [1.0] * right + [0.0] * (60 - right), DEV)
-    found = {m["name"]: m for m in progress_section(told(run), words("en"))["milestones"]}["above"]
-    assert found["expected"] == "rl at step 10 better than base on dev"
-    assert found["state"] == "undecided"
-    assert found["value"].startswith("+5.0 points (") and "on 60 items" in found["value"]
-    assert found["value"].endswith(" would show")
+    lines = ["".join(mark.text for mark in parts(m)) for m in milestones(told(run), words("en"))]
+    (found,) = [line for line in lines if line.startswith("undecided above")]
+    assert "rl at step 10 better than base on dev. +5.0 points (" in found
+    assert "on 60 items" in found and found.endswith(" would show")
 
 
 def test_text_of_programs_cannot_write_markup(run):
@@ -248,6 +242,5 @@ def test_rare_combinations_are_counted_and_not_listed(tmp_path):
     found = told(program_run(tmp_path, many, 10))
     assert found.facts is not None
     assert len(found.facts.combinations) == MOST_ROWS
-    section = progress_section(found, words("en"))
-    (table,) = [t for t in section["facts"]["tables"] if t["name"] == "combinations"]
-    assert str(160 - MOST_ROWS) in table["note"]
+    tables = {table.title: table for table in all_tables(found, words("en"))}
+    assert str(160 - MOST_ROWS) in tables["Combinations of operators"].note

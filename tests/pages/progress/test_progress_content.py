@@ -1,5 +1,6 @@
 """Progress in words: both languages, intervals on rates, nothing that could become markup."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,12 @@ import pytest
 from assay.judge.intervals import Estimate
 from assay.lab.monitor.progress import MetricRow, progress
 from assay.lab.monitor.report_journal import note_report
+from assay.pages.markdown import page_markdown
 from assay.pages.progress.progress_content import (
-    progress_section,
-    row_view,
+    changes,
+    figures_of,
+    forecasts,
+    progress_page,
     signed_number,
     table_rows,
 )
@@ -27,59 +31,71 @@ def run(tmp_path: Path) -> RunDirectory:
     return watched_run(tmp_path)
 
 
-def section(run: RunDirectory, lang: str = "en", **span: object):
+def text(run: RunDirectory, lang: str = "en", **span: object) -> str:
+    """The progress report of a span."""
     found = progress(run, **span)  # type: ignore[arg-type]
     assert found is not None
-    return progress_section(found, words(lang))
+    return page_markdown(progress_page(found, words(lang)))
+
+
+def row_of(shown: str, label: str) -> list[str]:
+    """The cells of a row of the report."""
+    rows = [line.strip("| ").split(" | ") for line in shown.splitlines() if line.startswith("|")]
+    return next(row for row in rows if row[0].strip("*").startswith(label))
+
+
+def line_of(shown: str, start: str) -> str:
+    """A line of one of the report's lists."""
+    return next(line for line in shown.splitlines() if line.startswith(f"- {start}"))
 
 
 def test_a_rate_is_written_with_its_interval_and_what_it_was_counted_on(run):
-    rows = {row["label"]: row for row in section(run, first=5, last=20)["rows"]}
-    signal = rows["Groups with reward variance (signal)"]
-    assert signal["after"].endswith("n = 4")
-    assert " to " in signal["after"] and signal["after"].count("%") == 3
-    assert "of 4 prompts" in rows["Mean reward"]["after"]
-    assert "a step" in rows["Entropy"]["trend"]
+    shown = text(run, first=5, last=20)
+    signal = row_of(shown, "Groups with reward variance (signal)")[2]
+    assert signal.endswith("n = 4") and " to " in signal and signal.count("%") == 3
+    assert "of 4 prompts" in row_of(shown, "Mean reward")[2]
+    assert "a step" in row_of(shown, "Entropy")[4]
 
 
 def test_a_share_without_trials_says_that_its_trials_were_not_recorded():
     row = MetricRow("error_share", None, Estimate(0.25, None), None, None)
-    assert row_view(row, words("en"))["after"] == "25.0% (trials not recorded)"
+    assert figures_of(row, words("en"))[1] == "25.0% (trials not recorded)"
 
 
 def test_what_never_changed_is_one_line_and_no_row(run):
     change_metrics(run, error_share=0.25)
-    found = section(run)
-    assert "error_share 25.0%" in found["constant"] and found["constant"].startswith("Constant: ")
-    assert not any("error_share" in row["label"] for row in found["rows"])
+    shown = text(run)
+    assert re.search(r"^Constant: .*error\\_share 25\.0%", shown, re.M)
+    assert not re.search(r"^\| \**error\\_share", shown, re.M)
 
 
 def test_metrics_with_the_same_figures_share_a_row():
     values = {"a": 1, "b": 2, "c": 1}
     rows = [MetricRow(n, None, Estimate(v, None), None, None) for n, v in values.items()]
     shown = table_rows(rows, words("en"))
-    assert [(row["label"], row["after"]) for row in shown] == [("a, c", "1"), ("b", "2")]
+    assert [(row[0].text, row[2]) for row in shown] == [("a, c", "1"), ("b", "2")]  # type: ignore
 
 
 def test_since_when_the_table_counts_is_said(run):
-    assert section(run)["about"].endswith("Since step 1.")
+    assert "Since step 1." in text(run)
     note_report(run, "rl", 20, "milestone")
-    assert "Since the report after step 20 (milestone, 20" in section(run)["about"]
-    assert "里程碑" in section(run, "zh")["about"]
+    assert "Since the report after step 20 (milestone, 20" in text(run)
+    assert "里程碑，20" in text(run, "zh")
 
 
 def test_milestones_show_state_expectation_and_value(run):
-    found = {m["name"]: m for m in section(run)["milestones"]}
-    assert (found["early"]["state"], found["hopeful"]["state"]) == ("met", "missed")
-    assert found["early"]["expected"] == "Truncated completions below 50.0% at step 5 of rl"
-    assert found["early"]["about"] == "answers end by themselves"
-    pending = {m["name"]: m for m in section(run, last=8)["milestones"]}["late"]
-    assert pending["state"] == "pending"
-    assert "at step 20" in pending["value"] and "straight line" in pending["value"]
+    shown = text(run)
+    early = line_of(shown, "**met** **early** (answers end by themselves)")
+    assert "Truncated completions below 50.0% at step 5 of rl" in early
+    assert line_of(shown, "**missed** **hopeful**")
+    pending = line_of(text(run, last=8), "**pending** **late**")
+    assert "at step 20" in pending and "straight line" in pending
 
 
 def test_forecasts_name_their_assumption_and_the_budget(run):
-    said = section(run)["forecasts"]
+    told = progress(run)
+    assert told is not None
+    said = forecasts(told, words("en"))
     (seconds,) = [line for line in said if line.startswith("Seconds of training")]
     assert "remaining steps cost what the 24 steps seen cost" in seconds
     assert seconds.endswith("the budget is 5,000")
@@ -87,30 +103,30 @@ def test_forecasts_name_their_assumption_and_the_budget(run):
 
 
 def test_guards_are_listed_with_their_state(run):
-    found = {g["name"]: g for g in section(run)["guards"]}
-    assert found["cut"]["state"] == "armed"
-    assert "above 50.0% for 3 steps in a row (every stage)" in found["cut"]["condition"]
-    assert found["typo"]["state"].startswith("watches nothing")
+    shown = text(run)
+    assert "above 50.0% for 3 steps in a row (every stage)" in line_of(shown, "**armed** **cut**")
+    assert line_of(shown, "**watches nothing** **typo**")
 
 
 def test_findings_come_with_evidence_and_advice_in_both_languages(run):
     change_metrics(run, abstained_share=0.9)
-    (english,) = [f for f in section(run)["findings"] if "rewards fail" in f["what"]]
-    assert "90.0%" in english["evidence"] and "deadline" in english["fix"]
-    chinese = [f["what"] for f in section(run, "zh")["findings"]]
-    assert "reward 未能评分" in chinese
+    english = next(line for line in text(run).splitlines() if ": rewards fail" in line)
+    assert "90.0%" in english and "deadline" in english
+    assert "reward 未能评分" in text(run, "zh")
 
 
 def test_nothing_to_tell_is_said_too(run):
     change_metrics(run, **dict.fromkeys(("entropy", "reward_mean"), 0.4))
-    said = section(run, first=1, last=2)["changes"]
+    told = progress(run, first=1, last=2)
+    assert told is not None
+    said = changes(told, words("en"))
     assert said == ["No significant change."] or all("apart" in line for line in said)
 
 
 def test_a_promotion_is_explained_with_the_number_of_looks(run):
     kept = Selection("sft.step-000014", "sft.step-000014", "dev", 0.4, looks=2)
     write_selections(run.path, "rl", [kept])
-    assert section(run)["promotion"] == "rl.best is sft · step 14."
+    assert "\nrl.best is sft · step 14.\n" in text(run)
 
 
 def test_the_pages_carry_the_progress_of_the_span_that_is_asked_for(run):
@@ -154,14 +170,15 @@ def test_differences_carry_a_sign(value, text):
 
 
 def test_a_stage_that_started_from_what_was_measured_shows_it_as_step_zero(tmp_path):
-    from assay.lab.monitor.stage_health import explained, looks
+    from assay.lab.monitor.stage_health import explained
+    from assay.runs.history import History
 
     run = demo_run(tmp_path)
     from dataclasses import replace
 
     dev = replace(RECORD, name="dev", benchmark="train.dev", role="select")
     add_scores(run, "sft.step-000014", [1.0] * 7 + [0.0] * 17, dev)
-    assert [look.step for look in looks(run, "rl")] == [0, 10, 20, 30, 40]
-    found = explained(run, "rl")
+    assert [look.step for look in History(run).looks("rl")] == [0, 10, 20, 30, 40]
+    found = explained(History(run), "rl")
     assert found is not None and set(found.looks) == {10, 20, 30, 40}
-    assert "rl.best" in section(run)["promotion"] and "4 comparisons" in section(run)["promotion"]
+    assert re.search(r"^rl\.best .* 4 comparisons", text(run), re.M)

@@ -1,10 +1,8 @@
 """The terminal shows the page's figures, and text that a model wrote stays text."""
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from assay.compare.judged_table import compare_checkpoints
 from assay.library.typed_results import Run
@@ -14,8 +12,8 @@ from assay.pages.run_page.terminal import (
     MOST_LINES,
     ended_text,
     ending,
-    example_panels,
-    final_table,
+    example_blocks,
+    final_blocks,
     next_command,
     summary_line,
 )
@@ -24,14 +22,9 @@ from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import hold_run, stored_status, write_status
 from tests.compare.test_judged_table import control_of, previous_of
+from tests.pages.pages import printed
 from tests.pages.run_page.test_page import small_run
 from tests.pages.synthetic import Shape, demo_run, empty_run
-
-
-def shown(renderable) -> str:
-    console = Console(file=io.StringIO(), width=160, force_terminal=True, color_system=None)
-    console.print(renderable)
-    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +33,7 @@ def demo(tmp_path_factory):
 
 
 def test_the_final_table_has_the_judges_figures(demo):
-    text = shown(final_table(demo))
+    text = printed(final_blocks(demo))
     for line in compare_checkpoints(demo, "held_out").lines:
         assert percent(line.score) in text
         assert f"{percent(line.interval.low)} to {percent(line.interval.high)}" in text
@@ -59,22 +52,15 @@ def test_the_summary_is_one_line(demo):
 def test_a_run_without_records_has_a_line_too(tmp_path):
     run = empty_run(tmp_path)
     assert summary_line(run) == f"{run}: nothing measured yet"
-    assert "not run" in shown(final_table(run))
-    assert shown(example_panels(run)).strip() == ""
+    assert "not run" in printed(final_blocks(run))
+    assert printed(example_blocks(run)).strip() == ""
 
 
 def test_answers_cannot_command_the_terminal(tmp_path):
     run = small_run(tmp_path, ["\x1b[2J[bold red]wiped[/]", "\x1b]0;title\x07"])
-    text = shown(example_panels(run))
+    text = printed(example_blocks(run))
     assert "\x1b[2J" not in text and "\x07" not in text
     assert "␛[2J[bold red]wiped[/]" in text
-
-
-def lines_at(width: int, *renderables) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    for each in renderables:
-        console.print(each)
-    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
 def warned_run(root):
@@ -92,9 +78,11 @@ def test_a_run_ends_in_few_lines_however_much_there_is_to_look_at(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     run = warned_run(tmp_path)
     *body, page = ending([(run, "finished")], lang)
-    shown_lines = lines_at(80, *body)
+    shown_lines = printed(body, lang, 80).splitlines()
     # A terminal breaks a long path itself, and it stays whole for the mouse.
-    assert len(shown_lines) + 1 <= MOST_LINES and str(page).endswith(page_of(run, lang).name)
+    assert len(shown_lines) + 1 <= MOST_LINES and printed([page], lang).strip().endswith(
+        page_of(run, lang).name
+    )
     text = "\n".join(shown_lines)
     undecided, more = {"en": ("undecided", "more\n"), "zh": ("无法定论", "另有")}[lang]
     assert undecided in text and more in text
@@ -105,7 +93,7 @@ def test_a_run_ends_in_few_lines_however_much_there_is_to_look_at(tmp_path, monk
 def test_several_seeds_end_in_few_lines_each_with_its_verdict(tmp_path, count):
     run = warned_run(tmp_path)
     *body, _ = ending([(run, "finished")] * count)
-    shown_lines = lines_at(200, *body)
+    shown_lines = printed(body, width=200).splitlines()
     assert len(shown_lines) + 1 <= MOST_LINES
     verdicts = [line for line in shown_lines if "undecided" in line and "error" in line]
     assert len(verdicts) == min(count, 9)

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.rl.policy import Sampling
 
 
-def scripted(folder: Path, rules: Sequence[Mapping[str, Any]]) -> ScriptedHelper:
+def scripted(folder: Path, rules: Sequence[Mapping[str, Any]]) -> MeteredModel:
     """A frozen model that answers by these rules."""
     file = folder / "frozen.jsonl"
     file.write_text("".join(json.dumps(rule) + "\n" for rule in rules), encoding="utf-8")
-    return ScriptedHelper("frozen", file, Sampling(0.0), read_script(file))
+    return MeteredModel("frozen", ScriptedHelper("frozen", file, read_script(file)), Sampling(0.0))

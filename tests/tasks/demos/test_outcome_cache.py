@@ -12,7 +12,7 @@ from assay.data.row import Message
 from assay.rl.policy import Sampling
 from assay.tasks.demos import outcome_cache
 from assay.tasks.demos.outcome_cache import CacheUnusable, once, outcome_file
-from assay.tasks.helper_model import HelperAnswer, Usage
+from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
 
 
 @dataclass
@@ -21,9 +21,13 @@ class Unknown:
 
     name: str = "frozen"
     fingerprint: str = "weights"
+    identity: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     usage: Usage = field(default_factory=Usage)
     asked: list[str] = field(default_factory=list)
+
+    def called_by(self, caller) -> HelperModel:
+        return self
 
     def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
         raise AssertionError

@@ -138,11 +138,15 @@ def test_what_is_right_follows_the_answer_and_not_the_size_of_the_reward():
 class Frozen:
     """Answers by the picks that it reads, and scores any answer at a quarter a token."""
 
-    name, fingerprint, sampling, usage = "frozen", "f", Sampling(), Usage()
+    name, fingerprint, identity = "frozen", "f", ""
+    sampling, usage = Sampling(), Usage()
 
     def __init__(self, *answers: str):
         self.answers = answers
         self.scored = 0
+
+    def called_by(self, caller):
+        return self
 
     def answer(self, conversations, sampling, keys):
         return [HelperAnswer(text) for text, _ in zip(self.answers, conversations, strict=True)]

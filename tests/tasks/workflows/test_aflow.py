@@ -36,6 +36,9 @@ class Replies:
     name: str = "executor"
     sampling: Sampling = Sampling(0.0)
 
+    def called_by(self, caller) -> "Replies":
+        return self
+
     def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
         self.asked.append(conversations[0][0].content)
         return [HelperAnswer(self.replies[len(self.asked) - 1])]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Completion
+from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
@@ -32,11 +33,14 @@ RULES = (
     ScriptRule(prompt="Python function", answer=f"```python\n{CODE.extra['solution']}\n```"),
     ScriptRule(prompt="", answer="<thought>2 + 4</thought><answer>6</answer>"),
 )
+SCRIPT = ScriptedHelper("executor", Path("none"), RULES)
 HEAD = FIXED["direct"].partition("        result =")[0]
 
 
-def model(*rules: ScriptRule) -> ScriptedHelper:
-    return ScriptedHelper("executor", Path("none"), Sampling(0.0), rules or RULES)
+def model(*rules: ScriptRule) -> MeteredModel:
+    return MeteredModel(
+        "executor", ScriptedHelper("executor", Path("none"), rules or RULES), Sampling(0.0)
+    )
 
 
 def program(body: str) -> str:
@@ -110,7 +114,7 @@ def test_a_model_that_fails_is_nobodys_doing() -> None:
     assert "HTTP 500" in found.execution.why
 
 
-class Spent(ScriptedHelper):
+class Spent(MeteredModel):
     """A model whose budget of one scope is spent."""
 
     scope = "problem"
@@ -120,7 +124,7 @@ class Spent(ScriptedHelper):
 
 
 def test_a_spent_budget_of_a_problem_is_the_policys_and_that_of_a_run_stops_it() -> None:
-    spent = Spent("executor", Path("none"), Sampling(0.0), RULES)
+    spent = Spent("executor", SCRIPT, Sampling(0.0))
     assert attempt(FIXED["direct"], asked=spent).execution.outcome == "over budget"
     Spent.scope = "run"
     with pytest.raises(OverBudget, match="of the run"):
@@ -141,7 +145,7 @@ def test_a_fallback_answers_only_where_asked_for_and_never_earns() -> None:
     assert not wrong.execution.fallback
 
 
-class Noted(ScriptedHelper):
+class Noted(MeteredModel):
     """Keeps the keys of what it is asked."""
 
     keys: list = []  # noqa: RUF012
@@ -152,7 +156,7 @@ class Noted(ScriptedHelper):
 
 
 def test_programs_of_a_group_get_the_same_draws_and_those_of_other_steps_do_not() -> None:
-    asked = Noted("executor", Path("none"), Sampling(1.0), RULES)
+    asked = Noted("executor", SCRIPT, Sampling(1.0))
     drawn = {}
     for id_ in ("3/a#0", "3/a#7", "4/a#0"):
         Noted.keys.clear()
@@ -182,7 +186,7 @@ def test_a_step_and_a_repeat_are_visits_whatever_a_row_is_called(row, completion
 
 
 def test_the_same_question_of_two_calls_is_drawn_twice() -> None:
-    asked, body = Noted("executor", Path("none"), Sampling(1.0), RULES), ""
+    asked, body = Noted("executor", SCRIPT, Sampling(1.0)), ""
     for name in "ab":
         body += f"{name} = await self.answer_generate(input=problem)\n"
     Noted.keys.clear()
@@ -223,7 +227,7 @@ def test_an_error_of_the_labs_own_leaves_one_completion_without_a_verdict(monkey
     assert other.execution.outcome == "solved"
 
 
-class Full(ScriptedHelper):
+class Full(MeteredModel):
     """A model that cannot read long questions."""
 
     def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
@@ -231,7 +235,7 @@ class Full(ScriptedHelper):
 
 
 def test_a_question_that_the_model_cannot_read_is_the_programs_doing() -> None:
-    full = Full("executor", Path("none"), Sampling(0.0), RULES)
+    full = Full("executor", SCRIPT, Sampling(0.0))
     found = attempt(FIXED["direct"], asked=full)
     assert (found.execution.outcome, found.execution.error) == (
         "operator error",
@@ -239,7 +243,7 @@ def test_a_question_that_the_model_cannot_read_is_the_programs_doing() -> None:
     )
 
 
-class Slow(ScriptedHelper):
+class Slow(MeteredModel):
     """A model that takes its time."""
 
     def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
@@ -249,14 +253,14 @@ class Slow(ScriptedHelper):
 
 def test_an_executor_that_takes_too_long_in_all_is_nobodys_doing() -> None:
     body = "for _ in range(6):\n    r = await self.answer_generate(input=problem)\nreturn problem"
-    slow = Slow("executor", Path("none"), Sampling(0.0), RULES)
+    slow = Slow("executor", SCRIPT, Sampling(0.0))
     found = attempt(program(body), RunSettings(longest=1.0), asked=slow)
     assert (found.execution.outcome, found.execution.error) == ("executor failure", "model")
     own = attempt(program("while True:\n    pass\nreturn problem"), RunSettings(seconds=1.0))
     assert own.execution.outcome == "timeout"
 
 
-class Remembering(ScriptedHelper):
+class Remembering(MeteredModel):
     """A priced model that was asked the same before."""
 
     remembered = False
@@ -270,8 +274,8 @@ class Remembering(ScriptedHelper):
 def test_a_program_earns_the_same_whether_its_answers_were_remembered_or_paid_for() -> None:
     earned, paid = [], []
     for known in (False, True):
-        asked = Remembering("executor", Path("none"), Sampling(0.0), RULES)
-        asked.remembered = known
+        asked = Remembering("executor", SCRIPT, Sampling(0.0))
+        Remembering.remembered = known
         found = attempt(FIXED["direct"], asked=asked)
         earned.append(solved(found.execution, found.score, ROW, Terms()).value)
         paid.append(found.execution.cost)

@@ -1,119 +1,64 @@
-"""A helper model behind an endpoint, asked for many answers side by side.
-
-What an answer costs is kept by whoever hands in its charge.
-"""
+"""A helper model behind an endpoint, asked for many answers side by side."""
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass
 
-from assay.data.row import Message
 from assay.errors import InputError
-from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.endpoint.client import Charge, Endpoint, Free, Unanswered
+from assay.rollout.engines.endpoint.client import Endpoint, Unanswered
 from assay.rollout.token_choice import key_state
-from assay.tasks.helper_model import HelperAnswer, Usage
-
-
-class Account(Charge, Protocol):
-    """The charge of one answer, told how it ended."""
-
-    async def ended(self, answer: HelperAnswer) -> HelperAnswer:
-        """The answer, or the failure, with what it cost; called once, also where nothing was
-        sent."""
-        ...
-
-
-class Unaccounted(Free):
-    """The account of what nobody keeps a ledger of."""
-
-    async def ended(self, answer: HelperAnswer) -> HelperAnswer:
-        """See `Account`."""
-        return replace(answer, cost=None)
+from assay.tasks.helper_model import Call, HelperAnswer, Question, Score, Scores
 
 
 @dataclass(frozen=True)
 class EndpointHelper:
-    """See `HelperModel`."""
+    """See `Model`."""
 
     name: str
     endpoint: Endpoint
-    sampling: Sampling
     rendering: str
-    usage: Usage = field(default_factory=Usage)
+    identity: str = ""
+    """Nobody knows what answers."""
 
     @property
     def fingerprint(self) -> str:
         """The endpoint's URL and the model's name; what weights answer is not known."""
         return f"{self.endpoint.url} {self.endpoint.model}"
 
-    def answer(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-    ) -> list[HelperAnswer]:
-        """See `HelperModel`. Raises EndpointError where no request can ever succeed."""
-        return self.accounted(conversations, sampling, keys, [Unaccounted()] * len(keys))
+    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+        """See `Model`. After an error nothing more is sent, and what is on its way is waited for.
 
-    def accounted(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-        accounts: Sequence[Account],
-    ) -> list[HelperAnswer]:
-        """The same with the account of each answer, which may keep it from being sent.
-
-        After an error nothing more is sent, and what is on its way is waited for. Raises
-        EndpointError and what an account raises.
+        Raises EndpointError where no request can ever succeed, and what a call raises.
         """
-        stopped: list[Exception] = []
+        raised: list[Exception] = []
 
-        async def one(
-            messages: Sequence[Message], key: SampleKey, account: Account
-        ) -> HelperAnswer:
+        async def one(question: Question) -> HelperAnswer:
             try:
-                charge = _Stopping(account, stopped)
-                return await account.ended(await self._said(messages, sampling, key, charge))
+                answer = await self._answer(question, _Attempts(question.call, raised))
+                return question.call.ended(answer)
             except Exception as error:
-                stopped.append(error)
-                await account.ended(HelperAnswer("", failure=str(error)))
+                raised.append(error)
                 raise
 
         async def every() -> list[HelperAnswer | BaseException]:
-            asked = [one(*each) for each in zip(conversations, keys, accounts, strict=True)]
-            return await asyncio.gather(*asked, return_exceptions=True)
+            return await asyncio.gather(*map(one, batch), return_exceptions=True)
 
-        wait = self.endpoint.connections.wait
-        if len(keys) == 1:  # without a task of its own
-            found = [wait(one(conversations[0], keys[0], accounts[0]))]
-        else:
-            found = wait(every())
-        answers = [each for each in found if isinstance(each, HelperAnswer)]
-        self.usage.answered(answers)
-        if stopped:
-            raise stopped[0]
-        return answers
+        answers = self.endpoint.connections.wait(every())
+        if raised:
+            raise raised[0]
+        return [each for each in answers if isinstance(each, HelperAnswer)]
 
-    async def _said(
-        self, messages: Sequence[Message], sampling: Sampling, key: SampleKey, charge: Charge
-    ) -> HelperAnswer:
+    async def _answer(self, question: Question, attempts: "_Attempts") -> HelperAnswer:
         # Servers take seeds of 31 bits.
-        seed = key_state(key) >> 33
+        seed = key_state(question.key) >> 33
+        request = question.messages, (), question.sampling, self.rendering, seed, attempts
         try:
-            said = await self.endpoint.asked(messages, (), sampling, self.rendering, seed, charge)
+            said = await self.endpoint.asked(*request)
         except Unanswered as error:
             return HelperAnswer("", failure=f"endpoint: {error}", too_long=error.too_long)
         return HelperAnswer(said.text, said.ended, said.prompt_tokens, said.completion_tokens)
 
-    def score(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        answers: Sequence[str],
-        ended: bool = False,
-    ) -> list[tuple[float, ...]]:
+    def score(self, batch: Sequence[Score]) -> Scores:
         """Raise InputError: an endpoint gives text alone."""
         problem = "a model behind an endpoint gives no log-probabilities"
         fix = "score with a hf:, path:, pypi: or run: model"
@@ -121,20 +66,22 @@ class EndpointHelper:
 
 
 @dataclass(frozen=True)
-class _Stopping:
-    """A charge that lets nothing more be sent once an answer of its batch has raised."""
+class _Attempts:
+    """The attempts at one answer, none of which is made once another answer of the batch has
+    raised."""
 
-    charge: Charge
-    stopped: Sequence[Exception]
+    call: Call
+    raised: Sequence[Exception]
 
     async def attempt(self) -> None:
         self._refuse()
-        await self.charge.attempt()
-        self._refuse()  # another answer may have raised in the meantime
+        self.call.attempt()
+        await asyncio.sleep(0)  # whoever begins at the same time may have no room
+        self._refuse()
 
     def _refuse(self) -> None:
-        if self.stopped:
-            raise self.stopped[0]
+        if self.raised:
+            raise self.raised[0]
 
     def lost(self) -> None:
-        self.charge.lost()
+        self.call.lost()

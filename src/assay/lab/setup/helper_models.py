@@ -31,11 +31,9 @@ from assay.experiment.price_table import (
 )
 from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.endpoint_helper import EndpointHelper
-from assay.lab.setup.helper_budgets import HelperBudgets
 from assay.lab.setup.language_learner import make_renderer
 from assay.lab.setup.local_helper import LocalHelper, load_weights
-from assay.lab.setup.metered_call import GroupedWrites, Meter
-from assay.lab.setup.metered_helper import metered
+from assay.lab.setup.metering import HelperBudgets, Meter, MeteredModel
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.lab.setup.vision_helper import FEATURE_BYTES, VisionHelper
 from assay.models.load import check_loadable
@@ -70,7 +68,7 @@ from assay.runs.manifest_file import last_start_over, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
 from assay.runs.run_names import run_checkpoint
-from assay.tasks.helper_model import BudgetScope, Caller, HelperModel, Usage
+from assay.tasks.helper_model import BudgetScope, Caller, HelperModel, Model, Usage
 
 KINDS = {**EXAMPLES, "scripted": "scripted:judge.jsonl"}
 """The kinds of a helper model's source, each with an example."""
@@ -91,9 +89,9 @@ class HelperModels(Mapping[str, HelperModel]):
         precision: Precision,
         ledger: CostLedger | None = None,
     ):
-        """`root` is the lab's: relative files count from there. With a ledger every call is
-        recorded and kept within the budgets of its model."""
-        self.specs, self.root, self.precision, self.ledger = specs, root, precision, ledger
+        """`root` is the lab's: relative files count from there."""
+        self.specs, self.root, self.precision = specs, root, precision
+        self.ledger = CostLedger() if ledger is None else ledger
         self._usage = {name: Usage() for name in specs}
         self._budgets = {name: budgets_of(name, spec) for name, spec in specs.items()}
         self._now = Caller()
@@ -109,10 +107,12 @@ class HelperModels(Mapping[str, HelperModel]):
         with self._lock:
             if name not in self._open:
                 spec = self.specs[name]
-                opened = self._opened(name, spec)
-                if self.ledger is not None:
-                    opened = metered(opened, self._meter(name, spec, self.ledger))
-                self._open[name] = opened
+                model = self._model(name, spec)
+                price = price_of(name, spec, self.root)
+                refuse_unpriced(name, spec, price)
+                counts = self.ledger, self._budgets[name], self._usage[name]
+                meter = Meter(spec.source, *counts, price, lambda: self._now, spec.cache)
+                self._open[name] = MeteredModel(name, model, sampling_of(spec), meter)
             return self._open[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -124,51 +124,39 @@ class HelperModels(Mapping[str, HelperModel]):
     def __len__(self) -> int:
         return len(self.specs)
 
-    def _opened(self, name: str, spec: HelperSpec) -> HelperModel:
+    def _model(self, name: str, spec: HelperSpec) -> Model:
         kind, _, rest = spec.source.partition(":")
-        sampling, usage = sampling_of(spec), self._usage[name]
         if kind in ("scripted", "openai"):
             refuse_beams(name, spec)
         if kind == "scripted":
-            file = self.root / rest
-            return ScriptedHelper(name, file, sampling, read_script(file), usage)
+            return ScriptedHelper(name, self.root / rest, read_script(self.root / rest))
         if kind == "openai":
-            return EndpointHelper(name, endpoint_for(name, spec), sampling, spec.rendering, usage)
+            return EndpointHelper(name, endpoint_for(name, spec), spec.rendering)
         with within(f"model.{name}.source"):
             folder = model_folder(spec.source, self.root, images=True)
         precision = helper_precision(spec, self.precision)
         if is_vision_language(folder):
-            return VisionHelper(name, load_vision_language(folder, precision), sampling, usage)
+            return VisionHelper(name, load_vision_language(folder, precision))
         refuse_beams(name, spec)
-        weights = load_weights(folder, precision, spec.rendering)
-        return LocalHelper(name, weights, sampling, usage)
-
-    def _meter(self, name: str, spec: HelperSpec, ledger: CostLedger) -> Meter:
-        price = price_of(name, spec, self.root)
-        refuse_unpriced(name, spec, price)
-        budgets = self._budgets[name]
-        writes = GroupedWrites(ledger)
-        return Meter(spec.source, writes, budgets, price, lambda: self._now, spec.cache)
+        return LocalHelper(name, load_weights(folder, precision, spec.rendering))
 
     def release(self) -> None:
         """Let go of the models' memory and of the run's ledger; a model that is asked again is
         opened again."""
         with self._lock:
             self._open.clear()
-            if self.ledger is not None:
-                self.ledger.close()
+            self.ledger.close()
 
     def record_in(self, folder: Path, since: str = "") -> None:
         """Record in the ledger of the run in `folder`, what was asked before it was made included;
         what the ledger holds counts in the budgets, and what it holds of a step since a time in the
         step's `costs`. Raises LedgerUnusable."""
-        if self.ledger is None or not self.specs:
+        if not self.specs:
             return
         self.ledger.move_to(folder)
         calls = self.ledger.calls()
         for budgets in self._budgets.values():
-            budgets.forget()
-            budgets.count(calls)
+            budgets.restart(calls)
         now = self.ledger.opening
         self._earlier.clear()
         for call in calls:
@@ -182,14 +170,14 @@ class HelperModels(Mapping[str, HelperModel]):
         try:
             self.record_in(run.path, last_start_over(read_manifest(run)))
             yield
-            if self.ledger is not None and self.ledger.file is not None:
+            if self.ledger.file is not None:
                 write_listed(run.path, run.path / STATE, state_text(self.ledger.state()))
         finally:
             self.release()
 
     def keep_costs(self, checkpoint: Path) -> None:
         """Store what the run's ledger holds in the folder of a checkpoint."""
-        if self.ledger is not None and self.ledger.file is not None:
+        if self.ledger.file is not None:
             (checkpoint / STATE).write_text(state_text(self.ledger.state()), encoding="utf-8")
 
     def stage(self, name: str, step: int) -> None:

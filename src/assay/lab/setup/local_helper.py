@@ -1,11 +1,12 @@
 """A helper model in this process: answers by the sampling engine, scores over a prefix tree.
 
 Its weights are laid out for inference once, or used as they are where the packed path does not
-compute the model. Requests of several threads that wait at the same time
-are computed as one batch, one batch at a time. Nothing is trained.
+compute the model. Requests of several threads that wait at the same time are computed as one batch,
+one batch at a time. Nothing is trained.
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from assay.data.episode import tokens_of
+from assay.data.renderings.image_prompts import ImageRenderer
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message
@@ -25,17 +27,17 @@ from assay.models.supported import why_plain
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import sample_turns
 from assay.rollout.engines.plain.plain_sampler import PlainSampler
-from assay.tasks.helper_model import HelperAnswer, HelperFailed, Usage
+from assay.tasks.helper_model import HelperAnswer, HelperFailed, Question, Score, Scores
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
-Ask = tuple[Sampling, Tokens, SampleKey]
+Result = TypeVar("Result")
+Prompt = TypeVar("Prompt")
 
 
 @dataclass
-class _Call(Generic[Item, Found]):
+class _Call(Generic[Item, Result]):
     items: Sequence[Item]
-    found: list[Found] | None = None
+    results: list[Result] | None = None
     error: BaseException | None = None
 
 
@@ -53,28 +55,28 @@ class OneThread:
     )
 
 
-class JointCalls(Generic[Item, Found]):
+class JointCalls(Generic[Item, Result]):
     """A function over lists, called from several threads: calls that wait while another is
     computed are computed together after it."""
 
-    def __init__(self, compute: Callable[[list[Item]], list[Found]], at_work: OneThread):
+    def __init__(self, compute: Callable[[list[Item]], list[Result]], at_work: OneThread):
         """One list at a time is computed by those that share `at_work`."""
         self._compute, self._at_work = compute, at_work
-        self._waiting: list[_Call[Item, Found]] = []
+        self._waiting: list[_Call[Item, Result]] = []
         self._list = threading.Lock()
 
-    def __call__(self, items: Sequence[Item]) -> list[Found]:
+    def __call__(self, items: Sequence[Item]) -> list[Result]:
         """The results of these items, in order. Raises what computing them raises."""
-        call: _Call[Item, Found] = _Call(items)
+        call: _Call[Item, Result] = _Call(items)
         with self._list:
             self._waiting.append(call)
         with self._at_work.busy:
-            if call.found is None and call.error is None:
+            if call.results is None and call.error is None:
                 self._run()
         if call.error is not None:
             raise call.error
-        assert call.found is not None
-        return call.found
+        assert call.results is not None
+        return call.results
 
     def _run(self) -> None:
         """Compute all calls that wait."""
@@ -82,17 +84,92 @@ class JointCalls(Generic[Item, Found]):
             calls, self._waiting = self._waiting, []
         try:
             items = [item for call in calls for item in call.items]
-            found = self._at_work.thread.submit(self._compute, items).result()
+            results = self._at_work.thread.submit(self._compute, items).result()
         except BaseException as error:
             for call in calls:
                 call.error = error
             return
         for call in calls:
-            call.found, found = found[: len(call.items)], found[len(call.items) :]
+            call.results, results = results[: len(call.items)], results[len(call.items) :]
 
 
 class TooLong(HelperFailed):
     """More tokens than the model has positions."""
+
+
+class InProcess(ABC, Generic[Prompt]):
+    """See `Model`. Requests that are too long for the model, or that its template cannot render,
+    fail by themselves; the others of a batch do not."""
+
+    def __init__(self, name: str, renderer: Renderer | ImageRenderer, end_tokens: frozenset[int]):
+        """Answers and scores take turns."""
+        self.name, self.renderer, self.end_tokens = name, renderer, end_tokens
+        at_work = OneThread()
+        self._answer = JointCalls(self._answers, at_work)
+        self._score = JointCalls(self._scores, at_work)
+
+    @abstractmethod
+    def prompt(self, messages: Sequence[Message], more: int) -> Prompt:
+        """A conversation before `more` tokens. Raises HelperFailed."""
+
+    @abstractmethod
+    def answers(
+        self, prompts: Sequence[Prompt], keys: Sequence[SampleKey], sampling: Sampling
+    ) -> list[HelperAnswer]:
+        """The answers to prompts."""
+
+    @abstractmethod
+    def scores(self, prompts: Sequence[Prompt], answers: Sequence[Tokens]) -> Scores:
+        """The log-probabilities of answers."""
+
+    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+        """See `Model`."""
+        answers: dict[int, HelperAnswer] = {}
+        prompts: dict[int, tuple[Sampling, Prompt, SampleKey]] = {}
+        for question in batch:
+            question.call.attempt()
+        for n, question in enumerate(batch):
+            sampling = question.sampling
+            if sampling.stop is not None:
+                sampling = replace(sampling, stop=replace(sampling.stop, decode=self.decoded))
+            try:
+                prompt = self.prompt(question.messages, sampling.max_tokens)
+                prompts[n] = sampling, prompt, question.key
+            except HelperFailed as failed:
+                too_long = isinstance(failed, TooLong)
+                answers[n] = HelperAnswer("", failure=str(failed), too_long=too_long)
+        answers |= zip(prompts, self._answer([*prompts.values()]) if prompts else [], strict=True)
+        return [question.call.ended(answers[n]) for n, question in enumerate(batch)]
+
+    def _answers(self, asked: list[tuple[Sampling, Prompt, SampleKey]]) -> list[HelperAnswer]:
+        """The answers to prompts, those with the same settings as one batch."""
+        answers: dict[int, HelperAnswer] = {}
+        for sampling in dict.fromkeys(each[0] for each in asked):
+            places = [n for n, each in enumerate(asked) if each[0] == sampling]
+            prompts, keys = [asked[n][1] for n in places], [asked[n][2] for n in places]
+            answers |= zip(places, self.answers(prompts, keys, sampling), strict=True)
+        return [answers[n] for n in range(len(asked))]
+
+    def score(self, batch: Sequence[Score]) -> Scores:
+        """See `Model`."""
+        asked = []
+        for each in batch:
+            end = self.renderer.answer_end if each.ended else ()
+            text = (*self.renderer.text(each.answer), *end)
+            asked.append((self.prompt(each.messages, len(text)), text))
+        scored = self._score(asked)
+        return Scores([logps for logps, _ in scored], sum(tokens for _, tokens in scored))
+
+    def _scores(self, asked: list[tuple[Prompt, Tokens]]) -> list[tuple[tuple[float, ...], int]]:
+        """Log-probabilities; the tokens that were read for all stand with the first."""
+        scores = self.scores([prompt for prompt, _ in asked], [answer for _, answer in asked])
+        tokens = [scores.tokens, *[0] * (len(asked) - 1)]
+        return [*zip(scores.logps, tokens, strict=True)]
+
+    def decoded(self, tokens: Sequence[int]) -> str:
+        """The text of an answer, without its end."""
+        kept = [token for token in tokens if token not in self.end_tokens]
+        return self.renderer.tokenizer.decode(kept, skip_special_tokens=False)
 
 
 @dataclass(frozen=True)
@@ -128,23 +205,13 @@ def load_weights(folder: Path, precision: Precision, rendering: str) -> Weights:
     )
 
 
-@dataclass(frozen=True)
-class LocalHelper:
-    """See `HelperModel`. Requests that are too long for the model, or that its template cannot
-    render, fail by themselves; the others of a batch do not."""
+class LocalHelper(InProcess[Tokens]):
+    """A model that reads text."""
 
-    name: str
-    weights: Weights
-    sampling: Sampling
-    usage: Usage = field(default_factory=Usage)
-    _ask: JointCalls[Ask, HelperAnswer] = field(init=False, repr=False)
-    _score: JointCalls[tuple[Tokens, Tokens], tuple[float, ...]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Answers and scores take turns."""
-        at_work = OneThread()
-        object.__setattr__(self, "_ask", JointCalls(self._answers, at_work))
-        object.__setattr__(self, "_score", JointCalls(self._scores, at_work))
+    def __init__(self, name: str, weights: Weights):
+        """The weights are shared."""
+        super().__init__(name, weights.renderer, weights.end_tokens)
+        self.weights = weights
 
     @property
     def fingerprint(self) -> str:
@@ -153,53 +220,11 @@ class LocalHelper:
 
     @property
     def identity(self) -> str:
-        """See `Reproducible`."""
+        """See `Model`."""
         return f"{self.fingerprint} {self.weights.numerics}"
 
-    def answer(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-    ) -> list[HelperAnswer]:
-        """See `HelperModel`."""
-        if sampling.stop is not None:
-            sampling = replace(sampling, stop=replace(sampling.stop, decode=self._decoded))
-        answers: dict[int, HelperAnswer] = {}
-        asked: dict[int, Ask] = {}
-        for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
-            try:
-                asked[n] = sampling, self._prompt(messages, sampling.max_tokens), key
-            except TooLong as failed:
-                answers[n] = HelperAnswer("", failure=str(failed), too_long=True)
-            except HelperFailed as failed:
-                answers[n] = HelperAnswer("", failure=str(failed))
-        answers |= zip(asked, self._ask([*asked.values()]) if asked else [], strict=True)
-        found = [answers[n] for n in range(len(conversations))]
-        self.usage.answered(found)
-        return found
-
-    def score(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        answers: Sequence[str],
-        ended: bool = False,
-    ) -> list[tuple[float, ...]]:
-        """See `HelperModel`."""
-        end = self.weights.renderer.answer_end if ended else ()
-        texts = [(*self.weights.renderer.text(answer), *end) for answer in answers]
-        try:
-            prompts = [
-                self._prompt(messages, len(text))
-                for messages, text in zip(conversations, texts, strict=True)
-            ]
-        except HelperFailed:
-            self.usage.scored(len(texts), 0, failures=1)
-            raise
-        return self._score([*zip(prompts, texts, strict=True)])
-
-    def _prompt(self, messages: Sequence[Message], more: int) -> Tokens:
-        """A conversation's tokens, before `more`. Raises HelperFailed."""
+    def prompt(self, messages: Sequence[Message], more: int) -> Tokens:
+        """See `InProcess`."""
         try:
             prompt = self.weights.renderer.prompt(messages)
         except RenderingError as error:
@@ -210,34 +235,27 @@ class LocalHelper:
             raise TooLong(f"{self.name}: {problem}")
         return prompt
 
-    def _answers(self, asked: list[Ask]) -> list[HelperAnswer]:
-        """The answers to prompts, those with the same settings as one batch."""
-        found: dict[int, HelperAnswer] = {}
-        for sampling in dict.fromkeys(each[0] for each in asked):
-            places = [n for n, each in enumerate(asked) if each[0] == sampling]
-            prompts, keys = [asked[n][1] for n in places], [asked[n][2] for n in places]
-            weights = self.weights
-            if isinstance(weights.model, PlainSampler):
-                turns = weights.model.sample(prompts, keys, sampling)
-            else:
-                turns, _ = sample_turns(weights.model, prompts, keys, sampling, weights.end_tokens)
-            for n, turn in zip(places, turns, strict=True):
-                text = self._decoded(turn.actions)
-                text = text if sampling.stop is None else sampling.stop.cut(text)
-                counts = len(tokens_of(turn.context)), len(turn.actions)
-                found[n] = HelperAnswer(text, turn.ended, *counts)
-        return [found[n] for n in range(len(asked))]
-
-    def _decoded(self, tokens: Sequence[int]) -> str:
-        kept = [token for token in tokens if token not in self.weights.end_tokens]
-        return self.weights.renderer.tokenizer.decode(kept, skip_special_tokens=False)
-
-    def _scores(self, asked: list[tuple[Tokens, Tokens]]) -> list[tuple[float, ...]]:
-        prompts, answers = [prompt for prompt, _ in asked], [answer for _, answer in asked]
+    def answers(
+        self, prompts: Sequence[Tokens], keys: Sequence[SampleKey], sampling: Sampling
+    ) -> list[HelperAnswer]:
+        """See `InProcess`."""
         model = self.weights.model
         if isinstance(model, PlainSampler):
-            self.usage.scored(len(asked), sum(len(prompt) + len(text) for prompt, text in asked))
-            return model.score(prompts, answers)
+            turns = model.sample(prompts, keys, sampling)
+        else:
+            turns, _ = sample_turns(model, prompts, keys, sampling, self.end_tokens)
+        answers = []
+        for turn in turns:
+            text = self.decoded(turn.actions)
+            text = text if sampling.stop is None else sampling.stop.cut(text)
+            counts = len(tokens_of(turn.context)), len(turn.actions)
+            answers.append(HelperAnswer(text, turn.ended, *counts))
+        return answers
+
+    def scores(self, prompts: Sequence[Tokens], answers: Sequence[Tokens]) -> Scores:
+        """See `InProcess`."""
+        model = self.weights.model
+        if isinstance(model, PlainSampler):
+            return Scores(model.score(prompts, answers), sum(map(len, [*prompts, *answers])))
         scored = answer_logps(model, prompts, answers)
-        self.usage.scored(len(asked), scored.computed)
-        return scored.logps
+        return Scores(scored.logps, scored.computed)

@@ -8,7 +8,7 @@ that equal requests have equal answers. No model is loaded.
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -24,7 +24,7 @@ from assay.experiment.problems import problems_in
 from assay.experiment.read_file import parse_toml, read_text
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.token_choice import key_state, uniforms
-from assay.tasks.helper_model import HelperAnswer, HelperFailed, Usage
+from assay.tasks.helper_model import HelperAnswer, HelperFailed, Question, Score, Scores
 
 
 class ScriptRule(Table):
@@ -104,36 +104,30 @@ def _written_rules(
 
 @dataclass(frozen=True)
 class ScriptedHelper:
-    """See `HelperModel`. Tokens are words."""
+    """See `Model`. Tokens are words."""
 
     name: str
     file: Path
-    sampling: Sampling
     rules: tuple[ScriptRule, ...]
-    usage: Usage = field(default_factory=Usage)
+    identity: str = ""
 
     @property
     def fingerprint(self) -> str:
         """The sha256 of the script."""
         return sha256_file(self.file)
 
-    def answer(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-    ) -> list[HelperAnswer]:
-        """See `HelperModel`; a batch takes as long as its slowest answer."""
-        said = [
-            self._said(_written(messages), sampling, key_state(key))
-            for messages, key in zip(conversations, keys, strict=True)
+    def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
+        """See `Model`; a batch takes as long as its slowest answer."""
+        for question in batch:
+            question.call.attempt()
+        told = [
+            self._answer(_written(each.messages), each.sampling, key_state(each.key))
+            for each in batch
         ]
-        time.sleep(max((seconds for _, seconds in said), default=0.0))
-        answers = [answer for answer, _ in said]
-        self.usage.answered(answers)
-        return answers
+        time.sleep(max((seconds for _, seconds in told), default=0.0))
+        return [each.call.ended(answer) for each, (answer, _) in zip(batch, told, strict=True)]
 
-    def _said(self, text: str, sampling: Sampling, state: int) -> tuple[HelperAnswer, float]:
+    def _answer(self, text: str, sampling: Sampling, state: int) -> tuple[HelperAnswer, float]:
         """The answer to one request, and its seconds."""
         read = len(text.split())
         for rule in self.rules:
@@ -150,19 +144,15 @@ class ScriptedHelper:
                 return HelperAnswer(cut, "length", read, sampling.max_tokens), rule.seconds
         return HelperAnswer("", failure=f"no rule of {self.file.name} answers {text!r}"), 0.0
 
-    def score(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        answers: Sequence[str],
-        ended: bool = False,
-    ) -> list[tuple[float, ...]]:
-        """See `HelperModel`; an end of the turn is as likely as a word, or in the rule's list."""
-        scored = []
-        for messages, answer in zip(conversations, answers, strict=True):
-            text = _written(messages)
-            self.usage.scored(1, len(text.split()) + len(answer.split()))
-            scored.append(self._logps(text, answer, ended))
-        return scored
+    def score(self, batch: Sequence[Score]) -> Scores:
+        """See `Model`; an end of the turn is as likely as a word, or in the rule's list."""
+        texts = [_written(each.messages) for each in batch]
+        logps = [
+            self._logps(text, each.answer, each.ended)
+            for text, each in zip(texts, batch, strict=True)
+        ]
+        words = sum(len(text.split()) for text in [*texts, *(each.answer for each in batch)])
+        return Scores(logps, words)
 
     def _logps(self, text: str, answer: str, ended: bool) -> tuple[float, ...]:
         state = key_state(SampleKey(0, f"{text}\x1f{answer}", 0))
@@ -170,13 +160,11 @@ class ScriptedHelper:
             if not re.search(rule.prompt, text) or not re.search(rule.answered, answer):
                 continue
             if rule.fails(state):
-                self.usage.scored(0, 0, failures=1)
                 raise HelperFailed(f"{self.name}: {rule.failure}")
             if isinstance(rule.logps, tuple):
                 return rule.logps
             if rule.logps is not None:
                 return (rule.logps,) * (len(answer.split()) + ended)
-        self.usage.scored(0, 0, failures=1)
         raise HelperFailed(f"{self.name}: no rule of {self.file.name} scores {answer!r}")
 
 

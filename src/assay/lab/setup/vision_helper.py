@@ -9,7 +9,7 @@ trained.
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from assay.data.pictures import images_in, picture_of, unreadable
 from assay.data.renderings.template import RenderingError
 from assay.data.row import ImagePart, Message
 from assay.errors import InputError
-from assay.lab.setup.local_helper import JointCalls, OneThread
+from assay.lab.setup.local_helper import InProcess
 from assay.models.numeric import widened
 from assay.models.prefix_tree import Tokens
 from assay.models.shared_prefill import Reached, Reading, Rows, prefill, reading
@@ -32,7 +32,7 @@ from assay.models.vision_language import (
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.plain.plain_sampler import drawn_tokens, stopped
 from assay.rollout.token_choice import key_states
-from assay.tasks.helper_model import HelperAnswer, HelperFailed, Usage
+from assay.tasks.helper_model import HelperAnswer, HelperFailed, Scores
 
 FEATURE_BYTES = 256 << 20
 """What the vision model made of images, kept for later prompts."""
@@ -44,10 +44,6 @@ class Prompt:
 
     tokens: Tokens
     images: tuple[ReadImage, ...]
-
-
-Ask = tuple[Sampling, Prompt, SampleKey]
-Score = tuple[Prompt, Tokens]
 
 
 @dataclass
@@ -93,73 +89,24 @@ class KeptImages:
             held -= 0 if kept is None else kept.nbytes
 
 
-@dataclass(frozen=True)
-class VisionHelper:
-    """See `HelperModel`. Requests that are too long, or that the template cannot render, fail by
-    themselves; an image that cannot be read stops the run and names its row."""
+class VisionHelper(InProcess[Prompt]):
+    """A model that reads images beside text; an image that cannot be read stops the run and names
+    its row."""
 
-    name: str
-    loaded: VisionLanguage
-    sampling: Sampling
-    usage: Usage = field(default_factory=Usage)
-    images: KeptImages = field(init=False, repr=False)
-    _ask: JointCalls[Ask, HelperAnswer] = field(init=False, repr=False)
-    _score: JointCalls[Score, tuple[float, ...]] = field(init=False, repr=False)
+    identity = ""
 
-    def __post_init__(self) -> None:
-        """Answers and scores take turns."""
-        at_work = OneThread()
-        object.__setattr__(self, "images", KeptImages(self.loaded))
-        object.__setattr__(self, "_ask", JointCalls(self._answers, at_work))
-        object.__setattr__(self, "_score", JointCalls(self._scores, at_work))
+    def __init__(self, name: str, loaded: VisionLanguage):
+        """Nothing of an image is kept yet."""
+        super().__init__(name, loaded.renderer, loaded.end_tokens)
+        self.loaded, self.images = loaded, KeptImages(loaded)
 
     @property
     def fingerprint(self) -> str:
         """The sha256 of the weights, and that of chat template and image processor."""
         return self.loaded.fingerprint
 
-    def answer(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        sampling: Sampling,
-        keys: Sequence[SampleKey],
-    ) -> list[HelperAnswer]:
-        """See `HelperModel`. Raises DataError for an image that cannot be read."""
-        if sampling.stop is not None:
-            sampling = replace(sampling, stop=replace(sampling.stop, decode=self._decoded))
-        answers: dict[int, HelperAnswer] = {}
-        asked: dict[int, Ask] = {}
-        for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
-            try:
-                asked[n] = sampling, self._prompt(messages, sampling.max_tokens), key
-            except HelperFailed as failed:
-                answers[n] = HelperAnswer("", failure=str(failed))
-        answers |= zip(asked, self._ask([*asked.values()]) if asked else [], strict=True)
-        found = [answers[n] for n in range(len(conversations))]
-        self.usage.answered(found)
-        return found
-
-    def score(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        answers: Sequence[str],
-        ended: bool = False,
-    ) -> list[tuple[float, ...]]:
-        """See `HelperModel`. Raises DataError for an image that cannot be read."""
-        end = self.loaded.renderer.answer_end if ended else ()
-        texts = [(*self.loaded.renderer.text(answer), *end) for answer in answers]
-        try:
-            asked = [
-                (self._prompt(messages, len(text)), text)
-                for messages, text in zip(conversations, texts, strict=True)
-            ]
-        except HelperFailed:
-            self.usage.scored(len(texts), 0, failures=1)
-            raise
-        return self._score(asked)
-
-    def _prompt(self, messages: Sequence[Message], more: int) -> Prompt:
-        """A conversation before `more` tokens. Raises HelperFailed, DataError."""
+    def prompt(self, messages: Sequence[Message], more: int) -> Prompt:
+        """See `InProcess`. Raises DataError."""
         images = tuple(self.images.image(part) for part in images_in(messages))
         try:
             tokens = self.loaded.renderer.prompt(messages, [image.written for image in images])
@@ -177,27 +124,17 @@ class VisionHelper:
         tokens = prompt.tokens + answer
         return reading(self.loaded, tokens, prompt.images, features, len(prompt.tokens) - 1)
 
-    def _decoded(self, tokens: Sequence[int]) -> str:
-        kept = [token for token in tokens if token not in self.loaded.end_tokens]
-        return self.loaded.renderer.tokenizer.decode(kept, skip_special_tokens=False)
-
-    def _answers(self, asked: list[Ask]) -> list[HelperAnswer]:
-        """The answers to prompts, those with the same settings together."""
-        found: dict[int, HelperAnswer] = {}
-        for sampling in dict.fromkeys(each[0] for each in asked):
-            places = [n for n, each in enumerate(asked) if each[0] == sampling]
-            found |= self._drawn(sampling, {n: asked[n] for n in places})
-        return [found[n] for n in range(len(asked))]
-
-    def _drawn(self, sampling: Sampling, asked: dict[int, Ask]) -> dict[int, HelperAnswer]:
-        """Answers by the number of their request; equal prompts are read once."""
+    def answers(
+        self, prompts: Sequence[Prompt], keys: Sequence[SampleKey], sampling: Sampling
+    ) -> list[HelperAnswer]:
+        """See `InProcess`; equal prompts are read once."""
         members: dict[Prompt, list[int]] = {}
-        for n, (_, prompt, _) in asked.items():
+        for n, prompt in enumerate(prompts):
             members.setdefault(prompt, []).append(n)
-        prompts = [*members]
+        read = [*members]
         found: dict[int, HelperAnswer] = {}
-        for batch, reached in prefill(self.loaded, [self._reading(each) for each in prompts]):
-            owners = [(n, row) for s, row in reached.done for n in members[prompts[batch[s]]]]
+        for batch, reached in prefill(self.loaded, [self._reading(each) for each in read]):
+            owners = [(n, row) for s, row in reached.done for n in members[read[batch[s]]]]
             if not owners:
                 continue
             rows = reached.rows.chosen([row for _, row in owners])
@@ -206,22 +143,23 @@ class VisionHelper:
                 for (n, _), row in zip(owners, range(len(owners)), strict=True):
                     one = rows.chosen([row])
                     best = best_beam(one, logits_RV[row], sampling, self.loaded.end_tokens)
-                    found[n] = self._answer(asked[n][1], best, sampling)
+                    found[n] = self._written(prompts[n], best, sampling)
                 continue
-            states_R = key_states([asked[n][2] for n, _ in owners])
+            states_R = key_states([keys[n] for n, _ in owners])
             actions = decoded(rows, logits_RV, states_R, sampling, self.loaded.end_tokens)
             for (n, _), each in zip(owners, actions, strict=True):
-                found[n] = self._answer(asked[n][1], each, sampling)
-        return found
+                found[n] = self._written(prompts[n], each, sampling)
+        return [found[n] for n in range(len(prompts))]
 
-    def _answer(self, prompt: Prompt, actions: list[int], sampling: Sampling) -> HelperAnswer:
-        text = self._decoded(actions)
+    def _written(self, prompt: Prompt, actions: list[int], sampling: Sampling) -> HelperAnswer:
+        text = self.decoded(actions)
         text = text if sampling.stop is None else sampling.stop.cut(text)
         ended = "stop" if stopped(actions, self.loaded.end_tokens, sampling.stop) else "length"
         return HelperAnswer(text, ended, len(prompt.tokens), len(actions))
 
-    def _scores(self, asked: list[Score]) -> list[tuple[float, ...]]:
-        """Log-probs of answers; the last token of an answer is predicted, never read."""
+    def scores(self, prompts: Sequence[Prompt], answers: Sequence[Tokens]) -> Scores:
+        """See `InProcess`; the last token of an answer is predicted, never read."""
+        asked = [*zip(prompts, answers, strict=True)]
         members: dict[tuple[Prompt, Tokens], list[int]] = {}
         for n, (prompt, answer) in enumerate(asked):
             if answer:
@@ -238,8 +176,7 @@ class VisionHelper:
                     for place in range(max(start, begin), end):
                         logp = logps_KV[place - end, answer[place - begin]]
                         found[n].append(float(logp))
-        self.usage.scored(len(asked), computed)
-        return [tuple(each) for each in found]
+        return Scores([tuple(each) for each in found], computed)
 
 
 def scored_places(reached: Reached) -> Iterator[tuple[int, Tensor, int, int]]:

@@ -10,26 +10,33 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-from rich.table import Table as RichTable
-from rich.text import Text
-
 from assay.compare.benchmarks_table import BenchmarkRow, BenchmarksTable, benchmarks_table
-from assay.compare.table import Line
+from assay.compare.table import Line as Scored
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
-from assay.pages.comparison.comparison_content import (
-    finding_rows,
+from assay.pages.comparison.comparison_page import (
     line_labels,
     mark,
     page_file,
     page_problem,
     write_comparison,
 )
-from assay.pages.content import STYLES, Section, interval_text, pairing_view
+from assay.pages.content import interval_text
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Findings,
+    Heading,
+    Mark,
+    Page,
+    Table,
+    Text,
+)
 from assay.pages.result_tables import checkpoint_label
-from assay.pages.templating import write_pages
 from assay.pages.words import Words, number, percent, score_text, words
+from assay.pages.write_page import write_page
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.pages.facts import RunFacts
@@ -38,13 +45,13 @@ FEWEST = 2
 """Benchmarks that make a table of several."""
 
 
-def run_benchmarks(facts: "RunFacts", words: Words) -> Section | None:
+def run_benchmarks(facts: "RunFacts", words: Words) -> list[Block]:
     """The table of `run_table` as the run's page shows it."""
     table = run_table(facts)
     if table is None:
-        return None
+        return []
     labels = {row.name: checkpoint_label(row.name, words) for row in table.rows}
-    return benchmarks_section(table, labels, words)
+    return benchmark_blocks(table, labels, words)
 
 
 def run_table(facts: "RunFacts") -> BenchmarksTable | None:
@@ -62,40 +69,40 @@ def run_table(facts: "RunFacts") -> BenchmarksTable | None:
     return table if any(None not in row.lines for row in table.rows[1:]) else None
 
 
-def benchmarks_section(table: BenchmarksTable, labels: Mapping[str, str], words: Words) -> Section:
-    """The table as a page shows it."""
-    columns = [
-        {
-            "name": each.evaluation.name,
-            "benchmark": each.evaluation.benchmark,
-            "figure": percent(table.figures[name]) if name in table.figures else "",
-        }
-        for each, name in zip(table.tables, table.evaluations, strict=True)
-    ]
+def benchmark_blocks(
+    table: BenchmarksTable, labels: Mapping[str, str], words: Words
+) -> list[Block]:
+    """The marks of the tables, the scores and ratios, and how they were made."""
+    columns: list[Column | str] = [words("table.checkpoint")]
+    for each, name in zip(table.tables, table.evaluations, strict=True):
+        record = each.evaluation
+        below = [record.benchmark] if record.benchmark != record.name else []
+        if name in table.figures:
+            below.append(words("benchmarks.figure", figure=percent(table.figures[name])))
+        columns.append(Column(record.name, True, below))
+    columns.append(Column(words("benchmarks.harmonic"), True))
     about = "benchmarks.about_figures" if table.figures else "benchmarks.about_control"
     if len(table.rows) == 1:
         about = "benchmarks.about_alone"
-    return {
-        "about": words(about, control=labels[table.control]),
-        "columns": columns,
-        "rows": [_row(table, row, labels[row.name], words) for row in table.rows],
-        "marks": list(dict.fromkeys(filter(None, (mark(each, words) for each in table.tables)))),
-    }
+    marks = dict.fromkeys(filter(None, (mark(each, words) for each in table.tables)))
+    return [
+        *(Text(each, "warning") for each in marks),
+        Table(columns, [_row(table, row, labels[row.name], words) for row in table.rows], kind=""),
+        Text(words(about, control=labels[table.control]), "soft"),
+    ]
 
 
-def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) -> Section:
+def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) -> list[Cell]:
     found, own = row.harmonic, bool(table.figures) or row.name != table.control
-    return {
-        "label": label,
-        "control": row.name == table.control,
-        "cells": [
-            _cell(line, ratio if own else None, table.control, words)
-            for line, ratio in zip(row.lines, row.ratios, strict=True)
-        ],
-        "harmonic": f"{found.value:.3f}" if found else "–",
-        "interval": _limits(found.interval, words) if found and own else "",
-        "problem": words(f"benchmarks.{row.problem.replace(' ', '_')}") if row.problem else "",
-    }
+    control = [Mark(words("compare.control"), "plain")] if row.name == table.control else []
+    cells = [
+        _cell(line, ratio if own else None, table.control, words)
+        for line, ratio in zip(row.lines, row.ratios, strict=True)
+    ]
+    harmonic = Mark(f"{found.value:.3f}" if found else "–", "score")
+    interval = _limits(found.interval, words) if found and own else ""
+    problem = words(f"benchmarks.{row.problem.replace(' ', '_')}") if row.problem else ""
+    return [Cell(label, control, kind="head"), *cells, Cell(harmonic, [interval, problem])]
 
 
 def _limits(interval: Interval, words: Words) -> str:
@@ -103,18 +110,17 @@ def _limits(interval: Interval, words: Words) -> str:
     return words("table.interval_text", low=f"{interval.low:.3f}", high=f"{interval.high:.3f}")
 
 
-def _cell(line: Line | None, ratio: float | None, control: str, words: Words) -> Section | None:
-    """Score, interval, ratio and verdict against the control; None where it was not measured."""
+def _cell(line: Scored | None, ratio: float | None, control: str, words: Words) -> Cell:
+    """Score, interval, ratio and verdict against the control."""
     if line is None:
-        return None
-    against = (pair for pair in (line.to_control, line.to_previous) if pair is not None)
-    return {
-        "score": score_text(line.score, line.interval),
-        "interval": interval_text(line.interval, words),
-        "items": number(line.items),
-        "ratio": "" if ratio is None else words("benchmarks.times", ratio=f"{ratio:.3f}"),
-        "against": pairing_view(next((p for p in against if p.control == control), None), words),
-    }
+        return Cell("–", kind="soft")
+    pairings = [p for p in (line.to_control, line.to_previous) if p and p.control == control]
+    verdicts = [
+        Mark(words(f"verdict_name.{v}"), v) for p in pairings[:1] if (v := p.comparison.verdict)
+    ]
+    interval = f"{interval_text(line.interval, words)}, n {number(line.items)}"
+    times = "" if ratio is None else words("benchmarks.times", ratio=f"{ratio:.3f}")
+    return Cell(Mark(score_text(line.score, line.interval), "score"), [interval, times, *verdicts])
 
 
 def write_benchmarks(
@@ -132,20 +138,19 @@ def write_benchmarks(
         for each, file in zip(table.tables, own, strict=True)
         if len(each.lines) > 1
     ]
-    values = {
-        "w": w,
-        "version": version("assay-lab"),
-        "title": w("benchmarks.title"),
-        "benchmarks": benchmarks_section(table, labels_of(table, w), w),
-        "findings": finding_rows(findings_of(table), w),
-        "pages": [
-            (each.evaluation.name, os.path.relpath(file, target.parent))
-            for each, file in zip(table.tables, pages, strict=False)
-        ],
-    }
+    links = [
+        Mark(each.evaluation.name, "", os.path.relpath(file, target.parent))
+        for each, file in zip(table.tables, pages, strict=False)
+    ]
+    blocks: list[Block] = [
+        *([Findings(findings_of(table))] if findings_of(table) else []),
+        *benchmark_blocks(table, labels_of(table, w), w),
+        *([Heading(w("benchmarks.pages")), Bullets(links)] if links else []),
+    ]
+    footer = w("compare.footer", version=version("assay-lab"))
     with page_problem(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        return write_pages(target, "benchmarks", values)
+        return write_page(Page(w, w("benchmarks.title"), blocks, footer), target)
 
 
 def findings_of(table: BenchmarksTable) -> list[Finding]:
@@ -162,34 +167,7 @@ def labels_of(table: BenchmarksTable, words: Words) -> dict[str, str]:
     return found
 
 
-def benchmarks_shown(table: BenchmarksTable, words: Words) -> list[RenderableType]:
+def benchmarks_shown(table: BenchmarksTable, words: Words) -> list[Block]:
     """The table of several benchmarks in a terminal."""
-    return section_shown(benchmarks_section(table, labels_of(table, words), words), words)
-
-
-def section_shown(section: Section | None, words: Words) -> list[RenderableType]:
-    """The section in a terminal; nothing without one."""
-    if section is None:
-        return []
-    view = RichTable(box=None, header_style="bold")
-    view.add_column(words("table.checkpoint"))
-    for column in section["columns"]:
-        figure = f" ({column['figure']})" if column["figure"] else ""
-        view.add_column(Text(column["name"] + figure))
-    view.add_column(words("benchmarks.harmonic"))
-    for row in section["rows"]:
-        harmonic = " ".join(filter(None, (row["harmonic"], row["interval"], row["problem"])))
-        view.add_row(Text(row["label"]), *map(_cell_text, row["cells"]), Text(harmonic))
-    marks = [Text(said, "yellow") for said in section["marks"]]
-    return [Text(words("benchmarks.title"), "bold"), view, *marks, Text(section["about"], "dim")]
-
-
-def _cell_text(cell: Section | None) -> Text:
-    if cell is None:
-        return Text("–", "dim")
-    text = Text.assemble((cell["score"], "bold"), f" ({cell['interval']})")
-    if cell["ratio"]:
-        text.append(f" {cell['ratio']}")
-    if cell["against"]:
-        text.append(f" {cell['against']['verdict']}", STYLES.get(cell["against"]["kind"], ""))
-    return text
+    title = Heading(words("benchmarks.title"))
+    return [title, *benchmark_blocks(table, labels_of(table, words), words)]

@@ -1,4 +1,4 @@
-"""The lineage of a run's stages in words, as an SVG graph, and as a tree for the terminal.
+"""The lineage of a run's stages in words, as an SVG graph and as a list.
 
 What descends from what comes from `lineage`; only words, places and lines are added here.
 """
@@ -7,16 +7,14 @@ import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
-from rich.text import Text
-from rich.tree import Tree
 
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.intervals import Interval
 from assay.pages.charts import Scale, dot, drawing, line, rect, text
 from assay.pages.lineage.lineage import Change, CheckpointScore, LineageNode, Origin, lineage
+from assay.pages.page import Block, Bullets, Figure, Line, Mark, Only, Text, joined
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, percent, score_text, visible
 from assay.runs.run_directory import RunDirectory
@@ -128,35 +126,30 @@ def score_line(score: CheckpointScore, words: Words) -> str:
     )
 
 
-def lineage_section(run: RunDirectory, words: Words) -> dict[str, Any] | None:
-    """The lineage as the templates write it; None for a single stage of a model."""
+def lineage_blocks(run: RunDirectory, words: Words) -> list[Block]:
+    """The lineage as a picture, and as a list in other media; nothing for a single stage of a
+    model."""
     rows = lineage_rows(run, words)
     if not rows:
-        return None
-    said = [
-        {
-            "depth": row.depth,
-            "title": row.title,
-            "said": [*row.lines, *(score_line(score, words) for score in row.node.scores)],
-        }
-        for row in rows
+        return []
+    lines = [_in_characters(row, words) for row in rows]
+    return [
+        Text(words("page.lineage_about"), "soft"),
+        Figure(lineage_graph(rows, words)),
+        Only(("markdown", "terminal"), [Bullets(lines, [row.depth for row in rows])]),
     ]
-    return {"graph": lineage_graph(rows, words), "rows": said}
 
 
-def lineage_tree(rows: Sequence[LineageRow], words: Words) -> Tree:
-    """The lineage for the terminal; several first models stand under one title."""
-    top = Tree(Text(words("page.lineage"), "bold"))
-    branches: list[Tree] = []
-    for row in rows:
-        above = top if row.node.parent is None else branches[row.node.parent]
-        label = Text(row.title, "bold" if row.node.method else "")
-        for n, each in enumerate(row.lines):
-            label.append(f"\n{each}", "yellow" if n == 0 and not row.corrected else "dim")
-        for score in row.node.scores:
-            label.append(f"\n{score_line(score, words)}")
-        branches.append(above.add(label))
-    return top
+def _in_characters(row: LineageRow, words: Words) -> Line:
+    loose = "" if row.corrected else "undecided"
+    lines = [Mark(each, "" if n else loose) for n, each in enumerate(row.lines)]
+    scores = [score_line(score, words) for score in row.node.scores]
+    return joined(Mark(row.title), *lines, *scores, by=words.semicolon)
+
+
+def has_choices(run: RunDirectory) -> bool:
+    """Whether a stage of the run started from a checkpoint that a rule chose."""
+    return any(node.origin and node.origin.selection for node in lineage(run))
 
 
 def lineage_graph(rows: Sequence[LineageRow], words: Words) -> Markup:

@@ -1,24 +1,22 @@
-"""Draws a layer of a matrix as a heat map: colour by score, the winner and its rivals marked.
+"""Draws a layer of a matrix as a heat map: colour by score, the winner and its rivals marked."""
 
-Scores and marks come from the matrix, colours from the page's style. The table beside it says more
-about each cell.
-"""
+from collections.abc import Iterator
 
 from markupsafe import Markup
 
 from assay.lab.sweep.matrix.coordinates import Place
 from assay.lab.sweep.matrix.model import Cell, Matrix
 from assay.pages.charts import drawing, rect, text
-from assay.pages.matrix.matrix_view import (
+from assay.pages.matrix.figures import (
     column_labels,
     leaf_names,
     limits,
-    mark_of,
     place_text,
     score_text,
-    shade,
     value_text,
+    values_text,
 )
+from assay.pages.page import Figure
 from assay.pages.words import Words
 
 WIDE, HIGH, GAP = 128.0, 62.0, 9.0
@@ -27,51 +25,73 @@ LETTER = 7.2
 """Width of a letter of a label, on average."""
 TOP = 44.0
 """Room for the labels of the columns."""
+SHADES = 8
+"""Steps of the colours above the lowest."""
 
 
-def heat_map(matrix: Matrix, layer: Place, words: Words) -> Markup:
+def heat_maps(matrix: Matrix, w: Words) -> Iterator[Figure]:
+    """One figure for each layer with its title, then the key of the colours."""
+    for layer in matrix.layers:
+        title = values_text(dict(zip(matrix.layout.layers, layer, strict=True)), matrix, w)
+        yield Figure(_layer(matrix, layer, w), title)
+    low, high = w("matrix.low"), w("matrix.high")
+    start = LETTER * len(low) + 8
+    shades = [rect(start + 20 * n, 4, 18, 12, f"shade{n}") for n in range(SHADES + 1)]
+    end = start + 20 * (SHADES + 1) + 6
+    width = end + LETTER * len(high)
+    marks = [text(0, 14, low, "axis"), *shades, text(end, 14, high, "axis")]
+    yield Figure(_as_wide(width, drawing(width, 20, marks, f"{low} – {high}")))
+
+
+def _as_wide(width: float, figure: Markup) -> Markup:
+    return Markup('<div style="width:{}px">{}</div>').format(round(width), figure)
+
+
+def _layer(matrix: Matrix, layer: Place, w: Words) -> Markup:
     """The cells of a layer, with score, interval and mark written in each."""
-    labels = [value_text(row) for row in matrix.rows]
-    names = leaf_names(matrix)
-    first = names[matrix.layout.rows]
+    labels, names = [value_text(row) for row in matrix.rows], leaf_names(matrix)
+    first, columns = names[matrix.layout.rows], column_labels(matrix, w)
     left = LETTER * max(map(len, (*labels, first))) + 14
-    marks = [text(left - 10, TOP - 8, first, "axis", "end")]
-    columns = column_labels(matrix, words)
     wide = max(WIDE, LETTER * max(map(len, columns)) + GAP)
     width = left + len(columns) * (wide + GAP)
+    marks = [text(left - 10, TOP - 8, first, "axis", "end")]
     if matrix.layout.columns:
-        middle = (left + width) / 2
-        marks.append(text(middle, 14, names[matrix.layout.columns], "axis", "middle"))
+        marks.append(text((left + width) / 2, 14, names[matrix.layout.columns], "axis", "middle"))
     for at, label in enumerate(columns):
-        place = left + at * (wide + GAP) + wide / 2
-        marks.append(text(place, TOP - 8, label, "label", "middle"))
+        middle = left + at * (wide + GAP) + wide / 2
+        marks.append(text(middle, TOP - 8, label, "label", "middle"))
     for down, (row, label) in enumerate(zip(matrix.rows, labels, strict=True)):
         y = TOP + down * (HIGH + GAP)
         marks.append(text(left - 10, y + HIGH / 2 + 4, label, "label", "end"))
         for at, column in enumerate(matrix.columns):
             cell = matrix.cells[(row, column, *layer)]
-            marks += _cell(cell, (left + at * (wide + GAP), y, wide), matrix, words)
+            marks += _cell(cell, (left + at * (wide + GAP), y, wide), matrix, w)
     height = TOP + len(labels) * (HIGH + GAP)
-    figure = drawing(width, height, marks, words("matrix.heat"))
-    frame = Markup('<div style="width:{}px">{}</div>')
-    return frame.format(round(width), figure)
+    return _as_wide(width, drawing(width, height, marks, w("matrix.heat")))
 
 
-def _cell(cell: Cell, at: tuple[float, float, float], matrix: Matrix, words: Words) -> list[Markup]:
+def _cell(cell: Cell, at: tuple[float, float, float], matrix: Matrix, w: Words) -> list[Markup]:
     """One cell `at` a place (x, y) with a width."""
     x, y, wide = at
-    middle = x + wide / 2
+    middle, ratios = x + wide / 2, bool(matrix.ratios_to)
     if cell.score is None or cell.interval is None:
-        state = words(f"cell_state.{cell.state}")
+        state = w(f"cell_state.{cell.state}")
         return [rect(x, y, wide, HIGH, "void"), text(middle, y + HIGH / 2 + 4, state, "", "middle")]
-    tone, mark = shade(cell.score, matrix), mark_of(cell, matrix)
-    shown, title = score_text(cell.score, matrix), place_text(cell.place, matrix, words)
+    tone, mark = _shade(cell.score, matrix), matrix.mark(cell)
+    title = place_text(cell.place, matrix, w)
     drawn = [
         rect(x, y, wide, HIGH, f"shade{tone}", title),
-        text(middle, y + 24, shown, f"value on{tone}", "middle"),
-        text(middle, y + 40, limits(cell.interval, matrix, words), f"on{tone}", "middle"),
+        text(middle, y + 24, score_text(cell.score, ratios), f"value on{tone}", "middle"),
+        text(middle, y + 40, limits(cell.interval, ratios, w), f"on{tone}", "middle"),
     ]
     if mark:
-        drawn.append(text(middle, y + 55, words(f"matrix.mark_{mark}"), f"on{tone} said", "middle"))
+        drawn.append(text(middle, y + 55, w(f"matrix.mark_{mark}"), f"on{tone} bold", "middle"))
         drawn.append(rect(x - 3, y - 3, wide + 6, HIGH + 6, f"frame {mark}"))
     return drawn
+
+
+def _shade(score: float, matrix: Matrix) -> int:
+    """0 for the lowest score of the matrix to SHADES for the highest."""
+    scores = [cell.score for cell in matrix.measured if cell.score is not None]
+    low, high = min(scores), max(scores)
+    return round(SHADES * (score - low) / (high - low)) if high > low else SHADES // 2

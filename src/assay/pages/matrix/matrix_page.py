@@ -1,116 +1,398 @@
-"""Writes the pages of a matrix: `matrices/NAME/matrix.html` and `matrix.md` under the lab's root.
+"""The page of a matrix: `matrices/NAME/matrix.html` and `.md` under the lab's root.
 
 Every score links to the record that it was computed from. Nothing is computed here.
 """
 
 import os
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
-from markupsafe import Markup
-
-from assay.compare.arm import Provenance
-from assay.lab.sweep.matrix.model import Matrix
-from assay.pages.matrix import matrix_view as view
-from assay.pages.matrix.heat_map import heat_map
-from assay.pages.matrix.matrix_changes import block_caveats, block_views
-from assay.pages.matrix.matrix_training import data_view, training_views
-from assay.pages.templating import write_pages
-from assay.pages.words import Words, in_language, named_tests, visible, words
+from assay.judge.families import Tally
+from assay.judge.verdict import Comparison
+from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Overlap
+from assay.pages.charts import interval_bar
+from assay.pages.drawn import Bar, score_plot
+from assay.pages.matrix.control_tables import control_blocks, training_blocks
+from assay.pages.matrix.figures import (
+    change_limits,
+    change_text,
+    column_labels,
+    explained,
+    leaf_names,
+    limits,
+    place_text,
+    score_text,
+    value_text,
+    values_text,
+)
+from assay.pages.matrix.heat_map import heat_maps
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Code,
+    Column,
+    Facts,
+    Heading,
+    Line,
+    Mark,
+    Only,
+    Page,
+    Row,
+    Section,
+    Table,
+    Text,
+)
+from assay.pages.page import Cell as Shown
+from assay.pages.words import Words, in_language, named_tests, number, percent, words
+from assay.pages.write_page import write_page
 
 FOLDER = "matrices"
+SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "not comparable": "≠"}
+IN_TERMINAL = ("table", "counts", "blocks", "training", "overlaps", "recommendation")
+"""The sections that a terminal shows; the others repeat what they say, cell by cell."""
 
 
 def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
     """Write both pages; returns the HTML page. Raises UnknownLanguage."""
-    folder = root / FOLDER / matrix.name
-    values = page_values(matrix, folder, words(lang))
-    return write_pages(in_language(folder / "matrix.html", lang), "matrix", values)
+    w, folder = words(lang), root / FOLDER / matrix.name
+    blocks: list[Block] = [
+        *([Text(matrix.about, "lead")] if matrix.about else []),
+        Facts(_chips(matrix, w), chips=True),
+        *(Text(line, "warning") for line in note_lines(matrix, w)),
+        *sections(matrix, folder, w),
+    ]
+    footer = w("matrix.footer", name=matrix.name, version=version("assay-lab"))
+    page = Page(w, matrix.name, blocks, footer, w("matrix.title", name=matrix.name))
+    return write_page(page, in_language(folder / "matrix.html", lang))
 
 
-def page_values(matrix: Matrix, folder: Path, w: Words) -> dict[str, Any]:
-    """Everything that the templates write."""
-    return {
-        "w": w,
-        "version": version("assay-lab"),
-        "matrix": matrix,
-        "name": visible(matrix.name),
-        "about": visible(matrix.about),
-        "chips": chips(matrix, w),
-        "columns": view.column_labels(matrix, w),
-        "leaf": view.leaf_names(matrix),
-        "layers": view.layer_views(matrix, w),
-        "heat": heat_maps(matrix, w),
-        "nested": view.nested_values(matrix),
-        "commands": view.commands(matrix),
-        "tally": view.tally_lines(matrix.tally, matrix, w),
-        "blocks": block_views(matrix, w),
-        "block_caveats": block_caveats(matrix, w),
-        "trainings": training_views(matrix, w),
-        "data_files": data_view(matrix, w),
-        "overlaps": view.overlap_lines(matrix, w),
-        "arms": view.arm_views(matrix, w),
-        "recommendation": view.recommendation_view(matrix, w),
-        "listed": listed(matrix, folder, w),
-        "plot": "" if matrix.ratios_to else view.drawn_cells(matrix, w),
-        "notes": view.note_lines(matrix, w),
-        "methods": method_lines(matrix, w),
-    }
+def matrix_shown(matrix: Matrix, root: Path, lang: str = "en") -> list[Block]:
+    """The matrix in a terminal: tables, counts, controls, training and the recommendation.
+    Raises UnknownLanguage."""
+    found = {each.anchor: each for each in sections(matrix, root, words(lang))}
+    return [found[name] for name in IN_TERMINAL if name in found]
 
 
-def heat_maps(matrix: Matrix, w: Words) -> list[tuple[str, Markup]]:
-    """One figure for each layer with its title; none where nothing was measured."""
-    if not matrix.measured:
-        return []
-    titles = {layer: view.layer_title(layer, matrix, w) for layer in matrix.layers}
-    return [(title, heat_map(matrix, layer, w)) for layer, title in titles.items()]
+def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
+    """The sections that have something to say; links are relative to `folder`."""
+    parts: list[tuple[str, str, Sequence[Block]]] = [
+        ("recommendation", "matrix.recommendation", recommendation_blocks(matrix, w)),
+        ("heat", "matrix.heat", _heat(matrix, w)),
+        ("table", "matrix.table", _tables(matrix, folder, w)),
+        ("counts", "matrix.counts", _counts(matrix, w)),
+        ("blocks", "matrix.blocks", control_blocks(matrix, w)),
+        ("training", "training.heading", training_blocks(matrix, w)),
+        ("overlaps", "matrix.overlaps", overlap_blocks(matrix, w)),
+        ("arms", "matrix.arms", _arms(matrix, w)),
+        ("cells", "matrix.cells", _cells(matrix, folder, w)),
+        ("methods", "page.methods", [Text(line) for line in _methods(matrix, w)]),
+    ]
+    return [Section(anchor, w(title), blocks) for anchor, title, blocks in parts if blocks]
 
 
-def chips(matrix: Matrix, w: Words) -> list[tuple[str, str]]:
+def _chips(matrix: Matrix, w: Words) -> list[tuple[str, Line]]:
     """The matrix in a line."""
     layout = matrix.layout
-    found = [
+    pairs: list[tuple[str, Line]] = [
         (w("matrix.rows"), layout.rows),
         (w("matrix.columns"), layout.columns or ""),
         (w("matrix.layers"), w.listing.join(layout.layers)),
         (w("table.evaluation"), w.listing.join(matrix.on)),
         (w("matrix.baseline"), matrix.baseline or w("matrix.no_baseline_named")),
     ]
-    return [(label, visible(value)) for label, value in found if value]
+    return [(label, value) for label, value in pairs if value]
 
 
-def listed(matrix: Matrix, folder: Path, w: Words) -> list[dict[str, Any]]:
-    """Every measured cell with its records, interval and comparison."""
-    scale = view.scale_of(matrix.measured)
-    return [
-        {
-            **view.cell_view(cell, matrix, w),
-            "anchor": view.anchor(cell, matrix),
-            "place": view.place_text(cell.place, matrix, w),
-            "graph": "" if matrix.ratios_to else view.graph(cell, scale),
-            "sources": [source_link(origin, folder) for origin in cell.origins],
-        }
-        for cell in matrix.measured
+def note_lines(matrix: Matrix, w: Words) -> list[str]:
+    """Omissions and warnings, one line for each kind."""
+    subjects: dict[str, list[str]] = {}
+    for note in matrix.notes:
+        subjects.setdefault(note.key, []).append(note.subject)
+    return [w(f"matrix.note_{key}", names=w.listing.join(n)) for key, n in subjects.items()]
+
+
+def recommendation_blocks(matrix: Matrix, w: Words) -> list[Block]:
+    """The recommended setting with its evidence, or why there is none."""
+    advice = matrix.recommendation
+    cell, select = advice.cell, w.listing.join(advice.select)
+    setting = place_text(cell.place, matrix, w) if cell else ""
+    why = Text(w(f"matrix.reason_{advice.reason}", select=select, problem=advice.problem))
+    winner = [Text(Mark(line))] if (line := _winner_text(matrix, select, w)) else []
+    evidence = [Bullets(_evidence(matrix, select, w)), Text(w("matrix.rule"), "soft")]
+    if cell is None:
+        return [Text(w("matrix.none"), "big"), why, *winner, *evidence]
+    if advice.reason == "chosen":
+        model = Text((w("matrix.model"), w.colon, Mark(cell.name)))
+        return [Text(setting, "big"), model, why, *winner, *evidence]
+    candidate = Text(w("matrix.candidate", setting=setting, model=cell.name))
+    return [*winner, Text(w("matrix.none"), "big"), candidate, why, *evidence]
+
+
+def _winner_text(matrix: Matrix, select: str, w: Words) -> str:
+    """Which point of a sweep won, or how many are missing; "" where nothing ranks them."""
+    advice = matrix.recommendation
+    if advice.points and advice.missing and advice.cell is not None:
+        return w("matrix.unfinished", missing=advice.missing)
+    if advice.winner is None:
+        return ""
+    count, model = len(advice.dev_scores), advice.winner.name
+    return w("matrix.picked", count=count, select=select, model=model)
+
+
+def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
+    advice, ratios = matrix.recommendation, bool(matrix.ratios_to)
+    cell, choice = advice.cell, advice.choice
+    # The dev evaluations may be several, and the reporting one single, or the other way round.
+    on_dev = bool(advice.ratios_to)
+    if cell is None or choice is None:
+        return []
+    score, items = advice.dev_scores[cell.place], sum(len(part.item_ids) for part in advice.dev)
+    figures = {"score": score_text(score, on_dev), "items": number(items)}
+    lines = [w("matrix.evidence_dev", select=select, **figures)]
+    if choice.comparison is not None:
+        verdict = explained(choice.comparison, on_dev, w)
+        lines.append(w("matrix.evidence_test", said=verdict, looks=choice.looks))
+    lines.append(
+        w("matrix.optimism_ratio", looks=choice.looks, ratio=f"{choice.optimism:.3f}")
+        if on_dev
+        else w("matrix.optimism", looks=choice.looks, points=f"{choice.optimism * 100:.1f}")
+    )
+    if cell.score is not None and cell.interval is not None:
+        score, interval = score_text(cell.score, ratios), limits(cell.interval, ratios, w)
+        lines.append(w("matrix.evidence_report", score=score, interval=interval))
+    if cell.comparison is not None:
+        said = explained(cell.comparison, ratios, w)
+        lines.append(w("matrix.evidence_report_test", said=said))
+    if advice.rivals:
+        names = w.semicolon.join(place_text(rival.place, matrix, w) for rival in advice.rivals)
+        lines.append(w("matrix.rivals", count=len(advice.rivals), names=names))
+    return lines
+
+
+def _heat(matrix: Matrix, w: Words) -> list[Block]:
+    """The heat maps, where the medium draws."""
+    if not matrix.measured:
+        return []
+    about = Text(w("matrix.heat_about"), "soft")
+    return [Only(("html",), [about, *heat_maps(matrix, w)])]
+
+
+def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
+    """One table for each layer, with the averages of rows and columns."""
+    layout, names = matrix.layout, leaf_names(matrix)
+    margins = {(m.layer, m.key, m.value): m for m in matrix.margins}
+    head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
+    columns = [head, *column_labels(matrix, w), w("matrix.average")]
+    commands = _commands(matrix)
+    blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
+    for layer in matrix.layers:
+        rows: list[Row] = []
+        for row in matrix.rows:
+            cells = [matrix.cells[(row, column, *layer)] for column in matrix.columns]
+            average = _average_cell(margins[layer, layout.rows, row], matrix, w)
+            shown = [_matrix_cell(cell, matrix, folder, commands, w) for cell in cells]
+            rows.append([Shown(value_text(row), kind="head"), *shown, average])
+        if layout.columns:
+            last = [margins[layer, layout.columns, column] for column in matrix.columns]
+            averages = [_average_cell(m, matrix, w) for m in (*last, margins[layer, "", None])]
+            rows.append([Shown(w("matrix.average"), kind="head"), *averages])
+        title = values_text(dict(zip(layout.layers, layer, strict=True)), matrix, w)
+        blocks.append(Table(columns, rows, title, kind="heat"))
+    return blocks
+
+
+def _matrix_cell(
+    cell: Cell, matrix: Matrix, folder: Path, commands: Sequence[str], w: Words
+) -> Shown:
+    """A cell with its score and verdict, or its state and the number of what fills it."""
+    fills = [f"({commands.index(cell.command) + 1})"] if cell.command else []
+    if cell.score is None or cell.interval is None:
+        return Shown(w(f"cell_state.{cell.state}"), fills, kind="soft")
+    ratios = bool(matrix.ratios_to)
+    below: list[Line] = [limits(cell.interval, ratios, w), _size(cell, w)]
+    dev = matrix.recommendation.dev_scores.get(cell.place)
+    if dev is not None:
+        on_dev = score_text(dev, bool(matrix.recommendation.ratios_to))
+        below.append(w("matrix.on_dev", score=on_dev))
+    if cell.comparison is not None:
+        below.append(_change_mark(cell.comparison, ratios, w))
+    elif cell.is_baseline:
+        below.append(Mark(w("matrix.is_baseline")))
+    if mark := matrix.mark(cell):
+        below.append(Mark(w(f"matrix.mark_{mark}")))
+    link = _address(cell, folder)
+    return Shown(Mark(score_text(cell.score, ratios), "score", link), [*below, *fills])
+
+
+def _change_mark(comparison: Comparison, ratios: bool, w: Words) -> Mark:
+    verdict, change = comparison.verdict, change_text(comparison.difference, ratios)
+    return Mark(f"{SIGNS[verdict]} {change} {w(f'verdict_name.{verdict}')}", verdict)
+
+
+def _address(cell: Cell, folder: Path) -> str:
+    return Path(os.path.relpath(cell.origins[0].file, folder)).as_posix()
+
+
+def _size(cell: Cell, w: Words) -> str:
+    """Items, and repeats and seeds where there are several."""
+    parts = [w("matrix.items", count=number(cell.items))]
+    if cell.repeats > 1:
+        parts.append(w("table.many_passes", repeats=cell.repeats))
+    if cell.seeds > 1:
+        parts.append(w("matrix.seeds", count=cell.seeds))
+    if cell.seeds_missing:
+        parts.append(w("matrix.seeds_missing", count=cell.seeds_missing))
+    return w.comma.join(parts)
+
+
+def _average_cell(margin: Margin, matrix: Matrix, w: Words) -> Shown:
+    """The average of a row, a column or a layer."""
+    average, change, ratios = margin.average, margin.change, bool(matrix.ratios_to)
+    if average is None:
+        return Shown("–", kind="soft")
+    cells = w("matrix.cells_of", run=average.cells, total=margin.cells)
+    below: list[Line] = [limits(average.interval, ratios, w), cells]
+    if change is not None:
+        below.append(change_limits(change.mean, change.interval, ratios, w))
+    return Shown(Mark(score_text(average.mean, ratios)), below)
+
+
+def _counts(matrix: Matrix, w: Words) -> list[Block]:
+    """Counts out of the cells that were run, and the commands of the empty ones."""
+    commands = [Code(f"({n}) {text}") for n, text in enumerate(_commands(matrix), 1)]
+    fills = [Text(w("matrix.fills")), *commands] if commands else []
+    return [Bullets(_tally_lines(matrix.tally, matrix, w)), *fills]
+
+
+def _commands(matrix: Matrix) -> list[str]:
+    """What fills the empty cells, each command once."""
+    return [text for text in dict.fromkeys(c.command for c in matrix.cells.values()) if text]
+
+
+def _tally_lines(tally: Tally, matrix: Matrix, w: Words) -> list[str]:
+    """Counts by sign and by verdict, and the extremes."""
+    lines = [w("matrix.run", run=tally.run, missing=tally.missing)]
+    if not matrix.baseline:
+        return lines
+    signs = ("improved", "declined", "unchanged", "compared", "run")
+    verdicts = ("better", "worse", "equivalent", "undecided")
+    lines.append(w("matrix.by_sign", **{name: getattr(tally, name) for name in signs}))
+    counts = {name: getattr(tally, name) for name in verdicts}
+    lines.append(w("matrix.by_verdict", refused=tally.not_comparable, **counts))
+    named = {repr(place): cell for place, cell in matrix.cells.items()}
+    for key, name in (("gain", tally.largest_gain), ("loss", tally.largest_loss)):
+        what = _extreme(named[name], matrix, w) if name else ""
+        lines.append(w(f"matrix.largest_{key}", what=what) if name else w(f"matrix.no_{key}"))
+    if 0 < tally.groups < tally.compared:
+        lines.append(w("matrix.groups", compared=tally.compared, groups=tally.groups))
+    return lines
+
+
+def _extreme(cell: Cell, matrix: Matrix, w: Words) -> str:
+    """A cell with its difference and verdict, in a line."""
+    comparison, ratios = cell.comparison, bool(matrix.ratios_to)
+    assert comparison is not None
+    change = change_limits(comparison.difference, comparison.interval, ratios, w)
+    verdict = w(f"verdict_name.{comparison.verdict}")
+    return f"{place_text(cell.place, matrix, w)}{w.colon}{w.comma.join((change, verdict))}"
+
+
+def overlap_blocks(matrix: Matrix, w: Words) -> list[Block]:
+    """The items and rows that values of an axis share; dependent values are marked."""
+    names, dependent = leaf_names(matrix), Mark(w("matrix.dependent"), "undecided")
+    same = [o for o in matrix.overlaps if o.of == "items" and o.kind == "same"]
+    lines: list[Line] = []
+    if same:
+        keys = w.listing.join(names[o.key] for o in same)
+        counts = sorted({count or 0 for o in same for _, count in o.sizes})
+        count = " – ".join(map(number, counts))
+        lines.append((w("matrix.items_same", keys=keys, count=count), " ", dependent))
+    for found in (o for o in matrix.overlaps if o not in same):
+        line = _overlap_line(found, names[found.key], w)
+        lines.append(line if found.kind == "apart" else (line, " ", dependent))
+    return [Bullets(lines)] if lines else []
+
+
+def _overlap_line(found: Overlap, key: str, w: Words) -> str:
+    sizes = [
+        w(f"matrix.{found.of}_size", value=value_text(v), count=number(n))
+        for v, n in sorted(found.sizes, key=lambda pair: pair[1] or 0)
     ]
+    within = " ⊂ " if found.kind == "nested" else w.listing
+    return w(f"matrix.{found.of}_{found.kind}", key=key, sizes=within.join(sizes))
 
 
-def source_link(origin: Provenance, folder: Path) -> dict[str, str]:
-    """The name of a record and its relative path from the page."""
-    return {
-        "text": visible(f"{origin} · {origin.record.name}"),
-        "href": quote(Path(os.path.relpath(origin.file, folder)).as_posix()),
-    }
+def _arms(matrix: Matrix, w: Words) -> list[Block]:
+    """Strengths and weaknesses, arm by arm."""
+    if not matrix.baseline:
+        return []
+    blocks: list[Block] = [Text(w("matrix.arms_about"), "soft")]
+    return blocks + [block for arm in matrix.arms for block in _arm(arm, matrix, w)]
 
 
-def method_lines(matrix: Matrix, w: Words) -> list[str]:
+def _arm(arm: ArmView, matrix: Matrix, w: Words) -> list[Block]:
+    tally, change, ratios = arm.tally, arm.change, bool(matrix.ratios_to)
+    names = ("better", "worse", "compared", "run", "improved", "declined")
+    counts = w("matrix.arm_counts", **{name: getattr(tally, name) for name in names})
+    title: Line = values_text({arm.key: arm.value}, matrix, w)
+    if change is not None:
+        mean = change_limits(change.mean, change.interval, ratios, w)
+        counts = f"{counts} {w('matrix.mean_change')} {mean}"
+    if tally.run and arm.baselines == tally.run:
+        badge = Mark(w("matrix.is_baseline"), "chosen")
+        return [Heading((title, " ", badge)), Text(counts, "soft")]
+    lines: list[Line] = []
+    for kind, cells in (("strengths", arm.strengths), ("weaknesses", arm.weaknesses)):
+        texts = [_extreme(cell, matrix, w) for cell in cells]
+        said = w.semicolon.join(texts) or w(f"matrix.no_{kind}")
+        lines.append((Mark(w(f"matrix.{kind}")), w.colon, said))
+    return [Heading(title), Text(counts, "soft"), Bullets(lines)]
+
+
+def _cells(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
+    """Every measured cell with its records, interval and comparison."""
+    ratios = bool(matrix.ratios_to)
+    intervals = [cell.interval for cell in matrix.measured if cell.interval is not None]
+    scale = min([0.0, *(i.low for i in intervals)]), max([1.0, *(i.high for i in intervals)])
+    rows: list[Row] = []
+    bars: list[Bar] = []
+    for cell in matrix.measured:
+        assert cell.score is not None and cell.interval is not None
+        place, shown = place_text(cell.place, matrix, w), score_text(cell.score, ratios)
+        against = Shown(w("matrix.is_baseline") if cell.is_baseline else "–")
+        if (found := cell.comparison) is not None:
+            verdict = Mark(w(f"verdict_name.{found.verdict}"), found.verdict)
+            against = Shown(verdict, [explained(found, ratios, w)])
+        records = [
+            Mark(
+                f"{origin} · {origin.record.name}",
+                "",
+                Path(os.path.relpath(origin.file, folder)).as_posix(),
+            )
+            for origin in cell.origins
+        ]
+        bar = None if ratios else interval_bar(cell.score, cell.interval, scale)
+        interval = Shown(limits(cell.interval, ratios, w), [_size(cell, w)], bar)
+        score = Mark(shown, "score", _address(cell, folder))
+        rows.append([place, score, interval, against, Shown(records[0], records[1:])])
+        bars.append(Bar(cell.score, cell.interval, percent(cell.score), place))
+    if not rows:
+        return []
+    score = Column(w("table.score"), right=True)
+    columns = [w("matrix.cell"), score, w("table.interval"), w("matrix.against")]
+    table = Table([*columns, w("matrix.record")], rows)
+    plot = [Text(w("drawn.scores")), Code(score_plot(bars, scale))]
+    return [table] if ratios else [table, Only(("markdown",), plot)]
+
+
+def _methods(matrix: Matrix, w: Words) -> list[str]:
     """The methods of the figures, in sentences."""
     tests = named_tests([c.comparison.method for c in matrix.measured if c.comparison], w)
-    said = [w("matrix.method_score")]
+    lines = [w("matrix.method_score")]
     if matrix.ratios_to:
         pairs = w.listing.join(f"{name} {value:g}" for name, value in matrix.ratios_to.items())
-        said.append(w("matrix.method_ratio", pairs=visible(pairs)))
+        lines.append(w("matrix.method_ratio", pairs=pairs))
     if tests:
-        said.append(w("matrix.method_tests", tests=tests, count=matrix.tally.compared))
-    return [*said, w("matrix.method_averages"), w("methods.three"), w("matrix.method_select")]
+        lines.append(w("matrix.method_tests", tests=tests, count=matrix.tally.compared))
+    return [*lines, w("matrix.method_averages"), w("methods.three"), w("matrix.method_select")]

@@ -1,39 +1,88 @@
 """What samples and calls of a stage say between two steps, in words: tables and sentences.
 
-Numbers come from `lab.monitor.fact_changes` and `lab.monitor.call_errors`. The page, the Markdown,
-the terminal and `assay watch` share these values.
+Numbers come from `lab.monitor.fact_changes` and `lab.monitor.call_errors`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
 from assay.judge.intervals import Estimate
 from assay.judge.share_changes import Change, Counts
-from assay.lab.monitor.call_errors import CallError, CallReport, CostRow, Effect, Saving
+from assay.lab.monitor.call_errors import CallReport, Effect, Saving
 from assay.lab.monitor.fact_changes import FactChanges, ShareRow, Steps
 from assay.lab.monitor.progress import Progress
+from assay.pages.page import Block, Bullets, Column, Heading, Mark, Only, Table, Text
 from assay.pages.words import Words, number, percent, points, visible
 
-Section = dict[str, Any]
 Write = Callable[[float], str]
 ROUNDED = 1e-12
 """Differences below this come from rounding."""
 
 
-def fact_section(found: Progress, words: Words) -> Section | None:
-    """The tables and sentences of a stage's samples and calls; None where nothing is recorded."""
-    facts, calls = found.facts, found.calls
-    if facts is None and calls is None:
-        return None
-    tables = [*(fact_tables(facts, words) if facts else ()), *call_tables(calls, words)]
-    said = [*(alike_said(facts, words) if facts else ()), *call_sentences(found, words)]
-    return {
-        "about": spans(facts, words) if facts else "",
-        "tables": [table for table in tables if table["rows"]],
-        "said": said,
-        "methods": words("facts.methods"),
-        "short": [*mark_lines(facts, words), *said],
-    }
+@dataclass(frozen=True, slots=True)
+class FactRow:
+    """One kind of thing before and after."""
+
+    label: str
+    before: str
+    after: str
+    change: str
+    moved: bool
+    over_time: str = ""
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FactTable:
+    """Things of one kind."""
+
+    title: str
+    rows: Sequence[FactRow]
+    over_time: str = ""
+    """The head of the column of counts over time; "" without one."""
+    note: str = ""
+
+
+def fact_blocks(found: Progress, words: Words) -> list[Block]:
+    """The tables and sentences of a stage's samples and calls; nothing where none is recorded."""
+    if found.facts is None and found.calls is None:
+        return []
+    about = [Text(spans(found.facts, words), "soft")] if found.facts else []
+    return [
+        Heading(words("facts.title")),
+        *about,
+        Bullets(fact_sentences(found, words)),
+        *(_shown(table, words) for table in all_tables(found, words)),
+        Only(("html", "markdown"), [Text(words("facts.methods"), "soft")]),
+    ]
+
+
+def fact_sentences(found: Progress, words: Words) -> list[str]:
+    """Warnings, effects of errors, savings, and what is not known of costs."""
+    alike = alike_said(found.facts, words) if found.facts else []
+    return [*alike, *call_sentences(found, words)]
+
+
+def all_tables(found: Progress, words: Words) -> list[FactTable]:
+    """The tables that have rows."""
+    tables = [
+        *(fact_tables(found.facts, words) if found.facts else ()),
+        *call_tables(found.calls, words),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _shown(table: FactTable, words: Words) -> Table:
+    columns: list[Column | str] = [
+        words(f"facts.{n}") for n in ("name", "before", "after", "change")
+    ]
+    rows = []
+    for row in table.rows:
+        label = Mark(("– " if row.depth else "") + row.label, "strong" if row.moved else "")
+        cells = [label, row.before, row.after, row.change]
+        rows.append([*cells, row.over_time] if table.over_time else cells)
+    heads = [*columns, table.over_time] if table.over_time else columns
+    return Table(heads, rows, table.title, table.note)
 
 
 def spans(facts: FactChanges, words: Words) -> str:
@@ -48,67 +97,56 @@ def spans(facts: FactChanges, words: Words) -> str:
     return words("facts.spans", before=ends[0], after=ends[1])
 
 
-def fact_tables(facts: FactChanges, words: Words) -> list[Section]:
+def fact_tables(facts: FactChanges, words: Words) -> list[FactTable]:
     """The tables of what completions are, with their counts over time."""
     marks = [each for each in (facts.form, facts.fallback) if each is not None]
+    others = words("facts.others", count=facts.others) if facts.others else ""
+    every = (
+        ("form", marks, "mark", ""),
+        ("errors", facts.errors, "error_family", ""),
+        ("outcomes", facts.outcomes, "program_outcome", ""),
+        ("operators", facts.operators, "", ""),
+        ("combinations", facts.combinations, "combination", others),
+    )
+    over_time = over_time_head(facts.stretches, words)
     tables = [
-        share_table("form", marks, "mark", facts.stretches, words),
-        share_table("errors", facts.errors, "error_family", facts.stretches, words),
-        share_table("outcomes", facts.outcomes, "program_outcome", facts.stretches, words),
-        share_table("operators", facts.operators, "", facts.stretches, words),
-        share_table("combinations", facts.combinations, "combination", facts.stretches, words),
-        variety_table(facts, words),
+        FactTable(words(f"facts.{name}"), share_rows(rows, section, words), over_time, note)
+        for name, rows, section, note in every
     ]
-    if facts.others:
-        tables[4]["note"] = words("facts.others", count=facts.others)
-    return tables
+    return [*tables, variety_table(facts, words)]
 
 
-def share_table(
-    name: str, rows: Iterable[ShareRow], section: str, stretches: Sequence[Steps], words: Words
-) -> Section:
-    """One table of shares; its names are worded by a section of the catalogue."""
-    views = []
+def share_rows(rows: Iterable[ShareRow], section: str, words: Words) -> list[FactRow]:
+    """Rows of shares; their names are worded by a section of the catalogue."""
+    found = []
     for row in rows:
-        views.append(share_view(row, known_name(row.name, section, words), words))
+        label = known_name(row.name, section, words)
         if len(row.kinds) == 1 and section == "error_family":
-            label = words("facts.one_kind", family=views[-1]["label"], kind=flat_name(row.kinds[0]))
-            views[-1]["label"] = label
-        elif len(row.kinds) > 1:
-            inner = ({**share_view(k, flat_name(k), words), "depth": 1} for k in row.kinds)
-            views += inner
-    return {
-        "name": name,
-        "title": words(f"facts.{name}"),
-        "rows": views,
-        "over_time": over_time_head(stretches, words) if views else "",
-        "note": "",
-    }
+            label = words("facts.one_kind", family=label, kind=visible(row.kinds[0].name))
+        found.append(share_row(row, label, words))
+        if len(row.kinds) > 1:
+            inner = (share_row(kind, visible(kind.name), words) for kind in row.kinds)
+            found += [replace(each, depth=1) for each in inner]
+    return found
 
 
 def known_name(name: str, section: str, words: Words) -> str:
     """A name in the reader's language, or as the record has it."""
     if section == "combination" and not name:
         return words("facts.no_operator")
-    return visible(words.known(section, name) if section in words.sections else name)
+    return visible(words.sections.get(section, {}).get(name, name))
 
 
-def flat_name(row: ShareRow) -> str:
-    """A kind as the record has it."""
-    return visible(row.name)
-
-
-def share_view(row: ShareRow, label: str, words: Words) -> Section:
+def share_row(row: ShareRow, label: str, words: Words) -> FactRow:
     """One row of a table of shares."""
-    return {
-        "label": label,
-        "before": counts_text(row.before, row.change.before, words),
-        "after": counts_text(row.after, row.change.after, words),
-        "change": change_text(row.change, words),
-        "over_time": " · ".join(f"{c.count}/{c.trials}" for c in row.over_time),
-        "moved": row.change.direction != "none",
-        "depth": 0,
-    }
+    return FactRow(
+        label,
+        counts_text(row.before, row.change.before, words),
+        counts_text(row.after, row.change.after, words),
+        change_text(row.change, words),
+        row.change.direction != "none",
+        " · ".join(f"{c.count}/{c.trials}" for c in row.over_time),
+    )
 
 
 def over_time_head(stretches: Sequence[Steps], words: Words) -> str:
@@ -146,29 +184,34 @@ def change_text(change: Change, words: Words, write: Write = points, unit: str =
     return said + words(f"facts.detectable_{unit}", least=least)
 
 
-def variety_table(facts: FactChanges, words: Words) -> Section:
+def variety_table(facts: FactChanges, words: Words) -> FactTable:
     """How different the completions of a group are."""
     rows = []
     for each in facts.variety:
         shares = each.name == "repeated"
         write, signed = (percent, points) if shares else (number, signed_amount)
+        unit = "points" if shares else "amount"
         rows.append(
-            {
-                "label": words(f"variety.{each.name}"),
-                "before": mean_text(each.change.before, write, words),
-                "after": mean_text(each.change.after, write, words),
-                "change": change_text(each.change, words, signed, "points" if shares else "amount"),
-                "over_time": "",
-                "moved": each.change.direction != "none",
-                "depth": 0,
-            }
+            mean_row(words(f"variety.{each.name}"), each.change, write, signed, unit, words)
         )
     note = ""
     if rows:
         (low, high), (first, last) = facts.variety_steps
         note = words("facts.variety_steps", low=low, high=high, first=first, last=last)
-    title = words("facts.variety")
-    return {"name": "variety", "title": title, "rows": rows, "over_time": "", "note": note}
+    return FactTable(words("facts.variety"), rows, note=note)
+
+
+def mean_row(
+    label: str, change: Change, write: Write, signed: Write, unit: str, words: Words
+) -> FactRow:
+    """One row of a table of means."""
+    return FactRow(
+        label,
+        mean_text(change.before, write, words),
+        mean_text(change.after, write, words),
+        change_text(change, words, signed, unit),
+        change.direction != "none",
+    )
 
 
 def mean_text(found: Estimate | None, write: Write, words: Words) -> str:
@@ -198,54 +241,29 @@ def alike_said(facts: FactChanges, words: Words) -> list[str]:
     return [words(f"facts.{key}", share=percent(alike.share), temperature=temperature)]
 
 
-def call_tables(calls: CallReport | None, words: Words) -> list[Section]:
+def call_tables(calls: CallReport | None, words: Words) -> list[FactTable]:
     """Errors of calls by type, and what calls cost."""
     if calls is None:
         return []
-    errors = [_call_error(each, words) for each in calls.errors]
-    costs = [_cost(each, words) for each in calls.costs]
+    errors = []
+    for each in calls.errors:
+        name = known_name(each.name, "failure_type", words)
+        label, change = words(f"call_error.{each.source}", name=name), each.change
+        counts = (
+            counts_text(each.before, change.before, words),
+            counts_text(each.after, change.after, words),
+        )
+        moved = change.direction != "none"
+        errors.append(FactRow(label, *counts, change_text(change, words), moved))
+    costs = [
+        mean_row(words(f"cost_per.{each.per}"), each.change, number, signed_amount, "amount", words)
+        for each in calls.costs
+    ]
     note = words("facts.noted_costs") if calls.noted and costs else ""
     return [
-        {
-            "name": "api_errors",
-            "title": words("facts.api_errors"),
-            "rows": errors,
-            "over_time": "",
-            "note": "",
-        },
-        {
-            "name": "costs",
-            "title": words("facts.costs"),
-            "rows": costs,
-            "over_time": "",
-            "note": note,
-        },
+        FactTable(words("facts.api_errors"), errors),
+        FactTable(words("facts.costs"), costs, note=note),
     ]
-
-
-def _call_error(each: CallError, words: Words) -> Section:
-    name = visible(words.known("failure_type", each.name))
-    return {
-        "label": words(f"call_error.{each.source}", name=name),
-        "before": counts_text(each.before, each.change.before, words),
-        "after": counts_text(each.after, each.change.after, words),
-        "change": change_text(each.change, words),
-        "over_time": "",
-        "moved": each.change.direction != "none",
-        "depth": 0,
-    }
-
-
-def _cost(each: CostRow, words: Words) -> Section:
-    return {
-        "label": words(f"cost_per.{each.per}"),
-        "before": mean_text(each.change.before, number, words),
-        "after": mean_text(each.change.after, number, words),
-        "change": change_text(each.change, words, signed_amount, "amount"),
-        "over_time": "",
-        "moved": each.change.direction != "none",
-        "depth": 0,
-    }
 
 
 def call_sentences(found: Progress, words: Words) -> list[str]:
@@ -293,7 +311,7 @@ def saving_said(each: Saving, words: Words) -> str:
     write = signed_amount if each.direction == "none" else number
     ends = sorted((sign * each.interval.low, sign * each.interval.high))
     figures = {
-        "metric": visible(words.known("metric", each.metric)),
+        "metric": known_name(each.metric, "metric", words),
         "plan": number(each.plan),
         "value": number(ahead.value),
         "ends": words(
@@ -309,23 +327,19 @@ def saving_said(each: Saving, words: Words) -> str:
 
 def mark_lines(facts: FactChanges | None, words: Words) -> list[str]:
     """Form and fallback, before and after, for the short form."""
-    if facts is None:
-        return []
-    said = []
-    for row in (facts.form, facts.fallback):
-        if row is not None:
-            view = share_view(row, words.known("mark", row.name), words)
-            ends = {name: view[name] for name in ("label", "before", "after", "change")}
-            said.append(words("facts.line", **ends))
-    return said
+    marks = [] if facts is None else [each for each in (facts.form, facts.fallback) if each]
+    return [
+        words("facts.line", label=row.label, before=row.before, after=row.after, change=row.change)
+        for row in share_rows(marks, "mark", words)
+    ]
 
 
-def moved_lines(facts: FactChanges | None, calls: CallReport | None, words: Words) -> list[str]:
+def moved_lines(found: Progress, words: Words) -> list[str]:
     """What changed in each table."""
     said = []
-    for table in (*(fact_tables(facts, words) if facts else ()), *call_tables(calls, words)):
-        moved = [f"{row['label']} {row['change']}" for row in table["rows"] if row["moved"]]
-        joined = words.semicolon.join(moved)
+    for table in all_tables(found, words):
+        moved = [f"{row.label} {row.change}" for row in table.rows if row.moved]
         if moved:
-            said.append(words("facts.moved", table=table["title"], rows=joined))
+            rows = words.semicolon.join(moved)
+            said.append(words("facts.moved", table=table.title, rows=rows))
     return said

@@ -1,7 +1,7 @@
 """The progress of a run in words: metrics, health, forecasts, milestones, guards, changes.
 
-Numbers come from `lab.monitor.progress`; words and units are added here. The page, the Markdown of
-a progress report and the terminal share these values.
+Numbers come from `lab.monitor.progress`; words and units are added here, for the run's page, the
+progress report of a step and the terminal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,33 @@ from assay.lab.monitor.guards import condition
 from assay.lab.monitor.milestones import PART, MilestoneState, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
 from assay.pages.facts import idle
-from assay.pages.progress.fact_tables import fact_section, moved_lines
-from assay.pages.progress.state_tables import health_table, pair_section, watch_rows, watch_title
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Findings,
+    Folded,
+    Heading,
+    Line,
+    Mark,
+    Page,
+    Section,
+    Table,
+    Text,
+)
+from assay.pages.progress.fact_tables import (
+    fact_blocks,
+    fact_sentences,
+    mark_lines,
+    moved_lines,
+)
+from assay.pages.progress.state_tables import (
+    program_pair,
+    rule_counts,
+    rule_table,
+    rules_in_terminal,
+    watch_blocks,
+    watch_lines,
+)
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import (
     Words,
@@ -24,42 +49,120 @@ from assay.pages.words import (
     number,
     percent,
     points,
-    translated,
     visible,
 )
 from assay.runs.checkpoints import Selection
 
-Section = dict[str, Any]
 ROUNDED = 1e-12
 """Differences below this come from rounding."""
 
 
-def progress_section(found: Progress, words: Words) -> Section:
-    """Everything that a page shows of the progress of one stage."""
-    telling = [row for row in found.rows if not is_idle(row)]
-    return {
-        "title": words("progress.title", stage=found.stage, first=found.first, last=found.last),
-        "about": about(found, words),
-        "unfinished": found.status.status != "finished",
-        "stopped": visible(found.status.message) if found.status.guard else "",
-        "first": words("progress.at_step", step=found.first),
-        "last": words("progress.at_step", step=found.last),
-        "rows": table_rows([row for row in telling if not unchanged(row)], words),
-        "constant": constant_text([row for row in telling if unchanged(row)], words),
-        "moved": sum(row.moved for row in found.rows),
-        "changes": changes(found, words),
-        "findings": finding_views(found, words),
-        "forecasts": forecasts(found, words),
-        "milestones": [milestone_view(each, found, words) for each in found.milestones],
-        "guards": guard_views(found, words),
-        "promotion": promotion(found.stage, found.selection, found.looks, words),
-        "facts": fact_section(found, words),
-        "health": health_table(found, words),
-        "watch_title": watch_title(found, words),
-        "watched": watch_rows(found, words),
-        "programs": pair_section(found, words),
-        "methods": words("progress.methods"),
-    }
+def progress_title(found: Progress, words: Words) -> str:
+    """The stage and the two steps that are compared."""
+    return words("progress.title", stage=found.stage, first=found.first, last=found.last)
+
+
+def progress_blocks(found: Progress, words: Words) -> list[Block]:
+    """The progress of one stage as a part of the run's page, which has the findings elsewhere."""
+    moved = sum(row.moved for row in found.rows)
+    metrics = words("progress.metrics_between", first=found.first, last=found.last, moved=moved)
+    return [
+        Text(about(found, words), "soft"),
+        Bullets(changes(found, words)),
+        Folded(metrics, metric_blocks(found, words)),
+        *_after_metrics(found, words),
+    ]
+
+
+def progress_page(found: Progress, words: Words) -> Page:
+    """The progress report of one step."""
+    stopped = visible(found.status.message) if found.status.guard else ""
+    gate = promotion(found.stage, found.selection, found.looks, words)
+    new = [each.rule in found.new for each in found.findings]
+    worded_findings = [worded(each, words.sections) for each in found.findings]
+    healthy = Text(words("page.healthy"))
+    blocks = [
+        Text(str(found.run)),
+        *([Text(stopped, "error")] if stopped else []),
+        Section(
+            "progress",
+            progress_title(found, words),
+            [
+                Text(about(found, words)),
+                Heading(words("progress.changes")),
+                Bullets(changes(found, words)),
+                Heading(words("progress.metrics")),
+                *metric_blocks(found, words),
+                Heading(words("page.health")),
+                Findings(worded_findings, new=new) if worded_findings else healthy,
+                *_after_metrics(found, words),
+                *([Heading(words("progress.gate")), Text(gate)] if gate else []),
+            ],
+        ),
+    ]
+    return Page(words, found.run.name, blocks)
+
+
+def _after_metrics(found: Progress, words: Words) -> list[Block]:
+    return [
+        *fact_blocks(found, words),
+        *_listed("forecasts", forecasts(found, words), words),
+        *_listed("milestones", milestones(found, words), words),
+        *_listed("guards", guards(found, words), words),
+        *watch_blocks(found, words),
+        Folded(words("health_state.title"), [rule_table(found, words)]),
+        *program_pair(found, words),
+    ]
+
+
+def _listed(title: str, lines: Sequence[Line], words: Words) -> list[Block]:
+    return [Heading(words(f"progress.{title}")), Bullets(lines)] if lines else []
+
+
+def progress_in_terminal(found: Progress, words: Words, *, short: bool = False) -> list[Block]:
+    """Changes, findings, forecasts, milestones, guards and the gate; the table comes last, because
+    it is what a small terminal may cut. The short form has no tables of facts and rules.
+    """
+    new = [each.rule in found.new for each in found.findings]
+    gate = promotion(found.stage, found.selection, found.looks, words)
+    stopped = visible(found.status.message) if found.status.guard else ""
+    lines = [*forecasts(found, words), *milestones(found, words), *guards(found, words), gate]
+    blocks: list[Block] = [
+        Heading(progress_title(found, words)),
+        Text(about(found, words), "soft"),
+        Bullets(changes(found, words)),
+        Findings([worded(each, words.sections) for each in found.findings], new=new),
+        *(Text(line) for line in lines if line),
+        *([Text(Mark(stopped, "error"))] if stopped else []),
+    ]
+    if short:
+        told = bool(found.facts or found.calls)
+        said = [*mark_lines(found.facts, words), *fact_sentences(found, words)] if told else []
+        blocks += [Bullets(said), Text(rule_counts(found, words), "soft")]
+        blocks += watch_lines(found, words)
+    else:
+        blocks += [*fact_blocks(found, words), *watch_blocks(found, words)]
+        blocks += [*rules_in_terminal(found, words), *program_pair(found, words)]
+    return [*blocks, metric_table(found, words)]
+
+
+def metric_blocks(found: Progress, words: Words) -> list[Block]:
+    """The table of metrics, the constant ones in a line, and how it was computed."""
+    constant = [row for row in found.rows if not is_idle(row) and unchanged(row)]
+    said = constant_text(constant, words)
+    return [
+        metric_table(found, words),
+        *([Text(said, "soft")] if said else []),
+        Text(words("progress.methods"), "soft"),
+    ]
+
+
+def metric_table(found: Progress, words: Words) -> Table:
+    """The metrics at both steps, with change and trend."""
+    steps = [words("progress.at_step", step=step) for step in (found.first, found.last)]
+    heads = [words("progress.metric"), *steps, words("progress.change"), words("progress.trend")]
+    rows = [row for row in found.rows if not is_idle(row) and not unchanged(row)]
+    return Table(heads, table_rows(rows, words))
 
 
 def about(found: Progress, words: Words) -> str:
@@ -67,7 +170,7 @@ def about(found: Progress, words: Words) -> str:
     place = words("progress.position", last=found.last, planned=found.planned or "?")
     if found.reported is not None and found.reported.step == found.first:
         at = found.reported.at.replace("T", " ").removesuffix("+00:00") + " UTC"
-        why = words.known("report_why", found.reported.why)
+        why = words.sections["report_why"].get(found.reported.why, found.reported.why)
         since = words("progress.since_report", first=found.first, why=why, at=at)
     else:
         since = words("progress.since_step", first=found.first)
@@ -97,20 +200,20 @@ def constant_text(rows: Sequence[MetricRow], words: Words) -> str:
     return words("chart.constant", metrics=words.listing.join(values)) if values else ""
 
 
-def table_rows(rows: Sequence[MetricRow], words: Words) -> list[dict[str, Any]]:
+def table_rows(rows: Sequence[MetricRow], words: Words) -> list[list[str | Mark]]:
     """The rows of the table; metrics with the same figures throughout share one row."""
-    merged: dict[tuple[str, ...], dict[str, Any]] = {}
+    merged: dict[tuple[str, ...], list[MetricRow]] = {}
     for row in rows:
-        view = row_view(row, words)
-        figures = tuple(view[name] for name in ("before", "after", "change", "trend"))
-        known = merged.setdefault(figures, view)
-        if known is not view:
-            known["label"] = f"{known['label']}{words.listing}{view['label']}"
-    return list(merged.values())
+        merged.setdefault(figures_of(row, words), []).append(row)
+    found = []
+    for figures, alike in merged.items():
+        label = words.listing.join(metric_label(row.metric, words) for row in alike)
+        found.append([Mark(label, "strong" if alike[0].moved else ""), *figures])
+    return found
 
 
-def row_view(row: MetricRow, words: Words) -> dict[str, Any]:
-    """One metric as the table shows it."""
+def figures_of(row: MetricRow, words: Words) -> tuple[str, str, str, str]:
+    """A metric before and after, its change and its trend."""
     write, signed = writers(row.metric)
     # A slope is a small change: a tenth of a point would round it away.
     fine = points_of if signed is points else signed_number
@@ -123,19 +226,13 @@ def row_view(row: MetricRow, words: Words) -> dict[str, Any]:
     if row.trend is not None:
         slope, reach = fine(row.trend.slope), span(row.trend.interval, fine, words)
         trend = words("progress.slope", slope=slope, reach=reach)
-    return {
-        "label": metric_label(row.metric, words),
-        "before": estimate_text(row.before, write, words),
-        "after": estimate_text(row.after, write, words),
-        "change": difference or "–",
-        "trend": trend or "–",
-        "moved": row.moved,
-    }
+    before, after = (estimate_text(each, write, words) for each in (row.before, row.after))
+    return before, after, difference or "–", trend or "–"
 
 
 def metric_label(metric: str, words: Words) -> str:
     """The name of a metric in the reader's language, or as the file has it."""
-    return visible(words.known("metric", metric))
+    return visible(words.sections["metric"].get(metric, metric))
 
 
 def writers(metric: str) -> tuple[Callable[[float], str], Callable[[float], str]]:
@@ -189,29 +286,11 @@ def changes(found: Progress, words: Words) -> list[str]:
     moved = [metric_label(row.metric, words) for row in found.rows if row.moved]
     if moved:
         said.append(words("progress.moved", metrics=words.listing.join(moved)))
-    said += moved_lines(found.facts, found.calls, words)
+    said += moved_lines(found, words)
     if found.checkpoints:
         steps = words.listing.join(map(str, found.checkpoints))
         said.append(words("progress.checkpoints", steps=steps))
     return said or [words("progress.nothing_changed")]
-
-
-def finding_views(found: Progress, words: Words) -> list[dict[str, Any]]:
-    """The findings of the health rules at the last step."""
-    views = []
-    for each in found.findings:
-        said = translated(worded(each, words.sections), words)
-        views.append(
-            {
-                "kind": each.severity,
-                "severity": words(f"severity.{each.severity}"),
-                "what": said.what,
-                "evidence": said.evidence,
-                "fix": said.fix,
-                "new": each.rule in found.new,
-            }
-        )
-    return views
 
 
 def forecasts(found: Progress, words: Words) -> list[str]:
@@ -246,8 +325,13 @@ def forecast_text(each: Forecast, write: Callable[[float], str], words: Words) -
     )
 
 
-def milestone_view(each: MilestoneState, found: Progress, words: Words) -> dict[str, str]:
-    """One milestone with its state."""
+def milestones(found: Progress, words: Words) -> list[Line]:
+    """The milestones, each with its state, what it expects and what was seen."""
+    return [milestone_line(each, words) for each in found.milestones]
+
+
+def milestone_line(each: MilestoneState, words: Words) -> Line:
+    """One milestone."""
     spec = each.spec
     write, _ = writers(spec.metric or "")
     expected = words("milestone.step", stage=spec.stage, step=spec.step)
@@ -265,15 +349,10 @@ def milestone_view(each: MilestoneState, found: Progress, words: Words) -> dict[
         value = estimate_text(each.value, write, words)
     elif each.forecast is not None:
         value = forecast_text(each.forecast, write, words)
-    return {
-        "name": visible(each.name),
-        "about": visible(spec.about),
-        "kind": STATE_STYLES.get(each.state, ""),
-        "state": words(f"milestone_state.{each.state}"),
-        "expected": expected,
-        "value": value,
-        "new": words("progress.new") if each.name in found.scored else "",
-    }
+    state = Mark(words(f"milestone_state.{each.state}"), STATES.get(each.state, "plain"))
+    about = words.within(visible(spec.about)) if spec.about else ""
+    said = words("punctuation.stop").join(filter(None, (expected, value)))
+    return state, " ", Mark(visible(each.name)), about, words.colon, said
 
 
 def verdict_texts(each: MilestoneState, words: Words) -> tuple[str, str]:
@@ -306,20 +385,20 @@ def verdict_texts(each: MilestoneState, words: Words) -> tuple[str, str]:
     return expected, value
 
 
-STATE_STYLES = {"met": "better", "missed": "worse", "undecided": "undecided"}
+STATES = {"met": "better", "missed": "worse", "undecided": "undecided"}
 
 
-def guard_views(found: Progress, words: Words) -> list[dict[str, str]]:
+def guards(found: Progress, words: Words) -> list[Line]:
     """The experiment's guards and how each stands."""
     fired = found.status.guard.split()
-    views = []
+    lines: list[Line] = []
     for name, spec in found.experiment.guard.items():
         side, bound = condition(spec)
-        state = "armed"
+        state, kind = "armed", "plain"
         if name in fired:
-            state = "fired"
+            state, kind = "fired", "worse"
         elif name in found.idle_guards:
-            state = "idle"
+            state, kind = "idle", "undecided"
         text = words(
             f"guard.{side}",
             metric=metric_label(spec.metric, words),
@@ -328,10 +407,8 @@ def guard_views(found: Progress, words: Words) -> list[dict[str, str]]:
             stage=spec.stage or words("guard.every_stage"),
         )
         text += words("guard.idle_why") if state == "idle" else ""
-        kind = {"fired": "worse", "idle": "undecided"}.get(state, "")
-        said = words(f"guard.{state}")
-        views.append({"name": name, "condition": text, "state": said, "kind": kind})
-    return views
+        lines.append((Mark(words(f"guard.{state}"), kind), " ", Mark(name), words.colon, text))
+    return lines
 
 
 def promotion(stage: str, chosen: Selection | None, looks: Promotion | None, words: Words) -> str:

@@ -1,11 +1,11 @@
 """The state of every health rule, what to watch next, and a program before and after, in words.
 
-Numbers come from `judge.health_checks`, `lab.monitor.watch_list` and `lab.monitor.sample_pairs`.
+Numbers come from `judge.health_checks`, `lab.monitor.watch_list` and `lab.monitor.sample_facts`.
 Texts of models are cut to a length that a page can hold.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from assay.judge.findings import filled
 from assay.judge.health_checks import RuleState
@@ -14,9 +14,9 @@ from assay.lab.monitor.milestones import PART, is_share
 from assay.lab.monitor.progress import Progress
 from assay.lab.monitor.sample_facts import SampleText
 from assay.lab.monitor.watch_list import Watched
+from assay.pages.page import Answer, Block, Heading, Mark, Question, Table, Text
 from assay.pages.words import Words, number, percent, points, visible
 
-Section = dict[str, Any]
 Write = Callable[[float], str]
 LONGEST = 3000
 """Characters of a program that a page shows."""
@@ -28,20 +28,43 @@ MOVED = frozenset({"rising", "falling", "flat"})
 """Kinds of rules whose figure is a rise or a fall."""
 
 
-def health_table(found: Progress, words: Words) -> list[Section]:
+def rule_table(found: Progress, words: Words) -> Table:
     """Every rule with its state, its condition and the figure behind the state."""
-    return [
-        {
-            "name": each.rule,
-            "kind": STYLES.get(each.state, ""),
-            "state": words(f"health_state.{each.state}"),
-            "what": words.sections["health"][each.rule],
-            "condition": condition_text(each, words),
-            "figure": figure_text(each, words),
-            "read": each.reading is not None,
-        }
+    heads = [words(f"health_state.{name}") for name in ("state", "rule", "condition", "figure")]
+    rows = [
+        [*_state(each, words), condition_text(each, words), figure_text(each, words)]
         for each in found.states
     ]
+    return Table(heads, rows)
+
+
+def rules_in_terminal(found: Progress, words: Words) -> list[Block]:
+    """The rules that read something with their figures, and the others in a line for each
+    reason."""
+    heads = [words(f"health_state.{name}") for name in ("state", "rule", "figure")]
+    rows = [
+        [*_state(each, words), figure_text(each, words)] for each in found.states if each.reading
+    ]
+    idle: dict[str, list[str]] = {}
+    for each in found.states:
+        if each.reading is None:
+            state = words(f"health_state.{each.state}")
+            idle.setdefault(state, []).append(words.sections["health"][each.rule])
+    lines = [f"{state}{words.colon}{words.semicolon.join(names)}" for state, names in idle.items()]
+    title = words("health_state.title")
+    return [Table(heads, rows, title), *(Text(each, "soft") for each in lines)]
+
+
+def rule_counts(found: Progress, words: Words) -> str:
+    """How many rules stand how."""
+    counts = Counter(words(f"health_state.{each.state}") for each in found.states)
+    told = words.listing.join(f"{state} {count}" for state, count in counts.items())
+    return words("health_state.states", counts=told)
+
+
+def _state(each: RuleState, words: Words) -> tuple[Mark, str]:
+    state = Mark(words(f"health_state.{each.state}"), STYLES.get(each.state, "plain"))
+    return state, words.sections["health"][each.rule]
 
 
 def condition_text(each: RuleState, words: Words) -> str:
@@ -82,12 +105,7 @@ def writer(kind: str, metric: str) -> Write:
 
 def name_of(metric: str, words: Words) -> str:
     """The name of a metric in the reader's language."""
-    return visible(words.known("metric", metric))
-
-
-def watch_rows(found: Progress, words: Words) -> list[Section]:
-    """What to watch, with the present figure, the bound and what is left."""
-    return [_watched(each, words) for each in found.watched]
+    return visible(words.sections["metric"].get(metric, metric))
 
 
 def watch_title(found: Progress, words: Words) -> str:
@@ -97,7 +115,26 @@ def watch_title(found: Progress, words: Words) -> str:
     return words("watching.title_until", step=found.next_report)
 
 
-def _watched(each: Watched, words: Words) -> Section:
+def watch_blocks(found: Progress, words: Words) -> list[Block]:
+    """What to watch, with the present figure, the bound and what is left."""
+    heads = [words(f"watching.{name}") for name in ("what", "now", "bound", "left", "why")]
+    rows = []
+    for each in found.watched:
+        what, now, bound, left, why = _watched(each, words)
+        rows.append([what, now, bound, Mark(left, "undecided") if each.beyond else left, why])
+    return [Heading(watch_title(found, words)), Table(heads, rows)] if rows else []
+
+
+def watch_lines(found: Progress, words: Words) -> list[Block]:
+    """The same in a line each."""
+    names = ("what", "now", "bound", "left", "why")
+    told = [dict(zip(names, _watched(each, words), strict=True)) for each in found.watched]
+    lines = [Text(words("watching.line", **each)) for each in told]
+    return [Heading(watch_title(found, words)), *lines] if lines else []
+
+
+def _watched(each: Watched, words: Words) -> tuple[str, str, str, str, str]:
+    """What is watched, its figure, its bound, what is left, and why it is watched."""
     kind = RULES[each.name].kind if each.kind == "rule" else "high"
     write = writer(kind, each.metric)
     measure = "watching.moved" if kind in MOVED else "watching.plain"
@@ -109,14 +146,8 @@ def _watched(each: Watched, words: Words) -> Section:
     bound = "–"
     if each.bound is not None:
         bound = words(f"watching.{each.side}", bound=write(each.bound))
-    return {
-        "what": label,
-        "now": "–" if each.now is None else write(each.now),
-        "bound": bound,
-        "left": _left(each, kind, words),
-        "why": _why(each, words),
-        "kind": "undecided" if each.beyond else "",
-    }
+    now = "–" if each.now is None else write(each.now)
+    return label, now, bound, _left(each, kind, words), _why(each, words)
 
 
 def _left(each: Watched, kind: str, words: Words) -> str:
@@ -155,30 +186,26 @@ def _why(each: Watched, words: Words) -> str:
     return said
 
 
-def pair_section(found: Progress, words: Words) -> Section | None:
+def program_pair(found: Progress, words: Words) -> list[Block]:
     """The program before and the one after, and how they were chosen."""
     pair = found.pair
     if pair is None:
-        return None
+        return []
     key = "programs.same_row" if pair.same_row else "programs.two_rows"
-    row = visible(pair.before.facts.row_id)
-    return {
-        "title": words("programs.title", first=found.first, last=found.last),
-        "chosen": words(key, row=row, other=visible(pair.after.facts.row_id)),
-        "sides": [_side(each, words) for each in (pair.before, pair.after)],
-    }
+    row, other = (visible(each.facts.row_id) for each in (pair.before, pair.after))
+    title = words("programs.title", first=found.first, last=found.last)
+    sides = [_side(each, words) for each in (pair.before, pair.after)]
+    chosen = Text(words(key, row=row, other=other), "soft")
+    return [Heading(title), chosen, Question("", "", sides)]
 
 
-def _side(each: SampleText, words: Words) -> Section:
+def _side(each: SampleText, words: Words) -> Answer:
     facts = each.facts
-    outcome = visible(words.known("program_outcome", facts.outcome))
+    outcome = visible(words.sections["program_outcome"].get(facts.outcome, facts.outcome))
     result = words("programs.result", outcome=outcome, reward=number(facts.reward))
     error = words("programs.error", error=visible(facts.error or "")) if facts.error else ""
     text = each.program if len(each.program) <= LONGEST else each.program[:LONGEST] + " …"
-    return {
-        "title": words("programs.side", step=facts.step, row=visible(facts.row_id)),
-        "result": result,
-        "error": " ".join(filter(None, (error, visible(each.why)))),
-        "text": visible(text),
-        "id": visible(facts.sample_id),
-    }
+    title = words("programs.side", step=facts.step, row=visible(facts.row_id))
+    why = " ".join(filter(None, (error, visible(each.why))))
+    result = words("punctuation.stop").join(filter(None, (result, why)))
+    return Answer(title, result, text, note=visible(facts.sample_id))

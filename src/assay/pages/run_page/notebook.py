@@ -20,10 +20,11 @@ from assay.judge.health_checks import worded
 from assay.judge.intervals import Interval, wilson
 from assay.pages.content import pairing_view
 from assay.pages.facts import Measurement, RunFacts, gather
+from assay.pages.markdown import blocks_markdown
+from assay.pages.page import Block, Bullets, Heading, Line, Mark, Text
 from assay.pages.provenance import marks
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.run_page.story import selection_section
-from assay.pages.templating import cell
 from assay.pages.words import Words, number, percent, score_text, translated, words
 from assay.runs.notes import Note, pending_plans, read_notes
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
@@ -55,12 +56,13 @@ def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
 
     Raises ReportedError if the record cannot be read, UnknownReportedRun.
     """
-    report = read_reported(root / reference.file)
-    run = report.run(reference.run)
-    if run is None:
-        names = [each.name for each in report.runs]
+    records = read_reported(root / reference.file).records
+    found = [(report, run) for report in records if (run := report.run(reference.run))]
+    if not found:
+        names = [each.name for report in records for each in report.runs]
         problem = f"has no run {reference.run!r}"
         raise UnknownReportedRun(problem, file=reference.file, fix=nearest(reference.run, names))
+    report, run = found[0]
     return [
         ReportedScore(
             name,
@@ -78,12 +80,10 @@ def note_lines(experiment: Experiment, root: Path, w: Words) -> list[str]:
     note = experiment.note
     if note is None:
         return []
-    lines = [f"- {cell(w('log.why', why=note.why))}"] if note.why else []
-    lines += [f"- {cell(w('log.expected', expected=note.expected))}"] if note.expected else []
-    lines += [f"- {cell(w('log.fault', fault=fault))}" for fault in note.faults]
-    if note.reported is not None:
-        lines += [f"- {cell(said)}" for said in reported_lines(root, note.reported, w)]
-    return lines
+    lines = [w("log.why", why=note.why)] if note.why else []
+    lines += [w("log.expected", expected=note.expected)] if note.expected else []
+    lines += [w("log.fault", fault=fault) for fault in note.faults]
+    return lines + (reported_lines(root, note.reported, w) if note.reported else [])
 
 
 def reported_lines(root: Path, reference: ReportedRun, w: Words) -> list[str]:
@@ -118,12 +118,17 @@ def score_said(score: ReportedScore, w: Words) -> str:
 def file_entry(experiment: Experiment, root: Path, w: Words) -> str:
     """The entry of an experiment file, whether it has runs or not."""
     runs = ", ".join(str(run) for run in runs_of(root, experiment.name))
+    ran = w("log.runs", runs=runs) if runs else w("log.no_runs")
+    lines = [made_of(experiment, w), *note_lines(experiment, root, w), ran]
+    head = Heading(experiment.name, 2)
+    about = [Text(experiment.about)] if experiment.about else []
+    return blocks_markdown([head, *about, Bullets(lines)], w) + "\n"
+
+
+def made_of(experiment: Experiment, w: Words) -> str:
+    """The model and the stages of an experiment."""
     stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
-    head = [f"## {cell(experiment.name)}", cell(experiment.about)]
-    made_of = f"- {cell(w('log.made_of', model=experiment.model, stages=stages))}"
-    ran = f"- {cell(w('log.runs', runs=runs) if runs else w('log.no_runs'))}"
-    items = "\n".join([made_of, *note_lines(experiment, root, w), ran])
-    return "\n\n".join([*filter(None, head), items]) + "\n"
+    return w("log.made_of", model=experiment.model, stages=stages)
 
 
 def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:
@@ -138,8 +143,9 @@ def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> 
         lost = [note for note in notes if note.kind == "note" and note.about not in known]
         dated += [(note.at, lost_entry(note, w)) for note in lost]
     dated.sort(key=lambda pair: pair[0])
-    head = [f"# {w('log.title', lab=cell(root.name))}"] if only is None else []
-    return "\n\n".join([*head, *(text for _, text in dated)]) + "\n"
+    blocks: list[Block] = [block for _, blocks in dated for block in blocks]
+    head = [Heading(w("log.title", lab=root.name), 1)] if only is None else []
+    return blocks_markdown([*head, *blocks], w) + "\n"
 
 
 def started_of(run: RunDirectory) -> str:
@@ -151,64 +157,59 @@ def started_of(run: RunDirectory) -> str:
         return "{}-{}-{}T{}:{}:{}+00:00".format(*stamp.groups()) if stamp else ""
 
 
-def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> str:
+def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[Block]:
     """One run: its settings, its results, its notes."""
     try:
         status = read_status(run.path)
     except DamagedStatus as error:  # one damaged run must not hide the others
-        why = cell(w("log.unreadable", why=error))
-        return "\n\n".join([f"## {day(started_of(run))} · {cell(str(run))}", f"> {why}"])
+        head = Heading(f"{day(started_of(run))} · {run}", 2)
+        return [head, Text(w("log.unreadable", why=error), "error")]
     state = w(f"status.{status.status}")
     pending = "" if status.status == "finished" else w("log.pending")
     head = w("log.entry", date=day(status.started), run=run, seed=status.seed, state=state)
-    lines = [f"## {cell(head)}{pending}"]
-    if status.message:
-        lines.append(f"> {cell(status.message)}")
-    lines += shown_or_why(run, w)
-    lines += plan_lines(run, notes, w)
+    message = [Text(status.message, "note")] if status.message else []
     own = [note for note in notes if note.kind == "note" and note.about == str(run)]
-    lines += [f"- {moment(note.at)}: {cell(note.text)}" for note in own]
-    return "\n\n".join(merged(lines))
+    more = [*plan_lines(run, notes, w), *(f"{moment(n.at)}: {n.text}" for n in own)]
+    return [Heading(head + pending, 2), *message, *shown_or_why(run, more, w)]
 
 
-def shown_or_why(run: RunDirectory, w: Words) -> list[str]:
-    """The results of a run, or why they cannot be read."""
+def shown_or_why(run: RunDirectory, more: Sequence[Line], w: Words) -> list[Block]:
+    """The results of a run with `more` lines behind them, or why they cannot be read."""
     why = damage(run)
     try:
         if not why:
-            return recorded(gather(run), w)
+            facts = gather(run)
+            about = facts.experiment.about
+            lines = [*recorded(facts, w), *more]
+            return [*([Text(about)] if about else []), Bullets(lines)]
     except AssayError as error:  # one damaged run must not hide the others
         why = str(error)
-    return [f"> {cell(w('log.unreadable', why=why))}"]
+    return [Text(w("log.unreadable", why=why), "error"), Bullets(more)]
 
 
-def recorded(facts: RunFacts, w: Words) -> list[str]:
+def recorded(facts: RunFacts, w: Words) -> list[Line]:
     """The results of a run."""
     experiment = facts.experiment
-    lines = [cell(experiment.about)] if experiment.about else []
-    stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
-    lines.append(f"- {cell(w('log.made_of', model=experiment.model, stages=stages))}")
-    lines += note_lines(experiment, facts.run.root, w)
-    lines += [f"- **{cell(said)}**" for said in marks(facts, w)]
+    lines: list[Line] = [made_of(experiment, w), *note_lines(experiment, facts.run.root, w)]
+    lines += [Mark(said) for said in marks(facts, w)]
     for measurement in facts.reported:
         lines += measured(measurement, w)
-    lines += [f"- {cell(said)}" for said in selection_section(facts, w)]
+    lines += selection_section(facts, w)
     if experiment.control:
-        lines.append(f"- {cell(against_control(facts, experiment.control, w))}")
+        lines.append(against_control(facts, experiment.control, w))
     for stage in facts.metrics:
-        for found in facts.health(stage):
-            said = translated(worded(found, w.sections), w)
-            severity = w(f"severity.{found.severity}")
-            evidence = w("terminal.badge", badge=said.evidence)
-            lines.append(f"- {severity}{w.colon}{cell(f'{stage}{w.colon}{said.what}{evidence}')}")
+        for each in facts.health(stage):
+            found = translated(worded(each, w.sections), w)
+            severity, evidence = w(f"severity.{found.severity}"), w.within(found.evidence)
+            lines.append(w.colon.join((severity, stage, found.what + evidence)))
     return lines
 
 
-def measured(measurement: Measurement, w: Words) -> list[str]:
+def measured(measurement: Measurement, w: Words) -> list[Line]:
     """The scores of one evaluation, compared with its control."""
     if measurement.table is None:
-        return [f"- {cell(measurement.name)}{w.colon}{w('table.not_run')}"]
-    lines = []
+        return [f"{measurement.name}{w.colon}{w('table.not_run')}"]
+    lines: list[Line] = []
     for line in measurement.table.lines:
         figures = {
             "evaluation": measurement.name,
@@ -223,7 +224,7 @@ def measured(measurement: Measurement, w: Words) -> list[str]:
         if view is not None:
             control = checkpoint_label(measurement.table.control.name, w)
             said = w("log.verdict", control=control, **view)
-        lines.append(f"- {cell(w('log.score', **figures) + said)}")
+        lines.append(w("log.score", **figures) + said)
     return lines
 
 
@@ -248,30 +249,19 @@ def plan_lines(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[str]:
     since = max(earlier, default="")
     plans = [n for n in notes if n.kind == "plan" and n.name == run.name]
     kept = [n for n in plans if since < n.at <= started]
-    return [f"- {w('log.planned', at=moment(n.at))}: {cell(n.text)}" for n in kept]
+    return [f"{w('log.planned', at=moment(n.at))}: {n.text}" for n in kept]
 
 
-def plan_entry(note: Note, w: Words) -> str:
+def plan_entry(note: Note, w: Words) -> list[Block]:
     """A plan without a run."""
     head = w("log.plan", date=day(note.at), name=note.name)
-    return f"## {cell(head)}{w('log.pending')}\n\n{cell(note.text)}"
+    return [Heading(head + w("log.pending"), 2), Text(note.text)]
 
 
-def lost_entry(note: Note, w: Words) -> str:
+def lost_entry(note: Note, w: Words) -> list[Block]:
     """A note about a deleted run."""
     head = w("log.lost", date=day(note.at), run=note.about)
-    return f"## {cell(head)}\n\n- {moment(note.at)}: {cell(note.text)}"
-
-
-def merged(lines: Sequence[str]) -> list[str]:
-    """Joins consecutive items of a list into one paragraph."""
-    found: list[str] = []
-    for line in lines:
-        if line.startswith("- ") and found and found[-1].startswith("- "):
-            found[-1] += "\n" + line
-        else:
-            found.append(line)
-    return found
+    return [Heading(head, 2), Bullets([f"{moment(note.at)}: {note.text}"])]
 
 
 def day(at: str) -> str:

@@ -1,12 +1,10 @@
 """Writes the pages of a run, `report.html` and `report.md` (in Chinese `report.zh.html` and
 `report.zh.md`), and the progress reports of a live run.
 
-The page loads no other file, and its content security policy forbids it. The templates escape all
-text of models and files. When a report is due is decided in `lab.monitor.report_journal`; its
+When a report is due is decided in `lab.monitor.report_journal`; its
 numbers come from `lab.monitor.progress`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,17 +16,17 @@ from assay.lab.monitor.progress import progress
 from assay.lab.monitor.report_journal import note_report, report_file
 from assay.pages import content
 from assay.pages.comparison.benchmarks_content import run_benchmarks
-from assay.pages.examples import examples
 from assay.pages.facts import RunFacts, gather
 from assay.pages.generation_content import run_generation
-from assay.pages.lineage.lineage_view import lineage_section
-from assay.pages.progress.progress_content import progress_section
-from assay.pages.provenance import data_views, fingerprints
-from assay.pages.result_tables import checkpoint_label
-from assay.pages.rounds.rounds_content import rounds_section
+from assay.pages.lineage.lineage_view import lineage_blocks
+from assay.pages.markdown import page_markdown
+from assay.pages.page import Block, Bullets, Facts, Page, Section, Text
+from assay.pages.progress.progress_content import progress_blocks, progress_page, progress_title
+from assay.pages.provenance import data_blocks, fingerprint_blocks
+from assay.pages.rounds.rounds_content import rounds_blocks
 from assay.pages.run_page import story
-from assay.pages.templating import render, write_pages
 from assay.pages.words import Words, in_language, words
+from assay.pages.write_page import write_page
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, stored_status
 
@@ -46,11 +44,9 @@ def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Pa
     """Write both pages of a run in one language, from its records; returns the HTML page.
 
     `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
-    NoSuchStep, and what reading the records raises.
+    InputError, and what reading the records raises.
     """
-    facts = gather(run)
-    values = page_values(facts, words(lang), span)
-    return write_pages(page_of(run, lang), "page", values)
+    return write_page(run_page(gather(run), words(lang), span), page_of(run, lang))
 
 
 def page_of(run: RunDirectory, lang: str = "en") -> Path:
@@ -72,82 +68,48 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
     """Write the Markdown of one progress report, from the report before it to `step` of `stage`,
     and enter it into the run's journal. Raises what `write_report` raises.
     """
-    facts, w = gather(run), words(lang)
     found = progress(run, stage, last=step)
-    assert found is not None, "a stage that is named has steps, or NoSuchStep is raised"
-    values = {"w": w, "facts": facts, "progress": progress_section(found, w)}
-    values["standalone"] = True
+    assert found is not None, "a stage that is named has steps, or InputError is raised"
     file = report_file(run, stage, step)
-    atomic_write_text(file, render("progress_page.md.j2", values))
+    atomic_write_text(file, page_markdown(progress_page(found, words(lang))))
     note_report(run, stage, step, why)
     return file
 
 
-def page_values(facts: RunFacts, w: Words, span: Span = Span()) -> dict[str, Any]:
-    """Everything that the templates write."""
-    table = facts.main.table if facts.main else None
+def run_page(facts: RunFacts, w: Words, span: Span = Span()) -> Page:
+    """Everything that the page of a run says. Sections that have nothing to say are left out."""
     found = progress(facts.run, span.stage, span.first, span.last)
-    main, selections = content.main_section(facts, w), story.selection_section(facts, w)
-    findings = story.finding_section(facts, w)
-    values = {
-        "w": w,
-        "facts": facts,
-        "version": version("assay-lab"),
-        "about": facts.experiment.about,
-        "chips": story.chips(facts, w),
-        "warnings": story.warnings(facts, w),
-        "headline": content.headline(facts, w),
-        "main": main,
-        "results": bool(main or selections),
-        "standalone": False,
-        "selections": selections,
-        "progress": progress_section(found, w) if found else None,
-        "others": content.other_rows(facts, w),
-        "others_plot": content.others_plot(facts, w),
-        "benchmarks": run_benchmarks(facts, w),
-        "generation": run_generation(facts, w),
-        "labels": [checkpoint_label(line.name, w) for line in table.lines] if table else [],
-        "parts": content.parts_section(facts, w),
-        "outcomes": content.outcome_sections(facts, w),
-        "examples": story.example_section(examples(facts, table) if table else None, w),
-        "lineage": lineage_section(facts.run, w),
-        "rounds": rounds_section(facts, w),
-        "training": story.stage_section(facts, w),
-        "findings": findings,
-        "health": bool(findings or facts.metrics),
-        "data": data_views(facts, w),
-        "methods": story.method_section(facts, w),
-        "fingerprints": fingerprints(facts, w),
-    }
-    return {**values, "contents": contents(values, w)}
-
-
-SECTIONS = {
-    "results": "page.results",
-    "lineage": "page.lineage",
-    "rounds": "figure.title",
-    "training": "page.training",
-    "progress": "",
-    "others": "page.others",
-    "benchmarks": "benchmarks.title",
-    "generation": "generation.title",
-    "parts": "page.parts",
-    "outcomes": "page.errors",
-    "examples": "page.examples",
-    "health": "page.health",
-    "data": "page.data",
-    "methods": "page.methods",
-    "fingerprints": "page.fingerprints",
-}
-"""The sections of the page in their order, by their anchors, with the keys of their titles."""
-
-
-def contents(values: Mapping[str, Any], w: Words) -> list[tuple[str, str]]:
-    """Anchors and titles of the sections that the page has."""
-    titles = {anchor: w(key) for anchor, key in SECTIONS.items() if key}
-    if values["progress"]:
-        titles["progress"] = values["progress"]["title"]
-    return [(anchor, titles[anchor]) for anchor in SECTIONS if values[anchor]]
+    selections = [Bullets(said)] if (said := story.selection_section(facts, w)) else []
+    parts = (
+        ("results", w("page.results"), [*content.results(facts, w), *selections]),
+        ("lineage", w("page.lineage"), lineage_blocks(facts.run, w)),
+        ("rounds", w("figure.title"), rounds_blocks(facts, w)),
+        ("training", w("page.training"), story.stage_blocks(facts, w)),
+        ("progress", progress_title(found, w), progress_blocks(found, w))
+        if found
+        else ("", "", []),
+        ("others", w("page.others"), content.others(facts, w)),
+        ("benchmarks", w("benchmarks.title"), run_benchmarks(facts, w)),
+        ("generation", w("generation.title"), run_generation(facts, w)),
+        ("parts", w("page.parts"), content.score_part_table(facts, w)),
+        ("outcomes", w("page.errors"), content.all_outcomes(facts, w)),
+        ("examples", w("page.examples"), story.example_blocks(facts, w)),
+        ("health", w("page.health"), story.health_blocks(facts, w)),
+        ("data", w("page.data"), data_blocks(facts, w)),
+        ("methods", w("page.methods"), [Text(said) for said in story.method_section(facts, w)]),
+        ("fingerprints", w("page.fingerprints"), fingerprint_blocks(facts, w)),
+    )
+    about = facts.experiment.about
+    blocks: list[Block] = [
+        *([Text(about, "lead")] if about else []),
+        Facts(story.chips(facts, w), chips=True),
+        *(Text(said, "warning") for said in story.warnings(facts, w)),
+        *content.headline_blocks(facts, w),
+        *(Section(*part) for part in parts if part[2]),
+    ]
+    footer = w("page.footer", run=facts.run, version=version("assay-lab"))
+    title = facts.run.name
+    return Page(w, title, blocks, footer, w("page.title", name=title), contents=True)
 
 
 @dataclass(frozen=True)
@@ -157,8 +119,8 @@ class Reporting(Passing):
     inner: Observer
     lang: str = "en"
 
-    def _pass(self, event: str, *values: Any) -> None:
-        getattr(self.inner, event)(*values)
+    def _pass(self, event: str, *values: Any, **named: Any) -> None:
+        getattr(self.inner, event)(*values, **named)
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """Write the report. A failure is noted and does not stop the training."""

@@ -1,4 +1,4 @@
-"""The sections about the run itself as plain values: examples, training, health, methods.
+"""The blocks about the run itself: examples, training, health, methods.
 
 Like `content`, this module only adds words and units to the numbers of other modules.
 """
@@ -8,18 +8,35 @@ from typing import Any
 
 from assay.compare.table import Pairing, Table
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
+from assay.judge.findings import Finding
 from assay.judge.health_checks import worded
 from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
-from assay.pages.charts import Checkpoints, curve_panel, dev_chart, reward_columns
-from assay.pages.content import Section, interval_text
+from assay.pages.charts import Checkpoints, curve_panel, dev_chart, reward_columns, reward_key
+from assay.pages.content import interval_text
 from assay.pages.drawn import Bar, curve_line, score_plot
-from assay.pages.examples import Answer, Examples
+from assay.pages.examples import Answer as Recorded
+from assay.pages.examples import Example, examples
 from assay.pages.facts import Curve, DevScore, RunFacts
+from assay.pages.page import (
+    Answer,
+    Block,
+    Code,
+    Figure,
+    Findings,
+    Heading,
+    Line,
+    Mark,
+    Only,
+    Panels,
+    Question,
+    Text,
+)
 from assay.pages.progress.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
 from assay.pages.result_tables import StageRow, checkpoint_label, marked_start, stage_rows
-from assay.pages.words import Words, named_tests, number, percent, points, translated, visible
+from assay.pages.rounds.rounds_content import curve_in_characters, drawn
+from assay.pages.words import Words, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
 from assay.runs.manifest_file import PUT_ASIDE
 from assay.runs.sink_states import read_sink_states
@@ -34,30 +51,31 @@ SHARES = frozenset(
         "abstained_share",
     }
 )
-BADGES = {"gained": "better", "lost": "worse", "unchanged": ""}
+BADGES = {"gained": "better", "lost": "worse", "unchanged": "plain"}
 
 
-def example_section(found: Examples | None, words: Words) -> Section | None:
-    """The examples with labels."""
+def example_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """A few items before and after, with both answers."""
+    table = facts.main.table if facts.main else None
+    found = examples(facts, table) if table else None
     if found is None:
-        return None
+        return []
     control, other = (checkpoint_label(n, words) for n in (found.control, found.other))
-    shown = [
-        {
-            "kind": words(f"kind.{example.kind}"),
-            "badge": BADGES[example.kind],
-            "item": example.item,
-            "question": example.question,
-            "gold": example.gold,
-            "before": answer_view(checkpoint_label(example.control, words), example.before, words),
-            "after": answer_view(other, example.after, words),
-        }
-        for example in found.shown
-    ]
-    return {"control": control, "other": other, "problem": found.problem, "shown": shown}
+    about = words("page.examples_about", control=control, other=other)
+    problem = visible(found.problem)
+    missing = [Text(words("page.no_questions", why=problem), "warning")] if problem else []
+    return [Text(about, "soft"), *missing, *(_example(e, other, words) for e in found.shown)]
 
 
-def answer_view(label: str, answer: Answer, words: Words) -> Section:
+def _example(example: Example, other: str, words: Words) -> Question:
+    kind = Mark(words(f"kind.{example.kind}"), BADGES[example.kind])
+    before = answer_view(checkpoint_label(example.control, words), example.before, words)
+    after = answer_view(other, example.after, words)
+    title = (kind, " ", Mark(example.item))
+    return Question(title, example.question, (before, after), example.gold, words("page.gold"))
+
+
+def answer_view(label: str, answer: Recorded, words: Words) -> Answer:
     """One answer with its score."""
     if answer.score is None:
         result = words("answer.abstained", why=answer.why or "–")
@@ -68,43 +86,57 @@ def answer_view(label: str, answer: Answer, words: Words) -> Section:
     length = "answer.truncated" if answer.ended == "length" else "answer.tokens"
     # A model behind an endpoint has the counts of its server, where that gives any.
     count = "?" if answer.tokens is None else number(answer.tokens)
-    tokens = words(length, tokens=count)
-    return {
-        "title": label,
-        "result": result,
-        "text": answer.text,
-        "id": f"{answer.sample_id} · {tokens}",
-        "facts": answer.facts,
-    }
+    note = f"{answer.sample_id} · {words(length, tokens=count)}"
+    return Answer(label, result, answer.text, answer.facts, note)
 
 
-def stage_section(facts: RunFacts, words: Words) -> list[Section]:
+def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
     """Training, stage by stage: settings, curves, rewards, dev scores; of stages with steps."""
-    views = []
+    blocks: list[Block] = []
     for row in stage_rows(facts):
-        if row.name not in facts.metrics:
-            continue
-        rewards = facts.rewards(row.name)
-        dev = facts.dev_scores(row.name)
-        found, marked = facts.curves(row.name), checkpoints_of(facts, row.name)
-        views.append(
-            {
-                "title": words("stage.title", name=row.name, method=row.method.upper()),
-                "about": about_stage(row, words),
-                "panels": [panel(curve, marked, words) for curve in found if not curve.constant],
-                "constant": constants([curve for curve in found if curve.constant], words),
-                "legend": legend(found, marked, words),
-                "rewards": reward_columns(rewards, words) if rewards else None,
-                "dev": dev_chart(dev, words) if dev else None,
-                "dev_about": words("chart.dev_about", items=dev[0].items) if dev else "",
-                "dev_rows": [
-                    (number(d.step), percent(d.score), interval_text(d.interval, words), d.chosen)
-                    for d in dev
-                ],
-                "dev_plot": dev_plot(dev, words) if dev else "",
-            }
-        )
-    return views
+        if row.name in facts.metrics:
+            title = words("stage.title", name=row.name, method=row.method.upper())
+            blocks += [Heading(title), Text(about_stage(row, words), "soft")]
+            blocks += [*_curves(facts, row.name, words), *_rewards(facts, row.name, words)]
+            blocks += _dev(facts.dev_scores(row.name), words)
+    return blocks
+
+
+def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
+    found, marked = facts.curves(stage), checkpoints_of(facts, stage)
+    panels = [panel(curve, marked, words) for curve in found if not curve.constant]
+    said = [
+        constants([curve for curve in found if curve.constant], words),
+        legend(found, marked, words),
+    ]
+    figures, lines = [figure for figure, _ in panels], [line for _, line in panels]
+    shown = drawn(Panels(figures), lines) if panels else []
+    return [*shown, *(Text(each, "soft") for each in said if each)]
+
+
+def _rewards(facts: RunFacts, stage: str, words: Words) -> list[Block]:
+    """The rewards of the groups, which can only be drawn."""
+    rewards = facts.rewards(stage)
+    if not rewards:
+        return []
+    about = Text(words("chart.rewards_about"), "soft")
+    charts = (Figure(reward_columns(rewards, words)), Figure(reward_key(words)))
+    return [Only(("html",), [Heading(words("chart.rewards")), about, *charts])]
+
+
+def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
+    if not scores:
+        return []
+    lines = []
+    for each in scores:
+        chosen = [" ", Mark(words("chart.chosen"))] if each.chosen else []
+        limits = words.within(interval_text(each.interval, words))
+        step = f"{words('chart.step')} {number(each.step)}{words.colon}"
+        lines.append([f"{step}{percent(each.score)}{limits}", *chosen])
+    about = Text(words("chart.dev_about", items=scores[0].items), "soft")
+    plot = Only(("markdown",), [Code(dev_plot(scores, words))])
+    figure = drawn(Figure(dev_chart(scores, words)), lines)
+    return [Heading(words("chart.dev")), about, *figure, plot]
 
 
 def dev_plot(scores: Sequence[DevScore], words: Words) -> str:
@@ -162,48 +194,40 @@ def writer(metric: str) -> Callable[[float | None], str]:
     return percent if metric in SHARES else number
 
 
-def panel(curve: Curve, marked: Checkpoints, words: Words) -> Section:
-    """One learning curve."""
+def panel(curve: Curve, marked: Checkpoints, words: Words) -> tuple[Figure, Line]:
+    """One learning curve as a drawing and in characters."""
     write = writer(curve.metric)
-    first = next(value for value in curve.values if value is not None)
-    label = words(f"metric.{curve.metric}")
-    last = write(curve.last)
-    return {
-        "label": label,
-        "first": write(first),
-        "last": last,
-        "drawn": curve_line(curve.values),
-        "drawing": curve_panel(curve, f"{label}: {write(first)} → {last}", write, marked),
-    }
+    first = write(next(value for value in curve.values if value is not None))
+    label, last = words(f"metric.{curve.metric}"), write(curve.last)
+    drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked)
+    line = curve_in_characters(label + words.colon, first, curve_line(curve.values), last)
+    return Figure(drawing, label, last), line
 
 
-def finding_section(facts: RunFacts, words: Words) -> list[dict[str, str]]:
+def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     """Findings of the health rules for each stage, and of the identity rules in the main table."""
     found = [
-        (stage, translated(worded(each, words.sections), words))
+        (stage, worded(each, words.sections))
         for stage in facts.experiment.stage
         if stage in facts.metrics
         for each in facts.health(stage)
     ]
     table = facts.main.table if facts.main else None
-    if table is not None:
-        found += [(table.evaluation.name, translated(each, words)) for each in table.findings]
-    return [
-        {
-            "stage": place,
-            "kind": finding.severity,
-            "severity": words(f"severity.{finding.severity}"),
-            "what": finding.what,
-            "evidence": finding.evidence,
-            "fix": finding.fix,
-        }
-        for place, finding in found
-    ]
+    own = table.findings if table else ()
+    return [*found, *((table.evaluation.name, each) for each in own if table)]
+
+
+def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """The findings, or that there is none; nothing before the first step."""
+    found = placed_findings(facts, words)
+    if found:
+        return [Findings([each for _, each in found], [place for place, _ in found])]
+    return [Text(words("page.healthy"))] if facts.metrics else []
 
 
 def selection_section(facts: RunFacts, words: Words) -> list[str]:
     """The best checkpoint of each stage, with the reason."""
-    looks = {stage: explained(facts.run, stage) for stage in facts.experiment.stage}
+    looks = {stage: explained(facts.history, stage) for stage in facts.experiment.stage}
     gate = read_selections(facts.run.path)
     said = [promotion(stage, gate.get(stage), found, words) for stage, found in looks.items()]
     said += [

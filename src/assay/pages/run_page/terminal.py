@@ -1,78 +1,61 @@
-"""Terminal views of a run and of a matrix, and the live view of `assay watch`.
+"""A run in a terminal: its results, the last lines of a command, and the view of `assay watch`.
 
-Makes rich renderables and prints nothing. Control characters and square brackets of a model's text
-are shown as text. Watching only reads the records.
+Makes blocks and prints nothing. Watching only reads the records.
 """
 
 import io
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from assay.compare.table import Pairing
 from assay.errors import AssayError
+from assay.judge.findings import Finding
 from assay.lab.monitor.progress import Progress, progress
 from assay.pages import content
-from assay.pages.comparison.benchmarks_content import run_benchmarks, section_shown
-from assay.pages.content import STYLES
-from assay.pages.examples import examples
+from assay.pages.comparison.benchmarks_content import run_benchmarks
 from assay.pages.facts import RunFacts, gather
-from assay.pages.generation_content import generation_shown, outcome_table, run_generation
-from assay.pages.lineage.lineage_view import lineage_rows, lineage_tree
-from assay.pages.progress.progress_terminal import progress_view
+from assay.pages.generation_content import run_generation
+from assay.pages.lineage.lineage_view import has_choices, lineage_blocks
+from assay.pages.page import Block, Heading, Line, Mark, Text
+from assay.pages.progress.progress_content import progress_in_terminal
 from assay.pages.provenance import marks
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.run_page import story
 from assay.pages.run_page.page import page_of
 from assay.pages.safe_console import SafeConsole
-from assay.pages.words import Words, number, score_text, visible, words
+from assay.pages.terminal import blocks_shown
+from assay.pages.words import Words, number, score_text, translated, visible, words
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import Status, read_status
 
 
-def final_table(run: RunDirectory, lang: str = "en") -> RenderableType:
+def final_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:
     """Checkpoints of the main evaluation with intervals, differences and verdicts in words.
 
     Below it, the other measurements. Raises what `gather` and reading the records raise.
     """
     facts, w = gather(run), words(lang)
-    marked: list[RenderableType] = [Text(said, "yellow") for said in marks(facts, w)]
-    section = content.main_section(facts, w)
-    if section is None:
-        return Group(*marked, Text(w("page.nothing_measured")), *_lineage(run, w))
-    said = [
-        Text.assemble((sentence["what"], "bold"), w.colon, sentence["text"])
-        for sentence in section["sentences"]
-    ]
-    parts: list[RenderableType] = [
-        *marked,
-        Text(section["about"], "dim"),
-        _main_table(section, w),
-        *said,
-        *(Text(each) for each in section["picked"]),
-    ]
-    parts += [Text(said) for said in story.selection_section(facts, w)]
-    parts += _lineage(run, w)
-    for found in content.outcome_sections(facts, w)[:1]:
-        parts.append(outcome_table(found["rows"], found["labels"], w))
-    others = content.other_rows(facts, w)
-    if others:
-        parts.append(_others_table(others, w))
-    parts += section_shown(run_benchmarks(facts, w), w)
-    parts += generation_shown(run_generation(facts, w), w)
-    return Group(*parts)
+    marked = [Text(said, "warning") for said in marks(facts, w)]
+    lineage = lineage_blocks(run, w) if has_choices(run) else []
+    if facts.main is None:
+        return [*marked, Text(w("page.nothing_measured")), *lineage]
+    titled = (
+        ("page.lineage", lineage),
+        ("page.errors", content.all_outcomes(facts, w)),
+        ("page.others", content.others(facts, w)),
+        ("benchmarks.title", run_benchmarks(facts, w)),
+        ("generation.title", run_generation(facts, w)),
+    )
+    more = [[Heading(w(title)), *blocks] for title, blocks in titled if blocks]
+    chosen = [Text(said) for said in story.selection_section(facts, w)]
+    return [*marked, *content.results(facts, w), *chosen, *(b for part in more for b in part)]
 
 
-def _lineage(run: RunDirectory, w: Words) -> list[RenderableType]:
-    """The tree of a run whose stages start from chosen checkpoints."""
-    rows = lineage_rows(run, w)
-    chosen = any(row.node.origin and row.node.origin.selection for row in rows)
-    return [lineage_tree(rows, w)] if chosen else []
+def example_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:
+    """Three items before and after."""
+    w = words(lang)
+    blocks = story.example_blocks(gather(run), w)
+    return [Heading(w("page.examples")), *blocks] if blocks else []
 
 
 MOST_LINES = 15
@@ -80,10 +63,10 @@ MOST_LINES = 15
 MOST_MARKS, MOST_LOOKS, MOST_RUNS = 2, 3, 10
 
 
-def ending(ended: Sequence[tuple[RunDirectory, str]], lang: str = "en") -> list[RenderableType]:
+def ending(ended: Sequence[tuple[RunDirectory, str]], lang: str = "en") -> list[Block]:
     """The last lines of a command that ends with runs: verdict, what to look at, what to do next.
 
-    At most MOST_LINES lines for runs, each with what was done to it; `final_table` has the rest.
+    At most MOST_LINES lines for runs, each with what was done to it; `final_blocks` has the rest.
     """
     w = words(lang)
     if len(ended) > 1:
@@ -91,15 +74,15 @@ def ending(ended: Sequence[tuple[RunDirectory, str]], lang: str = "en") -> list[
     ((run, said),) = ended
     facts = gather(run)
     name = shortest_name(run)
-    colon = w.colon
+    warned = [Mark(mark, "warning") for mark in marks(facts, w)]
     return [
-        Text(f"{run}{colon}{said}"),
+        Text(f"{run}{w.colon}{said}"),
         *_verdict_lines(facts, w),
-        *_cropped([Text(mark, "yellow") for mark in marks(facts, w)], MOST_MARKS, name, w),
-        *_cropped(_looks(facts, w), MOST_LOOKS, name, w),
-        w("terminal.next", command=next_command(facts)),
-        w("terminal.all", command=f"assay report {name} --full"),
-        w("terminal.page", file=page_of(run, lang)),
+        *_cropped(warned, MOST_MARKS, w),
+        *_cropped(_looks(facts, w), MOST_LOOKS, w),
+        Text(w("terminal.next", command=next_command(facts)), fit="whole"),
+        Text(w("terminal.all", command=f"assay report {name} --full"), fit="whole"),
+        Text(w("terminal.page", file=page_of(run, lang)), fit="whole"),
     ]
 
 
@@ -109,27 +92,25 @@ def ended_text(run: RunDirectory, lang: str = "en") -> str:
     console = SafeConsole(file=io.StringIO(), width=100, color_system=None)
     try:
         state = words(lang)(f"status.{read_status(run.path).status}")
-        lines = ending([(run, state)], lang)
+        blocks = ending([(run, state)], lang)
     except AssayError as error:
         return f"{run}: {visible(str(error))}"
     with console.capture() as captured:
-        for line in lines:
+        for line in blocks_shown(blocks, words(lang)):
             console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
     return captured.get().rstrip()
 
 
-def _several_ended(ended: Sequence[tuple[RunDirectory, str]], w: Words) -> list[RenderableType]:
+def _several_ended(ended: Sequence[tuple[RunDirectory, str]], w: Words) -> list[Block]:
     """A line for each run; then how to see each, and how to compare."""
-    lines = [Text(f"{run}{w.colon}{said}{w.semicolon}{_short(run, w)}") for run, said in ended]
-    name = ended[0][0].name
+    lines = [f"{run}{w.colon}{said}{w.semicolon}{_short(run, w)}" for run, said in ended]
+    first = ended[0][0]
+    pages = first.path.parent / "*" / page_of(first, w.lang).name
     return [
-        *_cropped(lines, MOST_RUNS, name, w),
-        w("terminal.next", command=f"assay compare CONTROL {name}"),
-        w("terminal.all", command=f"assay report {ended[0][0]} --full"),
-        w(
-            "terminal.pages",
-            files=ended[0][0].path.parent / "*" / page_of(ended[0][0], w.lang).name,
-        ),
+        *_cropped(lines, MOST_RUNS, w),
+        Text(w("terminal.next", command=f"assay compare CONTROL {first.name}"), fit="whole"),
+        Text(w("terminal.all", command=f"assay report {first} --full"), fit="whole"),
+        Text(w("terminal.pages", files=pages), fit="whole"),
     ]
 
 
@@ -139,61 +120,47 @@ def _short(run: RunDirectory, w: Words) -> str:
     found = content.headline(facts, w)
     if found is None:
         return w("page.nothing_measured")
-    worst = [finding["severity"] for finding in _warned(facts, w)][:1]
+    worst = [w(f"severity.{each.severity}") for _, each in _warned(facts, w)][:1]
     verdicts = [f"{each['verdict']} {each['short']}" for each in found["against"][:1]]
     return w.comma.join([found["score"], *verdicts, *worst])
 
 
-def _verdict_lines(facts: RunFacts, w: Words) -> list[RenderableType]:
+def _verdict_lines(facts: RunFacts, w: Words) -> list[Block]:
     """The score of the best checkpoint, and its verdict against the control and its start."""
     found = content.headline(facts, w)
     if found is None:
         return [Text(w("page.nothing_measured"))]
-    colon, semicolon = w.colon, w.semicolon
-    score = Text.assemble(
-        (found["score"], "bold"), f"{w('terminal.badge', badge=found['interval'])} {found['what']}"
-    )
-    unscored = [Text(found["abstained"], "yellow")] if found["abstained"] else []
+    unscored = [Text(Mark(found["abstained"], "warning"))] if found["abstained"] else []
     return [
-        score,
+        Text((Mark(found["score"]), f"{w.within(found['interval'])} {found['what']}")),
         *unscored,
-        *(
-            Text.assemble(
-                (each["verdict"], STYLES.get(each["kind"], "")),
-                f"{colon}{each['what']}{colon}{each['difference']}",
-                semicolon + each["detectable"] if each["detectable"] else "",
-            )
-            for each in found["against"]
-        ),
+        *(Text(content.verdict_line(each, w)) for each in found["against"]),
     ]
 
 
-def _warned(facts: RunFacts, w: Words) -> list[dict[str, str]]:
-    """Errors and warnings about the run, errors first."""
-    order = {"error": 0, "warning": 1}
-    found = [each for each in story.finding_section(facts, w) if each["kind"] in order]
-    return sorted(found, key=lambda each: order[each["kind"]])
+def _warned(facts: RunFacts, w: Words) -> list[tuple[str, Finding]]:
+    """Errors and warnings about the run with their places, errors first."""
+    found = [each for each in story.placed_findings(facts, w) if each[1].severity != "note"]
+    return sorted(found, key=lambda each: each[1].severity)
 
 
-def _looks(facts: RunFacts, w: Words) -> list[Text]:
-    colon = w.colon
-    styles = {"error": "bold red", "warning": "yellow"}
+def _looks(facts: RunFacts, w: Words) -> list[Line]:
+    found = [(place, translated(each, w)) for place, each in _warned(facts, w)]
     return [
-        Text.assemble(
-            (each["severity"], styles[each["kind"]]), f"{colon}{each['stage']}{colon}{each['what']}"
+        (
+            Mark(w(f"severity.{each.severity}"), each.severity),
+            f"{w.colon}{place}{w.colon}{each.what}",
         )
-        for each in _warned(facts, w)
+        for place, each in found
     ]
 
 
-def _cropped(lines: list[Text], most: int, name: str, w: Words) -> list[RenderableType]:
+def _cropped(lines: Sequence[Line], most: int, w: Words) -> list[Block]:
     """The first of some lines, each cut at the terminal's edge, and how many there are beside."""
     shown = lines if len(lines) <= most else lines[: most - 1]
-    more = [Text(w("terminal.more", count=len(lines) - len(shown)), "dim")]
+    more = [Mark(w("terminal.more", count=len(lines) - len(shown)), "soft")]
     kept = [*shown, *(more if len(shown) < len(lines) else [])]
-    for line in kept:
-        line.no_wrap, line.overflow = True, "ellipsis"
-    return [Group(*kept)] if kept else []
+    return [Text(line, fit="cut") for line in kept]
 
 
 def shortest_name(run: RunDirectory) -> str:
@@ -215,14 +182,6 @@ def next_command(facts: RunFacts) -> str:
         return f"assay eval {name}@{stages[-1]}.last --benchmark NAME"
     better = found["verdict"] == "better" and not _warned(facts, words())
     return f"assay export {name}@{found['checkpoint']} DIR" if better else f"assay improve {name}"
-
-
-def example_panels(run: RunDirectory, lang: str = "en") -> RenderableType:
-    """Three items before and after."""
-    facts, w = gather(run), words(lang)
-    table = facts.main.table if facts.main else None
-    section = story.example_section(examples(facts, table) if table else None, w)
-    return Group(*_example_lines(section, w)) if section else Text("")
 
 
 def summary_line(run: RunDirectory, lang: str = "en") -> str:
@@ -257,69 +216,6 @@ def _verdict(pairing: Pairing, w: Words) -> str:
     assert view is not None
     said = (view["verdict"], view["difference"], view["detectable"])
     return f"{what}{w.colon}{w.comma.join(filter(None, said))}"
-
-
-def _main_table(section: content.Section, w: Words) -> Table:
-    titles = [w("table.checkpoint"), w("table.score"), w("table.interval"), w("table.items")]
-    control = w("table.to_control", control=section["control"])
-    table = Table(*titles, control, w("table.to_previous"), box=None, header_style="bold")
-    for row in section["rows"]:
-        label = Text(row["label"])
-        for badge in row["badges"]:
-            label.append(w("terminal.badge", badge=badge), "dim")
-        if row["line"] is None:
-            table.add_row(label, Text(w("table.not_run"), "dim"))
-            continue
-        size = " ".join(part for part in (row["size"], row["abstained"]) if part)
-        cells = [_pairing_text(row[key], w) for key in ("to_control", "to_previous")]
-        table.add_row(label, Text(row["score"], "bold"), Text(row["interval"]), Text(size), *cells)
-    return table
-
-
-def _pairing_text(view: dict[str, str] | None, w: Words) -> Text:
-    if view is None:
-        return Text("–", "dim")
-    text = Text.assemble((view["verdict"], STYLES.get(view["kind"], "")), " ", view["short"])
-    return text.append(w.semicolon + view["detectable"], "dim") if view["detectable"] else text
-
-
-def _others_table(rows: list[content.Section], w: Words) -> Table:
-    titles = ("evaluation", "checkpoint", "score", "interval", "items")
-    table = Table(
-        *(w(f"table.{title}") for title in titles),
-        title=w("page.others"),
-        title_justify="left",
-        box=None,
-        header_style="bold",
-    )
-    for row in rows:
-        name = Text(row["evaluation"])
-        if row["line"] is None:
-            table.add_row(name, Text(row["label"]), Text(w("table.not_run"), "dim"))
-        else:
-            figures = (row["label"], row["score"], row["interval"], row["size"])
-            table.add_row(name, *map(Text, figures))
-    return table
-
-
-BLANK_LINES = re.compile(r"\n\s*\n")
-"""Several in a row: a weak model writes hundreds."""
-
-
-def _example_lines(section: content.Section, w: Words) -> Iterator[RenderableType]:
-    yield Text(w("page.examples"), "bold")
-    if section["problem"]:
-        yield Text(w("page.no_questions", why=visible(section["problem"])), "yellow")
-    for example in section["shown"]:
-        style = STYLES.get(example["badge"], "")
-        yield Text.assemble("\n", (example["kind"], style), " ", (example["item"], "bold"))
-        if example["question"]:
-            yield Padding(Text(example["question"], "italic"), (0, 0, 0, 2))
-        for answer in (example["before"], example["after"]):
-            yield Padding(
-                Text(f"{answer['title']}{w.colon}{answer['result']}", "dim"), (0, 0, 0, 2)
-            )
-            yield Padding(Text(BLANK_LINES.sub("\n\n", answer["text"])), (0, 0, 0, 4))
 
 
 @dataclass(frozen=True)
@@ -375,7 +271,7 @@ def headline(seen: Seen, lang: str = "en") -> str:
     return line + (f"{w.colon}{visible(status.message)}" if status.message else "")
 
 
-def watch_view(seen: Seen, lang: str = "en") -> RenderableType:
+def watch_blocks(seen: Seen, lang: str = "en") -> list[Block]:
     """The view of a run at one moment."""
-    line = Text(headline(seen, lang), "bold")
-    return Group(line, progress_view(seen.progress, lang, short=True)) if seen.progress else line
+    told = progress_in_terminal(seen.progress, words(lang), short=True) if seen.progress else []
+    return [Heading(headline(seen, lang)), *told]

@@ -1,7 +1,7 @@
 """Remembers what a frozen model answered and how likely it found answers, for all processes.
 
 One SQLite file below the cache for each model, whose name says all that its answers depend on. Only
-models that say so are remembered (`Reproducible`): an endpoint may stand for other weights
+models that say so are remembered (`identity`): an endpoint may stand for other weights
 tomorrow, and a script costs nothing. What is asked, and with which settings, is the caller's.
 """
 
@@ -16,7 +16,7 @@ from assay.data.files import cache_root
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Message, TextPart
 from assay.errors import RunFailure
-from assay.tasks.helper_model import HelperModel, Reproducible
+from assay.tasks.helper_model import HelperModel
 
 WAIT_SECONDS = 60.0
 """For another process that is writing."""
@@ -37,7 +37,7 @@ def once(frozen: HelperModel, requests: Sequence[Any], compute: Compute) -> list
     CacheUnusable, and what `compute` raises.
     """
     keys = [sha256_text(canonical_json(request)) for request in requests]
-    file = outcome_file(frozen) if isinstance(frozen, Reproducible) else None
+    file = outcome_file(frozen) if frozen.identity else None
     known = remembered(file, keys) if file is not None else {}
     first: dict[str, int] = {}
     for place, key in enumerate(keys):
@@ -51,7 +51,7 @@ def once(frozen: HelperModel, requests: Sequence[Any], compute: Compute) -> list
     return [every[key] for key in keys]
 
 
-def outcome_file(frozen: Reproducible) -> Path:
+def outcome_file(frozen: HelperModel) -> Path:
     """Where the outcomes of a model lie."""
     return cache_root() / "outcomes" / f"{sha256_text(frozen.identity)[:24]}.sqlite"
 

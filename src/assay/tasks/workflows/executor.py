@@ -18,7 +18,7 @@ from assay.data.hashing import sha256_text
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import Outcome
-from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel, bound
+from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel
 from assay.tasks.program_check import is_reply
 from assay.tasks.workflows.answers import TestRunner
 from assay.tasks.workflows.execution import OperatorCall, total
@@ -137,7 +137,7 @@ class Asker:
     def use(self, operator: Operator) -> None:
         """Ask on behalf of an operator."""
         setup = self.host.setup
-        self.model = bound(setup.model, replace(setup.caller, operator=operator.name))
+        self.model = setup.model.called_by(replace(setup.caller, operator=operator.name))
 
     def ask(self, operator: Operator, arguments: Mapping[str, Any]) -> str:
         """One answer. Raises OperatorFailed where the question is longer than the model reads,

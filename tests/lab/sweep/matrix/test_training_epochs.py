@@ -15,10 +15,11 @@ from assay.lab.setup.manifest import group_figures
 from assay.lab.sweep.matrix.model import Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.matrix.training_epochs import Epoch, loss_identity
-from assay.pages.matrix.matrix_training import data_view, percent_change, training_views
+from assay.pages.matrix.control_tables import percent_change, training_blocks
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab, ones, score
+from tests.pages.pages import printed
 
 REPORT_002 = (
     # Train loss, val loss, PPO loss, KL, adv std, adv max
@@ -82,6 +83,11 @@ def trained(lab: PivotLab, name: str, lines: list[Line], **data: Any) -> RunDire
     return run
 
 
+def shown(matrix: Matrix, lang: str = "en") -> str:
+    """The training tables with what is said of them, as a terminal shows them."""
+    return " ".join(printed(training_blocks(matrix, words(lang)), lang).split())
+
+
 def matrix_of(lab: PivotLab, *names: str) -> Matrix:
     return make_matrix(lab.root, names, Request(rows="name"))
 
@@ -129,8 +135,7 @@ def test_report_002_checked_by_its_printed_figures_holds_within_their_digits():
 def test_a_falling_kl_is_a_policy_on_its_way_back(lab, lang, said, never):
     """Report 002 reads it as drift away from the start."""
     trained(lab, "kl-12", lines_of())
-    (view,) = training_views(matrix_of(lab, "kl-12"), words(lang))
-    text = " ".join(view.said)
+    text = shown(matrix_of(lab, "kl-12"), lang)
     assert said in text and never not in text
     assert "0.094" in text and "0.07414" in text
 
@@ -141,8 +146,7 @@ def test_a_rising_kl_moves_away_and_a_kl_at_the_first_step_has_another_cause(lab
         line["kl_loss"] = 0.001 * n
     trained(lab, "up", lines)
     trained(lab, "kl-12", lines_of())
-    views = training_views(matrix_of(lab, "up", "kl-12"), words())
-    up, down = (" ".join(view.said) for view in views)
+    up, _, down = shown(matrix_of(lab, "up", "kl-12")).partition("kl-12/")
     assert "the policy moved away from the frozen weights" in up
     assert "at the first step" in down and "at the first step" not in up
 
@@ -157,12 +161,10 @@ def test_runs_on_other_data_are_named_with_their_shares_at_both_levels(lab):
     trained(lab, "kl-18", lines_of(), groups=new, contents_sha256="b" * 64)
     matrix = matrix_of(lab, "kl-12", "kl-15", "kl-18")
     assert [len(each.runs) for each in matrix.data_files] == [1, 2]
-    view = data_view(matrix, words())
-    assert view is not None
-    first, second = view.tables[0].rows
-    assert first[3:6] == ("0.0020", "5 of 800 (0.6%)", "6 of 8800 (0.1%)")
-    assert second[3:6] == ("1.0264", "664 of 800 (83.0%)", "4690 of 8800 (53.3%)")
-    assert "They are not comparable" in view.said[0]
+    text = shown(matrix)
+    for cells in ("0.0020 5 of 800 (0.6%) 6 of 8800 (0.1%)", "They are not comparable"):
+        assert cells in text
+    assert "1.0264 664 of 800 (83.0%) 4690 of 8800 (53.3%)" in text
     asked = Request(rows="name", baseline="name=kl-12")
     compared = make_matrix(lab.root, ["kl-12", "kl-15"], asked).cells["kl-15", None].comparison
     assert compared is not None and compared.verdict == "not comparable"

@@ -275,3 +275,10 @@ class Matrix:
     def measured(self) -> list[Cell]:
         """The cells that have a score, in order."""
         return [cell for cell in self.cells.values() if cell.state == "measured"]
+
+    def mark(self, cell: Cell) -> str:
+        """`winner`, `rival` of it, or ""; `leader`: the best on dev, where points are missing."""
+        advice = self.recommendation
+        if advice.cell is not None and cell.place == advice.cell.place:
+            return "winner" if advice.winner else "leader"
+        return "rival" if any(cell.place == rival.place for rival in advice.rivals) else ""

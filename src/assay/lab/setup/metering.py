@@ -1,0 +1,438 @@
+"""Meters a helper model of any kind: every call is in the run's cost ledger and within its budgets.
+
+The most that a call can cost is reserved and written before it is sent, and replaced by what it did
+cost. What was answered before in the run may be remembered; drawn answers are remembered by their
+draw, so that two samples of one prompt stay two. Prices come from the experiment; what a server
+charged is only known by the tokens that it counts.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+from assay.data.conversation import dump_message
+from assay.data.files import whole_text
+from assay.data.hashing import canonical_json, sha256_text
+from assay.data.row import Message, TextPart
+from assay.errors import AssayError
+from assay.experiment.price_table import TokenPrice, units
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.endpoint.client import Unanswered
+from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
+from assay.tasks.helper_model import (
+    BudgetScope,
+    Caller,
+    HelperAnswer,
+    HelperFailed,
+    Model,
+    OverBudget,
+    Question,
+    Score,
+    Usage,
+)
+
+TEMPLATE_TOKENS, MESSAGE_TOKENS = 256, 32
+"""That a chat template adds to a conversation, such as a system prompt, and to each message."""
+IMAGE_TOKENS = 50_000
+"""That an image is read as, at most."""
+
+Key = tuple[BudgetScope, tuple[str, ...]]
+"""One budget: its scope and what it is the budget of."""
+
+
+class EatenByFailures(Exception):
+    """A problem's budget has no room, but would have without calls that the endpoint lost."""
+
+
+@dataclass
+class HelperBudgets:
+    """The budgets of one helper model, kept exactly however many calls run at once; safe to use
+    from several threads."""
+
+    model: str = ""
+    """The name of its table."""
+    limits: Mapping[BudgetScope, int] = field(default_factory=dict)
+    """Nano-units; a scope without one is not bounded."""
+    _spent: Counter[Key] = field(default_factory=Counter)
+    """Nano-units spent and reserved."""
+    _lost: Counter[Key] = field(default_factory=Counter)
+    """Those of them that went to attempts without an answer."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def restart(self, calls: Iterable[LedgerCall]) -> None:
+        """Begin anew with what earlier sessions of a run spent, on the run and on its steps.
+
+        Not on problems: one that is tried again after a kill is not to blame for the first try.
+        """
+        with self._lock:
+            self._spent.clear()
+            self._lost.clear()
+            for call in calls:
+                if call.model == self.model:
+                    self._spent["run", ()] += call.most
+                    self._spent["step", (call.stage, str(call.step))] += call.most
+
+    def forget_problems(self) -> None:
+        """Begin the budgets of problems anew, for another step or evaluation."""
+        with self._lock:
+            for counts in (self._spent, self._lost):
+                for key in [key for key in counts if key[0] == "problem"]:
+                    del counts[key]
+
+    def reserve(self, caller: Caller, amount: int, before: int = 0) -> None:
+        """Take nano-units from every budget of `caller`, or from none.
+
+        `before` was spent on earlier attempts at the same call. Raises OverBudget, and
+        EatenByFailures.
+        """
+        keys = self._keys(caller)
+        with self._lock:
+            self._refuse("call", before, amount)
+            for key in keys:
+                spent, limit = self._spent[key], self.limits.get(key[0])
+                eaten = (
+                    limit is not None and spent - self._lost[key] + amount <= limit < spent + amount
+                )
+                if key[0] == "problem" and eaten:
+                    raise EatenByFailures(self._why(key[0], spent, amount))
+                self._refuse(key[0], spent, amount)
+            for key in keys:
+                self._spent[key] += amount
+
+    def settle(self, caller: Caller, reserved: int, spent: int, lost: int = 0) -> None:
+        """Replace a reservation by what was spent, of which `lost` got no answer."""
+        with self._lock:
+            for key in self._keys(caller):
+                self._spent[key] += spent - reserved
+                self._lost[key] += lost
+
+    def _keys(self, caller: Caller) -> list[Key]:
+        keys: list[Key] = [("run", ())]
+        if caller.stage:
+            keys.append(("step", (caller.stage, str(caller.step))))
+        if caller.problem:
+            place = (caller.stage, str(caller.step), caller.problem, caller.completion)
+            keys.append(("problem", place))
+        return keys
+
+    def _refuse(self, scope: BudgetScope, spent: int, amount: int) -> None:
+        limit = self.limits.get(scope)
+        if limit is not None and spent + amount > limit:
+            raise OverBudget(scope, self._why(scope, spent, amount))
+
+    def _why(self, scope: BudgetScope, spent: int, amount: int) -> str:
+        limit = units(self.limits[scope])
+        return (
+            f"model.{self.model}.budget.{scope}: {units(spent):g} of {limit:g} spent or reserved, "
+            f"and the next call may cost {units(amount):g}"
+        )
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What the calls of one helper model are counted, recorded and bounded by."""
+
+    source: str = ""
+    ledger: CostLedger = field(default_factory=CostLedger)
+    budgets: HelperBudgets = field(default_factory=HelperBudgets)
+    usage: Usage = field(default_factory=Usage)
+    price: Callable[[date], TokenPrice | None] = lambda day: None
+    """Of a day in UTC; None where it is not known."""
+    now: Callable[[], Caller] = Caller
+    """The stage and the step under way, for callers that do not say."""
+    cache: bool | None = None
+    """Whether answers are remembered; None where they are greedy and of an endpoint."""
+
+    def remembers(self, sampling: Sampling) -> bool:
+        """Whether an answer with these settings is remembered."""
+        if self.cache is not None:
+            return self.cache
+        return sampling.temperature == 0 and self.source.startswith("openai:")
+
+    def whole(self, caller: Caller) -> Caller:
+        """The caller with the stage and the step under way, where it does not say them."""
+        if caller.stage:
+            return caller
+        now = self.now()
+        return replace(caller, stage=now.stage, step=caller.step or now.step)
+
+
+@dataclass
+class MeteredCall:
+    """One call, from the reservation of its most to what it did cost; see `Call`."""
+
+    meter: Meter
+    caller: Caller
+    row: LedgerCall
+    most_prompt: int
+    most_completion: int
+    key: str = ""
+    """What its answer is remembered by; "" where it is not."""
+    _price: TokenPrice | None = None
+    _place: Place | None = None
+    _begun: float | None = None
+    """On the monotonic clock, once something is reserved for it."""
+    _reserved: int = 0
+    _lost: int = 0
+
+    def attempt(self) -> None:
+        """See `Call`. Raises OverBudget where the call has no room, Unanswered where only its
+        repetition has none, or where calls that the endpoint lost took the room of its problem, and
+        LedgerUnusable."""
+        if self._begun is None:
+            self._reserve_first()
+        elif self._reserved or not self._most:
+            self.row = replace(self.row, attempts=self.row.attempts + 1)
+            return
+        else:
+            self._reserve_again()
+        self._write()
+
+    @property
+    def _most(self) -> int:
+        """Nano-units of one attempt, at most; 0 where no price is known."""
+        return self._price.of(self.most_prompt, self.most_completion) if self._price else 0
+
+    def _reserve_first(self) -> None:
+        now = datetime.now(UTC)
+        self._price = price = self.meter.price(now.date())
+        try:
+            self.meter.budgets.reserve(self.caller, self._most)
+        except EatenByFailures as eaten:
+            raise Unanswered("lost calls used up the budget", str(eaten)) from eaten
+        self._begun, self._reserved = time.monotonic(), self._most
+        self.row = replace(
+            self.row,
+            at=stamp(now),
+            attempts=1,
+            prompt_price=price.prompt if price else None,
+            completion_price=price.completion if price else None,
+            uncertain=self._most,
+        )
+
+    def _reserve_again(self) -> None:
+        try:
+            self.meter.budgets.reserve(self.caller, self._most, self._lost)
+        except (OverBudget, EatenByFailures) as full:
+            raise Unanswered("lost, and no budget to ask again", str(full)) from full
+        self._reserved = self._most
+        uncertain = self._lost + self._most
+        self.row = replace(self.row, attempts=self.row.attempts + 1, uncertain=uncertain)
+
+    def lost(self) -> None:
+        """See `Call`: the attempt's reservation counts as spent."""
+        self.meter.budgets.settle(self.caller, self._reserved, self._reserved, self._reserved)
+        self._lost += self._reserved
+        self._reserved = 0
+
+    def ended(self, answer: HelperAnswer) -> HelperAnswer:
+        """See `Call`."""
+        self.meter.usage.answered([answer])
+        return self._close(answer)
+
+    def abandon(self, why: str) -> None:
+        """End it where its batch has raised."""
+        if self._begun is not None and self.row.status == "sent":
+            self._close(HelperAnswer("", failure=why))
+
+    def _close(self, answer: HelperAnswer) -> HelperAnswer:
+        """The answer with what it cost, which takes the place of what is reserved."""
+        if self._begun is None:
+            return replace(answer, cost=0.0)
+        cost, uncertain = self._cost(answer)
+        self.meter.budgets.settle(self.caller, self._reserved, (cost or 0) + uncertain)
+        self._reserved = 0
+        self.row = replace(
+            self.row,
+            status="failed" if answer.failure else "answered",
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            cost=cost,
+            uncertain=self._lost + uncertain,
+            seconds=time.monotonic() - self._begun,
+            why=whole_text(answer.failure),
+        )
+        self._write(None if answer.failure else answer)
+        return replace(answer, cost=None if cost is None else units(cost))
+
+    def _cost(self, answer: HelperAnswer) -> tuple[int | None, int]:
+        """What the answer cost, None where that is not known, and what it may have cost then."""
+        if self._price is None:
+            return None, 0
+        if answer.failure:
+            return 0, 0
+        if answer.prompt_tokens is None or answer.completion_tokens is None:
+            return None, self._reserved
+        return self._price.of(answer.prompt_tokens, answer.completion_tokens), 0
+
+    def _write(self, answer: HelperAnswer | None = None) -> None:
+        entry = Entry(self._place, self.row)
+        if self.key and answer is not None:
+            counts = answer.prompt_tokens, answer.completion_tokens
+            known = KnownAnswer(answer.text, answer.ended, *counts)
+            entry = replace(entry, key=self.key, answer=known)
+        (self._place,) = self.meter.ledger.write([entry])
+
+
+@dataclass(frozen=True)
+class MeteredModel:
+    """See `HelperModel`."""
+
+    name: str
+    model: Model
+    sampling: Sampling
+    meter: Meter = field(default_factory=Meter)
+    caller: Caller = field(default_factory=Caller)
+
+    @property
+    def fingerprint(self) -> str:
+        """See `HelperModel`."""
+        return self.model.fingerprint
+
+    @property
+    def identity(self) -> str:
+        """See `HelperModel`."""
+        return self.model.identity
+
+    @property
+    def usage(self) -> Usage:
+        """See `HelperModel`."""
+        return self.meter.usage
+
+    def called_by(self, caller: Caller) -> "MeteredModel":
+        """See `HelperModel`. A caller that names no stage asks in this one's, else in the one under
+        way now: who is left behind and asks later is not billed to a later step."""
+        if not caller.stage:
+            step = caller.step or self.caller.step
+            caller = replace(caller, stage=self.caller.stage, step=step)
+        return replace(self, caller=self.meter.whole(caller))
+
+    def answer(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        sampling: Sampling,
+        keys: Sequence[SampleKey],
+    ) -> list[HelperAnswer]:
+        """See `HelperModel`. Raises OverBudget, and LedgerUnusable before anything is sent."""
+        ledger, answers = self.meter.ledger, dict[int, HelperAnswer]()
+        questions, calls = dict[int, Question](), list[MeteredCall]()
+        for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
+            name = self._remembered_as(messages, sampling, key)
+            known = ledger.known(name) if name else None
+            if known is not None:
+                answers[n] = self._remembered(known)
+                continue
+            most = most_tokens(messages), sampling.max_tokens
+            calls.append(MeteredCall(self.meter, self._caller(), self._row(), *most, name))
+            questions[n] = Question(messages, sampling, key, calls[-1])
+        if answers:
+            self.usage.remember(len(answers))
+            ledger.add([replace(self._row(), status="remembered", cost=0)] * len(answers))
+        try:
+            fresh = self.model.ask([*questions.values()]) if questions else []
+        except Exception as error:
+            for call in calls:
+                call.abandon(str(error))
+            raise
+        answers |= zip(questions, fresh, strict=True)
+        return [answers[n] for n in range(len(keys))]
+
+    def score(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        answers: Sequence[str],
+        ended: bool = False,
+    ) -> list[tuple[float, ...]]:
+        """See `HelperModel`; recorded as one call, whose cost is not known: what conversations
+        begin with alike is computed once for several callers."""
+        begun, row, why = time.monotonic(), self._row(), ""
+        batch = [Score(*each, ended) for each in zip(conversations, answers, strict=True)]
+        try:
+            scores = self.model.score(batch)
+        except AssayError as error:
+            why = str(error)
+            if isinstance(error, HelperFailed):
+                self.usage.scored(len(batch), 0, failures=1)
+            raise
+        finally:
+            seconds = time.monotonic() - begun
+            status = "failed" if why else "answered"
+            ended_row = replace(row, kind="score", attempts=len(batch), seconds=seconds)
+            self.meter.ledger.add([replace(ended_row, status=status, why=whole_text(why))])
+        self.usage.scored(len(batch), scores.tokens)
+        return scores.logps
+
+    def _caller(self) -> Caller:
+        return self.meter.whole(self.caller)
+
+    def _row(self) -> LedgerCall:
+        caller = self._caller()
+        return LedgerCall(
+            at=stamp(datetime.now(UTC)),
+            model=self.name,
+            source=self.meter.source,
+            stage=caller.stage,
+            step=caller.step,
+            problem=whole_text(caller.problem),
+            completion=whole_text(caller.completion),
+            operator=caller.operator,
+        )
+
+    def _remembered(self, known: KnownAnswer) -> HelperAnswer:
+        read, wrote = known.prompt_tokens, known.completion_tokens
+        price, saved = self.meter.price(datetime.now(UTC).date()), None
+        if price is not None and read is not None and wrote is not None:
+            saved = units(price.of(read, wrote))
+        told = {"cost": 0.0, "remembered": True, "saved": saved}
+        return HelperAnswer(known.text, known.ended, read, wrote, **told)
+
+    def _remembered_as(
+        self, messages: Sequence[Message], sampling: Sampling, key: SampleKey
+    ) -> str:
+        """The key of an answer that is remembered; "" where it is not."""
+        if not self.meter.remembers(sampling):
+            return ""
+        stop = None if sampling.stop is None else list(sampling.stop.strings)
+        settings = [sampling.temperature, sampling.max_tokens, sampling.top_p, sampling.top_k]
+        model = [self.fingerprint, *settings, sampling.min_p, stop]
+        model += [sampling.beams] if sampling.beams > 1 else []
+        draw = [key.seed, key.row, key.sample] if sampling.temperature > 0 else None
+        return sha256_text(canonical_json([model, contents(messages), draw]))
+
+
+def most_tokens(messages: Sequence[Message]) -> int:
+    """The most tokens that a server can read a conversation as.
+
+    A byte of text is at most one token in every byte-level vocabulary. What a chat template adds
+    and images are assumptions: TEMPLATE_TOKENS, MESSAGE_TOKENS and IMAGE_TOKENS each.
+    """
+    count = TEMPLATE_TOKENS
+    for message in messages:
+        texts = [message.content, message.reasoning]
+        texts += [canonical_json([call.name, dict(call.arguments)]) for call in message.tool_calls]
+        images = sum(not isinstance(part, TextPart) for part in message.parts)
+        count += sum(len(text.encode("utf-8", "replace")) for text in texts)
+        count += MESSAGE_TOKENS + images * IMAGE_TOKENS
+    return count
+
+
+def contents(messages: Sequence[Message]) -> list[Any]:
+    """A conversation as a JSON value; an image is its sha256."""
+    return [
+        dump_message(message)
+        if not message.parts
+        else [
+            message.role,
+            *(each.text if isinstance(each, TextPart) else [each.sha256] for each in message.parts),
+        ]
+        for message in messages
+    ]
+
+
+def stamp(at: datetime) -> str:
+    """A time as ledgers have it."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,149 @@
+"""Two programs have one shape where they differ in wording only."""
+
+import random
+
+import pytest
+
+from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
+from assay.tasks.workflows.programs.shapes import shape_of
+from tests.tasks.workflows.programs.good_programs import AFLOW, TEXT, text
+
+BASE = text("""
+answers = []
+for i in range(3):
+    r = await self.custom(input=problem, instruction="Solve.")
+    answers.append(r["response"])
+best = await self.sc_ensemble(solutions=answers, problem=problem)
+return best["response"]
+""")
+
+
+def fingerprint(source: str) -> str:
+    shape = shape_of(source)
+    assert shape is not None
+    return shape.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("answers", "found"),
+        ("r =", "r  ="),
+        ("range(3)", "range(7)"),
+        ('"Solve."', '"Think about it."'),
+        ("for i in", "for _ in"),
+        ("self.custom", "self.solver"),
+        ("problem", "question"),
+        ("self, problem):", "self, problem: str) -> str:"),
+        ("        answers = []", '        """Solves it."""\n        answers = []'),
+        ("class Workflow", "import math\n\n\nclass Workflow"),
+        ("        answers = []", "        # Solves it.\n        answers = []"),
+    ],
+)
+def test_names_constants_imports_and_notes_do_not_count(old: str, new: str) -> None:
+    assert old in BASE
+    source = BASE.replace(old, new)
+    if old == "problem":
+        # Keywords are an operator's, no names of the program.
+        source = source.replace("question=question", "problem=question")
+    assert fingerprint(source) == fingerprint(BASE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("operator.Custom(", "operator.AnswerGenerate("),
+        ("answers.append", "answers.extend"),
+        ("input=problem", "input=answers"),
+        ("for i in range(3):", "while True:"),
+        ('r["response"]', 'r.get("response")'),
+        ("range(3)", "range(3, 4)"),
+        ("range(3)", "range(3.0)"),
+        ("await self.sc_ensemble", "await self.md_ensemble"),
+        ("        return", "        best = best\n        return"),
+        ("range(3)", "range(1 + 2)"),
+    ],
+)
+def test_what_a_program_does_counts(old: str, new: str) -> None:
+    assert old in BASE
+    assert fingerprint(BASE.replace(old, new, 1)) != fingerprint(BASE)
+
+
+def test_operators_differ_in_kind_not_only_in_number() -> None:
+    plus = fingerprint(text("return str(1 + 2 < 3)"))
+    assert plus != fingerprint(text("return str(1 - 2 < 3)"))
+    assert plus != fingerprint(text("return str(1 + 2 > 3)"))
+
+
+def test_calls_are_counted_where_they_stand() -> None:
+    shape = shape_of(BASE)
+    assert shape is not None
+    assert shape.operators == {"Custom": 1, "ScEnsemble": 1}
+    assert shape.combination == "Custom+ScEnsemble"
+    assert shape.calls == 2
+
+
+def test_operators_that_are_made_but_not_called_do_not_count() -> None:
+    shape = shape_of(TEXT["no operator"])
+    assert shape is not None
+    assert (shape.operators, shape.combination, shape.calls) == ({}, "", 0)
+
+
+def test_calls_through_imports_and_variables_count() -> None:
+    for name in (
+        "aflow",
+        "from import",
+        "dotted import",
+        "local operator",
+        "alias of an attribute",
+    ):
+        shape = shape_of(TEXT[name])
+        assert shape is not None
+        assert shape.combination == "Custom"
+
+
+def test_a_program_that_cannot_be_read_has_no_shape() -> None:
+    assert shape_of("class Workflow") is None
+    assert shape_of("x" + ".y" * 9_000) is None
+
+
+def test_an_invalid_program_that_parses_has_a_shape() -> None:
+    shape = shape_of(AFLOW.replace("await ", "").replace("operator.Custom", "operator.Solver"))
+    assert shape is not None
+    assert shape.calls == 0
+
+
+def test_each_strategy_has_shapes_of_its_own() -> None:
+    for kind, names in STRATEGIES.items():
+        shapes = {
+            name: fingerprint(draw_one(name, kind, random.Random(1))[0].source) for name in names
+        }
+        assert len(set(shapes.values())) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("body", "structure"),
+    [
+        ('return (await self.custom(input=problem, instruction=""))["response"]', ()),
+        ('return " ".join(c for c in problem)', ("loop",)),
+        ("while True:\n    return problem", ("loop",)),
+        ('return problem if len(problem) > 3 else "x"', ("branch",)),
+        ('match problem:\n    case "a":\n        return "b"\nreturn "c"', ("branch",)),
+        (
+            'r = await self.review(problem=problem, solution="1")\n'
+            'if r["review_result"]:\n    return "1"\n'
+            'return (await self.md_ensemble(solutions=["1"], problem=problem))["solution"]',
+            ("branch", "ensemble", "review"),
+        ),
+    ],
+)
+def test_the_control_structure_is_read_off_the_tree(body: str, structure: tuple[str, ...]) -> None:
+    shape = shape_of(text(body))
+    assert shape is not None
+    assert shape.structure == structure
+
+
+def test_lines_are_those_that_are_not_blank() -> None:
+    shape, longer = shape_of(BASE), shape_of(BASE.replace("\n\n", "\n\n\n\n") + "\n\n")
+    assert shape is not None and longer is not None
+    assert shape.lines == longer.lines == sum(bool(line.strip()) for line in BASE.splitlines())
