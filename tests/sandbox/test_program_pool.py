@@ -16,8 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
+from assay.errors import RunFailure
 from assay.sandbox import isolation, pipes, program_conversation, program_pool
-from assay.sandbox.isolation import IsolationUnavailable, Mode
+from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.program_pool import ProgramPool, ProgramRun
 from tests.sandbox.hostile_programs import workflow
@@ -335,7 +336,7 @@ def test_without_namespaces_a_pool_is_refused_in_one_line_that_says_what_helps(
 ) -> None:
     nothing = isolation.Isolation("", why="unshare: unshare is not installed")
     monkeypatch.setattr(isolation, "isolation_available", lambda: nothing)
-    with pytest.raises(IsolationUnavailable) as found:
+    with pytest.raises(RunFailure) as found:
         ProgramPool(SERVE, 1)
     said = str(found.value)
     assert "install util-linux and libseccomp2" in said and 'sandbox = "limits-only"' in said

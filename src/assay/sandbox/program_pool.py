@@ -69,7 +69,7 @@ class ProgramWorker(Worker):
         calls: CallLimits,
         threads: ThreadPoolExecutor,
     ):
-        """`threads` answer what programs ask. Raises IsolationUnavailable."""
+        """`threads` answer what programs ask. Raises RunFailure."""
         super().__init__(function, limits, isolation, folders)
         self.calls, self._threads = calls, threads
         self._wake, self._waker = os.pipe()
@@ -149,7 +149,7 @@ class ProgramPool:
         calls: CallLimits = CallLimits(),  # noqa: B008 - frozen
     ):
         """`function` and `folders` as `pool.Worker` has them; `limits` and `calls` are those of
-        each program. Raises IsolationUnavailable."""
+        each program. Raises RunFailure."""
         self._threads = ThreadPoolExecutor(size * calls.together, "assay-host")
         self._workers = [
             ProgramWorker(function, limits, isolation, folders, calls, self._threads)
@@ -177,7 +177,7 @@ class ProgramPool:
         """Runs one program; waits for a worker that is idle.
 
         `deadline` is in seconds of the program's own time, `longest` in seconds altogether. Raises
-        what `host` raised first, which ends the program at once; WorkerStartError when a worker
+        what `host` raised first, which ends the program at once; RunFailure when a worker
         cannot start; TypeError or ValueError when the arguments are not JSON; RuntimeError once the
         pool is closed.
         """

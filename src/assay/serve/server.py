@@ -29,18 +29,6 @@ STOP_SECONDS = 5
 """Seconds that open connections may take to end."""
 
 
-class PortTaken(InputError):
-    """Something else listens on the port."""
-
-
-class BadHost(InputError):
-    """The server cannot listen on an address, or may not without a token of the user's."""
-
-
-class BadToken(InputError):
-    """The token that was given cannot stand in a header."""
-
-
 @dataclass(frozen=True)
 class Address:
     """The address of a running server."""
@@ -57,48 +45,48 @@ class Address:
 
 
 def given_token(file: Path | None) -> str | None:
-    """The token in the file, else in the environment, if any. Raises BadToken, never showing it."""
+    """The token in the file, else in the environment, if any. Raises InputError that hides it."""
     if file is not None:
         try:
             given, where = file.read_text("utf-8").strip("\r\n"), f"--token-file {file}"
         except (OSError, UnicodeDecodeError) as error:
-            raise BadToken("cannot be read", file=file, field="--token-file") from error
+            raise InputError("cannot be read", file=file, field="--token-file") from error
     elif (given := os.environ.get(TOKEN)) is not None:
         where = TOKEN
     else:
         return None
     if not given.isascii() or not given.isprintable() or not given or " " in given:
-        raise BadToken("holds no token", field=where, fix="printable ASCII without spaces")
+        raise InputError("holds no token", field=where, fix="printable ASCII without spaces")
     return given
 
 
 def token_for_clients(host: str, file: Path | None = None) -> tuple[str, bool]:
     """The token that clients must send, and whether it was made just now.
 
-    Raises BadToken, and BadHost where other machines can reach the server and nobody chose a token.
+    Raises InputError where other machines can reach the server and nobody chose a token.
     """
     given = given_token(file)
     if given is not None:
         return given, False
     if not is_loopback(host):
         problem = f"other machines can reach {host}, and no token is set"
-        raise BadHost(problem, field="--host", fix=f"set one with --token-file FILE or {TOKEN}")
+        raise InputError(problem, field="--host", fix=f"set one with --token-file FILE or {TOKEN}")
     return secrets.token_urlsafe(24), True
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. Raises BadHost."""
+    """Whether only this machine can reach the address. Raises InputError."""
     _, (address, *_) = resolved(host, 0)
     return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
 
 
 def resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """The first address of a host's name. Raises BadHost."""
+    """The first address of a host's name. Raises InputError."""
     try:
         found = socket.getaddrinfo(host or " ", port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         fix = f"for example {HOST}, or 0.0.0.0 for all networks"
-        raise BadHost(f"{host!r} is no address", field="--host", fix=fix) from error
+        raise InputError(f"{host!r} is no address", field="--host", fix=fix) from error
     family, _, _, _, address = found[0]
     return family, address
 
@@ -107,7 +95,7 @@ def resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...
 def running(
     served: Served, token: str, port: int, limits: Limits = LIMITS, host: str = HOST
 ) -> Iterator[Address]:
-    """The server, up as long as this is open. Raises PortTaken and BadHost."""
+    """The server, up as long as this is open. Raises InputError."""
     import uvicorn
 
     listening = bound(port, host)
@@ -139,7 +127,7 @@ def running(
 
 
 def bound(port: int, host: str = HOST) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises PortTaken and BadHost."""
+    """A listening socket; port 0 takes a free one. Raises InputError."""
     family, address = resolved(host, port)
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,9 +138,9 @@ def bound(port: int, host: str = HOST) -> socket.socket:
         listening.close()
         if error.errno == errno.EADDRNOTAVAIL:
             problem = f"{host} is no address of this machine"
-            raise BadHost(problem, field="--host") from error
+            raise InputError(problem, field="--host") from error
         problem = f"cannot listen on port {port}: {error.strerror}"
-        raise PortTaken(
+        raise InputError(
             problem, field="--port", fix="choose another, or 0 for a free one"
         ) from error
     return listening
@@ -171,7 +159,7 @@ def serve(
 ) -> dict[str, Any]:
     """Serve a checkpoint until SIGINT or SIGTERM; returns what the server did.
 
-    Raises InputError for what does not exist, PortTaken, BadHost and BadToken.
+    Raises InputError for what does not exist.
     """
     token, made = token_for_clients(host, token_file)
     with until_stopped() as stop, opened(root, target, rendering, name) as served:

@@ -85,7 +85,7 @@ def export(
     format of the one that it replaces.
 
     Raises FolderTaken for a folder with something in it, RunNotFound and NoCheckpoint, BaseChanged,
-    DiskFull, and GgufUnsupported for a model that no GGUF file is written of.
+    DiskFull, and InputError for a model that no GGUF file is written of.
     """
     refuse_taken(folder)
     work = partial((observer or Silent()).work, f"exporting {target}", total=4 if gguf else 3)
