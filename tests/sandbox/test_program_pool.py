@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from assay.errors import RunFailure
-from assay.sandbox import isolation, pipes, program_conversation, program_pool
+from assay.sandbox import isolation, pipes, program_pool
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.program_pool import ProgramPool, ProgramRun
@@ -282,7 +282,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
     pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert works(pool)
-    answer, real = threading.Event(), program_conversation.wait_ready
+    answer, real = threading.Event(), program_pool.wait_ready
 
     def interrupted(*arguments: Any) -> list[int]:
         ready = real(*arguments)
@@ -297,7 +297,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
         answer.wait(30)
         return {"late": True}
 
-    monkeypatch.setattr(program_conversation, "wait_ready", interrupted)
+    monkeypatch.setattr(program_pool, "wait_ready", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(pool, "chain", host, names=["a"])
     monkeypatch.undo()
