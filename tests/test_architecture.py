@@ -319,7 +319,7 @@ def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
     assert wrong_rooms("assay.lab.sweep.read_sweep", {"assay.lab.sweep.matrix.model": 3})
     assert wrong_rooms("assay.tasks.task", {"assay.tasks.tools.task": 3})
     assert wrong_rooms("assay.tasks.tools.task", {"assay.tasks.math.task": 3})
-    below = {"assay.lab.setup.session": 3, "assay.lab.run.launch": 4, "assay.train.loop": 5}
+    below = {"assay.lab.setup.session": 3, "assay.lab.run.runner": 4, "assay.train.loop": 5}
     assert not wrong_rooms("assay.lab.run.runner", below)
 
 

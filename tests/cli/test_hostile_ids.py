@@ -3,11 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-from jinja2 import Template
-from markupsafe import Markup
-
-from assay.pages.templating import environment
 from tests.cli.conftest import TinyLab, call
 
 STEERING = "\x1b[31m\x07\x9b2J\u202e\x00"
@@ -44,12 +39,3 @@ def test_ids_of_rows_steer_neither_terminal_nor_page(lab: TinyLab) -> None:
     assert any("1+1" in page.read_text() for page in pages)
     for page in pages:
         assert_harmless(page.read_text())
-
-
-@pytest.mark.parametrize("value", [STEERING, Markup(f"<b>{STEERING}</b>")])
-def test_no_template_writes_control_characters(value: str) -> None:
-    template: Template = environment().from_string("{{ value }} {{ number }}")
-    text = template.render(value=value, number=3)
-    assert_harmless(text)
-    assert text.startswith("<b>") == isinstance(value, Markup)
-    assert text.endswith(" 3")

@@ -13,7 +13,7 @@ import pytest
 from assay.compare.fairness import NothingToAllow, Unfair
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.named_arms import ArmRequest
-from assay.runs.history import NotMeasured
+from assay.errors import InputError
 from assay.runs.manifest_file import DamagedManifest, write_manifest
 from assay.runs.records import DamagedRecord, EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
@@ -223,7 +223,7 @@ def test_other_numbers_of_repeats_are_a_note(run, tmp_path):
 
 def test_evaluations_of_other_names_are_found_by_their_benchmark(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, SFT, record=replace(CLEAN, name="afterwards"))
-    with pytest.raises(NotMeasured, match="no reporting evaluation"):
+    with pytest.raises(InputError, match="no reporting evaluation"):
         runs_table(run, other)
     assert runs_table(run, other, on="held_out").differences == ()
 

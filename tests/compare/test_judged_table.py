@@ -9,11 +9,12 @@ import pytest
 from assay.compare.fairness import Unfair
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Line, Pairing
+from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.intervals import wilson
 from assay.judge.paired import compare
 from assay.judge.scores import ItemsDifferError, item_scores
-from assay.runs.history import NotMeasured, find_record, measured_checkpoints
+from assay.runs.history import find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from tests.compare.tables import runs_table
@@ -114,18 +115,18 @@ def test_a_record_in_the_making_is_refused(run):
     file = record.file(run.evaluations, "rl.step-000030")
     file.rename(file.with_suffix(".parts"))
     assert "rl.step-000030" not in measured_checkpoints(run, record)
-    with pytest.raises(NotMeasured, match=r"rl\.step-000030 has no finished record"):
+    with pytest.raises(InputError, match=r"rl\.step-000030 has no finished record"):
         compare_checkpoints(run, "held_out", others=["rl.step-000030"])
 
 
 def test_an_unknown_evaluation_offers_the_nearest(run):
-    with pytest.raises(NotMeasured, match="did you mean 'held_out'"):
+    with pytest.raises(InputError, match="did you mean 'held_out'"):
         compare_checkpoints(run, "heldout")
 
 
 def test_two_records_of_one_name_must_be_told_apart(run):
     add_scores(run, "base", BASE, replace(RECORD, sampling={"temperature": 1.0}))
-    with pytest.raises(NotMeasured, match="2 records of 'held_out'"):
+    with pytest.raises(InputError, match="2 records of 'held_out'"):
         find_record(run, "held_out")
 
 

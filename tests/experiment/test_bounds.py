@@ -9,7 +9,6 @@ from assay.experiment.problems import made
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.language_learner import refuse_unopenable
-from assay.lab.setup.learner import AnswersTooLong
 from tests.labs import make_lab
 
 LONG = "9" * 4000
@@ -112,6 +111,6 @@ def test_values_of_the_command_line_have_the_same_bounds(
 def test_an_answer_longer_than_all_that_the_model_reads_is_refused(file: Path, place: str) -> None:
     field = f"{place}.sampling.max_tokens"
     refuse_unopenable(read_experiment(file, [f"{field}=2048"]), file.parent)
-    with pytest.raises(AnswersTooLong, match="2049 tokens, and the model reads 2048") as caught:
+    with pytest.raises(InputError, match="2049 tokens, and the model reads 2048") as caught:
         refuse_unopenable(read_experiment(file, [f"{field}=2049"]), file.parent)
     assert caught.value.field == field

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.experiment.overrides import OverrideError
+from assay.errors import InputError
 from assay.experiment.read_file import MOST_PROBLEMS, SpecError, read_experiment
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.toml_write import experiment_toml
@@ -14,7 +14,7 @@ from tests.experiment.spec_texts import TEXT, write_spec
 
 
 def message(file: Path, *overrides: str) -> str:
-    with pytest.raises((SpecError, OverrideError)) as raised:
+    with pytest.raises((SpecError, InputError)) as raised:
         read_experiment(file, overrides)
     assert raised.value.exit_code == 2
     text = str(raised.value)

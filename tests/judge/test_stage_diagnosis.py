@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from assay.judge.findings import Finding, worst_first
-from assay.judge.health_checks import CHECKS, Diagnosis, Spending, diagnose, worded
+from assay.judge.health_checks import CHECKS, Diagnosis, Spending, check_health, worded
 from assay.judge.health_rules import ADVICE, EVIDENCE, RULES, STORED_ADVICE, WHAT
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.intervals import Interval
@@ -67,7 +67,7 @@ def with_fault(**fault: object) -> list[dict]:
 
 
 def fired(metrics: list[dict], dev=(), spending=()) -> dict[str, Diagnosis]:
-    return {found.rule: found for found in diagnose(metrics, dev, spending)}
+    return {found.rule: found for found in check_health(metrics, dev, spending).findings}
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -81,8 +81,8 @@ def test_the_first_steps_of_a_healthy_run_have_no_findings(steps):
 
 
 def test_a_stage_that_records_none_of_the_metrics_has_no_findings():
-    assert diagnose([{"stage": "sft", "step": 1, "nll": 2.0, "seconds": 1.0}]) == []
-    assert diagnose([]) == []
+    assert check_health([{"stage": "sft", "step": 1, "nll": 2.0, "seconds": 1.0}]).findings == ()
+    assert check_health([]).findings == ()
 
 
 FAULTS = [
@@ -232,4 +232,4 @@ def test_findings_are_sorted_with_errors_first():
     found = [Finding(s, s, "", "") for s in ("note", "error", "warning", "error")]
     assert [f.severity for f in worst_first(found)] == ["error", "error", "warning", "note"]
     both = with_fault(truncated_share=0.4, abstained_share=0.5)
-    assert [found.rule for found in diagnose(both)] == ["abstentions", "truncated"]
+    assert [found.rule for found in check_health(both).findings] == ["abstentions", "truncated"]

@@ -26,8 +26,8 @@ from assay.data.episode import Completion, Context, Reward, Turn
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import GrpoStage, StageSpec, start_of
 from assay.lab.check.all_checks import LEARNER_CHECKS
 from assay.lab.check.subject import Number, Seen, Subject

@@ -14,10 +14,10 @@ import pytest
 from safetensors.torch import load_file
 
 from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import BASE
 from assay.experiment.read_file import read_experiment
-from assay.experiment.rendering_settings import RenderingSettings
-from assay.lab.check.before_run import Unsound
+from assay.lab.check.all_checks import Unsound
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.learner import question

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.judge.intervals import Interval
-from assay.pages.comparison.comparison_content import write_comparison
+from assay.pages.comparison.comparison_page import write_comparison
 from assay.pages.drawn import (
     BROKEN,
     CURVE_WIDTH,

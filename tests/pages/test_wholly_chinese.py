@@ -23,9 +23,8 @@ from assay.lab.monitor.progress import progress
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.pages.command_tables.audit_findings import audit_findings, summary
 from assay.pages.command_tables.sample_size_table import plan_shown
-from assay.pages.comparison.comparison_content import write_comparison
-from assay.pages.comparison.comparison_terminal import comparison_shown
-from assay.pages.comparison.foreign_tables import score_remarks, score_table
+from assay.pages.comparison.comparison_page import comparison_shown, write_comparison
+from assay.pages.comparison.foreign_tables import score_blocks
 from assay.pages.examples import Answer
 from assay.pages.matrix.matrix_page import write_matrix
 from assay.pages.progress.progress_content import progress_in_terminal
@@ -111,7 +110,7 @@ def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
         "ending": printed([*ending([(run, "X")], lang), *ending([(run, "X")] * 2, lang)], lang),
         "notebook": notebook(root / "run", lang=lang),
         "comparison": page.with_suffix(".md").read_text(encoding="utf-8"),
-        "compared": drawn(*comparison_shown(table, lang, flips=True)),
+        "compared": printed(comparison_shown(table, lang, flips=True), lang),
         "watched": write_report(watched, lang).with_suffix(".md").read_text(encoding="utf-8"),
         "progress": printed(progress_in_terminal(found, words(lang)), lang),
         "watch": printed(
@@ -147,8 +146,8 @@ def foreign(root: Path, lang: str) -> dict[str, str]:
     w = words(lang)
     return {
         "foreign": page.with_suffix(".md").read_text(encoding="utf-8"),
-        "foreign compared": drawn(*comparison_shown(table, lang)),
-        "foreign scores": drawn(score_table(found, w), *score_remarks(found, w)),
+        "foreign compared": printed(comparison_shown(table, lang), lang),
+        "foreign scores": printed(score_blocks(found, w), lang),
     }
 
 

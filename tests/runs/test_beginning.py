@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.lab.run.runner import fresh_run
-from assay.runs.run_directory import RunDirectory, RunExists, runs_of
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import is_held
 
 EXPERIMENT = Experiment(name="demo", model="path:model", task="math")
@@ -23,7 +24,7 @@ def test_of_runs_that_begin_at_once_one_does_and_the_others_are_refused(tmp_path
         together.wait()
         try:
             held.enter_context(fresh_run(tmp_path, EXPERIMENT, 1, new=False))
-        except RunExists as error:
+        except InputError as error:
             refused.append(str(error))
 
     threads = [threading.Thread(target=begin) for _ in range(count)]
@@ -41,7 +42,10 @@ def test_of_runs_that_begin_at_once_one_does_and_the_others_are_refused(tmp_path
 def test_a_new_run_is_held_and_let_go(tmp_path: Path) -> None:
     with fresh_run(tmp_path, EXPERIMENT, 1, new=False) as first:
         assert is_held(first.path)
-        with pytest.raises(RunExists), fresh_run(tmp_path, EXPERIMENT, 1, new=False):
+        with (
+            pytest.raises(InputError, match="exists"),
+            fresh_run(tmp_path, EXPERIMENT, 1, new=False),
+        ):
             pass
         with fresh_run(tmp_path, EXPERIMENT, 2, new=True) as second:
             assert isinstance(second, RunDirectory) and second != first

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.episode import Reward
+from assay.runs.history import samples_in
 from assay.runs.records import (
     ANSWERS,
     CLUSTER,
@@ -21,7 +21,6 @@ from assay.runs.records import (
     read_columns,
     read_samples,
     read_scores,
-    recorded_reward,
     write_samples,
     write_table,
 )
@@ -186,10 +185,7 @@ def test_facts_and_outcomes_are_columns_that_older_files_lack(tmp_path):
         file = writer.finish()
     found = read_columns(file, ["item_id"], ["facts"])
     assert found["facts"] == [None, newer["facts"]]
-    reward = {"reward": 0.0, "parts": {}, "why": "w"}
-    assert recorded_reward(reward) == Reward(0.0, {}, "w")
-    kept = reward | {"outcome": "timed out", "facts": '{"calls": 2}'}
-    assert recorded_reward(kept) == Reward(0.0, {}, "w", "timed out", {"calls": 2})
+    assert [each.facts for each in samples_in(file)] == [{}, {"said": "x", "calls": 2}]
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,8 @@ from assay.experiment.checkpoint_reference import (
 from assay.runs import run_directory
 from assay.runs.checkpoints import Selection, read_selection, write_selections
 from assay.runs.protection import delete_run
-from assay.runs.run_directory import (
-    RunDirectory,
-    RunExists,
-    all_runs,
-    create_run,
-    lab_root,
-    runs_of,
-)
+from assay.runs.run_directory import RunDirectory, all_runs, create_run, lab_root, runs_of
 from assay.runs.run_names import (
-    RunNameError,
     RunNotFound,
     RunReference,
     checkpoint_directory,
@@ -80,7 +72,7 @@ def test_a_fresh_run_has_its_spec_and_is_running(tmp_path):
 
 def test_a_name_that_has_a_run_is_refused_unless_new(tmp_path):
     first = create_run(tmp_path, "demo", seed=1, spec="")
-    with pytest.raises(RunExists) as raised:
+    with pytest.raises(InputError) as raised:
         create_run(tmp_path, "demo", seed=1, spec="")
     assert str(raised.value) == (
         "a run named 'demo' exists (continue with 'assay resume demo', or start another with --new)"
@@ -214,13 +206,13 @@ def test_names_are_parsed(text, expected):
 
 @pytest.mark.parametrize("text", ["", "a/b/c", "a#x", "a b", "../up", "a/../b", "/tmp", "a#1/b"])
 def test_what_is_no_name_is_refused(text):
-    with pytest.raises(RunNameError, match="is not the name of a run"):
+    with pytest.raises(InputError, match="is not the name of a run"):
         parse_run_name(text)
 
 
 @pytest.mark.parametrize("checkpoint", ["sft", "sft.first", "sft.step-x", "sft.all", "../x.last"])
 def test_what_is_no_checkpoint_is_refused(checkpoint):
-    with pytest.raises(RunNameError) as raised:
+    with pytest.raises(InputError) as raised:
         parse_run_name(f"demo@{checkpoint}")
     assert str(raised.value) == (
         f"{checkpoint!r} is not a checkpoint "

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import InputError
 from assay.lab.run.runner import resume, start
-from assay.runs.metrics import HistoryLost
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import stored_status, write_status
 from assay.runs.verify_files import verify_run
@@ -144,7 +144,7 @@ def test_a_run_whose_metrics_are_shorter_than_its_checkpoints_does_not_go_on(
         ([], "has 0 lines and had"),
     ):
         run.metrics.write_text("".join(kept))
-        with pytest.raises(HistoryLost, match=complaint):
+        with pytest.raises(InputError, match=complaint):
             resume(run)
         assert ("damaged", "metrics.jsonl") in verify(run)
     run.metrics.write_text("".join(lines[:-1]))
@@ -180,5 +180,5 @@ def test_the_metrics_of_a_stage_that_is_done_count_too(made: RunDirectory) -> No
     run = stopped(made, 1)
     lines = run.metrics.read_text().splitlines(keepends=True)
     run.metrics.write_text("".join(lines[:3]))
-    with pytest.raises(HistoryLost, match=r"has 3 lines and had 6 when sft\.step"):
+    with pytest.raises(InputError, match=r"has 3 lines and had 6 when sft\.step"):
         resume(run)

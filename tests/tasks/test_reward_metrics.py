@@ -9,7 +9,7 @@ import torch
 
 from assay.data.episode import Reward
 from assay.experiment.experiment import Experiment
-from assay.judge.health_checks import derived, diagnose
+from assay.judge.health_checks import check_health, derived
 from assay.lab.setup.validate import unknown_names
 from assay.tasks.math.task import TASK
 from assay.tasks.reward_metrics import (
@@ -189,7 +189,7 @@ def test_failed_calls_of_helper_models_are_api_errors_to_the_health_rules():
         return {"step": step, **asked, "helper/judge/failures": 0.5 * step}
 
     assert derived(line(20))["api_error_share"] == pytest.approx(0.2)
-    found = [each.rule for each in diagnose([line(step) for step in range(1, 31)])]
+    found = [each.rule for each in check_health([line(step) for step in range(1, 31)]).findings]
     assert found == ["rising_api_errors"]
     assert "api_error_share" not in derived({"step": 1, "helper/judge/requests": 0.0})
 

@@ -6,13 +6,12 @@ from collections import namedtuple
 import pytest
 import torch
 
+from assay.errors import InputError
 from assay.models.folder import ModelFolderError
 from assay.models.state_dicts import StateDictMismatch
 from assay.runs.checkpoints import CheckpointDamaged, check_checkpoint, steps_in
 from assay.train import checkpoint
 from assay.train.checkpoint import (
-    CheckpointExists,
-    DiskFull,
     NotContinuable,
     load_checkpoint,
     save_checkpoint,
@@ -47,7 +46,7 @@ def test_weights_moments_randomness_and_counters_come_back(tmp_path):
 def test_a_checkpoint_is_never_overwritten(tmp_path):
     policy, optimizer = trained()
     save_checkpoint(tmp_path, policy, optimizer, TrainState(7))
-    with pytest.raises(CheckpointExists, match="step-000007"):
+    with pytest.raises(InputError, match="step-000007"):
         save_checkpoint(tmp_path, policy, optimizer, TrainState(7))
 
 
@@ -57,7 +56,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(tmp_path, monkeypatch):
     before = sorted(tmp_path.rglob("*"))
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: usage(10, 10, 1000))
-    with pytest.raises(DiskFull, match="earlier checkpoints are intact") as caught:
+    with pytest.raises(InputError, match="earlier checkpoints are intact") as caught:
         save_checkpoint(tmp_path, policy, optimizer, TrainState(2))
     assert caught.value.exit_code == 2
     assert sorted(tmp_path.rglob("*")) == before

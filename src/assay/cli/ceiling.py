@@ -1,5 +1,4 @@
-"""`assay ceiling FILE`: what demonstrations, or fixed workflows, can do at all, before anything is
-trained."""
+"""`assay ceiling FILE`: what can be won on an experiment's problems, before anything is trained."""
 
 from pathlib import Path
 from typing import Annotated
@@ -32,21 +31,14 @@ def ceiling(
     ] = False,
 ) -> Outcome:
     """Measure what the best choice could win before anything is trained: of demonstrations, or of
-    fixed workflows and the best of them per problem."""
-    from assay.lab.ceiling.fixed_workflows_measured import WorkflowCeiling, ceiling_of
-    from assay.lab.ceiling.measure import CeilingRequest
+    fixed programs and the best of them per problem."""
+    from assay.lab.ceiling.ceiling import CeilingRequest, measure_ceiling
     from assay.library.actions import shown as progress
-    from assay.pages.command_tables.ceiling_tables import ceiling_markdown, ceiling_shown
-    from assay.pages.command_tables.workflow_ceiling_tables import (
-        workflows_markdown,
-        workflows_shown,
-    )
+    from assay.pages.markdown import blocks_markdown
+    from assay.pages.words import words
 
     request = CeilingRequest(on, items, draws, None if exhaustive else breadth)
     with progress(True) as observer:
-        found = ceiling_of(file, overrides or (), root, request, observer)
-    if isinstance(found, WorkflowCeiling):
-        shown = [workflows_markdown(found)] if markdown else workflows_shown(found)
-    else:
-        shown = [ceiling_markdown(found)] if markdown else ceiling_shown(found)
+        found, blocks = measure_ceiling(file, overrides or (), root, request, observer)
+    shown = [blocks_markdown(blocks, words("en"))] if markdown else blocks
     return Outcome(found, shown, warnings=found.warnings)

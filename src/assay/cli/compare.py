@@ -200,7 +200,7 @@ def compare(
         return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
-    from assay.pages.comparison.comparison_terminal import comparison_shown
+    from assay.pages.comparison.comparison_page import comparison_shown
     from assay.pages.words import translated, words
 
     found = compare_runs(

@@ -15,7 +15,7 @@ from assay.cli.output import Outcome
 from assay.cli.resume import RunName
 
 if TYPE_CHECKING:  # a replay loads torch, which help must do without
-    from assay.lab.replay.replay_result import Gradients, Replay, SampleChange, Spreads
+    from assay.lab.replay.judge_again import Gradients, Replay, SampleChange, Spreads
 
 SHOWN = 20
 """Changed samples that the terminal lists; `--json` has all."""

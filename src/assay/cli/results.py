@@ -249,7 +249,7 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
     """The scores of every run in a file that another tool wrote."""
     from assay.compare.foreign_arms import read_all_metrics, summaries
     from assay.data.results.bfcl_leaderboard import is_leaderboard
-    from assay.pages.comparison.foreign_tables import score_remarks, score_table
+    from assay.pages.comparison.foreign_tables import score_blocks
     from assay.pages.words import words
 
     w = words(lang)
@@ -257,17 +257,17 @@ def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
         return _leaderboard(Path(name), w)
     found = summaries(read_all_metrics(name, options))
     result = {"file": name, "runs": [summary_result(summary) for summary in found]}
-    return Outcome(result, [score_table(found, w), *score_remarks(found, w)])
+    return Outcome(result, score_blocks(found, w), lang=lang)
 
 
 def _leaderboard(path: Path, w: "Words") -> Outcome:
     """The scores of every model in a table of BFCL, which has no items."""
     from assay.compare.foreign_arms import read_leaderboard_scores
-    from assay.pages.comparison.foreign_tables import leaderboard_remarks, leaderboard_table
+    from assay.pages.comparison.foreign_tables import leaderboard_blocks
 
     found = read_leaderboard_scores(path)
     result = {"file": str(path), "scores": [asdict(each) for each in found]}
-    return Outcome(result, [leaderboard_table(found, w), *leaderboard_remarks(found, w)])
+    return Outcome(result, leaderboard_blocks(found, w), lang=w.lang)
 
 
 def summary_result(summary: "Summary") -> dict[str, Any]:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.results.foreign_result import Result
+from assay.errors import InputError
 from assay.judge.arms import as_repeats
 from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores, on_one_scale
-from assay.runs.history import NotMeasured, measured_checkpoints
+from assay.runs.history import measured_checkpoints
 from assay.runs.manifest_file import Manifest, read_manifest
 from assay.runs.records import (
     CLUSTER,
@@ -165,14 +166,14 @@ def load_arm(
     """A finished record as an arm, named RUN@CHECKPOINT unless `name` is given.
 
     Without `outputs` the texts of the answers are not read. `first` leaves out all but the first so
-    many items of the evaluation. Raises NotMeasured where the record is not finished,
+    many items of the evaluation. Raises InputError where the record is not finished,
     DamagedRecord.
     """
     run, record, checkpoint = origin.run, origin.record, origin.checkpoint
     if not record.finished(run, checkpoint):
         known = ", ".join(measured_checkpoints(run, record)) or "none"
         problem = f"{run}: {record.name} of {checkpoint} has no finished record"
-        raise NotMeasured(problem, fix=f"finished are: {known}")
+        raise InputError(problem, fix=f"finished are: {known}")
     columns = [*COLUMNS, OUTPUT] if outputs else COLUMNS
     found = read_columns(origin.file, columns, [CLUSTER, FACTS, OUTCOME, ENDED])
     if first is not None:

@@ -36,16 +36,15 @@ from assay.compare.table import Table, judged_again, with_trials
 from assay.data.loaded import DataError
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
+from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
 from assay.judge.verdict import asked_non_inferior, with_margin
-from assay.runs.history import NotMeasured, evaluation_records
+from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import DamagedManifest
 from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
 Value = TypeVar("Value")
-
-RENUMBERED = "its items are paired by what they ask, because the same questions have other ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def compare_requests(
     `on` names an evaluation or a benchmark; omitted, the control's first reporting evaluation that
     all runs have. Where every arm has further seeds the methods are compared, with seeds sampled as
     items are. An arm whose files are damaged is left out and named in `left_out` as long as two
-    remain; the next takes the place of a damaged control. Raises NotMeasured where there is no
+    remain; the next takes the place of a damaged control. Raises InputError where there is no
     record, DamagedRecord where one arm is left, and what `compare_arms` raises.
     """
     for request in requests:
@@ -195,7 +194,7 @@ def compare_named(
     named = _control_first(distinct_names(*joined_logs(arms, files)), control)
     matched = [named[0], *(on_items_of(named[0], arm) for arm in named[1:])]
     moved = [new.name for old, new in zip(named, matched, strict=True) if new is not old]
-    notes = [Finding("note", RENUMBERED, ", ".join(moved), "")] if moved else []
+    notes = [finding("paired_by_text", "note", names=", ".join(moved))] if moved else []
     table = compare_arms(matched, terms, notes)
     return replace(table, left_out=tuple(Finding("error", str(e), "", "") for e in damaged))
 
@@ -252,12 +251,9 @@ def _attempt(
 
 
 def _left_out(request: ArmRequest, error: InputError, was_control: bool) -> Finding:
-    what = (
-        f"{request.run} is left out; it was to be the control, and the next run is in its place"
-        if was_control
-        else f"{request.run} is left out"
-    )
-    return Finding("error", what, f"{error.file}: {error.problem}", error.fix or "")
+    code = "control_left_out" if was_control else "left_out"
+    why = f"{error.file}: {error.problem}"
+    return finding(code, "error", run=request.run, why=why, fix=error.fix or "")
 
 
 def _shared_evaluations(
@@ -272,10 +268,9 @@ def _shared_evaluations(
         if spec.role == "report" and all(name in each for each in names)
     ]
     if not shared:
-        raise NotMeasured("the runs share no reporting evaluation", fix="name one with --on")
+        raise InputError("the runs share no reporting evaluation", fix="name one with --on")
     return shared
 
 
 def _also_on(on: str, others: Sequence[str]) -> Finding:
-    what = f"compared on {on}, the first evaluation that all have"
-    return Finding("note", what, f"they share {', '.join(others)} as well", "see --on")
+    return finding("first_shared", "note", on=on, others=", ".join(others))

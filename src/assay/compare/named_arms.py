@@ -12,13 +12,9 @@ from assay.compare.fairness import check_finished
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
+from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
-from assay.runs.history import (
-    NotMeasured,
-    evaluation_records,
-    find_record,
-    measured_checkpoints,
-)
+from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     RunReference,
@@ -97,7 +93,7 @@ def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
 def arm_named(root: Path, text: str) -> ArmRequest:
     """A run and the checkpoint of it that a name means, with the other seeds of a bare name.
 
-    Raises RunNameError, RunNotFound.
+    Raises InputError, RunNotFound.
     """
     reference = read_run_name(root, text)
     wanted = reference.checkpoint
@@ -115,7 +111,7 @@ def damaged_seeds(root: Path, names: Sequence[str]) -> list[Finding]:
     references = [read_run_name(root, name) for name in names]
     bare = [r for r in references if r.id is None and r.seed is None]
     damaged = [each for r in bare for each in apart(begun(root, r.name))[1]]
-    found = [Finding("warning", f"{each.run} is left out", each.why, "") for each in damaged]
+    found = [finding("left_out", "warning", run=each.run, why=each.why, fix="") for each in damaged]
     return list(dict.fromkeys(found))
 
 
@@ -123,7 +119,7 @@ def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
     """The arm of one run of the lab, without its further seeds, on the evaluation or benchmark
     `on`, else on the first reporting evaluation.
 
-    Raises Unfair for an unfinished run, NotMeasured, DamagedRecord, DamagedManifest.
+    Raises Unfair for an unfinished run, InputError, DamagedRecord, DamagedManifest.
     """
     run = request.run
     check_finished(run)
@@ -132,7 +128,7 @@ def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
     if checkpoint is None:
         names = measured_checkpoints(run, record)
         if not names:
-            raise NotMeasured(f"{run} has no finished record of {record.name}")
+            raise InputError(f"{run} has no finished record of {record.name}")
         checkpoint = names[-1]
     origin = Provenance(run, checkpoint, record)
     _ = origin.manifest  # a damaged one is refused here, where others can still be compared
@@ -143,7 +139,7 @@ def _first_reporting(run: RunDirectory) -> str:
     for name, spec in read_experiment(run.spec).evaluate.items():
         if spec.role == "report":
             return name
-    raise NotMeasured(f"{run} has no reporting evaluation", fix="name one with --on")
+    raise InputError(f"{run} has no reporting evaluation", fix="name one with --on")
 
 
 def pool_seeds(
@@ -191,9 +187,7 @@ def _pooled(first: Arm, further: Sequence[Arm]) -> Arm:
 
 
 def _one_seed(names: Sequence[str]) -> Finding:
-    what = "one seed of each arm is compared: checkpoints, not methods"
-    fix = "train the others with several seeds as well"
-    return Finding("note", what, f"more seeds are there of {', '.join(names)}", fix)
+    return finding("one_seed", "note", names=", ".join(names))
 
 
 def _seed(run: RunDirectory) -> int:

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from assay.compare.named_arms import seeds_of
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
 from assay.judge.sample_size import (
@@ -22,12 +23,7 @@ from assay.judge.sample_size import (
     variances_of,
 )
 from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
-from assay.runs.history import (
-    NotMeasured,
-    evaluation_records,
-    find_record,
-    measured_checkpoints,
-)
+from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import read_run_name, resolve_checkpoint
@@ -78,7 +74,7 @@ def typed(discordance: float | None, score: float | None) -> Pilot:
 def pilot(root: Path, names: Sequence[str], on: str | None = None) -> Pilot:
     """Variances of two arms that were measured; a bare name stands for all its finished seeds.
 
-    Raises RunNotFound, NotMeasured, and what `judge.paired.compare` raises.
+    Raises RunNotFound, InputError, and what `judge.paired.compare` raises.
     """
     if len(names) != 2:
         raise PlanError(f"{len(names)} pilot runs", fix="name two, the control first")
@@ -125,7 +121,7 @@ def _shared(runs: Sequence[RunDirectory]) -> str:
     for name, spec in read_experiment(runs[0].spec).evaluate.items():
         if spec.role == "report" and all(name in names for names in known):
             return name
-    raise NotMeasured("the runs share no reporting evaluation", fix="name one with --on")
+    raise InputError("the runs share no reporting evaluation", fix="name one with --on")
 
 
 def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[ItemScores]:
@@ -136,7 +132,7 @@ def _scores(runs: Sequence[RunDirectory], name: str, evaluation: str) -> list[It
         record = find_record(run, evaluation)
         measured = measured_checkpoints(run, record)
         if not measured:
-            raise NotMeasured(f"{run} has no finished record of {record.name}")
+            raise InputError(f"{run} has no finished record of {record.name}")
         wanted = measured[-1]
         if reference is not None:
             wanted = checkpoint_name(resolve_checkpoint(run, reference))

@@ -3,11 +3,13 @@
 Only the accepted values are defined here; `rl` and `train` use them.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, Strict, model_validator
+from pydantic_core import PydanticCustomError
 
-from assay.experiment.base_table import Count, Few, Positive, Share, Table, refused
+from assay.experiment.base_table import Count, Few, Positive, Share, Table, raise_all, refused
 from assay.experiment.training_settings import Schedule, between
 
 
@@ -150,3 +152,32 @@ class Importance(Table):
         if self.how == "off" and self.low is not None:
             raise refused("low", "nothing is corrected, so that there is nothing to bound")
         return self
+
+
+Range = Annotated[tuple[float, float], Strict(False)]
+
+
+class Pairs(Table):
+    """The pairs that stored groups give. With neither `total` nor `per_group`, every two candidates
+    of a group whose scores differ, once."""
+
+    total: Count | None = None
+    """Pairs drawn over all groups, with replacement, by the weight (better - worse)^`power` of
+    their scores (ScoreFlow draws 2000)."""
+    per_group: Few | None = None
+    """Pairs drawn so from each group whose scores differ."""
+    power: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Of the weight: larger prefers wide gaps; omitted: 3, as ScoreFlow."""
+    least_gap: Positive | None = None
+    """Candidates whose scores differ by less make no pair."""
+
+    @model_validator(mode="after")
+    def _draws_once(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
+        if self.total is not None and self.per_group is not None:
+            yield refused("total", "both of 'total' and 'per_group' given", "write one of them")
+        if self.power is not None and self.total is None and self.per_group is None:
+            yield refused("power", "no pair is drawn", "write total or per_group, or remove it")

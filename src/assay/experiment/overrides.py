@@ -88,10 +88,6 @@ LONG = 120
 NAMED = ("data", "selections", "stage", "evaluate", "guard", "milestone", "model")
 
 
-class OverrideError(InputError):
-    """An override that cannot be read or names nothing in the file."""
-
-
 @dataclass(frozen=True, slots=True)
 class Override:
     """A value for the key at `path`."""
@@ -104,17 +100,15 @@ class Override:
 
 
 def parse_override(text: str) -> Override:
-    """Read `dotted.path=VALUE`. Raises OverrideError."""
+    """Read `dotted.path=VALUE`. Raises InputError."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise OverrideError("no '='", file=place(text), fix="write PATH=VALUE")
+        raise InputError("no '='", file=place(text), fix="write PATH=VALUE")
     try:
         here: Any = load_toml(f"{key.strip()} = 0")
     except TomlInvalid:
         fix = "write names with dots between them"
-        raise OverrideError(
-            f"{short(repr(key))} is not a path", file=place(text), fix=fix
-        ) from None
+        raise InputError(f"{short(repr(key))} is not a path", file=place(text), fix=fix) from None
     path: list[str] = []
     while isinstance(here, Mapping):
         (part,) = here
@@ -124,7 +118,7 @@ def parse_override(text: str) -> Override:
 
 
 def apply_overrides(raw: Mapping[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
-    """A copy of the file's values with every override set, in order. Raises OverrideError."""
+    """A copy of the file's values with every override set, in order. Raises InputError."""
     result = copy.deepcopy(dict(raw))
     for override in overrides:
         _set(result, override)
@@ -140,7 +134,7 @@ def _set(raw: dict[str, Any], override: Override) -> None:
             _refuse_unnamed(override, here)
         if not isinstance(here, dict):
             dotted = ".".join(map(str, path[: depth + 1]))
-            raise OverrideError("is not a table", file=place(override.text), field=dotted)
+            raise InputError("is not a table", file=place(override.text), field=dotted)
     *_, last = map(str, path)
     here[last] = _value(override, raw)
     if override.path[0] == "stage" and len(override.path) == 3:
@@ -148,13 +142,13 @@ def _set(raw: dict[str, Any], override: Override) -> None:
 
 
 def _refuse_unnamed(override: Override, tables: Any) -> None:
-    """Raise OverrideError for a key of a table that the file has not."""
+    """Raise InputError for a key of a table that the file has not."""
     kind, name = override.path[:2]
     if not isinstance(tables, Mapping):
         tables = {}  # a model without helpers is a string
     if name not in tables:
         fix = nearest(str(name), tables) if tables else "the file has none"
-        raise OverrideError(f"no {kind} named {name!r}", file=place(override.text), fix=fix)
+        raise InputError(f"no {kind} named {name!r}", file=place(override.text), fix=fix)
 
 
 def _value(override: Override, raw: Mapping[str, Any]) -> Any:
@@ -170,7 +164,7 @@ def _value(override: Override, raw: Mapping[str, Any]) -> Any:
         return override.value  # an unknown key is for validation to report
     dotted = ".".join(map(str, override.path))
     problem = f"{short(repr(override.value))} is not a TOML value"
-    raise OverrideError(problem, file=place(override.text), field=dotted)
+    raise InputError(problem, file=place(override.text), field=dotted)
 
 
 def _holds_string(annotation: Any) -> bool:

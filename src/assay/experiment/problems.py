@@ -292,10 +292,6 @@ _BOUNDS = {
 }
 
 
-class ValueRefused(InputError):
-    """A value that no table may hold."""
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with the value at `path`."""
@@ -328,7 +324,7 @@ def problems_in(
 
 
 def made(kind: type[SomeTable], values: Mapping[str, Any]) -> SomeTable:
-    """A table of values that are in no file, but on the command line. Raises ValueRefused."""
+    """A table of values that are in no file, but on the command line. Raises InputError."""
     found = [Problem(*each) for each in unusable_values(values)]
     if not found:
         try:
@@ -336,7 +332,7 @@ def made(kind: type[SomeTable], values: Mapping[str, Any]) -> SomeTable:
         except ValidationError as invalid:
             found = problems_in(invalid.errors(include_url=False), values, kind)
     first = found[0]
-    raise ValueRefused(first.problem, field=".".join(map(str, first.path)), fix=first.fix)
+    raise InputError(first.problem, field=".".join(map(str, first.path)), fix=first.fix)
 
 
 def _looked_into(problem: Problem, found: Mapping[KeyPath, Problem]) -> bool:

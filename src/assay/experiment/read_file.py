@@ -80,7 +80,7 @@ def read_experiment(
 
     Helper models that a table names with an endpoint are chosen as in `like`, a run's experiment,
     else by the environment. Raises SpecError with every problem that can be known from it alone,
-    and OverrideError for an override that names nothing.
+    and InputError for an override that names nothing.
     """
     raw, text, file = _values_of(source), text_of(source), file_of(source)
     if "base" in raw:  # which every sweep has, and no experiment

@@ -18,6 +18,7 @@ from assay.experiment.base_table import (
     Few,
     Many,
     Positive,
+    RenderingSettings,
     Share,
     Temperature,
     Weight,
@@ -32,10 +33,10 @@ from assay.experiment.grpo_settings import (
     Importance,
     Kl,
     Overlong,
+    Pairs,
+    Range,
     Updates,
 )
-from assay.experiment.preference_settings import Pairs, Range
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
@@ -401,10 +402,6 @@ def kept_reference(stage: StageSpec) -> Literal["stage_start", "base"] | None:
     return stage.kl.reference if isinstance(stage, GrpoStage) and stage.keeps_start else None
 
 
-class ScheduleTooLong(InputError):
-    """A schedule reaches beyond the last step of its stage."""
-
-
 def late_schedules(stage: CommonStage, steps: int) -> Iterator[tuple[str, str, str]]:
     """Field, problem and fix of each schedule that ends after the last step."""
     for path, schedule in schedules_in(stage):
@@ -416,13 +413,13 @@ def late_schedules(stage: CommonStage, steps: int) -> Iterator[tuple[str, str, s
 def steps_of(stage: StageSpec, rows: int) -> int:
     """Steps of the stage: as written, or what its epochs over `rows`, pairs or packs come to.
 
-    Raises ScheduleTooLong, which a stage of written steps raises when it is read.
+    Raises InputError, which a stage of written steps raises when it is read.
     """
     if stage.steps is not None:
         return stage.steps
     steps = math.ceil((stage.epochs or 1) * rows / rows_per_step(stage))
     for path, problem, fix in late_schedules(stage, steps):
-        raise ScheduleTooLong(problem, field=path, fix=fix)
+        raise InputError(problem, field=path, fix=fix)
     return steps
 
 

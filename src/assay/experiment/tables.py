@@ -12,10 +12,18 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.errors import nearest
-from assay.experiment.base_table import Count, Few, Many, Table, Tokens, raise_all, refused
+from assay.experiment.base_table import (
+    Count,
+    Few,
+    Many,
+    RenderingSettings,
+    Table,
+    Tokens,
+    raise_all,
+    refused,
+)
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import Take
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.reward_tables import Reward, RewardSettings
 
 

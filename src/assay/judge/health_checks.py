@@ -1,8 +1,8 @@
 """Checks the health rules over the metrics of one training stage, and words what was found.
 
-`CHECKS` has one generator for each kind of rule: recent levels, multiples, slopes, spending. Rules
-read the last steps, so they report the present state; the rules are data in `health_rules`.
-Stopping a run is not done here.
+`CHECKS` has one generator for each shape of rule: levels, multiples, slopes, spending. Rules read
+the last steps, so they report the present state; the rules are data in `health_rules`. Stopping a
+run is not done here.
 """
 
 import math
@@ -13,16 +13,16 @@ from typing import Any, Literal
 import numpy as np
 
 from assay.judge.findings import Finding, Severity, filled
-from assay.judge.health_rules import ENGLISH, LONG, RULES, WINDOW, Advice, Rule, derived
+from assay.judge.health_rules import ENGLISH, LONG, RULES, WINDOW, Rule, derived
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
-from assay.judge.trends import ROUNDING, Forecast, Trend, trend
+from assay.judge.trends import ROUNDING, Forecast, trend
 
 Line = Mapping[str, Any]
 Dev = Sequence[tuple[int, ItemScores]]
 """Scores on dev items, in order of steps, all on one scale."""
-
+Grave = Literal["error", "warning"]
 LEVEL = 0.99
 """Of the intervals of slopes: many rules look at every step."""
 
@@ -53,18 +53,13 @@ class Reading:
     """What a rule reads of one metric, whether it finds something or not."""
 
     metric: str
-    severity: Severity | None
+    severity: Grave | None
     """None where all is well."""
     evidence: str
     """The template of the evidence."""
     figures: Mapping[str, str]
     value: float | None = None
     """The number that is held against the thresholds; None where there is no single one."""
-
-    @property
-    def severity_or_ok(self) -> Literal["error", "warning", "ok"]:
-        """The severity, "ok" where there is none. Rules give no notes."""
-        return "ok" if self.severity is None or self.severity == "note" else self.severity
 
 
 def figure(metric: str, value: float) -> str:
@@ -74,47 +69,23 @@ def figure(metric: str, value: float) -> str:
     return f"{value:.4g}" if abs(value) >= 1 else f"{value:.3f}"
 
 
-def _high(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
-    yield from _levels(rule, evidence, "high", lambda value, limit: value >= limit)
-
-
-def _low(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
-    # A level of exactly the error's threshold counts, as 0 does.
-    def under(value: float, limit: float) -> bool:
-        return value < limit or value == limit == rule.error
-
-    yield from _levels(rule, evidence, "low", under)
-
-
-def _levels(
-    rule: Rule, evidence: Evidence, template: str, beyond: Callable[[float, float], bool]
-) -> Iterator[Reading]:
+def _levels(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
         value = float(np.mean(recent))
         if math.isnan(value):
             continue
-        severity = _severity(rule, lambda limit, value=value: beyond(value, limit))
+        severity = _severity(rule, value)
         figures = {
             "metric": metric,
             "value": figure(metric, value),
             "steps": str(len(recent)),
             "limit": figure(metric, _limit(rule, severity)),
         }
-        yield Reading(metric, severity, template, figures, value)
+        yield Reading(metric, severity, rule.kind, figures, value)
 
 
-def _grown(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
-    yield from _multiples(rule, evidence, "grown", lambda ratio, limit: ratio >= limit)
-
-
-def _shrunk(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
-    yield from _multiples(rule, evidence, "shrunk", lambda ratio, limit: ratio < limit)
-
-
-def _multiples(
-    rule: Rule, evidence: Evidence, template: str, beyond: Callable[[float, float], bool]
-) -> Iterator[Reading]:
+def _multiples(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         size = min(WINDOW, len(values) // 2)
         if not size:
@@ -123,7 +94,7 @@ def _multiples(
         if not start > 0 or not math.isfinite(now):
             continue
         ratio = now / start
-        severity = _severity(rule, lambda limit, ratio=ratio: beyond(ratio, limit))
+        severity = _severity(rule, ratio)
         figures = {
             "metric": metric,
             "start": figure(metric, start),
@@ -132,60 +103,39 @@ def _multiples(
             "steps": str(size),
             "limit": f"{_limit(rule, severity):g}",
         }
-        yield Reading(metric, severity, template, figures, ratio)
+        yield Reading(metric, severity, rule.kind, figures, ratio)
 
 
-def _rising(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
-    yield from _trends(rule, evidence, "rising", sign=1)
-
-
-def _falling(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
-    yield from _trends(rule, evidence, "falling", sign=-1)
-
-
-def _trends(rule: Rule, evidence: Evidence, template: str, sign: int) -> Iterator[Reading]:
-    for metric, line, found in _lines(rule, evidence):
-        moved = sign * (found.end - found.start)
-        moved = moved if abs(moved) > ROUNDING else 0.0
-        severity = None
-        if found.rises if sign > 0 else found.falls:
-            severity = _severity(rule, lambda limit, moved=moved: moved >= limit)
-        limit = figure(metric, _limit(rule, severity))
-        yield Reading(metric, severity, template, {**line, "limit": limit}, moved)
-
-
-def _flat(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
-    for metric, line, found in _lines(rule, evidence):
-        if found.steps < LONG or rule.warning is None:
-            continue
-        most = found.interval.high * (found.last - found.first)
-        severity = "warning" if most < rule.warning else None
-        figures = {**line, "limit": figure(metric, rule.warning)}
-        template = "flat" if severity else "rising"
-        yield Reading(metric, severity, template, figures, most)
-
-
-def _lines(rule: Rule, evidence: Evidence) -> Iterator[tuple[str, dict[str, str], Trend]]:
-    """Metric, figures and line of what the stage recorded over the last LONG steps."""
+def _slopes(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    flat, sign = rule.kind == "flat", -1 if rule.kind == "falling" else 1
     for metric in rule.metrics:
         lines = [line for line in evidence.lines if metric in line][-LONG:]
         found = trend([line["step"] for line in lines], [line[metric] for line in lines], LEVEL)
-        if found is not None and found.steps >= WINDOW:
-            figures = {
-                "metric": metric,
-                "start": figure(metric, found.start),
-                "now": figure(metric, found.end),
-                "steps": str(found.steps),
-                "slope": _signed(found.slope),
-                "low": _signed(found.interval.low),
-                "high": _signed(found.interval.high),
-            }
-            yield metric, figures, found
+        if found is None or found.steps < (LONG if flat else WINDOW):
+            continue
+        if flat:
+            value = found.interval.high * (found.last - found.first)
+        else:
+            value = _rounded(sign * (found.end - found.start))
+        shown = flat or (found.rises if sign > 0 else found.falls)
+        severity = _severity(rule, value) if shown else None
+        figures = {
+            "metric": metric,
+            "start": figure(metric, found.start),
+            "now": figure(metric, found.end),
+            "steps": str(found.steps),
+            "slope": f"{_rounded(found.slope):+.3g}",
+            "low": f"{_rounded(found.interval.low):+.3g}",
+            "high": f"{_rounded(found.interval.high):+.3g}",
+            "limit": figure(metric, _limit(rule, severity)),
+        }
+        template = "rising" if flat and severity is None else rule.kind
+        yield Reading(metric, severity, template, figures, value)
 
 
-def _signed(value: float) -> str:
-    """A slope in three digits; what rounding leaves of a flat one is 0."""
-    return f"{value if abs(value) > ROUNDING else 0.0:+.3g}"
+def _rounded(value: float) -> float:
+    """A change, where it is more than rounding leaves of a flat line."""
+    return value if abs(value) > ROUNDING else 0.0
 
 
 def _zero(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
@@ -262,13 +212,9 @@ def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
 
 
 CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
-    "high": _high,
-    "low": _low,
-    "grown": _grown,
-    "shrunk": _shrunk,
-    "rising": _rising,
-    "falling": _falling,
-    "flat": _flat,
+    **dict.fromkeys(("high", "low"), _levels),
+    **dict.fromkeys(("grown", "shrunk"), _multiples),
+    **dict.fromkeys(("rising", "falling", "flat"), _slopes),
     "zero": _zero,
     "broken": _broken,
     "budget": _budget,
@@ -277,8 +223,15 @@ CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
 """How each kind of rule is checked."""
 
 
-def _severity(rule: Rule, beyond: Callable[[float], bool]) -> Severity | None:
+def _severity(rule: Rule, value: float) -> Grave | None:
     """The worst severity whose threshold is passed."""
+
+    def beyond(limit: float) -> bool:
+        if rule.side == "above":
+            return value >= limit
+        # A level of exactly the error's threshold counts, as 0 does.
+        return value < limit or (rule.kind == "low" and value == limit == rule.error)
+
     if rule.error is not None and beyond(rule.error):
         return "error"
     return "warning" if rule.warning is not None and beyond(rule.warning) else None
@@ -312,34 +265,9 @@ class Diagnosis:
     severity: Severity
     evidence: str
     """The template of the evidence."""
-    figures: Mapping[str, str]
+    figures: Mapping[str, Any]
     """Figures as text; numbers are written alike in every language."""
     advice: tuple[str, ...]
-
-
-def diagnose(
-    lines: Sequence[Line], dev: Dev = (), spending: Sequence[Spending] = ()
-) -> list[Diagnosis]:
-    """What the rules find in the steps of one stage, worst first.
-
-    The rules of `identity`, on numbers that contradict each other, are among them.
-
-    Raises what `judge.paired.compare` raises for `dev`.
-    """
-    evidence = Evidence([derived(line) for line in lines], dev, spending)
-    found = [
-        Diagnosis(name, each.severity, each.evidence, each.figures, _advice(rule, evidence.lines))
-        for name, rule in RULES.items()
-        for each in CHECKS[rule.kind](rule, evidence)
-        if each.severity is not None
-    ]
-    found += [
-        Diagnosis(name, each.severity, "contradiction", {"evidence": each.evidence}, (name,))
-        for name, contradicts in IDENTITY_RULES.items()
-        if (each := contradicts(lines)) is not None
-    ]
-    order = {"error": 0, "warning": 1, "note": 2}
-    return sorted(found, key=lambda each: order[each.severity])
 
 
 State = Literal["error", "warning", "ok", "too few steps", "not finite", "not recorded"]
@@ -357,22 +285,35 @@ class RuleState:
     """None where nothing was read."""
 
 
-def rule_states(
-    lines: Sequence[Line], dev: Dev = (), spending: Sequence[Spending] = ()
-) -> list[RuleState]:
-    """The state of every rule, in the order of the register, with the reading behind it.
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A stage as the rules see it."""
 
-    Raises what `judge.paired.compare` raises for `dev`.
-    """
+    states: tuple[RuleState, ...]
+    """Of every rule, in the order of the register."""
+    findings: tuple[Diagnosis, ...]
+    """Worst first; numbers that contradict each other (`identity`) are among them."""
+
+
+def check_health(lines: Sequence[Line], dev: Dev = (), spending: Sequence[Spending] = ()) -> Health:
+    """Apply the rules to the steps of one stage. Raises what `judge.paired.compare` raises."""
     evidence = Evidence([derived(line) for line in lines], dev, spending)
-    found: list[RuleState] = []
+    states: list[RuleState] = []
+    found: list[Diagnosis] = []
     for name, rule in RULES.items():
         readings = list(CHECKS[rule.kind](rule, evidence))
         for each in readings:
-            found.append(RuleState(name, each.severity_or_ok, each.metric, each))
+            states.append(RuleState(name, each.severity or "ok", each.metric, each))
+            if each.severity is not None:
+                advice = _advice(rule, evidence.lines)
+                found.append(Diagnosis(name, each.severity, each.evidence, each.figures, advice))
         if not readings:
-            found.append(RuleState(name, _unread(rule, evidence), "", None))
-    return found
+            states.append(RuleState(name, _unread(rule, evidence), "", None))
+    for name, contradicts in IDENTITY_RULES.items():
+        if (said := contradicts(lines)) is not None:
+            found.append(Diagnosis(name, said.severity, said.code, said.values, (name,)))
+    found.sort(key=lambda each: each.severity != "error")
+    return Health(tuple(states), tuple(found))
 
 
 def _unread(rule: Rule, evidence: Evidence) -> State:
@@ -394,17 +335,13 @@ def worded(found: Diagnosis, words: Mapping[str, Mapping[str, str]] = ENGLISH) -
 
 
 def _advice(rule: Rule, lines: Sequence[Line]) -> tuple[str, ...]:
-    """The advice whose condition holds."""
-    return tuple(dict.fromkeys(each.key for each in rule.advice if _holds(each, lines)))
-
-
-def _holds(advice: Advice, lines: Sequence[Line]) -> bool:
-    if not advice.metric:
-        return True
-    recent = values_of(lines, advice.metric)[-WINDOW:]
-    if not recent:
-        return False
-    value = float(np.mean(recent))
-    over = advice.above is not None and value > advice.above
-    under = advice.below is not None and value < advice.below
-    return over or under
+    """The advice whose condition holds: the recent mean of its metric lies on the named side."""
+    held = {}
+    for each in rule.advice:
+        recent = values_of(lines, each.metric)[-WINDOW:] if each.metric else []
+        value = float(np.mean(recent)) if recent else math.nan
+        over = each.above is not None and value > each.above
+        under = each.below is not None and value < each.below
+        if not each.metric or over or under:
+            held[each.key] = None
+    return tuple(held)

@@ -24,6 +24,9 @@ threshold. `zero`: 0 in every recent step. `broken`: values that were not finite
 as a multiple of what the experiment allows. `dev`: the reward rises while the dev score falls."""
 
 
+Side = Literal["above", "below"]
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What to do; given where the recent mean of `metric` lies on the side that is named."""
@@ -46,6 +49,11 @@ class Rule:
     """The threshold of a warning; None: the rule knows errors only."""
     error: float | None
     advice: tuple[Advice, ...]
+
+    @property
+    def side(self) -> Side:
+        """Where the values lie that it finds fault with."""
+        return "below" if self.kind in ("low", "shrunk", "flat") else "above"
 
 
 SIGNAL_WARNING = 0.1
@@ -221,7 +229,10 @@ EVIDENCE: Mapping[str, str] = {
     "if the remaining steps cost what the last {steps} cost",
     "dev": "reward from {start} to {now}; dev score {before} at step {first} to {after} at step "
     "{last}, p = {p}",
-    "contradiction": "{evidence}",
+    "loss_parts": "{off} of {steps:steps}; at step {step} {names} = {total} and the loss is {loss}",
+    "fallback_in_steps": "{fallback} 0 in all of {steps:steps} beside {errors} in sum",
+    "impossible_share": "{key} is {value} at step {step}",
+    "signal_without_spread": "{count:steps}, the first is step {step}",
 }
 
 ADVICE: Mapping[str, str] = {

@@ -86,13 +86,13 @@ class Improvement:
 def ranked(found: Iterable[Improvement]) -> list[Improvement]:
     """Improvements by what they are for, then by the work that they take, then by the larger value,
     then by the smaller risk: what protects and costs nothing stands first, exploration last."""
-    return sorted(found, key=_place)
-
-
-def _place(found: Improvement) -> tuple[int, int, float, int, str, str]:
-    aim, work = AIMS.index(found.aim), WORK.index(found.cost.work)
-    risk = RISKS.index(found.risk)
-    return aim, work, -found.stake.share, risk, found.rule, found.about
+    return sorted(
+        found,
+        key=lambda each: (
+            *(AIMS.index(each.aim), WORK.index(each.cost.work), -each.stake.share),
+            *(RISKS.index(each.risk), each.rule, each.about),
+        ),
+    )
 
 
 def share_of_range(difference: float, interval: Interval, *scores: float) -> float:

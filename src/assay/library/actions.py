@@ -38,14 +38,6 @@ Target = str | Run
 """A run by NAME, NAME/ID or NAME#SEED, or one that was opened."""
 
 
-class Exited(RunFailure):
-    """SystemExit or the like in code of a user: it must not pass for the end of a run."""
-
-
-class SeveralSeeds(InputError):
-    """An experiment of several seeds is several runs."""
-
-
 def run(
     spec: ExperimentSource,
     *,
@@ -58,13 +50,13 @@ def run(
     progress: bool = True,
     lang: str = "en",
 ) -> Run:
-    """Run an experiment of one seed; see `run_seeds`. Raises SeveralSeeds for one of several."""
+    """Run an experiment of one seed; see `run_seeds`. Raises InputError for one of several."""
     from assay.lab.setup.validate import read_whole
 
     seeds = read_whole(spec, settings(overrides), root_of(root)).seeds
     if len(seeds) > 1:
         fix = "call assay.run_seeds, which returns a run for each, or override seeds"
-        raise SeveralSeeds(f"names {len(seeds)}, and each is a run", field="seeds", fix=fix)
+        raise InputError(f"names {len(seeds)}, and each is a run", field="seeds", fix=fix)
     (made,) = run_seeds(
         spec,
         overrides=overrides,
@@ -98,7 +90,7 @@ def run_seeds(
     `despite` is the reason to go on although checks end with errors. Raises InputError before
     anything is computed, RunFailure for a run that stopped: what it recorded is kept.
     """
-    from assay.lab.run.launch import launch, launch_or_resume
+    from assay.lab.run.runner import launch, launch_or_resume
 
     if new and or_resume:
         raise InputError("new and or_resume exclude each other", fix="choose one")
@@ -129,7 +121,7 @@ def resume(
     """Continue a run from its last checkpoint, or from `start_from`, `STAGE.step-N`.
 
     `log` names further programs that get its metrics. Of a finished run that lacks its page, the
-    page is written. Raises NothingToResume for one that has it, and what `run_seeds` raises.
+    page is written. Raises InputError for one that has it, and what `run_seeds` raises.
     """
     from assay.lab.run.runner import resume as resume_run
 
@@ -248,7 +240,7 @@ def compare(
     from assay.compare.compare_names import CompareOptions, compare_names
     from assay.compare.foreign_arms import read_options
     from assay.compare.sequential import note_look
-    from assay.pages.comparison.comparison_content import FOLDER, write_comparison
+    from assay.pages.comparison.comparison_page import FOLDER, write_comparison
 
     options = CompareOptions(
         str(control) if control else None,
@@ -344,8 +336,8 @@ def kept_alive() -> Iterator[None]:
 
 @contextmanager
 def shown(progress: bool) -> Iterator[Observer]:
-    """The observer that draws progress, or none. Raises Exited in the place of what would end the
-    process from within."""
+    """The observer that draws progress, or none. Raises RunFailure in the place of what would end
+    the process from within."""
     from assay.tasks.user_code import in_a_line
 
     try:
@@ -354,7 +346,7 @@ def shown(progress: bool) -> Iterator[Observer]:
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise Exited(f"code that was called ended the process: {in_a_line(error)}") from error
+        raise RunFailure(f"code that was called ended the process: {in_a_line(error)}") from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from assay.experiment.experiment import Experiment
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
-from assay.pages.comparison.comparison_content import labelled_sentence, line_labels
+from assay.pages.comparison.comparison_page import labelled_sentence, line_labels
 from assay.pages.facts import DevScore, RunFacts, gather
 from assay.pages.run_page.inline_html import benchmarks_html, comparison_html, run_html
 from assay.pages.run_page.page import page_of
@@ -156,7 +156,7 @@ class Run:
     ) -> "Progress | None":
         """Changes, findings and forecasts between two steps, by default since the last report.
 
-        None before the first step. Raises NoSuchStep.
+        None before the first step. Raises InputError.
         """
         from assay.lab.monitor.progress import progress
 

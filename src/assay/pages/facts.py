@@ -21,10 +21,15 @@ from assay.experiment.tables import EvaluateSpec
 from assay.judge.health_checks import Diagnosis
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.milestones import estimate
-from assay.lab.monitor.stage_health import looks, stage_health
+from assay.lab.monitor.stage_health import stage_health
 from assay.pages.answer_lengths import Lengths, lengths_of_step
 from assay.runs.checkpoints import read_selection
-from assay.runs.history import evaluation_records, measured_checkpoints, read_answers
+from assay.runs.history import (
+    History,
+    evaluation_records,
+    measured_checkpoints,
+    read_answers,
+)
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.records import VISIT, EvaluationRecord, read_samples
@@ -195,6 +200,11 @@ class RunFacts:
     status: Status
 
     @cached_property
+    def history(self) -> History:
+        """What the run recorded."""
+        return History(self.run)
+
+    @cached_property
     def manifest(self) -> Mapping[str, Any]:
         """The fingerprints; empty while the run has not written them."""
         return read_manifest(self.run)
@@ -327,12 +337,12 @@ class RunFacts:
                 len(look.scores.item_ids),
                 best is not None and look.name == best.checkpoint,
             )
-            for look in looks(self.run, stage)
+            for look in self.history.looks(stage)
         ]
 
-    def health(self, stage: str) -> list[Diagnosis]:
+    def health(self, stage: str) -> Sequence[Diagnosis]:
         """Findings of the health rules, worst first."""
-        return stage_health(self.run, self.experiment, stage, self.metrics)
+        return stage_health(self.history, stage).findings
 
 
 def gather(run: RunDirectory) -> RunFacts:

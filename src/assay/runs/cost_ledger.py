@@ -36,10 +36,6 @@ class LedgerUnusable(RunFailure):
     """The ledger cannot be read or written; nothing is asked that it could not record."""
 
 
-class CostsLost(InputError):
-    """The ledger holds fewer calls, or cheaper ones, than when a checkpoint was made."""
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerCall:
     """One call of a helper model: a row of the ledger."""
@@ -175,9 +171,10 @@ class CostLedger:
         if self.file == file:
             return
         with self._lock, _usable(file):
-            calls = self._all() if self.file is None else []
+            calls = _calls(self._store) if self.file is None else []
             store = _opened(str(file))
-            self._opening = _openings(store)
+            (last,) = store.execute("SELECT MAX(opening) FROM calls").fetchone()
+            self._opening = 0 if last is None else last + 1
             with store:
                 store.executemany(INSERT, map(self._row, calls))
             self._store.close()
@@ -220,7 +217,7 @@ class CostLedger:
     def calls(self) -> list[LedgerCall]:
         """All calls, oldest first."""
         with self._lock, _usable(self.file):
-            return self._all()
+            return _calls(self._store)
 
     @property
     def opening(self) -> int:
@@ -238,9 +235,6 @@ class CostLedger:
         with self._lock, _usable(self.file):
             row = self._store.execute(ANSWER, (key,)).fetchone()
         return None if row is None else KnownAnswer(*row)
-
-    def _all(self) -> list[LedgerCall]:
-        return _calls(self._store)
 
 
 def take_ledger(old: RunDirectory, new: RunDirectory) -> bool:
@@ -269,13 +263,13 @@ def state_text(state: LedgerState) -> str:
 
 
 def check_costs(run: RunDirectory, folder: Path) -> None:
-    """Raise CostsLost unless the ledger holds what it did when `folder`, a checkpoint, was made."""
+    """Raise InputError unless the ledger holds what it did when a checkpoint was made."""
     if problem := lost_costs(run, folder):
         fix = (
             "restore it, or go on with budgets and sums that lack those calls: "
             f"assay resume {run} --despite REASON"
         )
-        raise CostsLost(problem, file=run.path / LEDGER, fix=fix)
+        raise InputError(problem, file=run.path / LEDGER, fix=fix)
 
 
 def lost_costs(run: RunDirectory, folder: Path) -> str:
@@ -325,12 +319,6 @@ def _calls(store: sqlite3.Connection) -> list[LedgerCall]:
 
 def _columns(store: sqlite3.Connection) -> set[str]:
     return {row[1] for row in store.execute("PRAGMA table_info(calls)")}
-
-
-def _openings(store: sqlite3.Connection) -> int:
-    """How often the ledger was opened for calls that it holds."""
-    (last,) = store.execute("SELECT MAX(opening) FROM calls").fetchone()
-    return 0 if last is None else last + 1
 
 
 def _opened(file: str, changes: bool = True) -> sqlite3.Connection:

@@ -61,16 +61,8 @@ from assay.runs.status import read_status
 Line = Mapping[str, Any]
 
 
-class NotMeasured(InputError):
-    """An evaluation or a checkpoint without a finished record."""
-
-
 class NothingRecorded(InputError):
     """A run that holds no such answers."""
-
-
-class SampleNotFound(InputError):
-    """No sample, row or item of the run has this id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +322,7 @@ def _check(record: EvaluationRecord) -> None:
 def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
     """The run's record of an evaluation, by its name, its benchmark or its folder.
 
-    Raises NotMeasured when there is none or more than one.
+    Raises InputError when there is none or more than one.
     """
     records = evaluation_records(run)
     by_folder = [r for r in records if r.key == on]
@@ -339,10 +331,10 @@ def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
     if not found:
         known = [r.name for r in records]
         fix = nearest(on, known) if known else "it has none yet"
-        raise NotMeasured(f"{run} has no evaluation {on!r}", fix=fix)
+        raise InputError(f"{run} has no evaluation {on!r}", fix=fix)
     if len(found) > 1:
         fix = "name one: " + ", ".join(r.key for r in found)
-        raise NotMeasured(f"{run} has {len(found)} records of {on!r}", fix=fix)
+        raise InputError(f"{run} has {len(found)} records of {on!r}", fix=fix)
     return found[0]
 
 
@@ -367,7 +359,7 @@ def _in_order(run: RunDirectory, names: set[str]) -> list[str]:
 def _place(stages: list[str], name: str) -> tuple[int, int]:
     reference = parse_checkpoint(name)
     if reference is None or (reference.stage or "base") not in stages:
-        raise NotMeasured(f"a record is named {name!r}", fix="the experiment has no such stage")
+        raise InputError(f"a record is named {name!r}", fix="the experiment has no such stage")
     return stages.index(reference.stage or "base"), reference.step or 0
 
 
@@ -463,7 +455,7 @@ def find_samples(run: RunDirectory, id_: str) -> list[dict[str, Any]]:
     Ids are `STAGE/STEP/ROW#SAMPLE` and `EVALUATION/CHECKPOINT/ITEM#REPEAT`. Without `#N` they mean
     all samples of the row or item; a bare row or item id means all of them in the run. If a row is
     named `a#1`, the id `a#1` is still sample 1 of row `a`, where there is one. An evaluation's bare
-    name may stand for several records, made with different settings. Raises SampleNotFound with the
+    name may stand for several records, made with different settings. Raises InputError with the
     nearest names at the first part of the id that is unknown.
     """
     folders = {folder.name: [folder] for folder in folders_in(run.path / "samples")}
@@ -479,21 +471,21 @@ def find_samples(run: RunDirectory, id_: str) -> list[dict[str, Any]]:
     found = _one_meaning([line for file in files for line in _lines(run, file, id_)], id_)
     if not found:
         places = "an evaluation or stage is one of " + ", ".join(folders) if folders else ""
-        raise SampleNotFound(f"{run} has no sample, row or item {id_!r}", fix=places)
+        raise InputError(f"{run} has no sample, row or item {id_!r}", fix=places)
     return found
 
 
 def _member(folders: list[Path], place: str, whose: str) -> Path:
-    """The file of a checkpoint or step in one of the folders. Raises SampleNotFound."""
+    """The file of a checkpoint or step in one of the folders. Raises InputError."""
     name = f"step-{int(place):06d}" if place.isdecimal() else place
     there = [file for folder in folders if (file := folder / f"{name}.parquet").exists()]
     if len(there) > 1:
         fix = "write " + " or ".join(file.parent.name for file in there) + " for its name"
-        raise SampleNotFound(f"{whose} stands for several records of {place}", fix=fix)
+        raise InputError(f"{whose} stands for several records of {place}", fix=fix)
     if not there:
         names = [file.stem for folder in folders for file in sorted(folder.glob("*.parquet"))]
         known = [re.sub(r"^step-0*(?=\d+$)", "", name) for name in names]
-        raise SampleNotFound(f"{whose} has no {place!r}", fix=nearest(place, known))
+        raise InputError(f"{whose} has no {place!r}", fix=nearest(place, known))
     return there[0]
 
 
@@ -501,7 +493,7 @@ def _in_file(run: RunDirectory, file: Path, item: str) -> list[dict[str, Any]]:
     found = _one_meaning(list(_lines(run, file, item)), item)
     if not found:
         known = {sample.row for sample in samples_in(file)}
-        raise SampleNotFound(f"no {item!r} in {file}", fix=nearest(item, known))
+        raise InputError(f"no {item!r} in {file}", fix=nearest(item, known))
     return found
 
 

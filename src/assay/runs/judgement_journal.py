@@ -20,10 +20,6 @@ from assay.errors import RunFailure
 from assay.runs.run_files import FIX, DamagedFile, whole_lines
 
 
-class JudgementLost(RunFailure):
-    """A judgement could not be written: going on would pay for judgements that a kill loses."""
-
-
 @dataclass(frozen=True, slots=True)
 class Key:
     """Which judgement."""
@@ -51,7 +47,7 @@ class JudgementJournal:
         return self._entries().get(self._key(part, row, completion))
 
     def add(self, part: str, row: Row, completion: Completion, reward: Reward) -> None:
-        """Write a judgement; it is on the disk on return. Raises JudgementLost."""
+        """Write a judgement; it is on the disk on return. Raises RunFailure."""
         key = self._key(part, row, completion)
         self._entries()[key] = reward
         try:
@@ -61,7 +57,7 @@ class JudgementJournal:
             if fresh:
                 sync(self._file.parent)
         except OSError as error:
-            raise JudgementLost(f"{self._file}: cannot be written: {error.strerror}") from error
+            raise RunFailure(f"{self._file}: cannot be written: {error.strerror}") from error
 
     def drop(self, prefix: str) -> None:
         """Forget the judgements of completions whose names begin so: they are recorded elsewhere.

@@ -12,7 +12,7 @@ Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"
 """Key under `time`: what a run no longer goes on from, see `lab.run.restore`."""
 CHECKED = "checked"
-"""Key of the findings before the run, see `lab.check.before_run`; they are no fingerprints."""
+"""Key of the findings before the run, see `lab.check.all_checks`; they are no fingerprints."""
 SEEN_ANSWERS = "has_seen_answers"
 """Key of `base_weights` where a model chose its answers by the items' own: a bound, no result."""
 KINDS = {str: "text", dict: "table"}

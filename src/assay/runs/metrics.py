@@ -6,7 +6,8 @@ resumes from a checkpoint only if those lines are unchanged.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ from assay.runs.run_files import FIX, DamagedFile, as_entry, parse_line, read_js
 def append_metrics(file: Path, stage: str, step: int, seconds: float, **numbers: Any) -> None:
     """Add one line. A number that is not finite is written as null, because JSON has no other."""
     values = {"stage": stage, "step": step, "seconds": seconds, **numbers}
-    line = json.dumps({key: _finite(value) for key, value in values.items()}, allow_nan=False)
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }
+    line = json.dumps(finite, allow_nan=False)
     with file.open("a", encoding="utf-8") as stream:
         stream.write(line + "\n")
 
@@ -45,8 +50,10 @@ def truncate_metrics(file: Path, stage: str, step: int) -> None:
     Lines of stages before it stay; lines of later steps and later stages go.
     """
     lines = _whole_lines(file)
-    places = [_place(line) for line in _parsed(file, lines)]
-    end = _kept(places, stage, step)
+    places = [(line["stage"], line["step"]) for line in _parsed(file, lines)]
+    own = [place for place, (name, _) in enumerate(places) if name == stage]
+    reached = [place + 1 for place in own if places[place][1] <= step]
+    end = reached[-1] if reached else own[0] if own else len(places)
     atomic_write_bytes(file, b"".join(lines[:end]))
 
 
@@ -61,18 +68,6 @@ def _parsed(file: Path, lines: Sequence[bytes]) -> list[dict[str, Any]]:
     return found
 
 
-def _kept(places: list[tuple[str, int]], stage: str, step: int) -> int:
-    """The number of lines to keep: up to the last at or before the place, or to the stage's
-    start."""
-    reached = [i + 1 for i, (s, n) in enumerate(places) if s == stage and n <= step]
-    begun: Iterable[int] = (i for i, (s, _) in enumerate(places) if s == stage)
-    return reached[-1] if reached else next(iter(begun), len(places))
-
-
-def _place(record: Mapping[str, Any]) -> tuple[str, int]:
-    return record["stage"], record["step"]
-
-
 def _whole_lines(file: Path) -> list[bytes]:
     if not file.exists():
         return []
@@ -80,15 +75,7 @@ def _whole_lines(file: Path) -> list[bytes]:
     return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
-
-
 HISTORY = "history.json"
-
-
-class HistoryLost(InputError):
-    """The metrics have lost or changed lines since a checkpoint was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +107,14 @@ def cut_history(run: RunDirectory, stage: str, step: int) -> None:
 
 
 def check_history(run: RunDirectory, stage: str, step: int) -> None:
-    """Raise HistoryLost unless the metrics begin as they were at a checkpoint.
+    """Raise InputError unless the metrics begin as they were at a checkpoint.
 
     A checkpoint of an older version has no such record; the stage's steps up to it must exist.
     """
     problem = lost_history(run, stage, step)
     if problem:
         fix = f"restore it, or start the stage over: assay resume {run} --from {stage}.step-N"
-        raise HistoryLost(problem, file=run.metrics, fix=fix)
+        raise InputError(problem, file=run.metrics, fix=fix)
 
 
 def lost_history(run: RunDirectory, stage: str, step: int) -> str:

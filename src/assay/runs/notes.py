@@ -17,10 +17,6 @@ from assay.runs.run_files import entries
 NOTEBOOK = "notebook.jsonl"
 
 
-class EmptyNote(InputError):
-    """A note without words."""
-
-
 @dataclass(frozen=True, slots=True)
 class Note:
     """Something that a person wrote."""
@@ -39,9 +35,9 @@ class Note:
 
 
 def add_note(root: Path, about: str, text: str, kind: Literal["note", "plan"] = "note") -> Note:
-    """Append a note to the lab's notebook. Raises EmptyNote."""
+    """Append a note to the lab's notebook. Raises InputError."""
     if not text.strip():
-        raise EmptyNote("is empty", field=f"--{kind}", fix="write what you want to remember")
+        raise InputError("is empty", field=f"--{kind}", fix="write what you want to remember")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     note = Note(now, about, text.strip(), kind)
     with (root / NOTEBOOK).open("a", encoding="utf-8") as stream:

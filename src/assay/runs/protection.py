@@ -25,10 +25,6 @@ from assay.runs.trial_ledger import note_deleted
 from assay.runs.winner_file import chosen_checkpoints
 
 
-class ProtectedPath(InputError):
-    """A command would delete or overwrite what is protected."""
-
-
 def mark_protected(run: RunDirectory, path: Path, why: str) -> None:
     """Protect a file or folder of a run, or all of it, from every command, with the reason."""
     marked = read_protected(run) | {path.relative_to(run.path).as_posix(): why}
@@ -37,7 +33,7 @@ def mark_protected(run: RunDirectory, path: Path, why: str) -> None:
 
 
 def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
-    """Raise ProtectedPath if `path`, its content or a folder around it is protected.
+    """Raise InputError if `path`, its content or a folder around it is protected.
 
     References from inside `within`, by default `path` itself, do not count.
     """
@@ -47,15 +43,15 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
     inner = _lab_path(root, within or path)
     for target, why in protected_paths(root).items():
         if _touch(here, target):
-            raise ProtectedPath(f"{target} is protected: {why}", file=path)
+            raise InputError(f"{target} is protected: {why}", file=path)
     for source, target in references(root):
         if _touch(here, target) and not _inside(source, inner):
             fix = f"delete {source} first, if nobody needs it"
-            raise ProtectedPath(f"{source} refers to {target}", file=path, fix=fix)
+            raise InputError(f"{source} refers to {target}", file=path, fix=fix)
     for file, target in chosen_checkpoints(root):
         if _touch(here, target):
             fix = f"delete {_lab_path(root, file)} first, if nobody needs the winner"
-            raise ProtectedPath(f"the sweep {file.parent.name!r} chose it", file=path, fix=fix)
+            raise InputError(f"the sweep {file.parent.name!r} chose it", file=path, fix=fix)
 
 
 def is_marked(run: RunDirectory, path: Path) -> bool:
@@ -65,7 +61,7 @@ def is_marked(run: RunDirectory, path: Path) -> bool:
 
 
 def delete_run(run: RunDirectory) -> None:
-    """Delete a run. Raises ProtectedPath, and RunBusy while a process executes it."""
+    """Delete a run. Raises InputError, and RunBusy while a process executes it."""
     with hold_run(run.path):
         guard_delete(run.root, run.path)
         note_deleted(run)
@@ -82,7 +78,7 @@ def remove_run(run: RunDirectory) -> None:
 
 
 def delete_checkpoint(run: RunDirectory, stage: str, step: int) -> None:
-    """Delete one checkpoint. Raises ProtectedPath, and RunBusy while a process executes the run."""
+    """Delete one checkpoint. Raises InputError, and RunBusy while a process executes the run."""
     with hold_run(run.path):
         checkpoint = run.checkpoint(stage, step)
         guard_delete(run.root, checkpoint)
@@ -100,7 +96,7 @@ def protect_named(root: Path, name: str, why: str) -> Path:
 def delete_named(root: Path, name: str) -> Path:
     """Delete what a name means, a run or a checkpoint; returns what was its folder.
 
-    Raises RunNotFound, ProtectedPath, RunBusy.
+    Raises RunNotFound, InputError, RunBusy.
     """
     run, path = _named(root, name)
     if path == run.path:

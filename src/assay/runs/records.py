@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import FULL_SCORE, Context, Reward, Turn, common, tokens_of
+from assay.data.episode import FULL_SCORE, Context, Turn, common, tokens_of
 from assay.data.files import atomic_path, whole_text
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
@@ -223,12 +223,6 @@ def read_samples(file: Path) -> list[dict[str, Any]]:
 def prompt_sha256(context: Context | None) -> str | None:
     """The fingerprint of a prompt in tokens; None of one that is no tokens."""
     return sha256_text(canonical_json(list(context))) if isinstance(context, tuple) else None
-
-
-def recorded_reward(line: Line) -> Reward:
-    """The reward in a line of samples whose `parts` are read; files of older versions hold less."""
-    facts = json.loads(line.get(FACTS) or "{}")
-    return Reward(line["reward"], line["parts"], line["why"], line.get(OUTCOME) or "", facts)
 
 
 def read_columns(

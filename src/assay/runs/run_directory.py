@@ -21,10 +21,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ID = re.compile(r"[A-Za-z0-9-]+")
 
 
-class RunExists(InputError):
-    """There are runs of this name already."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """`runs/<name>/<id>/` under a lab's root."""
@@ -92,11 +88,11 @@ def lab_root(given: str | None = None) -> Path:
 def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False) -> RunDirectory:
     """Create the folder of a new run atomically, with its resolved `spec` (TOML) and status.
 
-    Raises RunExists for a name that has runs, unless `new`.
+    Raises InputError for a name that has runs, unless `new`.
     """
     if runs_of(root, name) and not new:
         fix = f"continue with 'assay resume {name}', or start another with --new"
-        raise RunExists(f"a run named {name!r} exists", fix=fix)
+        raise InputError(f"a run named {name!r} exists", fix=fix)
     now = datetime.now(UTC)
     run = RunDirectory(root, name, _next_id(runs_of(root, name), now))
     # Hidden until it is complete, so that no listing shows an incomplete run.

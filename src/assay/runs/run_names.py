@@ -37,10 +37,6 @@ WINNER = "winner"
 """What stands for a checkpoint in the name of a sweep's winner."""
 
 
-class RunNameError(InputError):
-    """A text that is not the name of a run or a checkpoint."""
-
-
 class RunNotFound(InputError):
     """No run, or no checkpoint, has this name."""
 
@@ -59,11 +55,11 @@ class RunReference:
 
 
 def parse_run_name(text: str) -> RunReference:
-    """Read a name. Raises RunNameError."""
+    """Read a name. Raises InputError."""
     match = _PATTERN.fullmatch(text)
     if match is None:
         fix = "write NAME, NAME/ID or NAME#SEED, then @STAGE.last for a checkpoint"
-        raise RunNameError(f"{text!r} is not the name of a run", fix=fix)
+        raise InputError(f"{text!r} is not the name of a run", fix=fix)
     seed = int(match["seed"]) if match["seed"] else None
     if match["checkpoint"] == WINNER and match["id"] is None:
         return RunReference(match["name"], None, seed, winner=True)
@@ -72,12 +68,12 @@ def parse_run_name(text: str) -> RunReference:
         checkpoint = parse_checkpoint(match["checkpoint"])
         if checkpoint is None or checkpoint.which == "all":
             fix = "write STAGE.best, STAGE.last or STAGE.step-N after the @"
-            raise RunNameError(f"{match['checkpoint']!r} is not a checkpoint", fix=fix)
+            raise InputError(f"{match['checkpoint']!r} is not a checkpoint", fix=fix)
     return RunReference(match["name"], match["id"], seed, checkpoint)
 
 
 def read_run_name(root: Path, text: str) -> RunReference:
-    """`parse_run_name`, a sweep's winner as its run and checkpoint. Raises NoWinner."""
+    """`parse_run_name`, a sweep's winner as its run and checkpoint. Raises InputError."""
     return _of_winner(root, parse_run_name(text))
 
 
@@ -270,18 +266,14 @@ def experiment_of(run: RunDirectory) -> Experiment:
     return read_experiment(run.spec)
 
 
-class NoCheckpoint(InputError):
-    """A run was named without one of its checkpoints."""
-
-
 def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:
-    """The run and the checkpoint of `NAME@CHECKPOINT`. Raises NoCheckpoint, RunNotFound."""
+    """The run and the checkpoint of `NAME@CHECKPOINT`. Raises InputError, RunNotFound."""
     named = read_run_name(root, name)
     run = find_run(root, named)
     if named.checkpoint is None:
         stages = ", ".join(f"{named.name}@{s}.last" for s in experiment_of(run).stage)
         fix = f"write {named.name}@base" + (f" or {stages}" if stages else "")
-        raise NoCheckpoint(f"{name!r} names no checkpoint", fix=fix)
+        raise InputError(f"{name!r} names no checkpoint", fix=fix)
     return run, resolve_checkpoint(run, named.checkpoint)
 
 

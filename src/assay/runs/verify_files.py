@@ -22,7 +22,7 @@ from assay.runs.records import reading
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import LIST, listed_files, read_json
 from assay.runs.run_names import checkpoint_steps
-from assay.runs.status import is_held, stored_status
+from assay.runs.status import STATUS, is_held, stored_status
 
 OPTIMIZER = "optimizer.pt"
 """Optimizer state of a checkpoint; removed when no run continues from it."""
@@ -69,7 +69,13 @@ def verify_run(run: RunDirectory) -> Verified:
     """Check every file of a run. Raises DamagedFile if its list of checksums is damaged."""
     names = _names(run)
     listed = listed_files(run.path)
-    unlisting = [Fault("missing", LIST, "is missing")] if lacks_list(run) else []
+    unlisting = []
+    try:
+        # A run of an older version may never have had the list.
+        if stored_status(run.path).schema > 1 and not (run.path / LIST).exists():
+            unlisting = [Fault("missing", LIST, "is missing")]
+    except InputError as error:
+        unlisting = [Fault("damaged", STATUS, error.problem)]
     checkpoints = sorted({_checkpoint_of(name) for name in names if IN_CHECKPOINT.search(name)})
     own = [name for name in names if not IN_CHECKPOINT.search(name)]
     written = [name for name in own if _plain(name) in listed]
@@ -82,9 +88,8 @@ def verify_run(run: RunDirectory) -> Verified:
         *(fault for name in checkpoints for fault in _checkpoint_faults(run, name)),
         *_missing(run, listed, {_plain(name) for name in written}),
         *_metrics_faults(run),
-        *_status_faults(run),
         *_ledger_faults(run),
-        *(_unknown(name) for name in own if name not in known and not _being_written(run, name)),
+        *(_unknown(n) for n in own if n not in known and not (PART in n and is_held(run.path))),
     ]
     recorded = [recorded_checksums(run.path / name) for name in checkpoints]
     without = [n for n, found in zip(checkpoints, recorded, strict=True) if found is None]
@@ -96,14 +101,6 @@ def verify_run(run: RunDirectory) -> Verified:
     )
     ordered = tuple(sorted(faults, key=lambda fault: fault.file))
     return Verified(compared, ordered, (*sorted(unlisted), *without))
-
-
-def lacks_list(run: RunDirectory) -> bool:
-    """Whether a run lacks its list of checksums; one of an older version may never have had it."""
-    try:
-        return stored_status(run.path).schema > 1 and not (run.path / LIST).exists()
-    except InputError:  # a fault of its own
-        return False
 
 
 def _names(run: RunDirectory) -> list[str]:
@@ -205,14 +202,6 @@ def _metrics_faults(run: RunDirectory) -> list[Fault]:
     return [Fault("damaged", name, lost[0])] if lost else []
 
 
-def _status_faults(run: RunDirectory) -> list[Fault]:
-    try:
-        stored_status(run.path)
-    except InputError as error:
-        return [Fault("damaged", "status.json", error.problem)]
-    return []
-
-
 def _ledger_faults(run: RunDirectory) -> list[Fault]:
     """What the cost ledger lacks of what it held before, if anything."""
     try:
@@ -221,10 +210,6 @@ def _ledger_faults(run: RunDirectory) -> list[Fault]:
         lost = f"cannot be compared with {error.file}: {error.problem}"
     kind: Kind = "damaged" if (run.path / LEDGER).exists() else "missing"
     return [Fault(kind, LEDGER, lost)] if lost else []
-
-
-def _being_written(run: RunDirectory, name: str) -> bool:
-    return PART in name and is_held(run.path)
 
 
 def _unknown(name: str) -> Fault:

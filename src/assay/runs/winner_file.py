@@ -20,10 +20,6 @@ SWEEPS = "sweeps"
 WINNER, POINTS = "winner.json", "points.json"
 
 
-class NoWinner(InputError):
-    """A sweep that has not chosen a run."""
-
-
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """One run of the winning point."""
@@ -100,7 +96,7 @@ def write_points(root: Path, sweep: str, table: Mapping[str, Any]) -> Path:
 
 
 def winner_of(root: Path, sweep: str) -> Winner:
-    """The recorded winner. Raises NoWinner, which says how much of the sweep is missing."""
+    """The recorded winner. Raises InputError, which says how much of the sweep is missing."""
     found = read_winner(root, sweep)
     if found is not None:
         return found
@@ -109,12 +105,12 @@ def winner_of(root: Path, sweep: str) -> Winner:
         folder = root / SWEEPS
         known = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
         fix = nearest(sweep, known) if known else "run 'assay fill' on its sweep file"
-        raise NoWinner(f"no sweep {sweep!r} has chosen a winner", fix=fix)
+        raise InputError(f"no sweep {sweep!r} has chosen a winner", fix=fix)
     points = [point for point in read_json(file, dict).get("points", []) if "run" in point]
     missing = sum(not _finished(root, point["run"]) for point in points)
     left = f"{missing} of {len(points)} points are not finished" if missing else "none was chosen"
     fix = "'assay fill' its file, or see 'assay matrix' on it"
-    raise NoWinner(f"the sweep {sweep!r} has no winner yet: {left}", fix=fix)
+    raise InputError(f"the sweep {sweep!r} has no winner yet: {left}", fix=fix)
 
 
 def _finished(root: Path, name: str) -> bool:

@@ -321,7 +321,8 @@ class BaseTask:
 
     @property
     def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """Further parts of pages by the page's name, such as "comparison"."""
+        """Pages and tables of a task's own, by the command that shows them: "patterns" takes a run
+        and "ceiling" an experiment, each gives what was found and the page or the blocks of it."""
         return {}
 
     def brings(self, source: str) -> bool:

@@ -38,14 +38,6 @@ HEADROOM = 64 * 2**20
 """Bytes that must stay free beside a checkpoint, for records and pages."""
 
 
-class DiskFull(InputError):
-    """Not enough free space for a checkpoint; nothing was written."""
-
-
-class CheckpointExists(InputError):
-    """A checkpoint of this step is already there."""
-
-
 class NotContinuable(InputError):
     """A whole checkpoint whose optimizer state was removed."""
 
@@ -60,11 +52,11 @@ def save_checkpoint(
     """Save weights and state after `state.step` steps; returns the checkpoint's folder.
 
     `beside` puts further files into the folder before it is complete (a tokenizer). Raises
-    DiskFull before anything is written, CheckpointExists rather than overwrite.
+    InputError where there is no room, before anything is written, and rather than overwrite.
     """
     target = folder / step_name(state.step)
     if target.exists():
-        raise CheckpointExists("this checkpoint exists", file=target, fix="it is never overwritten")
+        raise InputError("this checkpoint exists", file=target, fix="it is never overwritten")
     folder.mkdir(parents=True, exist_ok=True)
     check_space(folder, policy.module, optimizer)
     temporary = folder / f".{target.name}.part"
@@ -89,13 +81,13 @@ def save_checkpoint(
 
 
 def check_space(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raise DiskFull unless the checkpoint about to be written fits."""
+    """Raise InputError unless the checkpoint about to be written fits."""
     tensors = [*module.parameters(), *module.buffers()]
     tensors += [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
     needed = sum(t.numel() * t.element_size() for t in tensors) + HEADROOM
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise DiskFull(
+        raise InputError(
             f"a checkpoint needs {needed / 2**20:.0f} MB and {free / 2**20:.0f} MB are free",
             file=folder,
             fix="earlier checkpoints are intact: make room and resume",

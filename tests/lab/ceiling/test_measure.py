@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from assay.judge.verdict import Comparison
-from assay.lab.ceiling.measure import ArmLine, Ceiling, CeilingRequest, measure_ceiling
+from assay.lab.ceiling.ceiling import CeilingRequest, measure_ceiling
+from assay.lab.ceiling.measure import ArmLine, Ceiling
 from assay.lab.monitor.observer import Silent
 from assay.tasks.demos.similarity import SIMILARITIES
 from tests.cli.conftest import answer, assert_one_line, call
@@ -29,7 +30,7 @@ def file(tmp_path: Path, known_features) -> Path:
 
 
 def measured(file: Path, **request):
-    return measure_ceiling(file, (), file.parent, CeilingRequest(**request), Silent())
+    return measure_ceiling(file, (), file.parent, CeilingRequest(**request), Silent())[0]
 
 
 def line(found: Ceiling, kind: str, shots: int) -> ArmLine:

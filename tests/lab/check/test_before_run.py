@@ -6,18 +6,16 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
-from assay.lab.check.all_checks import checks_of
-from assay.lab.check.before_run import NoReason, Unsound, cheap_checks
+from assay.lab.check.all_checks import Unsound, checks_of, looked_at
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
-from assay.lab.run.launch import launch_or_resume
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import launch_or_resume, resume, start
 from assay.lab.setup.session import Session
 from assay.lab.sweep import missing_runs
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import Job
 from assay.lab.sweep.planned_runs import Planned
-from assay.pages.comparison.comparison_content import write_comparison
+from assay.pages.comparison.comparison_page import write_comparison
 from assay.pages.matrix.matrix_page import write_matrix
 from assay.pages.run_page.notebook import notebook
 from assay.pages.run_page.page import write_report
@@ -130,14 +128,21 @@ def test_errors_stop_a_run_before_its_folder_is_made_and_each_is_named(tmp_path:
 
 def test_every_check_but_those_that_compute_is_asked_before_a_run(tmp_path: Path) -> None:
     lab = make_lab(tmp_path)
-    session = Session(read_experiment(lab), RunDirectory(tmp_path, "tiny", "none"), 7, Silent())
-    cheap = cheap_checks(session)
-    assert checks_of(session).keys() - cheap.keys() == {"speed"}
+    named: list[str] = []
+
+    class Watching(Silent):
+        def work(self, what: str, done: int, total: int, at: str = "") -> None:
+            named.append(at)
+
+    nowhere = RunDirectory(tmp_path, "tiny", "none")
+    session = Session(read_experiment(lab), nowhere, 7, Watching())
+    looked_at(session, despite="only what is asked counts")
+    assert checks_of(session).keys() - {*named} == {"speed"}
 
 
 def test_nothing_is_trained_on_a_reason_that_says_nothing(tmp_path: Path) -> None:
     file = three_sets(tmp_path)
-    with pytest.raises(NoReason, match="--despite: is empty"):
+    with pytest.raises(InputError, match="--despite: is empty"):
         start(file, (TRAINED,), root=tmp_path, despite=" \n")
     assert not runs_of(tmp_path, "tiny")
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from assay.data.renderings.rendering import Renderer
+from assay.errors import InputError
 from assay.experiment.data_tables import Take
 from assay.experiment.read_file import SpecError
 from assay.experiment.tables import EvaluateSpec, EvaluationSampling
-from assay.lab.check.rendering_mismatch import COMPARED, OtherRendering, spread
+from assay.lab.check.rendering_mismatch import COMPARED, spread
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.evaluate_again import evaluate_again
 from assay.lab.run.runner import start
@@ -79,10 +80,10 @@ def test_a_stage_that_starts_in_another_rendering_is_a_warning(lab: Path) -> Non
 
 def test_a_run_is_refused_before_it_trains_and_runs_once_it_is_allowed(lab: Path) -> None:
     file, other = lab / "calls.toml", "evaluate.dev.rendering=qwen3"
-    with pytest.raises(OtherRendering, match=r"stage\.sft\.rendering: is trained by .*token") as no:
+    with pytest.raises(InputError, match=r"stage\.sft\.rendering: is trained by .*token") as no:
         start(file, [other], root=lab)
     assert no.value.exit_code == 2 and "\n" not in str(no.value)
-    with pytest.raises(OtherRendering):
+    with pytest.raises(InputError, match="is trained by"):
         start(file, [other], root=lab, despite="only a stage allows it, by name")
     assert not runs_of(lab, "calls")
     (run,) = start(file, [other, ALLOWED], root=lab)

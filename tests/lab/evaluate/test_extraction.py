@@ -7,8 +7,8 @@ import pytest
 
 from assay.data.reported.instructions import instructions, request
 from assay.data.reported.reported_record import Reported
-from assay.errors import AssayError
-from assay.lab.evaluate.extraction import NoRecord, RecordThere, answered, extract, record_toml
+from assay.errors import AssayError, InputError, RunFailure
+from assay.lab.evaluate.extraction import answered, extract, record_toml
 from assay.rollout.engines.endpoint.client import EndpointError
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.models.folders import save_tiny_model
@@ -101,7 +101,7 @@ def test_an_answer_that_is_no_record_ends_in_one_line(
 def test_a_record_that_is_there_is_not_written_over(tmp_path: Path):
     report, model = report_in(tmp_path, RECORD)
     (tmp_path / "log.txt.record.toml").write_text("# mended by hand\n", encoding="utf-8")
-    with pytest.raises(RecordThere, match="exists already"):
+    with pytest.raises(InputError, match="exists already"):
         extract(tmp_path, report, model)
 
 
@@ -119,7 +119,7 @@ def test_an_endpoint_is_asked_once_with_numbered_lines(tmp_path, monkeypatch):
 
 def test_an_endpoint_without_an_answer_ends_in_one_line_without_its_key(tmp_path, monkeypatch):
     report, _ = report_in(tmp_path, RECORD)
-    for status, kind in ((400, NoRecord), (401, EndpointError)):
+    for status, kind in ((400, RunFailure), (401, EndpointError)):
         with fake(reply(status, {"error": {"message": f"not with {KEY}"}})) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.endpoint().url)
             monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -132,7 +132,7 @@ def test_a_model_in_this_process_is_asked_and_its_noise_is_no_record(tmp_path: P
     place = tmp_path / "model"
     save_tiny_model(place)
     report, _ = report_in(tmp_path, RECORD)
-    with pytest.raises(NoRecord):
+    with pytest.raises(RunFailure, match="is no valid record"):
         extract(tmp_path, report, f"path:{place}")
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
+from assay.errors import RunFailure
 from assay.lab.evaluate.run_evaluation import (
-    FallbackMetric,
     fallbacks,
     recorded_outcomes,
     refuse_fallbacks,
@@ -66,7 +66,7 @@ def test_the_share_of_fallbacks_is_warned_of_and_stops(
     if not stopped:
         refuse_fallbacks("test", "base", file)
         return
-    with pytest.raises(FallbackMetric, match=rf"scored 51 of 100 answers \(51.0%.*{file}") as found:
+    with pytest.raises(RunFailure, match=rf"scored 51 of 100 answers \(51.0%.*{file}") as found:
         refuse_fallbacks("test", "base", file)
     assert "\n" not in str(found.value) and found.value.exit_code == 1
 
@@ -87,11 +87,11 @@ def test_a_run_stops_at_a_record_of_fallbacks_keeps_it_and_does_not_pass_it_late
         return [Reward(0.5, {"fallback": 1.0}) for _ in pairs]
 
     monkeypatch.setattr(RewardRunner, "score", loosely)
-    with pytest.raises(FallbackMetric):
+    with pytest.raises(RunFailure, match="a fallback metric scored"):
         start(file, root=tmp_path, despite="it cannot be judged")
     (run,) = runs_of(tmp_path, "tiny")
     assert_kept(run)
-    with pytest.raises(FallbackMetric, match=r"base on test: a fallback metric scored 4 of 4"):
+    with pytest.raises(RunFailure, match=r"base on test: a fallback metric scored 4 of 4"):
         resume(run)
     assert_kept(run)
 

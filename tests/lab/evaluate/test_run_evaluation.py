@@ -6,7 +6,8 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
-from assay.lab.evaluate.run_evaluation import NothingScored, run_evaluation
+from assay.errors import RunFailure
+from assay.lab.evaluate.run_evaluation import run_evaluation
 from assay.lab.monitor.observer import Silent
 from assay.runs.records import RecordWriter, read_columns
 from assay.tasks.running import RewardRunner
@@ -69,7 +70,7 @@ def test_an_evaluation_without_one_score_fails_keeps_the_answers_and_asks_anew(t
     def lost(item: Row, repeat: int) -> str:
         raise RuntimeError("lost")
 
-    with pytest.raises(NothingScored, match=r"none of 10 answers has a score.*script: lost"):
+    with pytest.raises(RunFailure, match=r"none of 10 answers has a score.*script: lost"):
         evaluate(tmp_path, ScriptedAnswerer(lost))
     (kept,) = tmp_path.glob("*/base.unscored/*.parquet")
     assert read_columns(kept, ["score"])["score"] == [None] * 10

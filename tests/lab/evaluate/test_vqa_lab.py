@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.evaluate.run_evaluation import FallbackMetric
+from assay.errors import RunFailure
 from assay.lab.run.runner import start
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -70,6 +70,6 @@ def test_every_record_names_its_metric_and_its_share_is_told(tmp_path: Path) -> 
 
 
 def test_most_questions_without_ten_answers_stop_the_run(tmp_path: Path) -> None:
-    with pytest.raises(FallbackMetric, match=r"scored 6 of 10 answers \(60.0%"):
+    with pytest.raises(RunFailure, match=r"scored 6 of 10 answers \(60.0%"):
         start(vqa_lab(tmp_path, few=6), root=tmp_path)
     assert len(record_of(tmp_path)[1]["score"]) == 10

@@ -19,8 +19,8 @@ from assay.lab.improve.run_evidence import (
     RunEvidence,
     StageEvidence,
 )
-from assay.lab.monitor.stage_health import Look
 from assay.runs.checkpoints import Selection
+from assay.runs.history import Look
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 import assay.lab.improve
-from assay.judge.health_checks import diagnose
+from assay.judge.health_checks import check_health
 from assay.judge.improvements import ranked
 from assay.lab.improve import find_improvements
 from assay.lab.improve.run_evidence import RunEvidence
@@ -65,7 +65,11 @@ def faulty(root: Path) -> RunEvidence:
     tests.append(measured({RCE: HALF, LATE: nearly}, name="c"))
     data = {"train": rows(pools), "other": rows([[0, 1]] * 9)}
     whole = evidence(
-        rce, replace(rl, health=diagnose(lines)), measured=tests, rows=data, as_reported=True
+        rce,
+        replace(rl, health=check_health(lines).findings),
+        measured=tests,
+        rows=data,
+        as_reported=True,
     )
     return replace(whole, run=run)
 
@@ -121,7 +125,9 @@ def test_the_catalogue_has_what_the_rules_say_and_nothing_else():
     said = set(re.findall(r"improve_evidence\.(\w+)", source))
     assert said == sections["improve_evidence"].keys()
     named = set(re.findall(r'"improve_what\.(\w+)"', source))
-    made = {"tied_low", "tied_high", "normalise", "lower_tau"}
+    named |= set(re.findall(r'\.improvement\(\s*"(\w+)"', source))
+    named -= {"tied_groups", "nothing_changed", "flat_weights"}
+    made = {"tied_low", "tied_high", "normalise", "lower_tau", "loosen_kl", "larger_steps"}
     assert named | made == sections["improve_what"].keys()
 
 

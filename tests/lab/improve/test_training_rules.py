@@ -6,17 +6,18 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from assay.judge.health_checks import diagnose
+from assay.judge.health_checks import check_health
 from assay.judge.health_rules import RULES as HEALTH_RULES
 from assay.judge.identity import IDENTITY_RULES
-from assay.lab.improve.tensor_names import differing, lost_tensors
 from assay.lab.improve.training_rules import (
     HEALTH,
+    differing,
     freeze,
     health,
     kl_at_start,
     kl_returns,
     load_strictly,
+    lost_tensors,
 )
 from assay.models.weight_files import save_module
 from assay.runs.run_directory import RunDirectory
@@ -70,7 +71,7 @@ def test_freezing_is_tried_only_where_training_every_weight_was_shown_worse():
 
 def unhealthy(**values: float):
     found = [{"step": n, "seconds": 1.0, **values} for n in range(1, 21)]
-    return replace(stage(lines=found), health=diagnose(found))
+    return replace(stage(lines=found), health=check_health(found).findings)
 
 
 def test_health_findings_become_improvements_with_the_share_that_was_recorded():

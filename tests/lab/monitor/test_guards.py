@@ -108,10 +108,10 @@ def test_a_guard_is_idle_only_once_its_stages_have_begun():
         {"name": "e", "task": "math", "data": data, "guard": guards}
         | {"stage": {"sft": stage, "rl": stage}}
     )
-    first = [{"stage": "sft", "step": 1, "nll": 1.0}]
+    first = {"sft": [{"step": 1, "nll": 1.0}]}
     assert unseen(experiment, first) == []
-    assert unseen(experiment, [*first, {"stage": "rl", "step": 1, "nll": 1.0}]) == ["typo", "late"]
-    assert unseen(experiment, [*first, {"stage": "rl", "step": 1, "kl": 1.0}]) == ["typo"]
+    assert unseen(experiment, first | {"rl": [{"step": 1, "nll": 1.0}]}) == ["typo", "late"]
+    assert unseen(experiment, first | {"rl": [{"step": 1, "kl": 1.0}]}) == ["typo"]
 
 
 @pytest.mark.parametrize(

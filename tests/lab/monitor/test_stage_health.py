@@ -1,6 +1,5 @@
 """The health rules know the temperature that a stage sampled at, although it records none."""
 
-import json
 from collections.abc import Mapping
 
 import pytest
@@ -9,7 +8,9 @@ from assay.experiment.experiment import Experiment
 from assay.judge.health_checks import Diagnosis
 from assay.judge.health_rules import OF_SAMPLES, RULES, STORED_ADVICE
 from assay.lab.monitor.progress import trended
-from assay.lab.monitor.stage_health import stage_health, stage_states
+from assay.lab.monitor.stage_health import stage_health
+from assay.runs.history import History
+from assay.runs.run_directory import RunDirectory
 from tests.lab.watched import change_metrics, watched_run
 
 COLD = "low_temperature"
@@ -29,17 +30,18 @@ def experiment(sampling: Mapping[str, object], **more: object) -> Experiment:
     )
 
 
+def history_of(run: RunDirectory, spec: Experiment) -> History:
+    """The records of a run as if it had been made from `spec`."""
+    history = History(run)
+    vars(history)["experiment"] = spec
+    return history
+
+
 def repeated(tmp_path, sampling: Mapping[str, object], **recorded: float) -> Diagnosis:
     run = watched_run(tmp_path)
     change_metrics(run, repeated_share=0.8, **recorded)
-    metrics = {"rl": run_lines(run)}
-    found = {each.rule: each for each in stage_health(run, experiment(sampling), "rl", metrics)}
-    return found["repeated_samples"]
-
-
-def run_lines(run) -> list[dict]:
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    return [line for line in lines if line["stage"] == "rl"]
+    found = stage_health(history_of(run, experiment(sampling)), "rl").findings
+    return {each.rule: each for each in found}["repeated_samples"]
 
 
 @pytest.mark.parametrize(("temperature", "named"), [(0.2, True), (1.0, False)])
@@ -66,14 +68,15 @@ def test_nothing_is_advised_on_rewards_that_training_cannot_move(tmp_path, chang
     run = watched_run(tmp_path)
     flat = {"reward_mean": 0.4, "repeated_share": 0.9, "truncated_share": 0.5, "signal_share": 0.05}
     change_metrics(run, **flat)
-    metrics = {"rl": [{**line, **flat} for line in run_lines(run)]}
-    sampled = {d.rule for d in stage_health(run, experiment({}), "rl", metrics)}
-    assert sampled >= {"stagnant_reward", "repeated_samples", "truncated", "no_signal"}
+    health = stage_health(history_of(run, experiment({})), "rl")
+    expected = {"stagnant_reward", "repeated_samples", "truncated", "no_signal"}
+    assert {d.rule for d in health.findings} >= expected
     spec = experiment({}, **changes)
-    found = {d.rule: d for d in stage_health(run, spec, "rl", metrics)}
+    health = stage_health(history_of(run, spec), "rl")
+    found = {d.rule: d for d in health.findings}
     assert not OF_SAMPLES & found.keys()
     assert found["no_signal"].advice == ("stored_groups",)
-    states = {each.rule: each for each in stage_states(run, spec, "rl", metrics)}
+    states = {each.rule: each for each in health.states}
     assert states["stagnant_reward"].state == "not recorded"
     assert trended(spec.stage["rl"]) == ("nll",)
     assert trended(experiment({}).stage["rl"]) == ("reward_mean", "nll")

@@ -8,7 +8,7 @@ import pytest
 from assay.judge.health_checks import Reading, RuleState
 from assay.judge.health_rules import RULES
 from assay.lab.monitor.progress import Progress, progress
-from assay.lab.monitor.watch_list import Watched, last_value, next_report, watch_list
+from assay.lab.monitor.watch_list import Watched, next_report, watch_list
 from assay.runs.run_directory import RunDirectory
 from tests.lab.monitor.program_runs import Made, program_run
 
@@ -90,7 +90,6 @@ def test_a_figure_that_is_not_finite_meets_its_guard_and_is_not_an_older_one(tmp
     run = program_run(tmp_path, lambda s, p, n: Made(), 4, tables=TABLES, metrics=metrics)
     guard = watched(told(run), "guard", "cut")
     assert (guard.now, guard.distance, guard.beyond) == (None, None, True)
-    assert not last_value([{"step": 1}], "kl") and last_value([{"kl": 2}, {"step": 1}], "kl") == 2.0
 
 
 def test_a_guard_whose_metric_is_not_recorded_is_not_beyond(tmp_path):

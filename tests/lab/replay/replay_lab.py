@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.lab.monitor.observer import Silent
-from assay.lab.replay.judge_again import replay
-from assay.lab.replay.replay_result import Replay
+from assay.lab.replay.judge_again import Replay, replay
 from assay.lab.run.runner import start
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.labs import make_lab

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from assay.errors import InputError
-from assay.lab.replay.judge_again import NotReplayable
-from assay.lab.replay.step import NoSamples, spans
-from assay.runs.history import SampleNotFound, find_samples
+from assay.lab.replay.side import spans
+from assay.runs.history import find_samples
 from assay.runs.metrics import read_metrics
 from assay.runs.records import SAMPLES, DamagedRecord, read_samples
 from assay.runs.run_directory import RunDirectory
@@ -295,7 +294,7 @@ def test_a_row_that_the_data_has_no_more_is_named(own: RunDirectory):
     lines = (own.root / "sums.jsonl").read_text().splitlines(keepends=True)
     kept = [line for line in lines if json.loads(line)["id"] != row]
     (own.root / "sums.jsonl").write_text("".join(kept))
-    with pytest.raises(SampleNotFound, match="any more"):
+    with pytest.raises(InputError, match="any more"):
         again(own, 1)
 
 
@@ -316,11 +315,11 @@ def test_nothing_is_written(own: RunDirectory):
 
 def test_a_stage_that_cannot_be_replayed_is_refused_with_those_that_can(run: RunDirectory):
     for stage, words in (("sft", "samples nothing"), ("rll", "did you mean 'rl'")):
-        with pytest.raises(NoSamples, match=words):
+        with pytest.raises(InputError, match=words):
             again(run, 1, stage=stage)
-    with pytest.raises(NoSamples, match="--stage rl or --stage tuned"):
+    with pytest.raises(InputError, match="--stage rl or --stage tuned"):
         again(run, 1, stage=None)  # type: ignore[arg-type]
-    with pytest.raises(NoSamples, match=r"no samples of step 9 of 'rl' \(it has 1 to 4\)"):
+    with pytest.raises(InputError, match=r"no samples of step 9 of 'rl' \(it has 1 to 4\)"):
         again(run, 9)
 
 
@@ -347,11 +346,6 @@ def test_a_setting_that_is_wrong_or_changes_the_samples_is_refused(
         again(run, 1, setting)
     assert words in str(refused.value) and "--set" in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_setting_of_the_sampling_has_an_error_of_its_own(run: RunDirectory):
-    with pytest.raises(NotReplayable):
-        again(run, 1, "prompts=8")
 
 
 def test_a_damaged_file_of_samples_is_named(own: RunDirectory):

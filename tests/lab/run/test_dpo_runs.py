@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.read_file import read_experiment
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.training_settings import LoraAdapt
 from assay.lab.check.memory_and_disk import reference_bytes
 from assay.lab.monitor.observer import Silent

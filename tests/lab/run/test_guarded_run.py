@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from assay.lab.monitor.guards import GuardFired, NoGuardToPass, StoppedByGuard
+from assay.errors import InputError
+from assay.lab.monitor.guards import GuardFired
 from assay.lab.monitor.observer import Silent
 from assay.lab.monitor.report_journal import read_reports
 from assay.lab.monitor.stage_health import explained
-from assay.lab.run.launch import launch_or_resume
-from assay.lab.run.runner import resume, start
+from assay.lab.run.runner import launch_or_resume, resume, start
 from assay.pages.facts import gather
 from assay.pages.run_page.page import Reporting, write_report
 from assay.runs.checkpoints import read_selection
+from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status
 from tests.labs import make_lab
@@ -79,12 +80,12 @@ def test_the_start_stays_the_best_where_no_later_checkpoint_was_shown_better(who
     chosen = read_selection(whole.path, "rl")
     assert chosen is not None and not chosen.promoted
     assert chosen.checkpoint == chosen.start == "sft.step-000032" and chosen.looks == 1
-    found = explained(whole, "rl")
+    found = explained(History(whole), "rl")
     assert found is not None and found.step is None and set(found.looks) == {4}
 
 
 def test_a_checkpoint_that_is_shown_better_takes_the_starts_place(whole):
-    chosen, found = read_selection(whole.path, "sft"), explained(whole, "sft")
+    chosen, found = read_selection(whole.path, "sft"), explained(History(whole), "sft")
     assert chosen is not None and chosen.promoted and chosen.start == "base"
     assert found is not None and chosen.checkpoint == f"sft.step-{found.step:06d}"
     assert found.looks[found.step or 0].adjusted_p < 0.05
@@ -120,10 +121,10 @@ def test_a_stopped_run_leaves_a_report_that_says_so(stopped):
 
 
 def test_going_on_needs_an_explicit_wish_and_then_ends_as_if_nothing_had_been(stopped, whole):
-    with pytest.raises(StoppedByGuard, match="--past-guard"):
+    with pytest.raises(InputError, match="--past-guard"):
         resume(stopped)
     file = stopped.root / "tiny.toml"
-    with pytest.raises(StoppedByGuard, match="always"):
+    with pytest.raises(InputError, match="always"):
         launch_or_resume(file, SETTINGS, root=stopped.root, observer=Silent())
     # As if the process had died between the checkpoint and the note that a guard stopped it.
     status = stored_status(stopped.path)
@@ -143,7 +144,7 @@ def test_the_wish_to_go_on_without_a_guard_is_refused(tmp_path):
     file = guarded_lab(tmp_path)
     (run,) = start(file, ["stage.sft.steps=1", "stage.rl.steps=1"], root=tmp_path)
     write_status(run.path, replace(stored_status(run.path), status="interrupted"))
-    with pytest.raises(NoGuardToPass, match="no guard stopped"):
+    with pytest.raises(InputError, match="no guard stopped"):
         resume(run, past_guard=True)
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.launch import launch_or_resume
-from assay.lab.run.runner import resume, start
-from assay.runs.cost_ledger import LEDGER, CostsLost, lost_calls, read_calls
+from assay.lab.run.runner import launch_or_resume, resume, start
+from assay.runs.cost_ledger import LEDGER, lost_calls, read_calls
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.verify_files import verify_run
@@ -121,7 +121,7 @@ def test_a_run_goes_on_without_its_ledger_only_with_a_reason(tmp_path) -> None:
     (run,) = all_runs(tmp_path)
     for file in run.path.glob(f"{LEDGER}*"):
         file.unlink()
-    with pytest.raises(CostsLost, match=r"is missing; it held \d+ calls when rl/step-000002"):
+    with pytest.raises(InputError, match=r"is missing; it held \d+ calls when rl/step-000002"):
         resume(run)
     assert not (run.path / LEDGER).exists()
     shown = call("resume", "tiny", "--lab", tmp_path)

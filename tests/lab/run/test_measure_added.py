@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.launch import launch_or_resume
-from assay.lab.setup.manifest import RunChanged
+from assay.lab.run.runner import launch_or_resume
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
@@ -93,7 +93,7 @@ def test_other_training_rows_than_the_runs_are_refused(made):
     (made / "sweep.toml").write_text(SWEEP.replace("[2, 3]", "[2, 3, 5]"))
     try:
         file.write_text(kept.replace("1 + 2 = ?", "1 + 2 equals?"))
-        with pytest.raises(RunChanged, match="no longer the same"):
+        with pytest.raises(InputError, match="no longer the same"):
             fill(made)
     finally:
         file.write_text(kept)

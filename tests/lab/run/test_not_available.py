@@ -6,7 +6,7 @@ import pytest
 
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.launch import launch_or_resume
+from assay.lab.run.runner import launch_or_resume
 from assay.pages.run_page.page import write_report
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.tasks.tools import task

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from assay.data.episode import Episode
+from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.read_file import read_experiment
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.learner import OtherPrompt, stored_turns
+from assay.lab.setup.learner import stored_turns
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_method, stored_groups_of
 from assay.runs.records import read_samples
@@ -173,10 +174,10 @@ def test_another_prompt_than_the_recorded_one_is_refused(lab: Path) -> None:
     row = session.sets["groups"].train[0]
     encoder, candidates = session.learner.encoder(RenderingSettings()), row.extra["candidates"]
     longer = replace(row, messages=(replace(row.messages[0], content="? "), *row.messages[1:]))
-    with pytest.raises(OtherPrompt, match=r"rendered to other tokens than tiny/.* sampled from"):
+    with pytest.raises(InputError, match=r"rendered to other tokens than tiny/.* sampled from"):
         stored_turns(encoder, session.task, longer, candidates)
     bare = [{**each, "prompt_sha256": None} for each in candidates]
-    with pytest.raises(OtherPrompt, match="did not record which prompt"):
+    with pytest.raises(InputError, match="did not record which prompt"):
         stored_turns(encoder, session.task, row, bare)
     words = ("--set", "stage.prefer.rendering=completion", "--set", "name=bare")
     result = call("run", lab / "learned.toml", "--lab", lab, "--new", *words)

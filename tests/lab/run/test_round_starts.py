@@ -12,9 +12,9 @@ import torch
 
 from assay.compare.arm import Provenance
 from assay.compare.fairness import _ancestors, _descends
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.reward_trend import longest_rise
-from assay.lab.check.before_run import OtherBase
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
@@ -36,7 +36,7 @@ from assay.runs.checkpoints import (
 )
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
-from assay.runs.protection import ProtectedPath, guard_delete
+from assay.runs.protection import guard_delete
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import experiment_of, resolve_checkpoint
@@ -270,7 +270,7 @@ def test_what_another_run_starts_from_cannot_be_deleted(
     run: RunDirectory, other: RunDirectory
 ) -> None:
     for path in (run.path, run.checkpoint("round3", 2)):
-        with pytest.raises(ProtectedPath, match=str(other)):
+        with pytest.raises(InputError, match=str(other)):
             guard_delete(run.root, path, within=run.path)
 
 
@@ -291,7 +291,7 @@ def test_another_model_is_refused_with_both_fingerprints(run: RunDirectory, tmp_
     tiny_model(intermediate_size=48).save_pretrained(lab / "model")
     (lab / "again.toml").write_text(text.replace('"other"', '"again"'))
     began = json.loads(run.manifest.read_text())["base_weights"]["sha256"]
-    with pytest.raises(OtherBase, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
+    with pytest.raises(InputError, match=f"stage.full.start: .*{began}.*model has [0-9a-f]"):
         start(lab / "again.toml", root=lab)
     assert runs_of(lab, "again") == []
 

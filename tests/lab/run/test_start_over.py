@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.run.restore import NoStart
+from assay.errors import InputError
 from assay.lab.run.runner import resume
 from assay.pages.run_page.page import write_report
 from assay.runs.checkpoints import CheckpointDamaged
-from assay.runs.metrics import HistoryLost
-from assay.runs.protection import ProtectedPath, mark_protected
+from assay.runs.protection import mark_protected
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
@@ -50,7 +49,7 @@ def test_a_finished_run_starts_a_stage_over_from_its_beginning_only(unbroken: Ru
     run = interrupted(unbroken, "rl", 1)
     resume(run)
     page = write_report(run)
-    with pytest.raises(NoStart, match=r"no optimizer state.*it can start from rl\.step-0\)"):
+    with pytest.raises(InputError, match=r"no optimizer state.*it can start from rl\.step-0\)"):
         resume(run, start_from="rl.step-2")
     assert read_status(run.path).status == "finished" and not (run.path / "aside").exists()
     resume(run, start_from="rl.step-0")
@@ -66,7 +65,7 @@ def test_damaged_metrics_behind_the_start_are_no_hindrance_and_before_it_they_ar
     run = interrupted(unbroken, "sft", 5)
     lines = run.metrics.read_bytes().splitlines(keepends=True)
     run.metrics.write_bytes(b"".join([*lines[:3], b"{\n", lines[4]]))
-    with pytest.raises(HistoryLost):
+    with pytest.raises(InputError, match="lines"):
         resume(run, start_from="sft.step-4")
     resume(run, start_from="sft.step-2")
     assert verify_run(run).faults == ()
@@ -79,13 +78,13 @@ def test_what_cannot_be_started_from_is_refused_and_nothing_changes(unbroken: Ru
     run = interrupted(unbroken, "sft", 5)
     before = names(run.path)
     for text in ("sft", "sft.last", "other.step-2", "base", "sft.step-3"):
-        with pytest.raises(NoStart, match=r"sft\.step-0, sft\.step-2, sft\.step-4"):
+        with pytest.raises(InputError, match=r"sft\.step-0, sft\.step-2, sft\.step-4"):
             resume(run, start_from=text)
     flip(run.checkpoint("sft", 2) / "optimizer.pt")
     with pytest.raises(CheckpointDamaged, match=r"optimizer\.pt: is damaged"):
         resume(run, start_from="sft.step-2")
     mark_protected(run, run.checkpoint("sft", 4), "in the paper")
-    with pytest.raises(ProtectedPath, match="in the paper"):
+    with pytest.raises(InputError, match="in the paper"):
         resume(run, start_from="sft.step-0")
     assert names(run.path) == before | {"protected.json"}
     refused = call("resume", str(run), "--from", "rl.step-9", "--lab", run.root)

@@ -12,8 +12,7 @@ import pytest
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.monitor.observer import Silent
-from assay.lab.replay.side import judge_side, score, set_up
-from assay.lab.replay.step import read_step
+from assay.lab.replay.side import judge_side, read_step, score, set_up
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.rl.kl import AdaptiveKl

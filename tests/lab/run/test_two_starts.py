@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
-from assay.lab.run.launch import launch_or_resume
-from assay.lab.run.runner import start
+from assay.lab.run.runner import launch_or_resume, start
 from assay.runs.cost_ledger import CostLedger, LedgerCall, read_calls
 from assay.runs.registry import indexed_runs
-from assay.runs.run_directory import RunDirectory, RunExists, all_runs, create_run, runs_of
+from assay.runs.run_directory import RunDirectory, all_runs, create_run, runs_of
 from assay.runs.status import hold_run, read_status
 from tests.forked import assay, forked
 from tests.labs import make_lab
@@ -62,7 +62,7 @@ def test_a_run_that_appears_while_the_checks_run_is_not_doubled(file, monkeypatc
         return checked(session, despite)
 
     monkeypatch.setattr(runner, "looked_at", meanwhile)
-    with pytest.raises(RunExists, match="it is running"):
+    with pytest.raises(InputError, match="it is running"):
         launch_or_resume(file, [], root=file.parent, observer=Silent())
     held[0].__exit__(None, None, None)
     assert len(all_runs(file.parent)) == 1

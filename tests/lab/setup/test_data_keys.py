@@ -11,6 +11,7 @@ from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
 from assay.data.splits import SplitError
+from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec, Split
 from assay.judge.findings import Finding
 from assay.lab.check.rows import remarked
@@ -21,7 +22,6 @@ from assay.lab.setup.prepare import (
     LONGER,
     SHORTER,
     DataSet,
-    NothingLeft,
     conversation_tokens,
     describe,
     prepare,
@@ -115,7 +115,7 @@ def test_the_whole_conversation_is_measured_with_its_answer(prepared: Prepared) 
 
 
 def test_limits_that_leave_nothing_say_by_which_reason(prepared: Prepared) -> None:
-    with pytest.raises(NothingLeft, match=f"no row is left .*{LONGER}: 7"):
+    with pytest.raises(InputError, match=f"no row is left .*{LONGER}: 7"):
         prepared(max_tokens=5)
     with pytest.raises(ValueError, match="is more than max_tokens = 5"):
         DataSpec(source="a:b", min_tokens=6, max_tokens=5)

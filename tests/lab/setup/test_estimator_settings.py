@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from assay.data.renderings.rendering import Renderer
+from assay.errors import InputError
 from assay.experiment.read_file import SpecError
-from assay.experiment.stage_tables import GrpoStage, RceStage, ScheduleTooLong, SftStage, steps_of
+from assay.experiment.stage_tables import GrpoStage, RceStage, SftStage, steps_of
 from assay.experiment.tables import EvaluationSampling
 from assay.experiment.training_settings import Schedule as ScheduleTable
 from assay.lab.setup.language_learner import LanguageEncoder
@@ -172,7 +173,7 @@ def test_a_schedule_past_the_steps_that_epochs_come_to_is_refused_when_they_are_
     values = {"method": "rce", "data": "d", "epochs": 1, "prompts": 4, "reward": "r"}
     late = RceStage.model_validate({**values, "tau": {"start": 1.0, "end": 0.5, "steps": 3}})
     assert steps_of(late, 12) == 3
-    with pytest.raises(ScheduleTooLong, match="3 is past the stage's last step, 2") as raised:
+    with pytest.raises(InputError, match="3 is past the stage's last step, 2") as raised:
         steps_of(late, 8)
     assert raised.value.field == "tau.steps"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.judge.confounds import confounds
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup import manifest
 from assay.lab.setup.manifest import (
-    RunChanged,
     check_manifest,
     code_fingerprint,
     machine,
@@ -129,7 +129,7 @@ def test_a_run_whose_data_changed_is_not_resumed(lab, made):
     changed = json.loads(json.dumps(manifest))
     changed["data"]["sums"]["file_sha256"] = "f" * 64
     changed["base_weights"]["sha256"] = "e" * 64
-    with pytest.raises(RunChanged) as raised:
+    with pytest.raises(InputError) as raised:
         check_manifest(here.run, changed)
     was = manifest["base_weights"]["sha256"]
     assert str(raised.value) == (

@@ -10,6 +10,7 @@ import pytest
 
 from assay.data.renderings.rendering import Renderer
 from assay.data.row_order import visits
+from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.judge.confounds import confounds
@@ -19,7 +20,6 @@ from assay.lab.setup.language_learner import LanguageEncoder
 from assay.lab.setup.manifest import make_manifest
 from assay.lab.setup.prepare import (
     DataSet,
-    NothingLeft,
     describe,
     find_order,
     find_part,
@@ -135,7 +135,7 @@ def test_nothing_left_says_which_condition_left_how_many_out(lab: Path) -> None:
         r"data\.hard: no row is left \(where: not extra\.level above 3: 4, "
         r"where: not gold equals x: 5\)"
     )
-    with pytest.raises(NothingLeft, match=problem):
+    with pytest.raises(InputError, match=problem):
         made(lab, SETS + where, "hard")
 
 

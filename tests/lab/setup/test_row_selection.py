@@ -16,11 +16,10 @@ from assay.experiment.data_tables import DataSpec, TakeRows
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.judge.confounds import differences, part_of
 from assay.lab.setup.learner import Encoder
-from assay.lab.setup.prepare import DataSet, NothingLeft, describe, load_rows, prepare_set
+from assay.lab.setup.prepare import DataSet, describe, load_rows, prepare_set
 from assay.lab.setup.row_selection import (
     RowSelection,
     ScoredRow,
-    SelectionError,
     read_row_selection,
     row_sha256,
     write_row_selection,
@@ -102,7 +101,7 @@ def test_the_dev_part_is_the_one_without_the_selection(root: Path):
     made = prepared(root, with_keys(dev))
     assert made.dev == whole.dev and made.train == whole.train[:3]
     write_row_selection(root, "t", selection_of(root, whole.dev[0].id))
-    with pytest.raises(NothingLeft, match=r"data\.sums\.take\.selection: no row of .*t\.json is"):
+    with pytest.raises(InputError, match=r"data\.sums\.take\.selection: no row of .*t\.json is"):
         prepared(root, with_keys(dev).replace("/s.json", "/t.json"))
 
 
@@ -128,7 +127,7 @@ def test_other_rows_than_were_scored_are_refused(root: Path, old: str, new: str,
     text = (root / "sums.jsonl").read_text()
     assert text.count(old) == 1
     (root / "sums.jsonl").write_text(text.replace(old, new))
-    with pytest.raises(SelectionError, match=rf"^data\.sums\.take\.selection: .*{said}") as found:
+    with pytest.raises(InputError, match=rf"^data\.sums\.take\.selection: .*{said}") as found:
         prepared(root)
     assert "data.sums of first/1, path:sums.jsonl" in str(found.value)
     # A row that was scored and dropped may change: nothing stands on it.
@@ -141,13 +140,13 @@ def test_items_that_report_never_choose_training_rows(root: Path):
     for role, name in (("report", "s"), ("select", "t")):
         recorded = {**evaluation, "role": role}
         write_row_selection(root, name, selection_of(root, "1+1", recorded=recorded))
-    with pytest.raises(SelectionError, match=r"stage\.sft would train on rows that 'dev' chose"):
+    with pytest.raises(InputError, match=r"stage\.sft would train on rows that 'dev' chose"):
         prepared(root)
     mixed = SPEC.replace('data = "sums"', 'data = "mix"') + (
         '[data.more]\nsource = "path:sums.jsonl"\nformat = "messages"\n'
         "[data.mix]\nmix = { sums = 0.5, more = 0.5 }\n"
     )
-    with pytest.raises(SelectionError, match=r"stage\.sft would train on rows"):
+    with pytest.raises(InputError, match=r"stage\.sft would train on rows"):
         prepared(root, mixed, "mix")
     assert len(prepared(root, SPEC.replace("/s.json", "/t.json")).train) == 1
     untrained = SPEC.replace('data = "sums"', 'data = "more"') + (
@@ -169,7 +168,7 @@ def test_a_damaged_file_is_refused_in_one_line(root: Path, kind: str):
         "version": text.replace('"schema": 1', '"schema": 2'),
     }
     file.write_text(damaged[kind])
-    with pytest.raises(SelectionError) as found:
+    with pytest.raises(InputError) as found:
         prepared(root)
     assert str(found.value).startswith(str(file)) and "\n" not in str(found.value)
     file.write_text(text)

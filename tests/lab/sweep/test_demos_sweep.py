@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.launch import launch_or_resume
+from assay.lab.run.runner import launch_or_resume
 from assay.lab.sweep.matrix.model import Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.lab.sweep.missing_runs import missing_work

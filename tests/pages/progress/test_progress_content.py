@@ -170,14 +170,15 @@ def test_differences_carry_a_sign(value, text):
 
 
 def test_a_stage_that_started_from_what_was_measured_shows_it_as_step_zero(tmp_path):
-    from assay.lab.monitor.stage_health import explained, looks
+    from assay.lab.monitor.stage_health import explained
+    from assay.runs.history import History
 
     run = demo_run(tmp_path)
     from dataclasses import replace
 
     dev = replace(RECORD, name="dev", benchmark="train.dev", role="select")
     add_scores(run, "sft.step-000014", [1.0] * 7 + [0.0] * 17, dev)
-    assert [look.step for look in looks(run, "rl")] == [0, 10, 20, 30, 40]
-    found = explained(run, "rl")
+    assert [look.step for look in History(run).looks("rl")] == [0, 10, 20, 30, 40]
+    found = explained(History(run), "rl")
     assert found is not None and set(found.looks) == {10, 20, 30, 40}
     assert re.search(r"^rl\.best .* 4 comparisons", text(run), re.M)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import InputError
 from assay.pages.run_page.notebook import notebook
-from assay.runs.notes import EmptyNote, Note, add_note, pending_plans, read_notes
+from assay.runs.notes import Note, add_note, pending_plans, read_notes
 from assay.runs.run_directory import runs_of
 from assay.runs.status import stored_status, write_status
 from tests.pages.synthetic import SPEC, Shape, demo_run, empty_run
@@ -99,7 +100,7 @@ def test_notes_cannot_write_markup_and_may_hold_any_language(tmp_path):
 
 
 def test_an_empty_note_is_refused_and_a_torn_one_does_not_count(tmp_path: Path):
-    with pytest.raises(EmptyNote):
+    with pytest.raises(InputError, match="is empty"):
         add_note(tmp_path, "demo", "  \n")
     assert read_notes(tmp_path) == []
     add_note(tmp_path, "demo", "kept")

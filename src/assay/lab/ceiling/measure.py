@@ -14,8 +14,8 @@ import numpy as np
 
 from assay.data.row import Row
 from assay.data.splits import conversation_of
-from assay.errors import InputError, nearest
-from assay.experiment.read_file import ExperimentSource
+from assay.errors import nearest
+from assay.experiment.experiment import Experiment
 from assay.judge.intervals import Estimate, counted, grouped, score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
@@ -30,14 +30,13 @@ from assay.lab.ceiling.arms_asked import (
     Plan,
     ask_arms,
 )
+from assay.lab.ceiling.ceiling import CeilingRequest, NoPools, first, opened
 from assay.lab.monitor.observer import Observer
-from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.session import Session
-from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.demos.demonstrations import POOL, SHOTS
 from assay.tasks.demos.frozen import FROZEN, Selection, ask
-from assay.tasks.demos.oracle_search import BREADTH, Tried
+from assay.tasks.demos.oracle_search import Tried
 from assay.tasks.demos.outcomes import SelectionOutcome
 from assay.tasks.demos.pools import right_answers
 from assay.tasks.helper_model import find_helper
@@ -46,23 +45,6 @@ LEAST_GAP = 0.10
 """A smaller gap between oracle and random leaves a selector nothing to win."""
 LEAST_SHOTS = 2
 """The best single and the best pair are always searched."""
-
-
-class NoPools(InputError):
-    """An experiment without an evaluation whose items pick demonstrations."""
-
-
-@dataclass(frozen=True, slots=True)
-class CeilingRequest:
-    """What is measured."""
-
-    evaluation: str | None = None
-    """Name of the evaluation; None for the first whose items have pools."""
-    items: int | None = None
-    """Only the first so many items."""
-    draws: int = 4
-    breadth: int | None = BREADTH
-    """Selections that the search extends; None for every ordered selection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +96,13 @@ class Ceiling:
     warnings: tuple[str, ...]
 
 
-def measure_ceiling(
-    source: ExperimentSource,
-    overrides: Sequence[str],
-    root: Path,
-    request: CeilingRequest,
-    observer: Observer,
+def measure_demonstrations(
+    experiment: Experiment, root: Path, request: CeilingRequest, observer: Observer
 ) -> Ceiling:
     """Measure the ceiling of an experiment in the lab at `root`.
 
-    Raises NoPools, UnknownHelper, HelperFailed, and what reading the experiment raises.
+    Raises NoPools, UnknownHelper and HelperFailed.
     """
-    experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "ceiling")
     session = Session(experiment, nowhere, experiment.seeds[0], observer)
     name, rows = items_of(session, request)
@@ -172,20 +149,6 @@ def items_of(session: Session, request: CeilingRequest) -> tuple[str, tuple[Row,
             return name, first(rows, request.items)
     fix = 'add [evaluate.test] with a benchmark of task = "demos"'
     raise NoPools("no evaluation whose items pick demonstrations", field="evaluate", fix=fix)
-
-
-def first(rows: tuple[Row, ...], count: int | None) -> tuple[Row, ...]:
-    """The first rows, as evaluations with fewer items take them."""
-    if count is not None and count > len(rows):
-        raise NoPools(f"{count} of {len(rows)} items", field="items", fix=f"at most {len(rows)}")
-    return rows[:count]
-
-
-def opened(session: Session, name: str) -> Evaluation:
-    """An evaluation of the experiment; the learner is opened only for items out of data sets."""
-    spec = session.experiment.evaluate[name]
-    sets = session.sets if spec.data is not None else {}
-    return make_evaluation(name, spec, session.task, sets, "", session.seed, root=session.run.root)
 
 
 def lines_of(rows: Sequence[Row], found: AskedArms, shots: int) -> tuple[ArmLine, ...]:

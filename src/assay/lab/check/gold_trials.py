@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Row
-from assay.experiment.rendering_settings import RenderingSettings
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.findings import Finding
 from assay.lab.check.subject import (

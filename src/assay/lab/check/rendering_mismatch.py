@@ -14,8 +14,8 @@ from assay.data.renderings.rendering import Renderer, Tools, first_difference
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import SftStage, StageSpec
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Gold, Seen, Subject, reading, share_of, some
@@ -32,10 +32,6 @@ COMPARED = 64
 """Rows, and as many items, that two renderings are compared on."""
 
 
-class OtherRendering(InputError):
-    """A stage is measured on prompts that are rendered differently from those it was trained on."""
-
-
 @dataclass(frozen=True, slots=True)
 class Parting:
     """The first place where two renderings write a conversation differently."""
@@ -50,7 +46,7 @@ class Parting:
 
 
 def refuse_other_renderings(session: Session) -> None:
-    """Raise OtherRendering if a stage's rendering differs from an evaluation of its checkpoints.
+    """Raise InputError if a stage's rendering differs from an evaluation of its checkpoints.
 
     Pairs that the stage allows are skipped.
     """
@@ -60,7 +56,7 @@ def refuse_other_renderings(session: Session) -> None:
         found = parting(session, stage, evaluation)
         if isinstance(found, Parting):
             trained, asked = names(session, stage, evaluation)
-            raise OtherRendering(
+            raise InputError(
                 f"is trained by {trained!r} and evaluate.{evaluation} asks by {asked!r}; {found}",
                 field=f"stage.{stage}.rendering",
                 fix=f'use one rendering, or allow it: other_rendering_than = ["{evaluation}"]',

@@ -16,7 +16,7 @@ from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
 from assay.errors import InputError, within
-from assay.experiment.rendering_settings import RenderingSettings
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.stage_tables import (
     DpoStage,
     SamplingStage,

@@ -12,7 +12,7 @@ from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.experiment.rendering_settings import RenderingSettings, rendering_key
+from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec

@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.data.files import atomic_write_text
 from assay.data.reported.instructions import Refused, cited, request
-from assay.data.reported.read_reported import read_toml, results, toml_values
+from assay.data.reported.read_reported import read_toml, report_text, results, toml_values
 from assay.data.reported.reported_errors import ReportedError
 from assay.errors import InputError, RunFailure
 from assay.experiment.toml_write import inline, inline_key
@@ -26,14 +26,6 @@ MOST_TOKENS = 16384
 GREEDY = Sampling(temperature=0.0, max_tokens=MOST_TOKENS)
 FENCE = re.compile(r"```(?:toml)?[ \t]*\n(.*?)(?:\n```|\Z)", re.S)
 ENDING = ".record.toml"
-
-
-class NoRecord(RunFailure):
-    """The model's answer is not a valid record, or there is none."""
-
-
-class RecordThere(InputError):
-    """The record of a report is not written over one that is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +41,13 @@ class Extracted:
 def extract(root: Path, report: Path, model: str) -> Extracted:
     """Write the record of a report as a model reads it to `REPORT.record.toml`.
 
-    Raises ReportedError for a report that cannot be read, RecordThere, NoRecord for an answer that
+    Raises ReportedError for a report that cannot be read, InputError, RunFailure for an answer that
     is no valid record, and what asking the model raises.
     """
     text = report_text(report)
     file = report.with_name(report.name + ENDING)
     if file.exists():
-        raise RecordThere("exists already", file=file, fix="move it away, or audit it as it is")
+        raise InputError("exists already", file=file, fix="move it away, or audit it as it is")
     values, refused = cited(answered(model, ask(root, model, text)), text)
     record = f"# What {model} read in {report.name}, each number held against its line.\n"
     record += record_toml(values)
@@ -65,23 +57,13 @@ def extract(root: Path, report: Path, model: str) -> Extracted:
         raise _no_record(model, error) from None
     if not found:
         problem = f"the answer of {model} has no results that stand in their lines"
-        raise NoRecord(f"{problem}: {len(refused)} refused")
+        raise RunFailure(f"{problem}: {len(refused)} refused")
     atomic_write_text(file, record)
     return Extracted(file, tuple(refused))
 
 
-def report_text(report: Path) -> str:
-    """The text of a report in any format. Raises ReportedError."""
-    if not report.is_file():
-        raise ReportedError("no such file", file=report)
-    try:
-        return report.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ReportedError("not UTF-8 text", file=report, fix="save it as UTF-8") from None
-
-
 def ask(root: Path, model: str, text: str) -> str:
-    """The model's answer. Raises NoRecord, EndpointError and what loading a model raises."""
+    """The model's answer. Raises RunFailure, EndpointError and what loading a model raises."""
     return ASKED.get(model.partition(":")[0], _sampled)(root, model, text)
 
 
@@ -95,7 +77,7 @@ def _remote(root: Path, model: str, text: str) -> str:
     try:
         return TEXT_ENGINES["endpoint"](model, None).say(request(text), (), GREEDY).text
     except Unanswered as error:
-        raise NoRecord(f"{model} does not answer: {error}") from None
+        raise RunFailure(f"{model} does not answer: {error}") from None
 
 
 def _sampled(root: Path, model: str, text: str) -> str:
@@ -109,7 +91,7 @@ def _sampled(root: Path, model: str, text: str) -> str:
         room = served.context_tokens - len(context)
         if room < 1:
             problem = f"{len(context)} tokens of the report do not fit into {model}"
-            raise NoRecord(f"{problem} ({served.context_tokens} tokens)")
+            raise RunFailure(f"{problem} ({served.context_tokens} tokens)")
         sampling = Sampling(temperature=0.0, max_tokens=min(room, MOST_TOKENS))
         batcher = Batcher(served.decoder, served.end_tokens)
         job = Job(tuple(context), SampleKey(0, "record", 0), sampling)
@@ -127,7 +109,7 @@ ASKED: Mapping[str, Callable[[Path, str, str], str]] = {"scripted": _scripted, "
 
 
 def answered(model: str, answer: str) -> Mapping[str, Any]:
-    """The values of an answer's TOML, in a fence or bare. Raises NoRecord."""
+    """The values of an answer's TOML, in a fence or bare. Raises RunFailure."""
     thought = answer.rpartition("</think>")[2]
     fenced = FENCE.search(thought)
     try:
@@ -136,10 +118,10 @@ def answered(model: str, answer: str) -> Mapping[str, Any]:
         raise _no_record(model, error) from None
 
 
-def _no_record(model: str, error: ReportedError) -> NoRecord:
+def _no_record(model: str, error: ReportedError) -> RunFailure:
     place = f" at {error.field}" if error.field else ""
     problem = " ".join(str(error.problem).split())[:200]
-    return NoRecord(f"the answer of {model} is no valid record{place}: {problem}")
+    return RunFailure(f"the answer of {model} is no valid record{place}: {problem}")
 
 
 def record_toml(values: Mapping[str, Any]) -> str:

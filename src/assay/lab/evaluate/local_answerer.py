@@ -13,9 +13,9 @@ from pathlib import Path
 from assay.data.episode import Completion, Context, Turn
 from assay.data.hashing import sha256_text
 from assay.data.row import Row
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
@@ -63,7 +63,7 @@ class LocalAnswerer:
     def evaluation(
         self, name: str, spec: EvaluateSpec, reference: CheckpointReference
     ) -> Evaluation:
-        """See `Answerer`; asked as the checkpoint was trained. Raises AnswersTooLong."""
+        """See `Answerer`; asked as the checkpoint was trained. Raises InputError."""
         session = self.session
         trained_by = stage_of(session.experiment, reference) or RenderingSettings()
         written = {name: getattr(trained_by, name) for name in RenderingSettings.model_fields}

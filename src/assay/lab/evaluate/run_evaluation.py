@@ -106,14 +106,6 @@ class RecordedOutcomes:
         return tuple(filter(None, [self.too_many_unscored, self.many_fallbacks]))
 
 
-class FallbackMetric(RunFailure):
-    """A fallback metric scored most answers of a record."""
-
-
-class NothingScored(RunFailure):
-    """No answer of an evaluation has a score."""
-
-
 def recorded_outcomes(file: Path) -> RecordedOutcomes:
     """Reads a record's columns. Raises DamagedRecord."""
     columns = read_columns(file, ["score", "error", "why", "parts"], [OUTCOME])
@@ -173,7 +165,8 @@ def measure_stored(
     session: Session, evaluation: Evaluation, reference: CheckpointReference
 ) -> None:
     """Measure a checkpoint that is resolved to its step, unless it was measured or another process
-    is measuring it. Raises NothingScored; FallbackMetric, also where it was measured."""
+    is measuring it. Raises RunFailure where nothing is scored; for
+    fallback metrics also where it was measured."""
     name = checkpoint_name(reference)
     if not evaluation.record.finished(session.run, name):
         parts = RecordWriter(session.run.evaluations, evaluation.record, name).parts
@@ -201,8 +194,8 @@ def claimed(parts: Path) -> Iterator[bool]:
 
 
 def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkpoint: str) -> None:
-    """Make or complete one record, and warn where its score is doubtful. Raises FallbackMetric and
-    NothingScored."""
+    """Make or complete one record, and warn where its score is doubtful. Raises RunFailure and
+    RunFailure."""
     folder = session.run.evaluations
     judge = judge_sha256(session, evaluation.spec.reward, evaluation.score)
     parts = RecordWriter(folder, evaluation.record, checkpoint).parts
@@ -221,11 +214,11 @@ def warn_of_record(observer: Observer, name: str, checkpoint: str, file: Path) -
 
 
 def refuse_fallbacks(name: str, checkpoint: str, file: Path) -> None:
-    """Raise FallbackMetric for a record most of whose answers a fallback metric scored; the record
+    """Raise RunFailure for a record most of whose answers a fallback metric scored; the record
     is kept."""
     found = recorded_outcomes(file)
     if found.fallback_share > MOST_FALLBACKS:
-        raise FallbackMetric(
+        raise RunFailure(
             f"{checkpoint} on {name}: a fallback metric scored {found.fallback} of {found.answers} "
             f"answers ({found.fallback_share:.1%}, more than {MOST_FALLBACKS:.0%}); the record is "
             f"kept: {file} (give every question what its metric needs; the facts of its answers "
@@ -241,7 +234,7 @@ def run_evaluation(
     observer: Observer,
     runner: RewardRunner,
 ) -> Path:
-    """Sample and judge the missing answers of a record; returns its file. Raises NothingScored, and
+    """Sample and judge the missing answers of a record; returns its file. Raises RunFailure, and
     what `Answerer.answers` does."""
     requests, size = evaluation.record.jobs(checkpoint), answerer.chunk
     with RecordWriter(folder, evaluation.record, checkpoint) as writer:
@@ -276,7 +269,7 @@ def heard(
 
 
 def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:
-    """Raise NothingScored where no answer has a score. They are kept beside the record, and asked
+    """Raise RunFailure where no answer has a score. They are kept beside the record, and asked
     for anew when the run goes on."""
     if writer.file.exists():
         return
@@ -286,7 +279,7 @@ def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:
     reasons = Counter(kind_of_reason(why) for each in columns for why in each["why"])
     kept = writer.set_aside()
     (why, _) = reasons.most_common(1)[0]
-    raise NothingScored(
+    raise RunFailure(
         f"{checkpoint} on {name}: none of {reasons.total()} answers has a score, most often: {why} "
         f"(the answers are kept in {kept}; mend what failed, then resume the run)"
     )

@@ -6,7 +6,7 @@ evidence of a run.
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from assay.experiment.stage_tables import GrpoStage, RceStage
 from assay.judge.group_health import CandidateGroup
@@ -36,22 +36,26 @@ def tied_groups(evidence: RunEvidence) -> Iterator[Improvement]:
         tied = [group for group in groups if is_tied(group)]
         if not groups or len(tied) < MOST_TIED * len(groups):
             continue
-        yield Improvement(
+        low = sum(not any(map(positive, group)) for group in tied)
+        figures = {
+            "tied": str(len(tied)),
+            "groups": str(len(groups)),
+            "share": f"{len(tied) / len(groups):.1%}",
+            "low": str(low),
+            "high": str(len(tied) - low),
+        }
+        yield stage.improvement(
             "tied_groups",
-            stage.name,
-            (f"improve_what.tied_{_kind(tied)}",),
             "signal",
-            (_ties(stage, tied), _positives(stage), _distinct(stage)),
-            Stake(len(tied) / len(groups), "groups", at_most=True),
-            Cost("data", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.tied", figures, stage.groups.place),
+            _positives(stage),
+            _distinct(stage),
+            share=len(tied) / len(groups),
+            unit="groups",
+            at_most=True,
+            work="data",
+            what="tied_low" if 2 * low >= len(tied) else "tied_high",
         )
-
-
-def _kind(tied: Sequence[Group]) -> str:
-    """What most tied groups have: no positive reward, or one above 0."""
-    low = sum(not any(positive(candidate) for candidate in group) for group in tied)
-    return "low" if 2 * low >= len(tied) else "high"
 
 
 def positive(candidate: Candidate) -> bool:
@@ -59,19 +63,6 @@ def positive(candidate: Candidate) -> bool:
     earned anything."""
     said = [v for name, v in candidate.numbers.items() if name.rpartition("/")[2] == CORRECT]
     return max(said) > 0 if said else (candidate.reward or 0.0) > 0
-
-
-def _ties(stage: StageEvidence, tied: Sequence[Group]) -> Fact:
-    groups = stage.groups.found
-    low = sum(not any(map(positive, group)) for group in tied)
-    figures = {
-        "tied": str(len(tied)),
-        "groups": str(len(groups)),
-        "share": f"{len(tied) / len(groups):.1%}",
-        "low": str(low),
-        "high": str(len(tied) - low),
-    }
-    return Fact("improve_evidence.tied", figures, stage.groups.place)
 
 
 def _positives(stage: StageEvidence) -> Fact:
@@ -114,15 +105,12 @@ def kl_on_ties(evidence: RunEvidence) -> Iterator[Improvement]:
             "groups": str(len(groups)),
             "coef": f"{sum(coefficients) / len(coefficients):.3g}" if coefficients else "–",
         }
-        yield Improvement(
+        yield stage.improvement(
             "kl_on_ties",
-            stage.name,
-            ("improve_what.kl_on_ties",),
             "signal",
-            (Fact("improve_evidence.kl_on_ties", figures, stage.groups.place),),
-            Stake(tied / len(groups), "groups", at_most=False),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.kl_on_ties", figures, stage.groups.place),
+            share=tied / len(groups),
+            unit="groups",
         )
 
 
@@ -136,15 +124,13 @@ def break_ties(evidence: RunEvidence) -> Iterator[Improvement]:
         if not best or not counts[best] or len(tied) < MOST_TIED * len(stage.groups.found):
             continue
         figures = {"number": best, "broken": str(counts[best]), "tied": str(len(tied))}
-        yield Improvement(
+        yield stage.improvement(
             "break_ties",
-            stage.name,
-            ("improve_what.break_ties",),
             "explore",
-            (Fact("improve_evidence.break_ties", figures, stage.groups.place),),
-            Stake(counts[best] / len(stage.groups.found), "groups", at_most=True),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.break_ties", figures, stage.groups.place),
+            share=counts[best] / len(stage.groups.found),
+            unit="groups",
+            at_most=True,
         )
 
 
@@ -172,15 +158,12 @@ def standardised_twice(evidence: RunEvidence) -> Iterator[Improvement]:
             "least": f"{min(spreads):.3g}",
             "most": f"{max(spreads):.3g}",
         }
-        yield Improvement(
+        yield stage.improvement(
             "standardised_twice",
-            stage.name,
-            ("improve_what.standardised_twice",),
             "correct",
-            (Fact("improve_evidence.standardised_twice", figures, stage.groups.place),),
-            Stake(len(apart) / len(stage.groups.found), "groups", at_most=False),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.standardised_twice", figures, stage.groups.place),
+            share=len(apart) / len(stage.groups.found),
+            unit="groups",
         )
 
 
@@ -208,16 +191,14 @@ def flat_weights(evidence: RunEvidence) -> Iterator[Improvement]:
             "first": f"{taus[0]:.3g}",
             "share": f"{sum(shares) / len(shares):.1%}",
         }
-        what = "lower_tau" if normalised else "normalise"
-        yield Improvement(
+        yield stage.improvement(
             "flat_weights",
-            stage.name,
-            (f"improve_what.{what}",),
             "signal",
-            (Fact("improve_evidence.flat_weights", figures, stage.groups.place),),
-            Stake(flat / len(stage.groups.found), "groups", at_most=True),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.flat_weights", figures, stage.groups.place),
+            share=flat / len(stage.groups.found),
+            unit="groups",
+            at_most=True,
+            what="lower_tau" if normalised else "normalise",
         )
 
 

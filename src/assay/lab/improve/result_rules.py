@@ -10,7 +10,15 @@ from assay.compare.arm import agreement
 from assay.compare.selection_pairs import SelectionPair, picked
 from assay.experiment.stage_tables import GrpoStage
 from assay.judge.families import adjust_family
-from assay.judge.improvements import Cost, Fact, Improvement, Risk, Stake, loss_at_stake
+from assay.judge.improvements import (
+    Cost,
+    Fact,
+    Improvement,
+    Risk,
+    Stake,
+    loss_at_stake,
+    share_of_range,
+)
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.selection import corrected_for_looks
@@ -89,7 +97,11 @@ def take_best(evidence: RunEvidence) -> Iterator[Improvement]:
             start = evidence.experiment.stage[later].start
             if chosen is None or chosen.checkpoint == stage.last or start != f"{stage.name}.last":
                 continue
-            stakes = [loss_at_stake(each) for each in _best_to_last(stage, chosen.checkpoint)]
+            scores = {look.name: look.scores for look in stage.looks}
+            stake = Stake(0.0, "score", at_most=True)
+            if chosen.checkpoint in scores and stage.last in scores:
+                stake = loss_at_stake(_compared(scores[chosen.checkpoint], scores[stage.last]))
+            begun = evidence.stages.get(later)
             figures = {"later": later, "last": stage.last, "best": chosen.checkpoint}
             yield Improvement(
                 "take_best",
@@ -97,29 +109,15 @@ def take_best(evidence: RunEvidence) -> Iterator[Improvement]:
                 ("improve_what.take_best",),
                 "protect",
                 (Fact("improve_evidence.take_best", figures, "selection.json"),),
-                stakes[0] if stakes else Stake(0.0, "score", at_most=True),
-                _training(evidence, later),
+                stake,
+                Cost("train", begun.seconds if begun else None),
                 guarded(evidence, later),
             )
 
 
-def _best_to_last(stage: StageEvidence, best: str) -> list[Comparison]:
-    """The last checkpoint against the chosen one on the dev items, where both were looked at."""
-    scores = {look.name: look.scores for look in stage.looks}
-    if best not in scores or stage.last not in scores:
-        return []
-    return [_compared(scores[best], scores[stage.last])]
-
-
-def _training(evidence: RunEvidence, stage: str) -> Cost:
-    found = evidence.stages.get(stage)
-    return Cost("train", found.seconds if found else None)
-
-
 def guarded(evidence: RunEvidence, stage: str) -> Risk:
     """The risk of training a stage otherwise: whether the gate looks at its checkpoints."""
-    found = evidence.stages.get(stage)
-    return "guarded" if found is not None and found.selection is not None else "open"
+    return evidence.stages[stage].risk if stage in evidence.stages else "open"
 
 
 def stop_early(evidence: RunEvidence) -> Iterator[Improvement]:
@@ -167,15 +165,13 @@ def _past_the_lowest(evidence: RunEvidence, stage: StageEvidence) -> Iterator[Im
         "at": str(after[-1]["step"]),
     }
     steps = stage.lines[-1]["step"]
-    yield Improvement(
+    yield stage.improvement(
         "stop_early",
-        stage.name,
-        ("improve_what.stop_early",),
         "protect",
-        (Fact("improve_evidence.validation_rose", figures, "metrics.jsonl"),),
-        Stake((steps - lowest["step"]) / steps, "steps", at_most=True),
-        _training(evidence, stage.name),
-        guarded(evidence, stage.name),
+        Fact("improve_evidence.validation_rose", figures, "metrics.jsonl"),
+        share=(steps - lowest["step"]) / steps,
+        unit="steps",
+        at_most=True,
     )
 
 
@@ -216,7 +212,8 @@ def more_items(evidence: RunEvidence) -> Iterator[Improvement]:
             found = against_start(evidence, stage).get(each.place)
             if found is None or found.verdict != "undecided" or not found.items_needed:
                 continue
-            needed = str(found.items_needed)
+            needed, scores = str(found.items_needed), (found.control_score, found.score)
+            share = share_of_range(found.difference, found.interval, *scores)
             fact = _verdict(stage, each.place, evidence, found)
             more = Fact("improve_evidence.needed", {"needed": needed}, each.place)
             yield Improvement(
@@ -225,15 +222,10 @@ def more_items(evidence: RunEvidence) -> Iterator[Improvement]:
                 ("improve_what.more_items",),
                 "measure",
                 (fact, more),
-                Stake(_size(found), "score", at_most=True),
+                Stake(share, "score", at_most=True),
                 Cost("measure", _further(each, found)),
                 "none",
             )
-
-
-def _size(found: Comparison) -> float:
-    scale = max(abs(found.control_score), abs(found.score), 1e-12)
-    return min(1.0, abs(found.difference) / (1.0 if found.interval.share else scale))
 
 
 def _further(each: Measured, found: Comparison) -> float | None:
@@ -251,15 +243,13 @@ def nothing_changed(evidence: RunEvidence) -> Iterator[Improvement]:
         if not both or any(share != 1.0 for share in shares):
             continue
         held = isinstance(stage.spec, GrpoStage) and bool(stage.spec.kl.coef)
-        yield Improvement(
+        yield stage.improvement(
             "nothing_changed",
-            stage.name,
-            ("improve_what.loosen_kl" if held else "improve_what.larger_steps",),
             "signal",
-            tuple(_unchanged(stage, each) for each in both),
-            Stake(len(stage.lines) / steps, "steps", at_most=False),
-            _training(evidence, stage.name),
-            guarded(evidence, stage.name),
+            *(_unchanged(stage, each) for each in both),
+            share=len(stage.lines) / steps,
+            unit="steps",
+            what="loosen_kl" if held else "larger_steps",
         )
 
 

@@ -5,7 +5,6 @@ rows again only where candidates or pools are to be looked at, and refuses those
 Judges nothing and asks no model.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,21 +12,18 @@ from typing import Any
 from assay.compare.arm import Arm, Provenance, load_arm
 from assay.data.row import Row
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import StageSpec, StoredStage
 from assay.judge.health_checks import Diagnosis
+from assay.judge.improvements import Aim, Cost, Fact, Improvement, Risk, Stake, Unit, Work
 from assay.judge.selection_agreement import selections_in
-from assay.lab.monitor.progress import by_stage
-from assay.lab.monitor.stage_health import Look, looks, stage_health, start_name
+from assay.lab.monitor.stage_health import stage_health
 from assay.lab.setup.prepare import rows_by_id
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.run_rows import check_unchanged
-from assay.runs.checkpoints import Selection, read_selection
-from assay.runs.history import evaluation_records, measured_checkpoints
-from assay.runs.metrics import read_metrics
-from assay.runs.records import FACTS, EvaluationRecord, read_columns, read_samples
+from assay.runs.checkpoints import Selection
+from assay.runs.history import History, Look
+from assay.runs.records import FACTS, EvaluationRecord, read_columns
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.stored_reward import stored_reward
 from assay.tasks.task import RewardFunction
@@ -87,10 +83,31 @@ class StageEvidence:
         return f"{self.name}.step-{self.steps[-1]:06d}" if self.steps else ""
 
     @property
+    def risk(self) -> Risk:
+        """Of training it otherwise: whether the gate looks at its checkpoints."""
+        return "open" if self.selection is None else "guarded"
+
+    @property
     def seconds(self) -> float | None:
         """What its steps took."""
         taken = [line["seconds"] for line in self.lines if line.get("seconds") is not None]
         return float(sum(taken)) if taken else None
+
+    def improvement(
+        self,
+        rule: str,
+        aim: Aim,
+        *facts: Fact,
+        share: float,
+        unit: Unit,
+        at_most: bool = False,
+        work: Work = "train",
+        what: str = "",
+    ) -> Improvement:
+        """Train it otherwise, or make its data again and train it: a change with its evidence."""
+        change = (f"improve_what.{what or rule}",)
+        stake, cost = Stake(share, unit, at_most), Cost(work, self.seconds)
+        return Improvement(rule, self.name, change, aim, facts, stake, cost, self.risk)
 
 
 @dataclass(frozen=True)
@@ -129,52 +146,35 @@ class RunEvidence:
 
 def gather_evidence(run: RunDirectory) -> RunEvidence:
     """Everything that the rules look at. Raises what reading the records and the rows raises."""
-    experiment = read_experiment(run.spec)
-    metrics = by_stage(read_metrics(run.metrics))
-    measured = [_measured(run, record) for record in evaluation_records(run)]
-    rows = _rows(run, experiment, any(each.picks for each in measured))
-    stages = {
-        name: _stage(run, experiment, name, metrics, rows)
-        for name in experiment.stage
-        if name in metrics
-    }
-    return RunEvidence(run, experiment, stages, measured, rows)
+    history = History(run)
+    measured = [_measured(history, record) for record in history.evaluations]
+    rows = _rows(run, history.experiment, any(each.picks for each in measured))
+    begun = [name for name in history.experiment.stage if name in history.metrics]
+    stages = {name: _stage(history, name, rows) for name in begun}
+    return RunEvidence(run, history.experiment, stages, measured, rows)
 
 
-def _stage(
-    run: RunDirectory,
-    experiment: Experiment,
-    name: str,
-    metrics: Mapping[str, Sequence[Line]],
-    rows: Mapping[str, Mapping[str, Row]],
-) -> StageEvidence:
-    spec = experiment.stage[name]
+def _stage(history: History, name: str, rows: Mapping[str, Mapping[str, Row]]) -> StageEvidence:
     return StageEvidence(
         name=name,
-        spec=spec,
-        lines=metrics[name],
-        health=stage_health(run, experiment, name, metrics),
-        start=start_name(run, name),
-        steps=tuple(checkpoint_steps(run, name)),
-        groups=_groups(run, experiment, name, rows),
-        looks=looks(run, name),
-        selection=read_selection(run.path, name),
+        spec=history.experiment.stage[name],
+        lines=history.lines(name),
+        health=stage_health(history, name).findings,
+        start=history.start(name),
+        steps=tuple(history.checkpoints(name)),
+        groups=_groups(history, name, rows),
+        looks=history.looks(name),
+        selection=history.selection(name),
     )
 
 
-def _groups(
-    run: RunDirectory,
-    experiment: Experiment,
-    name: str,
-    rows: Mapping[str, Mapping[str, Row]],
-) -> Groups:
+def _groups(history: History, name: str, rows: Mapping[str, Mapping[str, Row]]) -> Groups:
     """What the stage sampled, or else the stored candidates of its data, judged as the stage judges
     them; none for other stages."""
-    spec = experiment.stage[name]
-    folder = run.path / "samples" / name
-    if folder.is_dir():
-        lines = [line for file in sorted(folder.glob("step-*.parquet")) for line in _lines(file)]
-        return Groups(_by_visit(lines), f"samples/{name}")
+    run, experiment = history.run, history.experiment
+    spec, sampled = experiment.stage[name], history.sampled(name)
+    if sampled:
+        return Groups(_by_visit(history, name, sampled), f"samples/{name}")
     if not isinstance(spec, StoredStage) or not spec.stored:
         return Groups((), "")
     task = make_task(experiment.task, run.root)
@@ -188,18 +188,13 @@ def _groups(
     return Groups(found, f"data.{data}")
 
 
-def _lines(file: Any) -> list[dict[str, Any]]:
-    lines = read_samples(file)
-    return [{**line, "file": file.name} for line in lines]
-
-
-def _by_visit(lines: Sequence[Line]) -> tuple[Group, ...]:
+def _by_visit(history: History, stage: str, steps: Sequence[int]) -> tuple[Group, ...]:
     """Samples as groups: those of one step, row and visit."""
-    groups: dict[tuple[Any, ...], list[Candidate]] = {}
-    for line in lines:
-        key = (line["file"], line["row_id"], line.get("visit"))
-        parts, facts = (json.loads(line.get(name) or "{}") for name in ("parts", FACTS))
-        groups.setdefault(key, []).append(_candidate(line["text"], line["reward"], parts, facts))
+    groups: dict[tuple[int, str, int], list[Candidate]] = {}
+    for step in steps:
+        for each in history.samples(stage, step):
+            made = _candidate(each.text, each.reward, each.parts, each.facts)
+            groups.setdefault((step, each.row, each.visit), []).append(made)
     return tuple(map(tuple, groups.values()))
 
 
@@ -222,8 +217,9 @@ def _candidate(text: str, reward: float | None, parts: Line, facts: Line) -> Can
     return Candidate(text, reward, numbers, any(marked) or mode in ("fallback", "error"))
 
 
-def _measured(run: RunDirectory, record: EvaluationRecord) -> Measured:
-    names = [name for name in measured_checkpoints(run, record) if record.finished(run, name)]
+def _measured(history: History, record: EvaluationRecord) -> Measured:
+    run = history.run
+    names = [name for name in history.measured(record) if record.finished(run, name)]
     arms = {name: load_arm(Provenance(run, name, record), name) for name in names}
     taken = [
         second

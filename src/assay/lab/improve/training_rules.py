@@ -4,9 +4,14 @@ Each rule is a generator over the evidence of a run. What is unhealthy is decide
 `judge.health_checks`; here it becomes a change with its value, cost and risk.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from safetensors import safe_open
+
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import GrpoStage
 from assay.judge.health_checks import Diagnosis
 from assay.judge.health_rules import RULES, WINDOW
@@ -14,7 +19,7 @@ from assay.judge.improvements import Aim, Cost, Fact, Improvement, Stake, Unit, 
 from assay.judge.trends import trend
 from assay.lab.improve.result_rules import against_start, guarded
 from assay.lab.improve.run_evidence import RunEvidence, StageEvidence
-from assay.lab.improve.tensor_names import lost_tensors
+from assay.runs.run_directory import RunDirectory
 
 STILL = 0.01
 """Mean KL to the stage's start before any update, above which the two were not computed alike."""
@@ -109,15 +114,12 @@ def kl_returns(evidence: RunEvidence) -> Iterator[Improvement]:
             "estimator": stage.spec.kl.estimator,
         }
         undone = min(1.0, (found.start - max(found.end, 0.0)) / found.start)
-        yield Improvement(
+        yield stage.improvement(
             "kl_returns",
-            stage.name,
-            ("improve_what.kl_returns",),
             "signal",
-            (Fact("improve_evidence.kl_returns", figures, "metrics.jsonl"),),
-            Stake(undone, "movement", at_most=False),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.kl_returns", figures, "metrics.jsonl"),
+            share=undone,
+            unit="movement",
         )
 
 
@@ -133,15 +135,12 @@ def kl_at_start(evidence: RunEvidence) -> Iterator[Improvement]:
         if not once or spec.kl.reference != "stage_start" or first <= STILL:
             continue
         figures = {"first": f"{first:.4g}", "mean": f"{mean:.4g}"}
-        yield Improvement(
+        yield stage.improvement(
             "kl_at_start",
-            stage.name,
-            ("improve_what.kl_at_start",),
             "correct",
-            (Fact("improve_evidence.kl_at_start", figures, "metrics.jsonl"),),
-            Stake(min(1.0, first / mean), "movement", at_most=False),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.kl_at_start", figures, "metrics.jsonl"),
+            share=min(1.0, first / mean),
+            unit="movement",
         )
 
 
@@ -155,16 +154,13 @@ def freeze(evidence: RunEvidence) -> Iterator[Improvement]:
         place, lost = min(worse.items(), key=lambda pair: pair[1].difference)
         scale = 100.0 if lost.interval.share else 1.0
         figures = {"difference": f"{scale * lost.difference:+.1f}", "items": str(lost.items)}
-        stake = loss_at_stake(lost)
-        yield Improvement(
+        yield stage.improvement(
             "freeze",
-            stage.name,
-            ("improve_what.freeze",),
             "explore",
-            (Fact("improve_evidence.freeze", figures, place),),
-            Stake(stake.share, "score", at_most=True),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.freeze", figures, place),
+            share=loss_at_stake(lost).share,
+            unit="score",
+            at_most=True,
         )
 
 
@@ -184,13 +180,64 @@ def load_strictly(evidence: RunEvidence) -> Iterator[Improvement]:
             "unexpected": str(len(found.unexpected)),
             "first": names[0],
         }
-        yield Improvement(
+        yield stage.improvement(
             "load_strictly",
-            stage.name,
-            ("improve_what.load_strictly",),
             "protect",
-            (Fact("improve_evidence.lost_tensors", figures, f"checkpoints/{stage.name}"),),
-            Stake(found.share, "weights", at_most=False),
-            Cost("train", stage.seconds),
-            guarded(evidence, stage.name),
+            Fact("improve_evidence.lost_tensors", figures, f"checkpoints/{stage.name}"),
+            share=found.share,
+            unit="weights",
         )
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LostTensors:
+    """In what two checkpoints differ that should hold the same tensors."""
+
+    missing: tuple[str, ...]
+    """Of the start, and not in the later one, or there in another shape."""
+    unexpected: tuple[str, ...]
+    """In the later one alone."""
+    share: float
+    """Share of the start's values that the missing ones hold; of the later one's where none is."""
+
+
+def lost_tensors(run: RunDirectory, start: str, last: str) -> LostTensors | None:
+    """The tensors that two checkpoints do not share; None where one is not there, or where they are
+    stored differently: an adapter beside a whole model."""
+    before, after = _shapes(run, start), _shapes(run, last)
+    if before is None or after is None or before.keys() != after.keys():
+        return None
+    return differing(
+        {k: v for each in before.values() for k, v in each.items()},
+        {k: v for each in after.values() for k, v in each.items()},
+    )
+
+
+def differing(before: Shapes, after: Shapes) -> LostTensors:
+    """In what two sets of shapes differ."""
+    missing = tuple(name for name in before if before[name] != after.get(name))
+    unexpected = tuple(name for name in after if name not in before)
+    names, of = (missing, before) if missing else (unexpected, after)
+    total = sum(map(math.prod, of.values()))
+    lost = sum(math.prod(of[name]) for name in names)
+    return LostTensors(missing, unexpected, lost / total if total else 0.0)
+
+
+def _shapes(run: RunDirectory, checkpoint: str) -> dict[str, Shapes] | None:
+    """The shapes of a trained checkpoint's tensors by the kind of file."""
+    reference = parse_checkpoint(checkpoint)
+    if reference is None or reference.stage is None or not reference.step:
+        return None
+    folder = run.checkpoint(reference.stage, reference.step)
+    files = sorted(folder.glob("*.safetensors"))
+    # By the name of a file without the number of its part.
+    names = [file.name.partition("-")[0].removesuffix(".safetensors") for file in files]
+    return {name: _read(file) for name, file in zip(names, files, strict=True)} or None
+
+
+def _read(file: Path) -> Shapes:
+    with safe_open(file, framework="np") as tensors:
+        return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118

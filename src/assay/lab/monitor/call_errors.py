@@ -24,12 +24,12 @@ from assay.judge.share_changes import (
     direction_of,
 )
 from assay.judge.trends import Forecast
-from assay.lab.monitor.fact_changes import counts_of
+from assay.lab.monitor.fact_changes import counts_of, trials_of
 from assay.lab.monitor.run_costs import known, sent
 from assay.lab.monitor.sample_facts import SampleFacts
-from assay.runs.cost_ledger import LedgerCall, read_calls
+from assay.runs.cost_ledger import LedgerCall
+from assay.runs.history import History
 from assay.runs.records import RIGHT, WRONG
-from assay.runs.run_directory import RunDirectory
 from assay.tasks.fact_reading import FactReading
 
 Source = Literal["helper", "program"]
@@ -107,7 +107,7 @@ class CallReport:
 
 
 def call_report(
-    run: RunDirectory,
+    history: History,
     stage: str,
     samples: tuple[Samples, Samples],
     steps: tuple[Sequence[int], Sequence[int]],
@@ -115,11 +115,12 @@ def call_report(
 ) -> CallReport | None:
     """Errors and costs of a stage's calls, for the completions and the steps before and after; None
     where nothing is recorded. Raises LedgerUnusable."""
-    calls = [call for call in read_calls(run.path) if call.stage == stage]
+    calls = [call for call in history.calls if call.stage == stage]
     split = tuple([c for c in calls if c.step in set(part)] for part in steps)
     errors = [*_helper_errors(*split), *_program_errors(*samples, reading)]
     every = [*samples[0], *samples[1]]
-    effects = [*_effects(every, errors, _failed_for(calls), reading)]
+    failed = {f"{call.stage}/{call.completion}" for call in calls if call.status == "failed"}
+    effects = [*_effects(every, errors, failed, reading)]
     costs, unknown = _costs(split, samples, steps)
     if not errors and not costs and not unknown:
         return None
@@ -159,8 +160,7 @@ def _program_errors(
     found = []
     for name in sorted(misnamed):
         old, new = (
-            Trials([float(s.error == name) for s in part], [s.row_id for s in part])
-            for part in (before, after)
+            trials_of(part, lambda s, name=name: float(s.error == name)) for part in (before, after)
         )
         change = change_of_trials(old, new, family=len(misnamed))
         found.append(CallError("program", name, counts_of(old), counts_of(new), change))
@@ -170,11 +170,6 @@ def _program_errors(
 def is_misnamed(error: str | None, reading: FactReading | None) -> bool:
     """Whether an error is of a family that uses what the interface does not have."""
     return bool(error and reading and reading.family_of(error) in reading.misnamed)
-
-
-def _failed_for(calls: Sequence[LedgerCall]) -> set[str]:
-    """The samples for which a call failed, by their ids."""
-    return {f"{call.stage}/{call.completion}" for call in calls if call.status == "failed"}
 
 
 def _effects(
@@ -196,23 +191,14 @@ def _effects(
 
 
 def _effect(source: Source, hit: Samples, others: Samples) -> Effect:
-    unanswered = [
-        Trials([float(s.outcome not in (RIGHT, WRONG)) for s in p], [s.row_id for s in p])
-        for p in (others, hit)
-    ]
-    rewards = [
-        Trials(
-            [s.reward for s in p if s.reward is not None],
-            [s.row_id for s in p if s.reward is not None],
-        )
-        for p in (others, hit)
-    ]
-    values = [*rewards[0].values, *rewards[1].values]
-    bounds = min([0.0, *values]), max([1.0, *values])
-    reward = change_of_trials(rewards[0], rewards[1], bounds, around=difference_interval)
-    return Effect(
-        source, len(hit), len(others), change_of_trials(unanswered[0], unanswered[1]), reward
+    calm, broken = (
+        trials_of(part, lambda s: float(s.outcome not in (RIGHT, WRONG))) for part in (others, hit)
     )
+    before, after = (trials_of(part, lambda s: s.reward) for part in (others, hit))
+    values = [*before.values, *after.values]
+    bounds = min([0.0, *values]), max([1.0, *values])
+    reward = change_of_trials(before, after, bounds, around=difference_interval)
+    return Effect(source, len(hit), len(others), change_of_trials(calm, broken), reward)
 
 
 def _costs(
@@ -269,7 +255,7 @@ def _of_facts(samples: Samples) -> Mapping[str, Trials]:
         by_step[each.step] += each.cost or 0.0
     return {
         "step": Trials(list(by_step.values()), [str(step) for step in by_step]),
-        "problem": Trials([s.cost or 0.0 for s in samples], [s.row_id for s in samples]),
+        "problem": trials_of(samples, lambda s: s.cost or 0.0),
     }
 
 

@@ -17,13 +17,8 @@ from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.experiment.training_settings import Schedule
 from assay.judge.health_rules import LOW_TEMPERATURE, RULES, WINDOW
 from assay.judge.share_changes import Change, Counts, Trials, change_of_trials
-from assay.lab.monitor.sample_facts import (
-    SampleFacts,
-    facts_of_steps,
-    programs_of_step,
-    sampled_steps,
-)
-from assay.runs.run_directory import RunDirectory
+from assay.lab.monitor.sample_facts import SampleFacts, facts_of_steps, programs_of_step
+from assay.runs.history import History
 from assay.tasks.fact_reading import FactReading, reading_of
 from assay.tasks.task import task
 
@@ -95,22 +90,24 @@ class FactChanges:
 
 
 def fact_changes(
-    run: RunDirectory, experiment: Experiment, lines: Sequence[Mapping[str, Any]], first: int
+    history: History, lines: Sequence[Mapping[str, Any]], first: int
 ) -> FactChanges | None:
     """What the samples of a stage's steps say, of which `lines` are the metrics; those up to
     `first` are before. None where no sample is kept, or the task's rewards note nothing. Raises
     DamagedRecord."""
     stage = lines[0]["stage"]
-    kept = sampled_steps(run, stage, [line["step"] for line in lines])
+    there = set(history.sampled(stage))
+    kept = [line["step"] for line in lines if line["step"] in there]
     split = [s for s in kept if s <= first], [s for s in kept if s > first]
-    before, after = (facts_of_steps(run, stage, each) for each in split)
+    before, after = (facts_of_steps(history, stage, each) for each in split)
     if not any(has_facts(sample) for sample in (*before, *after)):
         return None
-    reading = fact_reading(experiment)
+    reading = fact_reading(history.experiment)
+    noted = any(sample.error is not None for sample in (*before, *after))
     table = _Table(before, after, _stretches(kept))
     operators = table.rows(lambda sample: sample.operators)
-    combined = table.rows(combination_of)
-    variety, where = _variety(run, stage, split, reading)
+    combined = table.rows(lambda s: None if s.combination is None else (s.combination,))
+    variety, where = _variety(history, stage, split, reading)
     return FactChanges(
         before=_ends(split[0]),
         after=_ends(split[1]),
@@ -119,14 +116,14 @@ def fact_changes(
         stretches=table.stretches,
         form=table.mark("form", lambda sample: sample.form),
         fallback=table.mark("fallback", lambda sample: sample.fallback),
-        outcomes=table.rows(lambda s: (s.outcome,)) if has_errors(before, after) else (),
+        outcomes=table.rows(lambda s: (s.outcome,)) if noted else (),
         errors=_errors(table, reading),
         operators=operators,
         combinations=combined[:MOST_ROWS],
         others=max(len(combined) - MOST_ROWS, 0),
         variety=variety,
         variety_steps=where,
-        alike=_alike(experiment.stage[stage], lines[-1], variety),
+        alike=_alike(history.experiment.stage[stage], lines[-1], variety),
     )
 
 
@@ -141,16 +138,6 @@ def has_facts(sample: SampleFacts) -> bool:
     """Whether the reward of a completion noted anything that is counted here."""
     noted = (sample.error, sample.form, sample.operators, sample.fallback)
     return any(value is not None for value in noted)
-
-
-def has_errors(*samples: Samples) -> bool:
-    """Whether the rewards note kinds of errors."""
-    return any(each.error is not None for part in samples for each in part)
-
-
-def combination_of(sample: SampleFacts) -> tuple[str, ...] | None:
-    """The operators that a completion called, as one name; "" for none."""
-    return None if sample.operators is None else ("+".join(sorted(sample.operators)),)
 
 
 @dataclass(frozen=True)
@@ -173,37 +160,32 @@ class _Table:
             return None
         return known.row(name, lambda sample: bool(of(sample)))
 
-    def rows(
-        self, names: Callable[[SampleFacts], tuple[str, ...] | None], family: int = 0
-    ) -> tuple[ShareRow, ...]:
-        """A row for each name, most frequent first, among the completions that have names at all.
-
-        `family` comparisons are corrected for; 0: the rows.
-        """
+    def rows(self, names: Callable[[SampleFacts], tuple[str, ...] | None]) -> tuple[ShareRow, ...]:
+        """A row for each name, most frequent first, among the completions that have names at all;
+        corrected for the number of rows."""
         table = self.among(lambda sample: names(sample) is not None)
         every = (*table.before, *table.after)
         seen = Counter(name for sample in every for name in set(names(sample) or ()))
         order = sorted(seen, key=lambda name: (-seen[name], name))
-        size = family or len(order)
-        return tuple(table.row(n, lambda s, n=n: n in (names(s) or ()), size) for n in order)
+        return tuple(table.row(n, lambda s, n=n: n in (names(s) or ()), len(order)) for n in order)
 
     def row(self, name: str, holds: Callable[[SampleFacts], bool], family: int = 1) -> ShareRow:
         """The completions for which `holds`, one of `family` comparisons."""
         before, after = (
-            Trials([float(holds(s)) for s in part], [s.row_id for s in part])
-            for part in (self.before, self.after)
+            trials_of(part, lambda s: float(holds(s))) for part in (self.before, self.after)
         )
         change = change_of_trials(before, after, family=family)
-        over_time = self._over_time(holds)
-        return ShareRow(name, counts_of(before), counts_of(after), change, over_time)
-
-    def _over_time(self, holds: Callable[[SampleFacts], bool]) -> tuple[Counts, ...]:
-        every = [*self.before, *self.after]
-        found = []
+        every, over_time = [*self.before, *self.after], []
         for low, high in self.stretches:
             inside = [holds(sample) for sample in every if low <= sample.step <= high]
-            found.append(Counts(sum(inside), len(inside)))
-        return tuple(found)
+            over_time.append(Counts(sum(inside), len(inside)))
+        return ShareRow(name, counts_of(before), counts_of(after), change, tuple(over_time))
+
+
+def trials_of(samples: Iterable[Any], of: Callable[[Any], float | None]) -> Trials:
+    """What samples or groups add to a mean, with their rows; those that add nothing left out."""
+    known = [(value, each.row_id) for each in samples if (value := of(each)) is not None]
+    return Trials([value for value, _ in known], [row for _, row in known])
 
 
 def counts_of(trials: Trials) -> Counts:
@@ -232,14 +214,14 @@ def _family(table: _Table, name: str, kinds: Sequence[str], size: int) -> ShareR
 
 
 def _variety(
-    run: RunDirectory,
+    history: History,
     stage: str,
     split: tuple[Sequence[int], Sequence[int]],
     reading: FactReading | None,
 ) -> tuple[tuple[Variety, ...], tuple[Steps, Steps]]:
     """How different the completions of the groups of the last steps before and after are."""
     recent = [part[-WINDOW:] for part in split]
-    groups = [list(_groups(run, stage, steps, reading)) for steps in recent]
+    groups = [list(_groups(history, stage, steps, reading)) for steps in recent]
     sizes = [group.size for part in groups for group in part]
     if max(sizes, default=0) < 2:
         return (), (_ends(recent[0]), _ends(recent[1]))
@@ -250,13 +232,7 @@ def _variety(
     ]
     found = []
     for name, of, bounds in measures:
-        before, after = (
-            Trials(
-                [value for group in part if (value := of(group)) is not None],
-                [group.row_id for group in part if of(group) is not None],
-            )
-            for part in groups
-        )
+        before, after = (trials_of(part, of) for part in groups)
         if before.values or after.values:
             found.append(Variety(name, change_of_trials(before, after, bounds, len(measures))))
     return tuple(found), (_ends(recent[0]), _ends(recent[1]))
@@ -274,16 +250,16 @@ class _Group:
 
 
 def _groups(
-    run: RunDirectory, stage: str, steps: Iterable[int], reading: FactReading | None
+    history: History, stage: str, steps: Iterable[int], reading: FactReading | None
 ) -> Iterable[_Group]:
     for step in steps:
         groups: defaultdict[str, list[tuple[SampleFacts, str]]] = defaultdict(list)
-        for each in programs_of_step(run, stage, step):
+        for each in programs_of_step(history, stage, step):
             tree = reading.tree_of(each.program) if reading else ""
             groups[each.facts.group].append((each.facts, tree))
         for members in groups.values():
             samples = [sample for sample, _ in members]
-            called = {names for s in samples if (names := combination_of(s)) is not None}
+            called = {s.combination for s in samples if s.combination is not None}
             trees = {tree for _, tree in members if tree}
             yield _Group(
                 samples[0].row_id,

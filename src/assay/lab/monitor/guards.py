@@ -7,16 +7,17 @@ its steps anew. The recorder stops the stage, the runner sets the status.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assay.errors import InputError, RunFailure
+from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import GuardSpec
-from assay.runs.metrics import read_metrics
+from assay.judge.health_rules import Side
+from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json, write_listed
 
@@ -29,14 +30,6 @@ class GuardFired(RunFailure):
     def __init__(self, firings: Sequence["Firing"]):
         super().__init__("; ".join(map(str, firings)))
         self.guards = tuple(firing.guard for firing in firings)
-
-
-class StoppedByGuard(InputError):
-    """A run that a guard stopped continues only if the user asks for it."""
-
-
-class NoGuardToPass(InputError):
-    """A guard is to be passed, but none stopped the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +53,7 @@ class Firing:
         )
 
 
-def condition(spec: GuardSpec) -> tuple[str, float]:
+def condition(spec: GuardSpec) -> tuple[Side, float]:
     """`above` or `below`, and the bound."""
     if spec.above is not None:
         return "above", spec.above
@@ -126,8 +119,7 @@ class GuardWatch:
 
 def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> GuardWatch:
     """The guards over a stage that has recorded `step` steps that count."""
-    every: list[Mapping[str, Any]] = [*read_metrics(run.metrics)]
-    lines = [line for line in every if line["stage"] == stage and line["step"] <= step]
+    lines = [*History(run).lines(stage, step)]
     return GuardWatch(experiment.guard, stage, passed_steps(run.path, stage), lines)
 
 
@@ -141,11 +133,9 @@ def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: in
         raise GuardFired(fired)
 
 
-def unseen(experiment: Experiment, lines: Iterable[Mapping[str, Any]]) -> list[str]:
+def unseen(experiment: Experiment, metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Guards without data: their stages have started and no step recorded their metric."""
-    recorded: dict[str, set[str]] = {}
-    for line in lines:
-        recorded.setdefault(line["stage"], set()).update(line)
+    recorded = {stage: set().union(*lines) for stage, lines in metrics.items()}
     idle = []
     for name, guard in experiment.guard.items():
         stages = [guard.stage] if guard.stage else list(experiment.stage)

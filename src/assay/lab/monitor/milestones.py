@@ -6,40 +6,38 @@ verdict is met if the judge gives that verdict from the records of both checkpoi
 rewards are estimated from the step's samples, with all completions of a prompt as one cluster.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.data.episode import Reward
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,
     parse_checkpoint,
 )
-from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.experiment.tables import MilestoneSpec
 from assay.judge.intervals import Estimate, Interval, counted, grouped
 from assay.judge.paired import compare
-from assay.judge.scores import on_one_scale
 from assay.judge.trends import Forecast, forecast_value
 from assay.judge.verdict import Comparison
-from assay.runs.checkpoints import read_selection
-from assay.runs.history import evaluation_records, measured_checkpoints
-from assay.runs.records import FACTS, read_columns, read_scores
+from assay.runs.history import History, Sample, samples_in
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps
 from assay.tasks.reward_metrics import STANDARD, marked
 from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
 
 Line = Mapping[str, Any]
 SHARE, TRIALS, PART = "_share", "_trials", "part/"
-COLUMNS = ["row_id", "reward", "parts", "ended"]
 GROUP_SHARES = frozenset({"signal_share"})
 """Shares of groups; other shares are of completions."""
+COUNTED: Mapping[str, Callable[[Sample], float | None]] = {
+    "truncated_share": lambda sample: float(sample.ended == "length"),
+    "abstained_share": lambda sample: float(sample.reward is None),
+    "reward_mean": lambda sample: sample.reward,
+}
+"""What a sample adds to a metric that is a mean over samples."""
 
 
 def is_share(metric: str) -> bool:
@@ -67,7 +65,7 @@ def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
     if value_of is None or not file.exists():
         return None
     samples = _samples(file, file.stat().st_mtime_ns)
-    pairs = [(v, s["row_id"]) for s in samples if (v := value_of(s)) is not None]
+    pairs = [(float(v), each.row) for each in samples if (v := value_of(each)) is not None]
     if not pairs:
         return None
     values, rows = zip(*pairs, strict=True)
@@ -75,33 +73,20 @@ def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
     return grouped(values, rows, (min(0.0, *values), max(1.0, *values)))
 
 
-def _counted_in(metric: str) -> Callable[[Line], float | None] | None:
+def _counted_in(metric: str) -> Callable[[Sample], float | None] | None:
     """What a sample adds to a metric; None for metrics that are no means over samples."""
-    if metric == "truncated_share":
-        return lambda sample: float(sample["ended"] == "length")
-    if metric == "abstained_share":
-        return lambda sample: float(sample["reward"] is None)
-    if metric == "reward_mean":
-        return lambda sample: sample["reward"]
     if metric.startswith(PART):
-        return lambda sample: json.loads(sample["parts"]).get(metric.removeprefix(PART))
+        return lambda sample: sample.parts.get(metric.removeprefix(PART))
     if metric in STANDARD and is_share(metric):
-        return lambda sample: _mark(sample, metric.removesuffix(SHARE))
-    return None
-
-
-def _mark(sample: Line, name: str) -> float | None:
-    """Whether a reward's part or fact is set, as the step's own metric counts it."""
-    parts, facts = (json.loads(sample.get(key) or "{}") for key in ("parts", FACTS))
-    found = marked(Reward(None, parts, facts=facts), name)
-    return None if found is None else float(found)
+        # As the step's own metric counts it: whether a reward's part or fact is set.
+        return lambda sample: marked(sample.judgement, metric.removesuffix(SHARE))
+    return COUNTED.get(metric)
 
 
 @lru_cache(maxsize=64)
-def _samples(file: Path, written: int) -> Sequence[Line]:
+def _samples(file: Path, written: int) -> Sequence[Sample]:
     """The samples of a step, which change only where it is trained again."""
-    columns = read_columns(file, COLUMNS, (FACTS,))
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return tuple(samples_in(file))
 
 
 def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:
@@ -142,41 +127,36 @@ class MilestoneState:
 
 
 def milestone_states(
-    run: RunDirectory,
-    experiment: Experiment,
-    metrics: Mapping[str, Sequence[Mapping[str, Any]]],
-    until: tuple[str, int] | None = None,
+    history: History, until: tuple[str, int] | None = None
 ) -> list[MilestoneState]:
     """Every milestone; with `until`, as it stood after that step of that stage."""
     found = []
-    for name, spec in experiment.milestone.items():
-        lines = metrics.get(spec.stage, [])
-        if until is not None and until[0] == spec.stage:
-            lines = [line for line in lines if line["step"] <= until[1]]
-        found.append(_state(run, experiment, name, spec, lines))
+    for name, spec in history.experiment.milestone.items():
+        last = until[1] if until is not None and until[0] == spec.stage else None
+        lines = history.lines(spec.stage, last)
+        found.append(_state(history, name, spec, lines))
     return found
 
 
 def _state(
-    run: RunDirectory,
-    experiment: Experiment,
-    name: str,
-    spec: MilestoneSpec,
-    lines: Sequence[Mapping[str, Any]],
+    history: History, name: str, spec: MilestoneSpec, lines: Sequence[Line]
 ) -> MilestoneState:
     last = lines[-1]["step"] if lines else 0
     if not lines or (spec.step is not None and last < spec.step):
-        return MilestoneState(name, spec, "pending", None, forecast=_forecast(spec, lines))
+        forecast = None
+        if spec.metric is not None and spec.step is not None:
+            forecast = metric_forecast(lines, spec.metric, spec.step)
+        return MilestoneState(name, spec, "pending", None, forecast=forecast)
     step = last if spec.step is None else spec.step
     if spec.evaluation is not None:
-        found = compared(run, spec)
+        found = _compared(history, spec)
         state = "not recorded" if found is None else by_verdict(spec, found)
         return MilestoneState(name, spec, state, step, comparison=found)
     if spec.metric is None:
         return MilestoneState(name, spec, "met", step)
     line = next((line for line in lines if line["step"] == step), {})
-    stage = experiment.stage[spec.stage]
-    value = estimate(run, stage, line, spec.metric) if line else None
+    stage = history.experiment.stage[spec.stage]
+    value = estimate(history.run, stage, line, spec.metric) if line else None
     if value is None:
         return MilestoneState(name, spec, "not recorded", step)
     state = scored(spec, value)
@@ -185,31 +165,30 @@ def _state(
     return MilestoneState(name, spec, state, step, value)
 
 
-def compared(run: RunDirectory, spec: MilestoneSpec) -> Comparison | None:
+def _compared(history: History, spec: MilestoneSpec) -> Comparison | None:
     """The checkpoint at the milestone's step against the other, item by item; None where one of
-    them is not measured. Raises what reading the records raises."""
+    them is not measured."""
     own = checkpoint_name(CheckpointReference(spec.stage, "step", spec.step))
-    for record in evaluation_records(run):
-        if record.name != spec.evaluation:
-            continue
-        other, measured = _against(run, spec.against), measured_checkpoints(run, record)
-        if own in measured and other in measured:
-            control, scores = on_one_scale(*(read_scores(run, record, n) for n in (other, own)))
-            return compare(control, scores)
+    for record in history.evaluations:
+        if record.name == spec.evaluation:
+            other, measured = _against(history, spec.against), history.measured(record)
+            if own in measured and other in measured:
+                control, scores = history.scores(record, other, own)
+                return compare(control, scores)
     return None
 
 
-def _against(run: RunDirectory, text: str) -> str:
+def _against(history: History, text: str) -> str:
     """The name in the records of what is compared with; "" where it is not known yet."""
     reference = parse_checkpoint(text)
     assert reference is not None, "the spec was checked"
     if reference.stage is None or reference.which == "step":
         return checkpoint_name(reference)
     if reference.which == "last":
-        steps = checkpoint_steps(run, reference.stage)
-        step = max(steps, default=0)
-        return checkpoint_name(CheckpointReference(reference.stage, "step", step)) if step else ""
-    chosen = read_selection(run.path, reference.stage)
+        steps = history.checkpoints(reference.stage)
+        last = CheckpointReference(reference.stage, "step", max(steps, default=0))
+        return checkpoint_name(last) if last.step else ""
+    chosen = history.selection(reference.stage)
     return chosen.checkpoint if chosen is not None else ""
 
 
@@ -224,31 +203,20 @@ def scored(spec: MilestoneSpec, value: Estimate) -> State:
     """Whether a value is on the expected side; undecided if its interval contains the bound."""
     around = value.interval or Interval(value.value, value.value, "exact")
     if spec.above is not None:
-        above, under = around.low > spec.above, around.high <= spec.above
+        met, missed = around.low > spec.above, around.high <= spec.above
     else:
         assert spec.below is not None, "the spec was checked"
-        above, under = around.high < spec.below, around.low >= spec.below
-    if above:
-        return "met"
-    return "missed" if under else "undecided"
+        met, missed = around.high < spec.below, around.low >= spec.below
+    return "met" if met else "missed" if missed else "undecided"
 
 
-def _forecast(spec: MilestoneSpec, lines: Sequence[Mapping[str, Any]]) -> Forecast | None:
-    if spec.metric is None or spec.step is None:
-        return None
-    return metric_forecast(lines, spec.metric, spec.step)
-
-
-def metric_forecast(lines: Sequence[Mapping[str, Any]], metric: str, at: int) -> Forecast | None:
+def metric_forecast(lines: Sequence[Line], metric: str, at: int) -> Forecast | None:
     """A metric at a later step, from the last steps that record it; shares stay within 0 and 1."""
     recorded = [line for line in lines if metric in line][-RECENT:]
     found = forecast_value([x["step"] for x in recorded], [x[metric] for x in recorded], at)
     if found is None or not is_share(metric):
         return found
-    low, high = _within(found.interval.low), _within(found.interval.high)
-    interval = replace(found.interval, low=low, high=high)
-    return replace(found, value=_within(found.value), interval=interval)
-
-
-def _within(value: float) -> float:
-    return min(max(value, 0.0), 1.0)
+    value, low, high = (
+        min(max(end, 0.0), 1.0) for end in (found.value, found.interval.low, found.interval.high)
+    )
+    return replace(found, value=value, interval=replace(found.interval, low=low, high=high))

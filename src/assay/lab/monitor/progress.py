@@ -10,9 +10,8 @@ from typing import Any
 
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import StageSpec
-from assay.judge.health_checks import Diagnosis, RuleState, Spending, derived
+from assay.judge.health_checks import Diagnosis, RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
 from assay.judge.trends import Forecast, Trend, forecast_total, trend
@@ -21,21 +20,18 @@ from assay.lab.monitor.fact_changes import FactChanges, fact_changes, fact_readi
 from assay.lab.monitor.guards import unseen
 from assay.lab.monitor.milestones import MilestoneState, estimate, metric_forecast, milestone_states
 from assay.lab.monitor.report_journal import ReportEntry, last_report
-from assay.lab.monitor.sample_facts import facts_of_steps
-from assay.lab.monitor.sample_pairs import SamplePair, sample_pair
+from assay.lab.monitor.sample_facts import SamplePair, facts_of_steps, sample_pair
 from assay.lab.monitor.stage_health import (
     explained,
     learns_from_stored,
     planned_steps,
     spending,
     stage_health,
-    stage_states,
 )
 from assay.lab.monitor.watch_list import Watched, next_report, watch_list
-from assay.runs.checkpoints import Selection, read_selection
-from assay.runs.metrics import read_metrics
+from assay.runs.checkpoints import Selection
+from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import Status, read_status
 
 Lines = Sequence[Mapping[str, Any]]
@@ -45,26 +41,16 @@ FIRST += ("length_mean",)
 """Metrics that lead the table; others follow in the order in which steps record them."""
 HIDDEN = frozenset(
     {
-        "stage",
-        "step",
-        "seconds",
-        "rows",
-        "groups",
-        "groups_dropped",
-        "sampled_batches",
-        "completions",
+        *("stage", "step", "seconds", "rows", "groups", "groups_dropped", "sampled_batches"),
+        *("completions", "prompt_tokens", "completion_tokens", "tokens", "rollout_seconds"),
+        *("update_seconds", "peak_memory_mb", "learning_rate", "skipped_steps", "tau"),
+        *("reward_std", "clipped_share"),
     }
-    | {"prompt_tokens", "completion_tokens", "tokens", "rollout_seconds", "update_seconds"}
-    | {"peak_memory_mb", "learning_rate", "skipped_steps", "tau", "reward_std", "clipped_share"}
 )
 """Sizes and settings of a step, which say nothing about progress."""
 HIDDEN_BEGINNINGS = ("self_check_",)
 SPARSE = frozenset({"validation_loss"})
 """Metrics that few steps record; in between, the last value holds."""
-
-
-class NoSuchStep(InputError):
-    """A step, or a stage, that recorded nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,111 +125,94 @@ def progress(
     """The progress of a stage, by default the last that has started; None if no step is recorded.
 
     Covers by default the steps from the last report, or else the first step, to the last step.
-    Raises NoSuchStep.
+    Raises InputError.
     """
-    experiment = read_experiment(run.spec)
-    metrics = by_stage(read_metrics(run.metrics))
+    history = History(run)
     if stage is None:
-        if not metrics:
+        if history.last_stage is None:
             if first is not None or last is not None:
-                raise NoSuchStep(f"{run} has recorded no step yet")
+                raise InputError(f"{run} has recorded no step yet")
             return None
-        stage = list(metrics)[-1]
-    lines = _lines(run, experiment, metrics, stage)
+        stage = history.last_stage
+    lines = _lines(history, stage)
     last = _recorded(run, stage, lines, last, lines[-1]["step"])
     if first is None:
         report = last_report(run, stage, last)
-        start = _default_first(lines, report, last)
-        return _progress(run, experiment, metrics, stage, (start, last), report)
+        reported = report is not None and any(line["step"] == report.step for line in lines)
+        start = report.step if report and reported else min(lines[0]["step"], last)
+        return _progress(history, stage, (start, last), report)
     first = _recorded(run, stage, lines, first, first)
     if first >= last:
-        raise NoSuchStep(f"step {first} is not before step {last}", fix="give an earlier --from")
-    return _progress(run, experiment, metrics, stage, (first, last), None)
-
-
-def by_stage(lines: Lines) -> dict[str, list[Mapping[str, Any]]]:
-    """Metrics lines by stage, in the order in which stages began."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for line in lines:
-        found.setdefault(line["stage"], []).append(derived(line))
-    return found
+        raise InputError(f"step {first} is not before step {last}", fix="give an earlier --from")
+    return _progress(history, stage, (first, last), None)
 
 
 def _progress(
-    run: RunDirectory,
-    experiment: Experiment,
-    metrics: Mapping[str, Lines],
-    stage: str,
-    span: tuple[int, int],
-    report: ReportEntry | None,
+    history: History, stage: str, span: tuple[int, int], report: ReportEntry | None
 ) -> Progress:
-    first, last = span
-    seen = {**metrics, stage: [line for line in metrics[stage] if line["step"] <= last]}
-    then = {d.rule for d in stage_health(run, experiment, stage, metrics, until=first)}
-    findings = tuple(stage_health(run, experiment, stage, metrics, until=last))
-    now = {d.rule for d in findings}
-    states = milestone_states(run, experiment, metrics, (stage, last))
+    experiment, (first, last), lines = history.experiment, span, history.lines(stage, span[1])
+    then = {each.rule for each in stage_health(history, stage, first).findings}
+    health = stage_health(history, stage, last)
+    now = {each.rule for each in health.findings}
+    states = milestone_states(history, (stage, last))
     scored = {m.name for m in states if m.spec.stage == stage and m.step and m.step > first}
-    planned = planned_steps(run, experiment, stage)
-    costs = tuple(spending(run, experiment, seen))
-    ahead = costs if stage == list(metrics)[-1] else ()
-    rules = stage_states(run, experiment, stage, metrics, until=last)
-    facts, calls = _facts(run, experiment, seen[stage], first)
+    planned = planned_steps(history, stage)
+    costs = tuple(spending(history, stage, last))
+    ahead = costs if stage == history.last_stage else ()
+    facts, calls = _facts(history, lines, first)
     return Progress(
-        run=run,
+        run=history.run,
         experiment=experiment,
-        status=read_status(run.path),
+        status=read_status(history.run.path),
         stage=stage,
         first=first,
         last=last,
         reported=report,
-        recorded=metrics[stage][-1]["step"],
+        recorded=history.lines(stage)[-1]["step"],
         planned=planned,
-        rows=tuple(_rows(run, experiment, seen[stage], span)),
-        findings=findings,
+        rows=tuple(_rows(history, lines, span)),
+        findings=health.findings,
         new=frozenset(now - then),
         gone=frozenset(then - now),
-        forecasts=_forecasts(seen[stage], planned, ahead, trended(experiment.stage[stage])),
+        forecasts=_forecasts(lines, planned, ahead, trended(experiment.stage[stage])),
         spending=costs,
         milestones=tuple(states),
         scored=frozenset(scored),
-        checkpoints=tuple(s for s in checkpoint_steps(run, stage) if first < s <= last),
-        idle_guards=tuple(unseen(experiment, read_metrics(run.metrics))),
-        selection=read_selection(run.path, stage),
-        looks=explained(run, stage),
-        states=tuple(rules),
-        watched=watch_list(experiment, stage, seen[stage], rules, states),
+        checkpoints=tuple(s for s in history.checkpoints(stage) if first < s <= last),
+        idle_guards=tuple(unseen(experiment, history.metrics)),
+        selection=history.selection(stage),
+        looks=explained(history, stage),
+        states=health.states,
+        watched=watch_list(experiment, stage, lines, health.states, states),
         next_report=next_report(experiment, last, planned),
         facts=facts,
         calls=calls,
         savings=savings(ahead),
-        pair=sample_pair(run, stage, first, last),
+        pair=sample_pair(history, stage, first, last),
     )
 
 
 def _facts(
-    run: RunDirectory, experiment: Experiment, lines: Lines, first: int
+    history: History, lines: Lines, first: int
 ) -> tuple[FactChanges | None, CallReport | None]:
     """What samples and calls up to the step `first` record, against those after it."""
     steps = [line["step"] for line in lines]
     split = [s for s in steps if s <= first], [s for s in steps if s > first]
     stage = lines[0]["stage"]
-    before, after = (facts_of_steps(run, stage, part) for part in split)
-    reading = fact_reading(experiment)
-    calls = call_report(run, stage, (before, after), split, reading)
-    return fact_changes(run, experiment, lines, first), calls
+    before, after = (facts_of_steps(history, stage, part) for part in split)
+    reading = fact_reading(history.experiment)
+    calls = call_report(history, stage, (before, after), split, reading)
+    return fact_changes(history, lines, first), calls
 
 
-def _rows(
-    run: RunDirectory, experiment: Experiment, lines: Lines, span: tuple[int, int]
-) -> list[MetricRow]:
+def _rows(history: History, lines: Lines, span: tuple[int, int]) -> list[MetricRow]:
     between = [line for line in lines if span[0] <= line["step"] <= span[1]]
-    spec = experiment.stage[lines[0]["stage"]]
+    spec = history.experiment.stage[lines[0]["stage"]]
     rows = []
     for metric in _shown(between):
         first, last = (_line_of(lines, step, metric) for step in span)
-        before = estimate(run, spec, first, metric) if first is not last else None
-        after = estimate(run, spec, last, metric)
+        before = estimate(history.run, spec, first, metric) if first is not last else None
+        after = estimate(history.run, spec, last, metric)
         found = [line for line in between if metric in line]
         line = trend([x["step"] for x in found], [x[metric] for x in found])
         both = change(before, after) if before and after else None
@@ -291,16 +260,14 @@ def _forecasts(
     return {metric: each for metric, each in found.items() if each is not None}
 
 
-def _lines(
-    run: RunDirectory, experiment: Experiment, metrics: Mapping[str, Lines], stage: str
-) -> Lines:
-    if stage not in experiment.stage:
-        raise NoSuchStep(f"{run} has no stage {stage!r}", fix=nearest(stage, experiment.stage))
-    if stage not in metrics:
-        recorded = ", ".join(metrics) or "none has yet"
-        fix = f"stages that have: {recorded}"
-        raise NoSuchStep(f"{run}: {stage!r} has recorded no step", fix=fix)
-    return metrics[stage]
+def _lines(history: History, stage: str) -> Lines:
+    run, stages = history.run, history.experiment.stage
+    if stage not in stages:
+        raise InputError(f"{run} has no stage {stage!r}", fix=nearest(stage, stages))
+    if stage not in history.metrics:
+        fix = "stages that have: " + (", ".join(history.metrics) or "none has yet")
+        raise InputError(f"{run}: {stage!r} has recorded no step", fix=fix)
+    return history.metrics[stage]
 
 
 def _recorded(run: RunDirectory, stage: str, lines: Lines, step: int | None, default: int) -> int:
@@ -308,11 +275,5 @@ def _recorded(run: RunDirectory, stage: str, lines: Lines, step: int | None, def
         return default
     if not any(line["step"] == step for line in lines):
         fix = f"it has steps {lines[0]['step']} to {lines[-1]['step']}"
-        raise NoSuchStep(f"{run}: {stage!r} has no step {step}", fix=fix)
+        raise InputError(f"{run}: {stage!r} has no step {step}", fix=fix)
     return step
-
-
-def _default_first(lines: Lines, report: ReportEntry | None, last: int) -> int:
-    """The step of the last report, if it is still recorded, else the first step."""
-    steps = {line["step"] for line in lines}
-    return report.step if report and report.step in steps else min(lines[0]["step"], last)

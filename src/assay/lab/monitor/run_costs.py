@@ -12,7 +12,7 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.trends import Forecast, forecast_total
 from assay.lab.monitor.stage_health import planned_steps
 from assay.runs.cost_ledger import LedgerCall, LedgerUnusable, lost_calls, read_calls
-from assay.runs.metrics import read_metrics
+from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 
@@ -91,7 +91,6 @@ def run_costs(run: RunDirectory) -> RunCosts:
         if not lost:
             raise
         calls = []
-    by_step = _lines(calls, lambda call: f"{call.stage or '-'} {call.step}")
     stages = tuple(read_experiment(run.spec).stage)
     asked = [call for call in calls if call.stage]
     trained = [call for call in calls if call.stage in stages and call.step]
@@ -102,8 +101,13 @@ def run_costs(run: RunDirectory) -> RunCosts:
         models=_lines(calls, lambda call: call.model),
         stages=_lines(calls, lambda call: call.stage or "-"),
         operators=_lines(calls, lambda call: call.operator),
-        problems=_dearest(_lines(calls, lambda call: call.problem)),
-        steps=by_step,
+        problems=tuple(
+            sorted(
+                _lines(calls, lambda call: call.problem),
+                key=lambda line: (line.cost is None, -(line.cost or 0.0)),
+            )
+        ),
+        steps=_lines(calls, lambda call: f"{call.stage or '-'} {call.step}"),
         per_call=_mean(calls, sum(sent(call) for call in calls)),
         per_problem=_mean_of(asked, lambda call: call.problem and completion_of(call)),
         per_step=_mean_of(trained, lambda call: f"{call.stage} {call.step}"),
@@ -111,28 +115,28 @@ def run_costs(run: RunDirectory) -> RunCosts:
     )
 
 
+def completion_of(call: LedgerCall) -> tuple[str, int, str, str]:
+    """Names the completion that a call was for."""
+    return call.stage, call.step, call.problem, call.completion
+
+
 def sent(call: LedgerCall) -> bool:
     """Whether a call went to its model."""
     return call.status != "remembered"
 
 
-def completion_of(call: LedgerCall) -> str:
-    """Names the completion that a call was for."""
-    return "\x1f".join((call.stage, str(call.step), call.problem, call.completion))
-
-
 def _ahead(run: RunDirectory, calls: Sequence[LedgerCall]) -> CostsAhead | None:
-    status = read_status(run.path).status
+    status, history = read_status(run.path).status, History(run)
     if status == "finished":
         return None
-    experiment, lines = read_experiment(run.spec), read_metrics(run.metrics)
-    begun = {call.stage for call in calls} | {line["stage"] for line in lines}
-    missing = tuple(n for n in (*experiment.stage, *experiment.evaluate) if n not in begun)
-    if not lines:
+    begun = {call.stage for call in calls} | history.metrics.keys()
+    planned_for = (*history.experiment.stage, *history.experiment.evaluate)
+    missing = tuple(name for name in planned_for if name not in begun)
+    stage = history.last_stage
+    if stage is None:
         return CostsAhead(missing=missing)
-    stage = lines[-1]["stage"]
-    steps = [line["step"] for line in lines if line["stage"] == stage]
-    planned = planned_steps(run, experiment, stage)
+    steps = [line["step"] for line in history.lines(stage)]
+    planned = planned_steps(history, stage)
     forecast = _forecast(calls, stage, steps, planned, live=status == "running")
     return CostsAhead(stage, len(steps), planned, forecast, missing)
 
@@ -166,7 +170,9 @@ def _forecast(
 
 def _last_tries(calls: Sequence[LedgerCall], stage: str) -> Counter[int]:
     """What the last try of each step of a stage cost at most."""
-    last = {c.step: c.opening for c in sorted(calls, key=_opening) if c.stage == stage}
+    last = {
+        c.step: c.opening for c in sorted(calls, key=lambda call: call.opening) if c.stage == stage
+    }
     each: Counter[int] = Counter()
     for call in calls:
         if call.stage == stage and call.opening == last[call.step]:
@@ -177,12 +183,8 @@ def _last_tries(calls: Sequence[LedgerCall], stage: str) -> Counter[int]:
 def _under_way(calls: Sequence[LedgerCall], stage: str, recorded: int) -> set[int]:
     """The steps after the last recorded one that the last process has begun."""
     own = [call for call in calls if call.stage == stage]
-    last = max(map(_opening, own), default=0)
+    last = max((call.opening for call in own), default=0)
     return {call.step for call in own if call.step > recorded and call.opening == last}
-
-
-def _opening(call: LedgerCall) -> int:
-    return call.opening
 
 
 def _at_least(found: Forecast, spent: float) -> Forecast:
@@ -230,11 +232,7 @@ def _mean(calls: Sequence[LedgerCall], count: int) -> float | None:
     return None if cost is None or not count else cost / count
 
 
-def _mean_of(calls: Sequence[LedgerCall], name: Callable[[LedgerCall], str]) -> float | None:
+def _mean_of(calls: Sequence[LedgerCall], name: Callable[[LedgerCall], object]) -> float | None:
     """The mean cost of what `name` tells apart, calls that it gives no name left out."""
     named = [call for call in calls if name(call)]
     return _mean(named, len({name(call) for call in named}))
-
-
-def _dearest(lines: Sequence[CostLine]) -> tuple[CostLine, ...]:
-    return tuple(sorted(lines, key=lambda line: (line.cost is None, -(line.cost or 0.0))))

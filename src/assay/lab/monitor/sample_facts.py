@@ -1,24 +1,19 @@
-"""Reads what the samples of a stage's steps record of each completion, for the progress report.
+"""Reads what the samples of a stage's steps note of each completion, for the progress report.
 
 Facts of a reward are taken by their names, whatever the task; what a task does not note is None.
 The facts of a step are kept as long as its file does not change. Nothing is counted here.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from assay.data.episode import Reward
 from assay.data.hashing import sha256_text
-from assay.runs.records import FACTS, OUTCOME, VISIT, outcome, read_columns
-from assay.runs.run_directory import RunDirectory
+from assay.runs.history import History, Sample, samples_in
+from assay.runs.records import outcome
 from assay.tasks.fact_reading import operators_in, plain_facts
 from assay.tasks.reward_metrics import marked
-
-COLUMNS = ["sample_id", "step", "row_id", "sample", "text", "reward", "parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,11 @@ class SampleFacts:
     operators: tuple[str, ...] | None
     fallback: bool | None
     cost: float | None
-    problem_type: str
+
+    @property
+    def combination(self) -> str | None:
+        """The operators that it called, as one name; "" for none."""
+        return None if self.operators is None else "+".join(sorted(self.operators))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,65 +54,91 @@ class SampleText:
     why: str
 
 
-def sampled_steps(run: RunDirectory, stage: str, steps: Sequence[int]) -> list[int]:
-    """The steps whose samples are kept."""
-    return [step for step in steps if run.samples(stage, step).exists()]
-
-
-def facts_of_steps(run: RunDirectory, stage: str, steps: Sequence[int]) -> list[SampleFacts]:
+def facts_of_steps(history: History, stage: str, steps: Sequence[int]) -> list[SampleFacts]:
     """The completions of the steps whose samples are kept, in order. Raises DamagedRecord."""
-    found: list[SampleFacts] = []
-    for step in sampled_steps(run, stage, steps):
-        file = run.samples(stage, step)
-        found += _facts(file, file.stat().st_mtime_ns)
-    return found
+    files = [history.run.samples(stage, step) for step in steps]
+    return [
+        each for file in files if file.exists() for each in _facts(file, file.stat().st_mtime_ns)
+    ]
 
 
-def programs_of_step(run: RunDirectory, stage: str, step: int) -> list[SampleText]:
+def programs_of_step(history: History, stage: str, step: int) -> Sequence[SampleText]:
     """The completions of one step with their programs; none where no sample is kept."""
-    file = run.samples(stage, step)
-    return list(_programs(file, file.stat().st_mtime_ns)) if file.exists() else []
+    file = history.run.samples(stage, step)
+    return _programs(file, file.stat().st_mtime_ns) if file.exists() else ()
 
 
 @lru_cache(maxsize=4096)
 def _facts(file: Path, written: int) -> tuple[SampleFacts, ...]:
-    return tuple(_sample(line, facts) for line, facts in _lines(file))
+    return tuple(each.facts for each in _read(file))
 
 
 @lru_cache(maxsize=32)
 def _programs(file: Path, written: int) -> tuple[SampleText, ...]:
-    return tuple(
-        SampleText(
-            _sample(line, facts), str(facts.get("program") or line["text"]), facts.get("why", "")
-        )
-        for line, facts in _lines(file)
-    )
+    return tuple(_read(file))
 
 
-def _lines(file: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The lines of a step's samples with the facts of each."""
-    columns = read_columns(file, COLUMNS, (VISIT, FACTS, OUTCOME))
-    for values in zip(*columns.values(), strict=True):
-        line = dict(zip(columns, values, strict=True))
-        yield line, plain_facts(json.loads(line.get(FACTS) or "{}"))
+def _read(file: Path) -> Iterator[SampleText]:
+    for each in samples_in(file):
+        facts = plain_facts(each.facts)
+        program = str(facts.get("program") or each.text)
+        yield SampleText(_noted(each, facts), program, facts.get("why", ""))
 
 
-def _sample(line: dict[str, Any], facts: dict[str, Any]) -> SampleFacts:
-    noted = Reward(None, json.loads(line["parts"] or "{}"), facts=facts)
+def _noted(sample: Sample, facts: dict) -> SampleFacts:
     operators, fallback, error = facts.get("operators"), facts.get("fallback"), facts.get("error")
     return SampleFacts(
-        sample_id=line["sample_id"],
-        step=line["step"],
-        row_id=line["row_id"],
-        group=f"{line['row_id']}#{line.get(VISIT) or 0}@{line['step']}",
-        sample=line["sample"],
-        text_key=sha256_text(line["text"] or "")[:16],
-        reward=line["reward"],
-        outcome=line.get(OUTCOME) or outcome(line["reward"], str(error or "")),
+        sample_id=sample.id,
+        step=sample.step or 0,
+        row_id=sample.row,
+        group=f"{sample.row}#{sample.visit}@{sample.step}",
+        sample=sample.number,
+        text_key=sha256_text(sample.text or "")[:16],
+        reward=sample.reward,
+        outcome=sample.outcome or outcome(sample.reward, str(error or "")),
         error=None if error is None else str(error),
-        form=marked(noted, "format"),
+        form=marked(sample.judgement, "format"),
         operators=None if operators is None else operators_in(str(operators)),
         fallback=None if fallback is None else fallback > 0,
         cost=facts.get("cost"),
-        problem_type=str(facts.get("problem_type", "")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePair:
+    """A completion of the first step and one of the last."""
+
+    same_row: bool
+    before: SampleText
+    after: SampleText
+
+
+def sample_pair(history: History, stage: str, first: int, last: int) -> SamplePair | None:
+    """Of the first row by id that both steps sampled, the completions of the median reward.
+
+    The choice looks at nothing else, so that it cannot flatter a run. Where no row is in both
+    steps, each step gives its own. None where the two are one step, where one keeps no samples, or
+    where the task notes no programs. Raises DamagedRecord.
+    """
+    before, after = (
+        [
+            each
+            for each in programs_of_step(history, stage, step)
+            if each.facts.error is not None and each.facts.reward is not None
+        ]
+        for step in (first, last)
+    )
+    if first == last or not before or not after:
+        return None
+    shared = {s.facts.row_id for s in before} & {s.facts.row_id for s in after}
+    if not shared:
+        return SamplePair(False, _median(before), _median(after))
+    row = min(shared)
+    both = ([s for s in part if s.facts.row_id == row] for part in (before, after))
+    return SamplePair(True, *map(_median, both))
+
+
+def _median(samples: Sequence[SampleText]) -> SampleText:
+    """The one of the median reward; the lower of two, and the earlier of equals."""
+    ranked = sorted(samples, key=lambda s: (s.facts.reward or 0.0, s.facts.row_id, s.facts.sample))
+    return ranked[(len(ranked) - 1) // 2]

@@ -11,25 +11,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import GuardSpec
 from assay.judge.health_checks import RuleState
-from assay.judge.health_rules import RULES, Rule
+from assay.judge.health_rules import RULES, Side
 from assay.judge.trends import Forecast
 from assay.lab.monitor.guards import condition, met
 from assay.lab.monitor.milestones import MilestoneState
 
 NEAREST = 5
 """Rules without a finding that are listed."""
-Kind = Literal["rule", "milestone", "guard"]
-Side = Literal["above", "below"]
-DOWNWARDS = frozenset({"low", "shrunk", "flat"})
-"""Kinds of rules that find values below their threshold."""
+Lines = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Watched:
     """One thing to watch."""
 
-    kind: Kind
+    kind: Literal["rule", "milestone", "guard"]
     name: str
     """Of the rule, milestone or guard."""
     metric: str
@@ -39,18 +37,21 @@ class Watched:
     bound: float | None
     now: float | None
     """The figure that is held against the bound; None where it is not recorded."""
-    distance: float | None
-    """bound - now."""
     beyond: bool = False
     """Whether the figure is on that side already."""
     step: int | None = None
     forecast: Forecast | None = None
 
+    @property
+    def distance(self) -> float | None:
+        """What is left to the bound."""
+        return None if self.now is None or self.bound is None else self.bound - self.now
+
 
 def watch_list(
     experiment: Experiment,
     stage: str,
-    lines: Sequence[Mapping[str, Any]],
+    lines: Lines,
     states: Sequence[RuleState],
     milestones: Sequence[MilestoneState],
 ) -> tuple[Watched, ...]:
@@ -58,9 +59,13 @@ def watch_list(
     rules = [each for state in states if (each := _rule(state)) is not None]
     found = [each for each in rules if each.beyond]
     calm = sorted((each for each in rules if not each.beyond), key=_nearness)[:NEAREST]
-    ahead = [_milestone(m, lines) for m in milestones if is_ahead(m, stage)]
+    ahead = [
+        _milestone(each, lines)
+        for each in milestones
+        if each.spec.stage == stage and each.state in ("pending", "open")
+    ]
     guards = [
-        _guard(name, experiment, lines)
+        _guard(name, spec, lines)
         for name, spec in experiment.guard.items()
         if spec.stage in (None, stage)
     ]
@@ -77,33 +82,14 @@ def next_report(experiment: Experiment, last: int, planned: int | None) -> int |
     return min(ends, default=None)
 
 
-def is_ahead(milestone: MilestoneState, stage: str) -> bool:
-    """Whether a milestone of the stage is still to be scored."""
-    return milestone.spec.stage == stage and milestone.state in ("pending", "open")
-
-
 def _rule(state: RuleState) -> Watched | None:
     """A rule that read a number; those that hold nothing against a threshold are left out."""
     rule, reading = RULES[state.rule], state.reading
-    bound = threshold(rule)
+    bound = rule.error if rule.warning is None else rule.warning
     if reading is None or reading.value is None or bound is None:
         return None
-    side = "below" if rule.kind in DOWNWARDS else "above"
-    return Watched(
-        "rule",
-        state.rule,
-        reading.metric,
-        side,
-        bound,
-        reading.value,
-        bound - reading.value,
-        beyond=reading.severity is not None,
-    )
-
-
-def threshold(rule: Rule) -> float | None:
-    """Where a rule begins to find something."""
-    return rule.error if rule.warning is None else rule.warning
+    beyond = reading.severity is not None
+    return Watched("rule", state.rule, reading.metric, rule.side, bound, reading.value, beyond)
 
 
 def _nearness(each: Watched) -> float:
@@ -112,33 +98,23 @@ def _nearness(each: Watched) -> float:
     return abs(each.distance) / abs(each.bound) if each.bound else math.inf
 
 
-def _milestone(each: MilestoneState, lines: Sequence[Mapping[str, Any]]) -> Watched:
+def _milestone(each: MilestoneState, lines: Lines) -> Watched:
     spec, metric = each.spec, each.spec.metric or ""
     bound = spec.below if spec.above is None else spec.above
-    side = "below" if spec.above is None and bound is not None else "above"
-    now = last_value(lines, metric)
-    distance = None if now is None or bound is None else bound - now
+    side: Side = "below" if spec.above is None and bound is not None else "above"
+    now = _last_value(lines, metric)
     return Watched(
-        *("milestone", each.name, metric, side, bound, now, distance),
-        step=spec.step,
-        forecast=each.forecast,
+        "milestone", each.name, metric, side, bound, now, step=spec.step, forecast=each.forecast
     )
 
 
-def _guard(name: str, experiment: Experiment, lines: Sequence[Mapping[str, Any]]) -> Watched:
-    spec = experiment.guard[name]
-    side: Side = "below" if spec.above is None else "above"
-    _, bound = condition(spec)
-    now = last_value(lines, spec.metric)
-    recorded = any(spec.metric in line for line in lines)
-    distance = None if now is None else bound - now
-    return Watched(
-        *("guard", name, spec.metric, side, bound, now, distance),
-        beyond=recorded and met(spec, now),
-    )
+def _guard(name: str, spec: GuardSpec, lines: Lines) -> Watched:
+    (side, bound), now = condition(spec), _last_value(lines, spec.metric)
+    beyond = any(spec.metric in line for line in lines) and met(spec, now)
+    return Watched("guard", name, spec.metric, side, bound, now, beyond)
 
 
-def last_value(lines: Sequence[Mapping[str, Any]], metric: str) -> float | None:
+def _last_value(lines: Lines, metric: str) -> float | None:
     """The last recorded value of a metric; None where it is not finite or never recorded."""
     values = [line[metric] for line in lines if metric in line]
     return None if not values or values[-1] is None else float(values[-1])

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.episode import Context
-from assay.experiment.rendering_settings import RenderingSettings
+from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
 from assay.lab.setup.learner import first_context
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
-from assay.runs.history import SampleNotFound
 from assay.runs.run_files import read_json
 from assay.tasks.rendered_dialogue import dialogue_of
 
@@ -19,7 +19,7 @@ from assay.tasks.rendered_dialogue import dialogue_of
 def prompt_of(session: Session, line: dict[str, Any]) -> str:
     """The prompt that a line of `find_samples` answers, rendered again, control tokens included.
 
-    Raises SampleNotFound where the data holds the row no longer.
+    Raises InputError where the data holds the row no longer.
     """
     file = session.run.path / line["file"]
     if file.is_relative_to(session.run.evaluations):
@@ -50,7 +50,7 @@ def _evaluation_prompt(
     evaluation = evaluation_of(session, file.parent)
     ids = [item.id for item in evaluation.items]
     if item_id not in ids:
-        raise SampleNotFound(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
+        raise InputError(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
     return evaluation.spec, evaluation.contexts[ids.index(item_id)]
 
 
@@ -62,4 +62,4 @@ def _training_prompt(
         if row.id == row_id:
             encoder, task = session.learner.encoder(stage), session.task
             return stage, first_context(encoder, task, row, partial(dialogue_of, task))
-    raise SampleNotFound(f"{stage.data} has no row {row_id!r} any more")
+    raise InputError(f"{stage.data} has no row {row_id!r} any more")

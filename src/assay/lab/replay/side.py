@@ -1,4 +1,4 @@
-"""One side of a replay: a stored step, judged and weighted under one set of settings.
+"""Reads a stored step of a run and weighs it under one set of settings: one side of a replay.
 
 The training methods do the work; they get the stored groups in place of a sampler.
 """
@@ -11,22 +11,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from assay.data.episode import Context, Episode, Reward
+from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
+from assay.errors import InputError, nearest
+from assay.experiment.checkpoint_reference import checkpoint_name
+from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, steps_of
-from assay.lab.replay.step import (
-    SampledStage,
-    StoredStep,
-    Weights,
-    accumulate_pass,
-    completion_of,
-    episode_of,
-    find_weights,
-    in_groups,
-    load_policy,
-    take_gradient,
-)
 from assay.lab.setup.learner import first_context
+from assay.lab.setup.manifest import check_base
 from assay.lab.setup.prepare import find_part, prepare_set, rows_per_epoch
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
@@ -36,7 +28,11 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
-from assay.runs.history import History, SampleNotFound
+from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
+from assay.runs.history import History, Sample, samples_in
+from assay.runs.records import DamagedRecord
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import stage_start
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction
@@ -45,6 +41,179 @@ from assay.train.grpo import Grpo
 from assay.train.likelihood import Rce, Rft
 from assay.train.sampled_groups import StoredPrompts, value_of
 from assay.train.train_state import Batch, Journal, Method, Place
+from assay.train.update import MicroBatchSize, accumulate
+
+SampledStage = GrpoStage | RftStage | RceStage
+"""The stages that sample completions and have them judged."""
+
+
+@dataclass(frozen=True)
+class StoredStep:
+    """The completions of one step, in the order in which they were sampled."""
+
+    run: RunDirectory
+    stage: str
+    step: int
+    samples: tuple[Sample, ...]
+
+    def address(self, sample: Sample) -> str:
+        """The address of a sample for `assay show`."""
+        return f"{self.run}:{sample.id}"
+
+
+def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) -> str:
+    """The stage whose samples are meant: the one named, else the only one that samples.
+
+    Raises InputError for a stage that does not exist or samples nothing, and where none is named of
+    several.
+    """
+    able = [n for n, s in experiment.stage.items() if isinstance(s, SampledStage) and not s.stored]
+    if not able:
+        raise InputError(f"{run} has no stage that samples completions")
+    if name is None:
+        if len(able) > 1:
+            fix = "add --stage " + " or --stage ".join(able)
+            raise InputError(f"{run} has {len(able)} stages that sample", field="--stage", fix=fix)
+        return able[0]
+    if name not in experiment.stage:
+        fix = nearest(name, experiment.stage)
+        raise InputError(f"{run} has no stage {name!r}", field="--stage", fix=fix)
+    if name not in able:
+        method = experiment.stage[name].method
+        problem = f"stage {name!r} ({method}) samples nothing that could be judged again"
+        raise InputError(problem, field="--stage", fix="take " + " or ".join(able))
+    return name
+
+
+def read_step(run: RunDirectory, stage: str, step: int, group: int) -> StoredStep:
+    """The stored completions of a step, in groups of `group`.
+
+    Raises InputError with the steps there are, DamagedRecord for a file that is not whole.
+    """
+    file = run.samples(stage, step)
+    if not file.exists():
+        raise InputError(f"{run} has no samples of step {step} of {stage!r}", fix=known(run, stage))
+    found = tuple(samples_in(file, tokens=True))
+    whole = [found[i : i + group] for i in range(0, len(found), group)]
+    if not found or any(len(g) != group or len({x.row for x in g}) > 1 for g in whole):
+        raise DamagedRecord(
+            f"its lines are not groups of {group} completions of one row", file=file
+        )
+    return StoredStep(run, stage, step, found)
+
+
+def known(run: RunDirectory, stage: str) -> str:
+    """Which steps of a stage have samples, in words."""
+    steps = History(run).sampled(stage)
+    if not steps:
+        return "it has none yet"
+    pieces = [f"{a} to {b}" if b > a else str(a) for a, b in spans(steps)]
+    return "it has " + ", ".join(pieces)
+
+
+def spans(steps: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each unbroken stretch of ascending numbers."""
+    found: list[tuple[int, int]] = []
+    for step in steps:
+        if found and step == found[-1][1] + 1:
+            found[-1] = (found[-1][0], step)
+        else:
+            found.append((step, step))
+    return found
+
+
+def completion_of(sample: Sample) -> Completion:
+    """The completion as the reward saw it."""
+    return Completion(sample.text, sample.tokens, sample.ended, sample.messages)
+
+
+def episode_of(sample: Sample, context: Context, reward: Reward) -> Episode:
+    """The episode that a sample records, with a reward of one's own.
+
+    `context` is the prompt of a single answer; turns of a conversation are stored with theirs.
+    """
+    name = f"{sample.row}#{sample.number}"
+    if sample.conversation is not None:
+        return Episode(name, sample.row, sample.turns, reward, completion_of(sample))
+    actions = sample.tokens
+    turn = Turn(context, actions, (True,) * len(actions), sample.logps or None, sample.ended)
+    return Episode(name, sample.row, (turn,), reward)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights that a step is scored with."""
+
+    checkpoint: str
+    """`base`, or `STAGE.step-N` as records name it."""
+    behind: int
+    """Steps of the stage between these weights and those that sampled."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether these weights sampled the step."""
+        return self.behind == 0
+
+
+def find_weights(session: Session, name: str, stage: StageSpec, step: int) -> Weights:
+    """The newest stored weights at or before the step's sampling, else the stage's start, with the
+    run where that is another. Raises RunNotFound if it is gone."""
+    before = [s for s in steps_in(session.run.checkpoints(name)) if s < step]
+    if before:
+        return Weights(f"{name}.{step_name(before[-1])}", step - 1 - before[-1])
+    run, reference = stage_start(session.run, stage)
+    start = checkpoint_name(reference)
+    return Weights(start if run == session.run else f"{run}@{start}", step - 1)
+
+
+def load_policy(
+    session: Session, name: str, stage: StageSpec, weights: Weights, largest: MicroBatchSize
+) -> Policy:
+    """The stage's policy with these weights, its KL reference as `stage` says, and room for the
+    largest micro-batch.
+
+    Raises InputError where the run's base model is another than it was, CheckpointDamaged.
+    """
+    check_base(session)
+    # A stage draws its adapter's first weights from this seed.
+    torch.manual_seed(session.seed)
+    opened = session.learner.policy(session.run, stage)
+    opened.fit(largest)
+    policy = opened.policy
+    own, _, step = weights.checkpoint.partition(".")
+    if own == name:  # else the stage's start, which the learner has opened
+        folder = session.run.checkpoints(name) / step
+        check_checkpoint(folder, "restore it, or name another step")
+        policy.load(folder)
+    return policy
+
+
+def accumulate_pass(policy: Policy, batch: Batch, passes: int, micro_tokens: int) -> float | None:
+    """Leave the mean gradient of the updates of the first of `passes` at the parameters.
+
+    All at the same weights, while a later update of a real step begins where the one before led.
+    Returns the mean absolute difference to the log-probs of the rollout, if the objective has it.
+    """
+    first = batch.updates[: len(batch.updates) // passes]
+    found = [accumulate(policy, packed, batch.objective, micro_tokens) for packed in first]
+    for parameter in policy.module.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= len(first)
+    sums = [totals.sums for totals in found]
+    gaps = [each["rollout_gap_mean"] for each in sums if "rollout_gap_mean" in each]
+    return sum(gaps) / sum(each["tokens"] for each in sums) if gaps else None
+
+
+def take_gradient(policy: Policy) -> dict[str, Tensor]:
+    """The gradients that lie at the parameters, on the CPU; they are there no longer."""
+    found = {
+        name: parameter.grad.cpu()
+        for name, parameter in policy.module.named_parameters()
+        if parameter.grad is not None
+    }
+    policy.module.zero_grad(set_to_none=True)
+    return found
+
 
 PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
 """Weight of each sample by method: its advantage; 1 if it is learned, else 0; its share in the
@@ -102,7 +271,7 @@ class Side:
 def set_up(session: Session, stored: StoredStep) -> Bench:
     """Read the rows of a step and render their prompts again.
 
-    Raises SampleNotFound where the data holds one of them no longer.
+    Raises InputError where the data holds one of them no longer.
     """
     stage = session.experiment.stage[stored.stage]
     name = stage.data.partition(".")[0]
@@ -112,7 +281,7 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
     known = {row.id: row for row in part}
     for sample in stored.samples:
         if sample.row not in known:
-            raise SampleNotFound(f"{stage.data} has no row {sample.row!r} any more")
+            raise InputError(f"{stage.data} has no row {sample.row!r} any more")
     rows = {sample.row: known[sample.row] for sample in stored.samples}
     encoder = session.learner.encoder(stage)
     dialogue = partial(dialogue_of, session.task)
@@ -155,15 +324,16 @@ def judge_side(
     # Stored groups ask neither a policy for samples nor a recorder for rewards.
     batch = method.collect(cast(Policy, policy), place, cast(Journal, None))
     drawn = min(batch.consumed * stage.group, len(rewards))
-    found = episodes_of(groups)
+    found = [episode for group in groups for episode in group]
+    judged = [[e for e in g if value_of(e) is not None] for g in groups]
     side = Side(
         rewards=tuple(e.reward or Reward(None) for e in found),
         pulls=tuple(pulls_of(stage, batch, found)),
-        signal=signal_of(groups),
+        signal=signal_stats(*rewards_of(judged)),
         batch=batch,
         drawn=drawn,
-        passes=passes_of(stage),
-        short=runs_short(stage, groups),
+        passes=stage.updates.epochs if isinstance(stage, GrpoStage) else 1,
+        short=runs_short(stage, judged),
     )
     if gradient and policy is not None and batch.updates:
         gap = accumulate_pass(policy, batch, side.passes, stage.micro_tokens)
@@ -179,7 +349,9 @@ def stored_method(
         episode_of(each, bench.contexts[each.row], reward)
         for each, reward in zip(bench.stored.samples, rewards, strict=True)
     ]
-    groups = in_groups(episodes, stage.group)
+    size = stage.group
+    visits = [replace(e, visit=int(e.id.rpartition("#")[2]) // size) for e in episodes]
+    groups = [visits[i : i + size] for i in range(0, len(visits), size)]
     session = bench.session
     runner = session.reward_runner(judge_of(bench, stage), stage)
     given = session.stage_input(stage, list(bench.rows.values()), runner.score)
@@ -199,15 +371,10 @@ def stored_method(
     return replace(method, groups=prompts), groups
 
 
-def passes_of(stage: SampledStage) -> int:
-    """Times that the updates of a step go over its samples."""
-    return stage.updates.epochs if isinstance(stage, GrpoStage) else 1
-
-
 def shaped(bench: Bench, stage: SampledStage, rewards: Sequence[Reward]) -> list[Reward]:
     """The rewards with the punishment of long completions, where that is set."""
     _, groups = stored_method(bench, stage, rewards)
-    return [e.reward or Reward(None) for e in episodes_of(groups)]
+    return [e.reward or Reward(None) for group in groups for e in group]
 
 
 def needs_weights(bench: Bench, stage: SampledStage) -> bool:
@@ -221,18 +388,12 @@ def reads_weights(method: Method) -> bool:
     return isinstance(method, Grpo) and method.reads_weights
 
 
-def runs_short(stage: StageSpec, groups: Sequence[Sequence[Episode]]) -> bool:
+def runs_short(stage: StageSpec, judged: Sequence[Sequence[Episode]]) -> bool:
     """Whether dynamic sampling would have gone on behind the last stored group."""
     if not isinstance(stage, GrpoStage) or stage.dynamic is None:
         return False
-    left = stage.dynamic.max_batches * stage.prompts > len(groups)
-    judged = [[e for e in g if value_of(e) is not None] for g in groups]
+    left = stage.dynamic.max_batches * stage.prompts > len(judged)
     return left and len(groups_that_teach(judged)) < stage.prompts
-
-
-def signal_of(groups: Sequence[Sequence[Episode]]) -> SignalStats:
-    """Share of the groups with a training signal, abstentions left out."""
-    return signal_stats(*rewards_of([[e for e in g if value_of(e) is not None] for g in groups]))
 
 
 def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> list[float | None]:
@@ -246,8 +407,3 @@ def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> 
         shares_E = rce_shares(rewards_of([judged])[0], group_E, batch.metrics["tau"])
         given = dict(zip((e.id for e in judged), shares_E.tolist(), strict=True))
     return [given.get(e.id) if value_of(e) is not None else None for e in episodes]
-
-
-def episodes_of(groups: Sequence[Sequence[Episode]]) -> list[Episode]:
-    """All episodes, in order."""
-    return [episode for group in groups for episode in group]

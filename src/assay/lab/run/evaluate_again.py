@@ -14,6 +14,7 @@ from typing import Any
 
 from assay.data.files import remove_leftovers
 from assay.data.hub_names import with_scheme
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.run_evaluation import (
@@ -24,7 +25,7 @@ from assay.lab.evaluate.run_evaluation import (
 )
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import fresh_run, note, noted, proceed
-from assay.lab.setup.evaluation import CannotRun, Evaluation
+from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
@@ -68,7 +69,7 @@ def evaluate_again(
 
     `spec.checkpoints` is ignored, and a model in this process uses the rendering that it was
     trained with. Raises InputError for what does not exist, RunBusy while the run is executed by
-    another process, CannotRun for a benchmark that lacks a part, FallbackMetric for a record whose
+    another process, InputError for a benchmark that lacks a part, RunFailure for a record whose
     answers a fallback metric scored.
     """
     forget_changed_files()
@@ -79,7 +80,7 @@ def evaluate_again(
         made = answerer_of(session).evaluation(evaluation_name(spec), spec, reference)
         evaluation = known_evaluation(run, made)
         if why := evaluation.record.missing:
-            raise CannotRun(f"{spec.benchmark} cannot be run here: {why}", field="--benchmark")
+            raise InputError(f"{spec.benchmark} cannot be run here: {why}", field="--benchmark")
         check_base(session)
         finished = evaluation.record.finished(run, name)
         file = evaluation.record.file(run.evaluations, name)

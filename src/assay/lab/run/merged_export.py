@@ -21,6 +21,7 @@ from assay.data.files import new_folder, refuse_taken, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.renderings.exported_template import chat_template, save_tokenizer
 from assay.data.renderings.rendering import Renderer
+from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.lab.monitor.observer import Observer, Silent
@@ -44,7 +45,7 @@ from assay.runs.run_names import (
     run_checkpoint,
 )
 from assay.runs.status import stored_status
-from assay.train.checkpoint import HEADROOM, DiskFull
+from assay.train.checkpoint import HEADROOM
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 NAMES = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float16: "fp16"}
@@ -84,8 +85,8 @@ def export(
     Without `dtype` weights are written in bf16; into a checkpoint of several models, each in the
     format of the one that it replaces.
 
-    Raises FolderTaken for a folder with something in it, RunNotFound and NoCheckpoint, BaseChanged,
-    DiskFull, and InputError for a model that no GGUF file is written of.
+    Raises FolderTaken for a folder with something in it, RunNotFound and NoCheckpoint, InputError
+    for a changed base, too little room, or a model that no GGUF file fits.
     """
     refuse_taken(folder)
     work = partial((observer or Silent()).work, f"exporting {target}", total=4 if gguf else 3)
@@ -191,11 +192,11 @@ def sha256_of(files: Sequence[Path]) -> str:
 
 
 def check_room(folder: Path, model: PreTrainedModel, base: Path, dtype: str, copies: int) -> None:
-    """Raise DiskFull unless so many copies of the weights fit, or as much as the base's files."""
+    """Raise InputError unless so many copies of the weights fit, or as much as the base's files."""
     values = sum(parameter.numel() for parameter in model.parameters())
     there = sum(file.stat().st_size for file in weight_files(base))
     needed = max(copies * values * DTYPES[dtype].itemsize, there) + HEADROOM
     free = shutil.disk_usage(folder).free
     if free < needed:
         problem = f"the model needs {needed / 2**20:.0f} MB and {free / 2**20:.0f} MB are free"
-        raise DiskFull(problem, file=folder.parent, fix="nothing was written: make room")
+        raise InputError(problem, file=folder.parent, fix="nothing was written: make room")

@@ -62,7 +62,7 @@ def put_aside(
 ) -> Path:
     """Move checkpoints and what was measured of them; returns the folder that holds them.
 
-    See `begin_aside`, which raises ProtectedPath before anything moves.
+    See `begin_aside`, which raises InputError before anything moves.
     """
     aside = begin_aside(run, checkpoints, start, damage)
     move_checkpoints(run, checkpoints, aside)
@@ -75,7 +75,7 @@ def begin_aside(
     """Record in the manifest which checkpoints are put aside; returns their new folder.
 
     `start` is where the run continues, `damage` the damaged file that is the reason. Raises
-    ProtectedPath if a checkpoint is protected or other runs need it.
+    InputError if a checkpoint is protected or other runs need it.
     """
     for place in checkpoints:
         guard_delete(run.root, run.checkpoint(place.stage, place.step), within=run.path)
@@ -213,10 +213,6 @@ RESTART = "start-over.json"
 """Exists while a run is being taken back."""
 
 
-class NoStart(InputError):
-    """A place that a run cannot be trained again from."""
-
-
 @dataclass(frozen=True)
 class Restart:
     """A run and the place in it to go back to."""
@@ -257,7 +253,7 @@ class Restart:
 def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
     """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage.
 
-    Raises NoStart, CheckpointDamaged, HistoryLost, ProtectedPath, RunBusy, and changes nothing.
+    Raises InputError, CheckpointDamaged, HistoryLost, ProtectedPath, RunBusy, and changes nothing.
     """
     with hold_run(run.path):
         restart = Restart(run, find_start(run, place))
@@ -288,11 +284,11 @@ def unfinished_restart(run: RunDirectory) -> str:
 
 
 def find_start(run: RunDirectory, text: str) -> Place:
-    """The place that `STAGE.step-N` means. Raises NoStart, CheckpointDamaged."""
+    """The place that `STAGE.step-N` means. Raises InputError, CheckpointDamaged."""
     stages = read_experiment(run.spec).stage
     reference = parse_checkpoint(text)
     if reference is None or reference.step is None or reference.stage not in stages:
-        raise NoStart(f"{text!r} is no step of a stage of {run}", fix=_possible(run, stages))
+        raise InputError(f"{text!r} is no step of a stage of {run}", fix=_possible(run, stages))
     place = Place(reference.stage, reference.step)
     folder = run.checkpoint(place.stage, place.step)
     if not place.step:
@@ -300,7 +296,7 @@ def find_start(run: RunDirectory, text: str) -> Place:
     if not continuable(folder):
         lacks = "has no optimizer state" if folder.is_dir() else "does not exist"
         fix = _possible(run, [place.stage])
-        raise NoStart(f"{run}: checkpoint {place} {lacks}, which continuing needs", fix=fix)
+        raise InputError(f"{run}: checkpoint {place} {lacks}, which continuing needs", fix=fix)
     check_checkpoint(folder, fix=_possible(run, [place.stage]), optimizer=True)
     return place
 

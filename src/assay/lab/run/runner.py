@@ -1,33 +1,38 @@
 """Runs an experiment: trains the stages in file order, selects checkpoints, evaluates at the end.
 
-Running again resumes: complete results are kept, the rest continues from the last checkpoint.
-`report` writes the pages.
+Running again resumes: complete results are kept, the rest continues from the last checkpoint. A
+finished run is measured on reporting evaluations that were added since, so that a sweep with a
+longer `evaluate.` axis need not train again; its spec and manifest stay as they were. Selecting
+evaluations are never added, because they belong to the training. `pages` writes the pages.
 """
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from assay.data.files import remove_leftovers
 from assay.data.row_order import Mixture
 from assay.errors import AssayError, InputError, within
+from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
-from assay.experiment.tables import LogSpec
+from assay.experiment.tables import EvaluateSpec, LogSpec
 from assay.experiment.toml_write import experiment_toml
-from assay.lab.check.before_run import looked_at, reason_of
+from assay.lab.check.all_checks import looked_at, reason_of
 from assay.lab.check.capability import first_look
 from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
     chosen_by,
+    expand,
     measure_bases,
     measure_start,
     report,
@@ -35,22 +40,20 @@ from assay.lab.evaluate.checkpoint_selection import (
     selectors,
 )
 from assay.lab.evaluate.run_evaluation import answerer_of
-from assay.lab.monitor.guards import (
-    GuardFired,
-    NoGuardToPass,
-    StoppedByGuard,
-    check_guards,
-    pass_guards,
-    unseen,
-    watch_stage,
-)
+from assay.lab.monitor.guards import GuardFired, check_guards, pass_guards, unseen, watch_stage
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
 from assay.lab.monitor.sinks.sender import add_sinks, sending
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.learner import StagePolicy
-from assay.lab.setup.manifest import check_manifest, judge_sha256, write_manifest
+from assay.lab.setup.manifest import (
+    check_base,
+    check_manifest,
+    judge_sha256,
+    rows_still_there,
+    write_manifest,
+)
 from assay.lab.setup.prepare import describe, find_part
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import (
@@ -68,21 +71,19 @@ from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
 from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
+from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
-from assay.runs.metrics import check_history, read_metrics, truncate_metrics
+from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import is_marked, remove_run
+from assay.runs.records import EvaluationRecord
 from assay.runs.registry import check_index, note_run
-from assay.runs.run_directory import RunDirectory, RunExists, create_run
+from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, seed_or_damage
-from assay.runs.same_experiment import begun, never_begun, way_on
+from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
-
-
-class NothingToResume(InputError):
-    """The run is finished."""
 
 
 def start(
@@ -97,7 +98,7 @@ def start(
 ) -> list[RunDirectory]:
     """Run an experiment, once per seed; returns the runs.
 
-    Raises SpecError, what `Answerer.check` and `looked_at` raise, and RunExists if the name has
+    Raises SpecError, what `Answerer.check` and `looked_at` raise, and InputError if the name has
     runs (of these seeds, if they may lie `beside` others), unless `new`; also if another process
     starts one at the same time.
     """
@@ -121,13 +122,13 @@ def start(
 def refuse_existing(
     root: Path, experiment: Experiment, new: bool, seeds: Sequence[int] | None = None
 ) -> None:
-    """Raise RunExists if the name has started runs (of some `seeds`), unless another is wanted."""
+    """Raise InputError if the name has started runs (of some `seeds`), unless another is wanted."""
     earlier = begun(root, experiment.name)
     if seeds is not None:
         earlier = [run for run in earlier if seed_or_damage(run) in seeds]
     if earlier and not new:
         problem = f"a run named {experiment.name!r} exists"
-        raise RunExists(problem, fix=way_on(earlier[-1]))
+        raise InputError(problem, fix=way_on(earlier[-1]))
 
 
 @contextmanager
@@ -137,7 +138,7 @@ def fresh_run(
     """A new run, held by this process from the instant that others can see it; see `start`.
 
     It takes the place of runs that ended before they had a manifest, and their ledger. Raises
-    RunExists.
+    InputError.
     """
     with ExitStack() as held:
         with hold_lab(root):
@@ -161,12 +162,12 @@ def resume(
     despite: str | None = None,
     log: LogSpec | Sequence[str] | None = None,
 ) -> RunDirectory:
-    """Continue an interrupted or failed run. Raises NothingToResume for a finished one.
+    """Continue an interrupted or failed run. Raises InputError for a finished one.
 
     With `start_from`, `STAGE.step-N`, any run is trained again from there (`start_over`). A run
     that was not checked before is checked now (`looked_at`, which may raise). A run that a guard
-    stopped continues only with `past_guard`, else StoppedByGuard is raised; without such a guard
-    `past_guard` raises NoGuardToPass. `log` names further sinks, or replaces the `[log]` table.
+    stopped continues only with `past_guard`, else InputError is raised; without such a guard
+    `past_guard` raises InputError. `log` names further sinks, or replaces the `[log]` table.
     """
     if start_from := start_from or unfinished_restart(run):
         start_over(run, start_from, observer or Silent())
@@ -174,14 +175,14 @@ def resume(
     experiment = read_experiment(run.spec)
     if not experiment.stage and not experiment.evaluate:
         fix = "repeat the 'assay eval' that it was made by"
-        raise NothingToResume(f"run {run} holds what was measured, and trains nothing", fix=fix)
+        raise InputError(f"run {run} holds what was measured, and trains nothing", fix=fix)
     if status.status == "finished":
-        raise NothingToResume(f"run {run} is finished", fix="start another with --new")
+        raise InputError(f"run {run} is finished", fix="start another with --new")
     if status.guard and not past_guard:
         fix = f"to go on all the same: assay resume {run.name} --past-guard"
-        raise StoppedByGuard(f"{run}: {status.message}", fix=fix)
+        raise InputError(f"{run}: {status.message}", fix=fix)
     if past_guard and not status.guard:
-        raise NoGuardToPass(f"no guard stopped {run}", fix="resume it without --past-guard")
+        raise InputError(f"no guard stopped {run}", fix="resume it without --past-guard")
     forget_changed_files()
     session = Session(experiment, run, status.seed, observer or Silent())
     check_ledger(session, despite)
@@ -195,7 +196,7 @@ def resume(
 
 
 def check_ledger(session: Session, despite: str | None) -> None:
-    """Raise CostsLost where the cost ledger lacks calls that it held at the newest checkpoint,
+    """Raise InputError where the cost ledger lacks calls that it held at the newest checkpoint,
     unless a reason overrides that."""
     run = session.run
     made = [
@@ -263,7 +264,7 @@ def note(session: Session, **changes: str) -> None:
 
 
 def work(session: Session) -> None:
-    """Stages, then reports. Raises OtherRendering before anything is written."""
+    """Stages, then reports. Raises InputError before anything is written."""
     refuse_other_renderings(session)
     answerer = answerer_of(session)
     manifest = answerer.manifest()
@@ -279,7 +280,7 @@ def work(session: Session) -> None:
         run_stage(session, name)
     evaluations = answerer.evaluations().values()
     measure_bases(session, evaluations)
-    for name in unseen(session.experiment, read_metrics(session.run.metrics)):
+    for name in unseen(session.experiment, History(session.run).metrics):
         metric = session.experiment.guard[name].metric
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
     for evaluation in evaluations:
@@ -407,3 +408,107 @@ def validation_of(
     due = due_steps(stage.validation_every, stage, visits)
     rows = find_part(session.sets, stage.validation)
     return build_validation(stage, given, rows, due).look
+
+
+def lacking(run: RunDirectory, experiment: Experiment) -> dict[str, EvaluateSpec]:
+    """Reporting evaluations of a finished run that lack a record: those that were added after it
+    was made, and those whose record was deleted."""
+    records = {record.name: record for record in evaluation_records(run)}
+    return {
+        name: spec
+        for name, spec in experiment.evaluate.items()
+        if spec.role == "report" and not _done(run, records.get(name), spec)
+    }
+
+
+def _done(run: RunDirectory, record: EvaluationRecord | None, spec: EvaluateSpec) -> bool:
+    if record is None:
+        return False
+    wanted = [reference for text in spec.checkpoints for reference in expand(run, text)]
+    return all(record.finished(run, checkpoint_name(reference)) for reference in wanted)
+
+
+def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer: Observer) -> None:
+    """Make the records of `added`, but those that another process makes meanwhile.
+
+    Raises InputError where the model or the training rows are no longer what the
+    run was made from, RunBusy while it is executed elsewhere, and what evaluating raises.
+    """
+    experiment = read_experiment(run.spec)
+    whole = experiment.model_copy(update={"evaluate": {**experiment.evaluate, **added}})
+    session = Session(whole, run, stored_status(run.path).seed, observer)
+    check_base(session)
+    if rows_still_there(session) is None:
+        problem = f"the rows that {run} was trained on are no longer there, or no longer the same"
+        fix = "restore them: else nobody knows whether new items were trained on"
+        raise InputError(problem, field="data", fix=fix)
+    evaluations = answerer_of(session).evaluations()
+    with hold_run(run.path, shared=True), session.helpers.recorded_in(run):
+        for name in added:
+            report(session, evaluations[name])
+    note_run(run)
+
+
+Did = Literal["started", "resumed", "measured", "left alone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A finished run of the experiment, and what was done for it."""
+
+    run: RunDirectory
+    did: Did
+
+
+def launch(
+    source: ExperimentSource,
+    overrides: Sequence[str],
+    *,
+    root: Path,
+    new: bool,
+    observer: Observer,
+    despite: str | None = None,
+) -> list[Launched]:
+    """Run the experiment, once per seed. Raises InputError, unless `new`, with what can be done."""
+    started = start(source, overrides, root=root, new=new, observer=observer, despite=despite)
+    return [Launched(run, "started") for run in started]
+
+
+def launch_or_resume(
+    source: ExperimentSource,
+    overrides: Sequence[str],
+    *,
+    root: Path,
+    observer: Observer,
+    despite: str | None = None,
+) -> list[Launched]:
+    """For each seed: resume the newest run if it stopped, leave it alone if it is finished, start
+    one where there is none. Nothing that is finished is trained again; reporting evaluations that
+    the experiment has got since are measured.
+
+    Raises OtherExperiment where the newest run of a seed has other settings.
+    """
+    experiment = read_experiment(source, overrides)
+    done = []
+    for seed in experiment.seeds:
+        run = newest(root, experiment.name, seed)
+        if run is None:
+            only = [*overrides, f"seeds=[{seed}]"]
+            (run,) = start(source, only, root=root, beside=True, observer=observer, despite=despite)
+            done.append(Launched(run, "started"))
+            continue
+        experiment = read_experiment(source, overrides, like=read_experiment(run.spec))
+        check_same(run, experiment)
+        did: Did = "left alone"
+        if read_status(run.path).status != "finished":
+            observer.note(f"resuming {run}")
+            run, did = (
+                resume(run, observer=observer, despite=despite, log=experiment.log),
+                "resumed",
+            )
+        if added := lacking(run, experiment):
+            observer.note(f"measuring {run} on {', '.join(added)}")
+            measure_added(run, added, observer)
+            did = "resumed" if did == "resumed" else "measured"
+        done.append(Launched(run, did))
+    return done

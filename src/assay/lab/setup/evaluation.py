@@ -41,10 +41,6 @@ from assay.tasks.user_code import file_note
 BASE = "base"
 
 
-class CannotRun(InputError):
-    """A benchmark lacks a part, and its score is needed."""
-
-
 Trained = Mapping[str, tuple[Row, ...]]
 """The rows that stages train on, by `NAME` or `NAME.dev`."""
 
@@ -153,7 +149,7 @@ def make_evaluation(
 
     Files that options name lie in `root`. With the rows that were `trained` on, the record says how
     many of them ask what an item asks.
-    Raises UnknownNameError for names, SplitError where fewer items exist than are taken, CannotRun
+    Raises UnknownNameError for names, SplitError where fewer items exist than are taken, InputError
     where a benchmark that selects lacks a part.
     """
     score: RewardFunction | RewardTable
@@ -163,7 +159,7 @@ def make_evaluation(
         items, score, classify, dialogue = made.items, made.score, made.classify, made.dialogue
         checker, options, missing = made.checker, dict(made.options), made.missing
         if missing and spec.role == "select":
-            raise CannotRun(
+            raise InputError(
                 f"{spec.benchmark} cannot be run here: {missing}", field=f"evaluate.{name}"
             )
     else:

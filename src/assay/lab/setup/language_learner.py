@@ -29,9 +29,9 @@ from assay.data.renderings.rendering import (
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
 from assay.errors import InputError, within
+from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.rendering_settings import RenderingSettings, rendering_key
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.setup.checkpoint_models import ModelShelf, model_folder
 from assay.lab.setup.learner import Learner, LearnerInput, StagePolicy, refuse_longer
@@ -60,10 +60,6 @@ LANGUAGE_MODEL = "language model"
 CHECKED_TOKENS = 1024
 """Tokens that the self-check runs through the plain path, unless two turns of each of its groups
 are longer."""
-
-
-class NotALanguageModel(InputError):
-    """A command that needs a language model, and the run trains something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,11 +304,11 @@ def make_language_learner(given: LearnerInput) -> LanguageLearner:
 def language_model(learner: Learner, what: str) -> LanguageLearner:
     """The learner for `what`, which works with language models only.
 
-    Raises NotALanguageModel for another learner.
+    Raises InputError for another learner.
     """
     if not isinstance(learner, LanguageLearner):
         problem = f"{what} needs a language model, and this run trains a {learner.name}"
-        raise NotALanguageModel(problem, fix="assay eval measures it")
+        raise InputError(problem, fix="assay eval measures it")
     return learner
 
 
@@ -395,7 +391,7 @@ def load_of(
 
 def refuse_unopenable(experiment: Experiment, root: Path) -> None:
     """Raise what `load.check_loadable` does, ModelUnsupported for stages that cannot train, and
-    AnswersTooLong. No weights are read.
+    InputError. No weights are read.
     """
     folder = model_folder(experiment.model, root)
     config, _ = check_loadable(folder)
@@ -405,7 +401,7 @@ def refuse_unopenable(experiment: Experiment, root: Path) -> None:
 
 
 def refuse_beyond(experiment: Experiment, config: PretrainedConfig) -> None:
-    """Raise AnswersTooLong where the answers of a stage or an evaluation may be too long."""
+    """Raise InputError where the answers of a stage or an evaluation may be too long."""
     positions = getattr(config, "max_position_embeddings", None)
     limits = {
         f"stage.{name}": stage.sampling.max_tokens

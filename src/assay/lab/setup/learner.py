@@ -13,9 +13,9 @@ from assay.data.episode import Context, Turn
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.stage_tables import StageSpec
 from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT, prompt_sha256
@@ -234,15 +234,11 @@ def gold_turns(encoder: Encoder, task: Task, row: Row, loss_on: Loss = "last") -
     return encoder.turns(row, (*task.prompt(row), task.target(row)), loss_on)
 
 
-class OtherPrompt(InputError):
-    """A recorded completion did not follow the prompt that its row has now."""
-
-
 def stored_turns(
     encoder: Encoder, task: Task, row: Row, candidates: Sequence[Mapping[str, Any]]
 ) -> list[tuple[Turn, ...]]:
     """The stored candidates of a row as turns to learn from: those that a run recorded in the very
-    tokens that it sampled, else their text. Raises OtherPrompt.
+    tokens that it sampled, else their text. Raises InputError.
     """
     context = None
     if any(TOKENS in candidate for candidate in candidates):
@@ -266,24 +262,20 @@ def written_turns(
 
 
 def recorded_turn(row: Row, context: Context, candidate: Mapping[str, Any]) -> Turn:
-    """A completion as it was sampled, after the prompt of its row. Raises OtherPrompt."""
+    """A completion as it was sampled, after the prompt of its row. Raises InputError."""
     if candidate.get(PROMPT) != prompt_sha256(context):
         run = row.extra.get("run", "its run")
         problem = f"row {row.id}: its prompt is rendered to other tokens than {run} sampled from"
         if candidate.get(PROMPT) is None:
             problem = f"row {row.id}: {run} did not record which prompt it sampled from"
         fix = "take the model, rendering and task of that run, or sample again"
-        raise OtherPrompt(problem, field="data", fix=fix)
+        raise InputError(problem, field="data", fix=fix)
     tokens = tuple(candidate[TOKENS])
     return Turn(context, tokens, (True,) * len(tokens))
 
 
-class AnswersTooLong(InputError):
-    """`max_tokens` that no answer of the model can have."""
-
-
 def refuse_longer(field: str, limit: int, positions: int | None) -> None:
-    """Raise AnswersTooLong where `limit` is more than all that the model reads at once."""
+    """Raise InputError where `limit` is more than all that the model reads at once."""
     if positions is not None and limit > positions:
         problem = f"{limit} tokens, and the model reads {positions} at once"
-        raise AnswersTooLong(problem, field=field, fix="allow fewer")
+        raise InputError(problem, field=field, fix="allow fewer")

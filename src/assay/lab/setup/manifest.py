@@ -171,10 +171,6 @@ UNCOUNTED = ("name", "about", CHECKED)
 """Differences that do not stop a run from being resumed."""
 
 
-class RunChanged(InputError):
-    """An input of a run has changed."""
-
-
 def make_manifest(session: Session) -> Manifest:
     """The fingerprints of a run as it would be executed now."""
     experiment = session.experiment
@@ -222,7 +218,7 @@ def task_source(session: Session) -> Manifest:
 def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
     """Compare the run's manifest with that of a resuming process, and note what is different.
 
-    Raises RunChanged, naming the first difference, where the results would be those of other
+    Raises InputError, naming the first difference, where the results would be those of other
     data, weights or settings.
     """
     stored = read_manifest(run)
@@ -240,7 +236,7 @@ def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
         problem = f"{first.path} was {first.control!r} and is now {first.other!r}"
         also = f"; {others} more" if others else ""
         fix = f"restore it, or start another run with --new{also}"
-        raise RunChanged(problem, file=run.path, fix=fix)
+        raise InputError(problem, file=run.path, fix=fix)
     conditions = {d.path: [d.control, d.other] for d in noted if not d.path.startswith("time.")}
     resumed = {"at": now["time"]["started"], "changed": conditions}
     stored["time"].setdefault("resumed", []).append(resumed)
@@ -434,10 +430,6 @@ def evaluation_table(session: Session, made: Evaluation) -> dict[str, Any]:
     return table
 
 
-class BaseChanged(InputError):
-    """The model that a run started from is no longer the same."""
-
-
 def rows_still_there(session: Session) -> Trained | None:
     """The rows that the run trained on; None where its data is gone or no longer the same."""
     root, noted = session.run.root, read_manifest(session.run).get("data", {})
@@ -467,8 +459,8 @@ def still_recorded(root: Path, name: str, spec: DataSpec) -> bool:
 
 
 def check_base(session: Session) -> None:
-    """Raise BaseChanged where the run's base model is another than when the run was made."""
+    """Raise InputError where the run's base model is another than when the run was made."""
     noted = read_manifest(session.run).get("base_weights", {}).get("sha256")
     if noted is not None and noted != session.learner.fingerprint:
         problem = f"{session.experiment.model} holds other weights than when {session.run} was made"
-        raise BaseChanged(problem, field="model", fix="restore them, or start another run")
+        raise InputError(problem, field="model", fix="restore them, or start another run")

@@ -37,12 +37,12 @@ from assay.data.splits import (
     take,
 )
 from assay.errors import InputError, within
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.data_tables import DataSpec, Hub, OrderBy, Recorded, Split
 from assay.experiment.experiment import Experiment, mixed
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Encoder, gold_turns, question
-from assay.lab.setup.row_selection import Chosen, SelectionError, chosen_rows
+from assay.lab.setup.row_selection import Chosen, chosen_rows
 from assay.lab.setup.run_rows import (
     FEWER,
     Records,
@@ -116,10 +116,6 @@ def conversation_tokens(encoder: Encoder, task: Task, row: Row) -> int:
         return encoder.size(encoder.prompt(row, question(task, row)))
     (turn,) = gold_turns(encoder, task, row)
     return encoder.size(turn.context) + len(turn.actions)
-
-
-class NothingLeft(InputError):
-    """Every row of a data set was left out."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +269,7 @@ def prepare(
 
     Subsets and splits are the same for every training seed, so that seeds can be compared.
 
-    Raises NothingLeft where no row remains, and what reading and splitting raise.
+    Raises InputError where no row remains, and what reading and splitting raise.
     """
     loaded = stored or load_rows(spec, task, root)
     conditions = [Condition(**condition.model_dump()) for condition in spec.where or ()]
@@ -293,7 +289,7 @@ def prepare(
     dropped |= kept.dropped
     if not rows:
         reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
-        raise NothingLeft("no row is left", field=f"data.{name}", fix=reasons)
+        raise InputError("no row is left", field=f"data.{name}", fix=reasons)
     if spec.take is not None and spec.take.rows is not None:
         rows = take(rows, spec.take.rows, spec.take.how).rows
     train, dev, test = held_out(rows, spec.split) if spec.split else (rows, (), ())
@@ -304,7 +300,7 @@ def prepare(
         if not train:
             fix = "its rows were left out before, or are in the dev part"
             problem = f"no row of {chosen.file} is left"
-            raise NothingLeft(problem, field="take.selection", fix=fix)
+            raise InputError(problem, field="take.selection", fix=fix)
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
     order = order_of(spec, train)
     return DataSet(
@@ -400,7 +396,7 @@ def asked_by(experiment: Experiment, spec: DataSpec) -> str:
 
 
 def refuse_reported(experiment: Experiment, made: DataSet) -> None:
-    """Raise SelectionError where a stage trains on rows that a reporting evaluation chose."""
+    """Raise InputError where a stage trains on rows that a reporting evaluation chose."""
     if made.chosen is None or made.chosen.selection.recorded.get("role") != "report":
         return
     for name, stage in experiment.stage.items():
@@ -409,7 +405,7 @@ def refuse_reported(experiment: Experiment, made: DataSet) -> None:
             problem = f"stage.{name} would train on rows that {recorded['evaluation']!r} chose, an "
             problem += f"evaluation of {made.chosen.selection.run} that reports"
             fix = "select by a stage, or by an evaluation with role select"
-            raise SelectionError(problem, field="take.selection", fix=fix)
+            raise InputError(problem, field="take.selection", fix=fix)
 
 
 def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:

@@ -25,10 +25,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 SHOWN = 3
 
 
-class SelectionError(InputError):
-    """A selection that cannot be written, read, or applied to these rows."""
-
-
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
     """One row that was measured."""
@@ -114,20 +110,20 @@ def rows_sha256(rows: Iterable[ScoredRow]) -> str:
 
 
 def free_selection_file(root: Path, name: str) -> Path:
-    """Where the selection `name` is to be written. Raises SelectionError where it exists, and for a
+    """Where the selection `name` is to be written. Raises InputError where it exists, and for a
     name that is none of a file."""
     if not _NAME.fullmatch(name):
         fix = "write letters, digits, '.', '_' and '-', such as limr-06"
-        raise SelectionError(f"{name!r} is not the name of a selection", fix=fix)
+        raise InputError(f"{name!r} is not the name of a selection", fix=fix)
     file = root / FOLDER / f"{name.removesuffix('.json')}.json"
     if file.exists():
         fix = "a selection is never overwritten: choose another name"
-        raise SelectionError("exists", file=file, fix=fix)
+        raise InputError("exists", file=file, fix=fix)
     return file
 
 
 def write_row_selection(root: Path, name: str, selection: RowSelection) -> Path:
-    """Write a selection, whole or not at all. Raises SelectionError for a name that exists."""
+    """Write a selection, whole or not at all. Raises InputError for a name that exists."""
     values: dict[str, Any] = {"schema": SCHEMA, **asdict(selection)}
     values["sha256"] = _own(values)
     lines = (json.dumps(row, ensure_ascii=False) for row in values.pop("rows"))
@@ -141,12 +137,12 @@ def write_row_selection(root: Path, name: str, selection: RowSelection) -> Path:
 
 
 def read_row_selection(file: Path) -> RowSelection:
-    """A selection as it was written. Raises SelectionError."""
-    values = read_json(file, dict, SelectionError)
+    """A selection as it was written. Raises InputError."""
+    values = read_json(file, dict, InputError)
     if values.pop("sha256", None) != _own(values):
-        raise SelectionError("is damaged: it does not hold what was written", file=file, fix=FIX)
+        raise InputError("is damaged: it does not hold what was written", file=file, fix=FIX)
     if values.pop("schema") != SCHEMA:
-        raise SelectionError("was written by another version", file=file, fix="select again")
+        raise InputError("was written by another version", file=file, fix="select again")
     values["rows"] = [as_entry(ScoredRow, row, file) for row in values["rows"]]
     return as_entry(RowSelection, values, file)
 
@@ -157,7 +153,7 @@ def chosen_rows(
     """The selection in the file `name`, and those of the `rows` that it selects, in their order.
 
     Relative files lie in `root`; `source` holds all rows that the data set reads. Raises
-    SelectionError where the selection was made on other rows.
+    InputError where the selection was made on other rows.
     """
     file = root / name
     selection = read_row_selection(file)
@@ -178,7 +174,7 @@ def _refuse(
         some = ", ".join(repr(id_) for id_ in ids[:SHOWN]) + (", ..." if ids[SHOWN:] else "")
         problem = f"{name} was made on other rows: {len(ids)} of its {len(kept)} {what}: {some}"
         fix = f"read the rows as data.{origin} does, or select again"
-        raise SelectionError(problem, field="take.selection", fix=fix)
+        raise InputError(problem, field="take.selection", fix=fix)
 
 
 def _own(values: Mapping[str, Any]) -> str:

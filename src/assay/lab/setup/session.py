@@ -42,7 +42,7 @@ class Session:
     seed: int
     observer: Observer
     checked: Mapping[str, Any] | None = None
-    """Findings before the run, see `lab.check.before_run`; None if it was not checked."""
+    """Findings before the run, see `lab.check.all_checks`; None if it was not checked."""
 
     def __post_init__(self) -> None:
         choose_isolation(self.experiment.sandbox or "namespaces")

@@ -17,7 +17,7 @@ from typing import IO, Literal
 import torch
 
 from assay.errors import InputError, nearest
-from assay.lab.run.launch import lacking
+from assay.lab.run.runner import lacking
 from assay.lab.setup.validate import check_names
 from assay.lab.sweep.planned_runs import Planned, plan, plan_alone
 from assay.lab.sweep.read_sweep import SweepFile

@@ -31,7 +31,7 @@ class Planned:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """The resolved experiment. Raises SpecError and OverrideError."""
+        """The resolved experiment. Raises SpecError and InputError."""
         return read_experiment(self.base, self.overrides)
 
 

@@ -1,14 +1,9 @@
-"""The table of `assay ceiling` for the terminal and as Markdown, from the same cells.
-
-Measures and judges nothing.
-"""
+"""The table of `assay ceiling`. Measures and judges nothing."""
 
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-from rich.table import Table
-
 from assay.judge.intervals import Estimate
+from assay.pages.page import Block, Bullets, Column, Table
 
 if TYPE_CHECKING:  # measuring loads torch
     from assay.lab.ceiling.measure import ArmLine, Ceiling
@@ -16,29 +11,17 @@ if TYPE_CHECKING:  # measuring loads torch
 HEADS = ("demonstrations", "shots", "accuracy", "95% interval", "gap", "p", "share of the gap")
 
 
-def ceiling_shown(found: "Ceiling") -> list[RenderableType]:
-    """The table and what belongs to it, for the terminal."""
-    table = Table(title=_title(found), title_justify="left", title_style="bold", box=None)
-    for place, head in enumerate(HEADS):
-        table.add_column(head, justify="right" if place else "left", header_style="dim")
-    for line in found.lines:
-        table.add_row(*_cells(line), style="bold" if line.kind == "oracle" else None)
-    return [table, "", *_sentences(found)]
-
-
-def ceiling_markdown(found: "Ceiling") -> str:
-    """The same as Markdown."""
-    rows = [HEADS, ["---", *["---:"] * (len(HEADS) - 1)], *(_cells(line) for line in found.lines)]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
-    said = "\n".join(f"- {sentence}" for sentence in _sentences(found))
-    return f"{_title(found)}\n\n{table}\n\n{said}\n"
-
-
-def _title(found: "Ceiling") -> str:
-    return (
+def ceiling_blocks(found: "Ceiling") -> list[Block]:
+    """The table and what belongs to it."""
+    title = (
         f"{found.benchmark}: {found.items} items, pools of {found.pool}, frozen model "
         f"{found.frozen}"
     )
+    columns = [Column(head, right=place > 0) for place, head in enumerate(HEADS)]
+    return [
+        Table(columns, [_cells(line) for line in found.lines], title),
+        Bullets(_sentences(found)),
+    ]
 
 
 def _cells(line: "ArmLine") -> list[str]:

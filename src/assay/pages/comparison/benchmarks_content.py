@@ -14,7 +14,7 @@ from assay.compare.benchmarks_table import BenchmarkRow, BenchmarksTable, benchm
 from assay.compare.table import Line as Scored
 from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
-from assay.pages.comparison.comparison_content import (
+from assay.pages.comparison.comparison_page import (
     line_labels,
     mark,
     page_file,

@@ -1,92 +1,71 @@
-"""Terminal tables of runs that other tools measured.
-
-Makes rich renderables and prints nothing. Every number comes from `judge`; names from files are
-made safe to show.
-"""
+"""Tables of runs that other tools measured. Every number comes from `judge`."""
 
 from collections.abc import Sequence
-
-from rich.table import Table
-from rich.text import Text
 
 from assay.compare.foreign_arms import ReportedSummary, Summary
 from assay.data.results.bfcl_leaderboard import not_run
 from assay.judge.intervals import Interval
 from assay.pages.content import size_text
-from assay.pages.words import Words, number, percent, score_text, visible
+from assay.pages.page import Block, Table, Text
+from assay.pages.words import Words, number, percent, score_text
 
 
-def score_table(summaries: list[Summary], w: Words) -> Table:
-    """One line for each run and metric: score, interval, size, and what has no score."""
+def score_blocks(summaries: Sequence[Summary], w: Words) -> list[Block]:
+    """One line for each run and metric: score, interval, size, and what has no score; then notes on
+    the runs."""
     titles = ("run", "benchmark", "metric", "score", "interval", "items", "abstained", "errors")
-    table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
-    table.columns[0].overflow = "fold"
-    for summary in summaries:
-        result, interval = summary.result, summary.interval
-        reach = _reach(interval, w) if interval else "–"
-        cells = [
-            result.run,
-            result.benchmark or "–",
-            result.metric,
-            score_text(summary.score, interval),
-            reach,
-        ]
-        size = size_text(_size(summary.items, summary.repeats), summary.clusters, w)
-        cells += [size, number(summary.abstained)]
-        table.add_row(*(Text(visible(cell)) for cell in [*cells, number(summary.errors)]))
-    return table
+    rows = []
+    for each in summaries:
+        result, size = each.result, f"{each.items} × {each.repeats}"
+        names = [result.run, result.benchmark or "–", result.metric]
+        score = [score_text(each.score, each.interval), _reach(each.interval, w)]
+        size = size_text(size if each.repeats > 1 else str(each.items), each.clusters, w)
+        counts = [size, number(each.abstained), number(each.errors)]
+        rows.append([*names, *score, *counts])
+    table = Table([w(f"foreign.{title}") for title in titles], rows)
+    return [table, *map(Text, _score_remarks(summaries, w))]
 
 
-def leaderboard_table(found: Sequence[ReportedSummary], w: Words) -> Table:
-    """One line for each model and category of a table without items."""
+def leaderboard_blocks(found: Sequence[ReportedSummary], w: Words) -> list[Block]:
+    """One line for each model and category of a table without items; then the averages that the
+    file has and that are no scores."""
     titles = ("run", "category", "score", "interval", "of")
-    table = Table(*(w(f"foreign.{title}") for title in titles), box=None, header_style="bold")
-    table.columns[0].overflow = "fold"
+    rows = []
     for each in found:
-        score, interval = each.reported.score, each.interval
+        score = each.reported.score
         shown = w("foreign.not_run") if score is None else percent(score)
-        reach = _reach(interval, w) if interval else "–"
-        cells = [each.reported.run, each.reported.column, shown, reach]
-        table.add_row(*(Text(visible(c)) for c in [*cells, number(each.reported.items)]))
-    return table
-
-
-def leaderboard_remarks(found: Sequence[ReportedSummary], w: Words) -> list[str]:
-    """Averages that the file has and that are no scores."""
+        names = [each.reported.run, each.reported.column, shown]
+        rows.append([*names, _reach(each.interval, w), number(each.reported.items)])
     traps = not_run(each.reported for each in found)
-    return [
-        w("foreign.over_absent", run=visible(run), columns=w.listing.join(columns))
+    remarks = [
+        Text(w("foreign.over_absent", run=run, columns=w.listing.join(columns)))
         for run, columns in traps.items()
     ]
+    return [Table([w(f"foreign.{title}") for title in titles], rows), *remarks]
 
 
-def score_remarks(summaries: list[Summary], w: Words) -> list[str]:
+def _score_remarks(summaries: Sequence[Summary], w: Words) -> list[str]:
     """Notes on the runs."""
-    stopped = {s.result.run: s.result.unfinished for s in summaries if s.result.unfinished}
-    missing = {
-        s.result.run: w.listing.join(s.result.left_out) for s in summaries if s.result.left_out
-    }
-    said = [w("foreign.unfinished", run=visible(n), why=visible(y)) for n, y in stopped.items()]
-    said += [w("foreign.left_out", run=visible(n), what=visible(m)) for n, m in missing.items()]
-    worded = {(s.result.run, m): why for s in summaries for m, why in s.result.not_numbers.items()}
-    said += [
-        w("foreign.not_numbers", run=visible(n), metric=visible(m), why=visible(why))
-        for (n, m), why in worded.items()
+    results = [each.result for each in summaries]
+    stopped = {r.run: r.unfinished for r in results if r.unfinished}
+    missing = {r.run: w.listing.join(r.left_out) for r in results if r.left_out}
+    worded = {(r.run, metric): why for r in results for metric, why in r.not_numbers.items()}
+    lines = [w("foreign.unfinished", run=run, why=why) for run, why in stopped.items()]
+    lines += [w("foreign.left_out", run=run, what=what) for run, what in missing.items()]
+    lines += [
+        w("foreign.not_numbers", run=run, metric=metric, why=why)
+        for (run, metric), why in worded.items()
     ]
-    return said + [_missing(s, w) for s in summaries if s.abstained and s.possible]
+    for each in summaries:
+        if each.abstained and each.possible:
+            low, high = map(percent, each.possible)
+            ends = {"count": each.abstained, "low": low, "high": high}
+            lines.append(w("foreign.missing", run=each.result.run, **ends))
+    return lines
 
 
-def _missing(summary: Summary, w: Words) -> str:
-    """The bounds that answers without a score leave for the score."""
-    low, high = map(percent, summary.possible or ())
-    run = visible(summary.result.run)
-    return w("foreign.missing", run=run, count=summary.abstained, low=low, high=high)
-
-
-def _reach(interval: Interval, w: Words) -> str:
+def _reach(interval: Interval | None, w: Words) -> str:
+    if interval is None:
+        return "–"
     low, high = (score_text(end, interval) for end in (interval.low, interval.high))
     return w("foreign.reach", low=low, high=high)
-
-
-def _size(items: int, repeats: int) -> str:
-    return f"{items} × {repeats}" if repeats > 1 else str(items)

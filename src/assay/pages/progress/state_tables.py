@@ -1,6 +1,6 @@
 """The state of every health rule, what to watch next, and a program before and after, in words.
 
-Numbers come from `judge.health_checks`, `lab.monitor.watch_list` and `lab.monitor.sample_pairs`.
+Numbers come from `judge.health_checks`, `lab.monitor.watch_list` and `lab.monitor.sample_facts`.
 Texts of models are cut to a length that a page can hold.
 """
 

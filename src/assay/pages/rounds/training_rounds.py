@@ -6,7 +6,6 @@ Read from the facts of a run; drawn by `round_charts`. No words here.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from assay.lab.monitor.stage_health import start_name
 from assay.pages.answer_lengths import Lengths
 from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.train.metric_names import PART
@@ -47,7 +46,7 @@ def rounds_of(facts: RunFacts) -> list[Round]:
         found.append(
             Round(
                 stage=name,
-                start=start_name(facts.run, name) or str(facts.experiment.stage[name].start),
+                start=facts.history.start(name) or str(facts.experiment.stage[name].start),
                 before=before,
                 steps=steps,
                 completions=sum(int(line.get("completions", 0)) for line in lines),

@@ -8,11 +8,12 @@ from assay.compare.benchmarks_table import BenchmarksTable
 from assay.compare.table import Table
 from assay.pages import content
 from assay.pages.comparison.benchmarks_content import benchmark_blocks, labels_of
-from assay.pages.comparison.comparison_content import (
+from assay.pages.comparison.comparison_page import (
+    difference_table,
     labelled_sentence,
     line_labels,
-    line_table,
     mark,
+    score_table,
 )
 from assay.pages.facts import RunFacts
 from assay.pages.html import inline_html
@@ -56,7 +57,8 @@ def comparison_html(table: Table, lang: str = "en") -> str:
         Text(content.about_evaluation(table, w)),
         *([Text(("⚠ ", marked), "warning")] if marked else []),
         *([Findings(findings)] if findings else []),
-        line_table(table, w),
+        score_table(table, w),
+        *([difference_table(table, w)] if said else []),
         Bullets([content.sentence_line(each, w) for each in said]),
     ]
     return inline_html(blocks, w)

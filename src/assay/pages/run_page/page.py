@@ -44,7 +44,7 @@ def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Pa
     """Write both pages of a run in one language, from its records; returns the HTML page.
 
     `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
-    NoSuchStep, and what reading the records raises.
+    InputError, and what reading the records raises.
     """
     return write_page(run_page(gather(run), words(lang), span), page_of(run, lang))
 
@@ -69,7 +69,7 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
     and enter it into the run's journal. Raises what `write_report` raises.
     """
     found = progress(run, stage, last=step)
-    assert found is not None, "a stage that is named has steps, or NoSuchStep is raised"
+    assert found is not None, "a stage that is named has steps, or InputError is raised"
     file = report_file(run, stage, step)
     atomic_write_text(file, page_markdown(progress_page(found, words(lang))))
     note_report(run, stage, step, why)
@@ -119,8 +119,8 @@ class Reporting(Passing):
     inner: Observer
     lang: str = "en"
 
-    def _pass(self, event: str, *values: Any) -> None:
-        getattr(self.inner, event)(*values)
+    def _pass(self, event: str, *values: Any, **named: Any) -> None:
+        getattr(self.inner, event)(*values, **named)
 
     def report(self, run: RunDirectory, stage: str, step: int, why: str) -> None:
         """Write the report. A failure is noted and does not stop the training."""

@@ -227,7 +227,7 @@ def health_blocks(facts: RunFacts, words: Words) -> list[Block]:
 
 def selection_section(facts: RunFacts, words: Words) -> list[str]:
     """The best checkpoint of each stage, with the reason."""
-    looks = {stage: explained(facts.run, stage) for stage in facts.experiment.stage}
+    looks = {stage: explained(facts.history, stage) for stage in facts.experiment.stage}
     gate = read_selections(facts.run.path)
     said = [promotion(stage, gate.get(stage), found, words) for stage, found in looks.items()]
     said += [

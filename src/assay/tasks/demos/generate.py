@@ -20,7 +20,7 @@ from assay.data.files import append_line, atomic_write_text, locked
 from assay.data.hashing import hash_contents
 from assay.data.row import Row
 from assay.errors import InputError, look_up
-from assay.experiment.rendering_settings import RenderingSettings
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.selection_tables import RUN, SELECTIONS, SelectionsSpec
 from assay.judge.findings import Finding
 from assay.judge.group_health import GroupHealth

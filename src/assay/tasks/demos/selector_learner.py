@@ -16,8 +16,8 @@ from torch import nn
 
 from assay.data.files import atomic_write_text, expanded
 from assay.errors import InputError
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
-from assay.experiment.rendering_settings import RenderingSettings
 from assay.experiment.selector_table import PATH, SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt

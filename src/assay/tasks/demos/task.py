@@ -113,6 +113,18 @@ class DemosTask(BaseTask):
 
         return RULES
 
+    @property
+    def tables(self) -> Mapping[str, Callable[..., Any]]:
+        """What demonstrations can do at all."""
+        from assay.lab.ceiling.measure import measure_demonstrations
+        from assay.pages.command_tables.ceiling_tables import ceiling_blocks
+
+        def measured(*given: Any) -> tuple[Any, Any]:
+            found = measure_demonstrations(*given)
+            return found, ceiling_blocks(found)
+
+        return {"ceiling": measured}
+
     def brings(self, source: str) -> bool:
         """Whether a model source is a selector."""
         return source.startswith(f"{SELECTOR}:") or (

@@ -7,14 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.errors import InputError, nearest
-from assay.runs.history import (
-    History,
-    NothingRecorded,
-    NotMeasured,
-    Sample,
-    find_record,
-    samples_in,
-)
+from assay.runs.history import History, NothingRecorded, Sample, find_record, samples_in
 from assay.runs.records import RIGHT, outcome
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.facts import DIFFICULTIES, fact, valid_program
@@ -68,7 +61,7 @@ class Recorded:
 
 
 def recorded_programs(run: RunDirectory, request: PatternRequest) -> Recorded:
-    """Read them. Raises NothingRecorded, NotMeasured, InputError and DamagedRecord."""
+    """Read them. Raises NothingRecorded, InputError and DamagedRecord."""
     if request.evaluation is not None:
         named = {"--stage": request.stage, "--from": request.first, "--to": request.last}
         for option, value in named.items():
@@ -112,7 +105,7 @@ def evaluated_programs(run: RunDirectory, request: PatternRequest) -> Recorded:
     checkpoint = request.checkpoint or (measured[-1] if measured else "")
     if checkpoint not in measured:
         fix = nearest(checkpoint, measured) if measured else "it has none yet"
-        raise NotMeasured(f"{record.name!r} of {run} did not measure {checkpoint!r}", fix=fix)
+        raise InputError(f"{record.name!r} of {run} did not measure {checkpoint!r}", fix=fix)
     answers = samples_in(record.file(run.evaluations, checkpoint))
     source = PatternRequest(evaluation=record.name, checkpoint=checkpoint)
     ordered = sorted(answers, key=lambda each: (each.row, each.number))

@@ -7,23 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assay.errors import InputError
 from assay.lab.sweep.matrix.model import Matrix
 from assay.lab.sweep.matrix.recommendation import Settled, settle
 from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.runs.protection import ProtectedPath, delete_named, protect_named
+from assay.runs.protection import delete_named, protect_named
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import (
-    RunNameError,
-    RunNotFound,
-    find_named,
-    find_run,
-    parse_run_name,
-    run_checkpoint,
-)
-from assay.runs.winner_file import NoWinner, read_winner
+from assay.runs.run_names import RunNotFound, find_named, find_run, parse_run_name, run_checkpoint
+from assay.runs.winner_file import read_winner
 from tests.lab.pivot_lab import DEV, LAST, TEST, PivotLab, make_pivot_lab, ones, score
 
 BATCH = "stage.sft.batch"
@@ -63,7 +57,7 @@ def test_the_best_on_dev_wins_once_every_point_is_there_and_its_name_means_it(la
     _, early = settled(lab)
     assert early.winner is None and early.line == "no winner yet: 1 point is missing of 3"
     missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
-    with pytest.raises(NoWinner, match="no winner yet: 1 of 3 points are not finished"):
+    with pytest.raises(InputError, match="no winner yet: 1 of 3 points are not finished"):
         find_named(lab.root, "s@winner")
     add(lab, 8, *HITS[8])
     _, done = settled(lab)
@@ -110,7 +104,7 @@ def test_a_winner_is_not_deleted_while_its_sweep_names_it(lab):
     for batch, hits in HITS.items():
         add(lab, batch, *hits)
     settled(lab)
-    with pytest.raises(ProtectedPath, match=r"the sweep 's' chose it.*winner\.json"):
+    with pytest.raises(InputError, match=r"the sweep 's' chose it.*winner\.json"):
         delete_named(lab.root, "s.batch-4")
     delete_named(lab.root, "s.batch-8")
     (lab.root / "sweeps/s/winner.json").unlink()
@@ -142,9 +136,9 @@ def test_what_was_asked_otherwise_records_nothing(lab):
 
 
 def test_names_without_a_winner_are_one_line(lab):
-    with pytest.raises(NoWinner, match="no sweep 's' has chosen a winner"):
+    with pytest.raises(InputError, match="no sweep 's' has chosen a winner"):
         find_named(lab.root, "s@winner")
-    with pytest.raises(RunNameError):
+    with pytest.raises(InputError, match="is not"):
         parse_run_name("s/abc@winner")
     file = lab.root / "sweeps" / "s" / "winner.json"
     file.parent.mkdir(parents=True)

@@ -219,7 +219,7 @@ def _of_spec(root: Path, spec: BaselineSpec) -> Baseline:
 
 
 def _baseline_run(root: Path, text: str) -> Baseline:
-    """NAME[@CHECKPOINT] as a baseline. Raises RunNotFound and RunNameError."""
+    """NAME[@CHECKPOINT] as a baseline. Raises RunNotFound and InputError."""
     reference = read_run_name(root, text)
     run = find_run(root, reference)
     if reference.checkpoint is None:

@@ -16,23 +16,16 @@ import numpy as np
 from assay.data.episode import Completion
 from assay.data.row import Row
 from assay.data.splits import conversation_of
-from assay.experiment.read_file import ExperimentSource, lines_named
+from assay.experiment.experiment import Experiment
 from assay.judge.intervals import Estimate, score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from assay.judge.verdict import Comparison
-from assay.lab.ceiling.measure import (
-    Ceiling,
-    CeilingRequest,
-    NoPools,
-    first,
-    measure_ceiling,
-    opened,
-)
-from assay.lab.check.before_run import tell_choices
+from assay.lab.ceiling.ceiling import CeilingRequest, NoPools, first, opened
+from assay.lab.check.all_checks import tell_choices
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.session import Session
-from assay.lab.setup.validate import read_whole
+from assay.pages.page import Block, Bullets, Column, Line, Table
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.helper_model import Caller, find_helper
 from assay.tasks.judge_reward import Pair
@@ -90,34 +83,19 @@ Attempts = Mapping[str, Sequence[Sequence[Attempt]]]
 """By workflow, repeat and item."""
 
 
-def ceiling_of(
-    source: ExperimentSource,
-    overrides: Sequence[str],
-    root: Path,
-    request: CeilingRequest,
-    observer: Observer,
-) -> Ceiling | WorkflowCeiling:
-    """The ceiling of the experiment's task: of workflows, or of demonstrations. Raises what
-    measuring it raises."""
-    workflows = read_whole(source, overrides, root).task == "workflows"
-    measure = measure_workflows if workflows else measure_ceiling
-    with lines_named(source, overrides):
-        return measure(source, overrides, root, request, observer)
+def measured(
+    experiment: Experiment, root: Path, request: CeilingRequest, observer: Observer
+) -> tuple[WorkflowCeiling, list[Block]]:
+    """The hook of the task: see `measure_workflows`, and the blocks that show it."""
+    found = measure_workflows(experiment, root, request, observer)
+    return found, blocks_of(found)
 
 
 def measure_workflows(
-    source: ExperimentSource,
-    overrides: Sequence[str],
-    root: Path,
-    request: CeilingRequest,
-    observer: Observer,
+    experiment: Experiment, root: Path, request: CeilingRequest, observer: Observer
 ) -> WorkflowCeiling:
     """Measure the fixed workflows of an experiment in the lab at `root`; `request.draws` is the
-    number of repeats.
-
-    Raises NoPools, UnknownHelper, and what reading the experiment raises.
-    """
-    experiment = read_whole(source, overrides, root)
+    number of repeats. Raises NoPools and UnknownHelper."""
     session = Session(experiment, RunDirectory(root, experiment.name, "ceiling"), 0, observer)
     tell_choices(session)
     name = problems_in(session, request)
@@ -216,10 +194,11 @@ def lines_of(rows: Sequence[Row], attempts: Attempts) -> tuple[WorkflowLine, ...
         best = best_of(attempts, places)
         for name in attempts:
             lines.append(_line(rows, attempts, kind, places, name, best))
-        lines += [
-            _choice(rows, attempts, kind, places, best, how)
-            for how in choices(rows, attempts, kind)
-        ]
+        against = _items(rows, np.nan_to_num(scores(attempts[best])), places)
+        for name, values in choices(rows, attempts, kind):
+            own = _items(rows, values, places)
+            gap = compare(against, own)
+            lines.append(WorkflowLine(name, kind, _estimate(own), None, None, None, {}, gap))
     return tuple(lines)
 
 
@@ -282,19 +261,6 @@ def _line(
     )
 
 
-def _choice(
-    rows: Sequence[Row],
-    attempts: Attempts,
-    kind: str,
-    places: Sequence[int],
-    best: str,
-    how: tuple[str, np.ndarray],
-) -> WorkflowLine:
-    own = _items(rows, how[1], places)
-    gap = compare(_items(rows, np.nan_to_num(scores(attempts[best])), places), own)
-    return WorkflowLine(how[0], kind, _estimate(own), None, None, None, {}, gap)
-
-
 def warnings_of(lines: Sequence[WorkflowLine]) -> list[str]:
     """What makes the problems a poor task for a policy."""
     said = []
@@ -316,3 +282,53 @@ def warnings_of(lines: Sequence[WorkflowLine]) -> list[str]:
     if failures:
         said.append(f"{failures} programs have no score, because the executor failed")
     return said
+
+
+HEADS = (
+    *("workflow", "problems", "solved", "95% interval", "to the best", "questions", "tokens"),
+    *("cost", "other outcomes"),
+)
+USUAL = ("solved", "wrong")
+
+
+def blocks_of(found: WorkflowCeiling) -> list[Block]:
+    """The table and what the choices are."""
+    times = f", {found.repeats} times each" if found.repeats > 1 else ""
+    title = f"{found.benchmark}: {found.items} problems{times}, executor {found.executor}"
+    columns = [Column(head, right=place > 1) for place, head in enumerate(HEADS)]
+    types = ", ".join(f"{kind}: {name}" for kind, name in found.best_by_type.items())
+    per_problem = ["best per problem: chosen by the other repeats of the problem"]
+    sentences = [
+        f"best of all: {found.best}; by type: {types}",
+        "best per type and best per problem are chosen on these problems: they flatter",
+        *(per_problem if found.repeats > 1 else []),
+        "in hindsight: the best workflow of each problem and repeat, an upper bound that luck "
+        "raises",
+        "questions, tokens and cost: of a problem, mean",
+        f"{found.cpu_seconds:.0f} CPU-seconds",
+    ]
+    return [Table(columns, [_cells(line) for line in found.lines], title), Bullets(sentences)]
+
+
+def _cells(line: WorkflowLine) -> list[Line]:
+    """The cells of a line, as HEADS; those of how often and how much are blank for a choice."""
+    gap, limits, cost = "best", "", ""
+    if line.gap is not None:
+        low, high = line.gap.interval.low * 100, line.gap.interval.high * 100
+        gap = f"{line.gap.difference * 100:+.1f} ({low:+.1f} to {high:+.1f})"
+    if line.score.interval is not None:
+        limits = f"{line.score.interval.low:.1%} to {line.score.interval.high:.1%}"
+    if line.questions is not None:
+        cost = "N/A" if line.cost is None else f"{line.cost:.3g}"
+    others = [f"{count} {name}" for name, count in line.outcomes.items() if name not in USUAL]
+    return [
+        line.workflow,
+        line.problem_type,
+        f"{line.score.value:.1%}",
+        limits,
+        gap,
+        "" if line.questions is None else f"{line.questions:.1f}",
+        "" if line.tokens is None else f"{line.tokens:.0f}",
+        cost,
+        ", ".join(others),
+    ]

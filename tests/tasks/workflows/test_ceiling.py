@@ -7,18 +7,14 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.ceiling.fixed_workflows_measured import (
-    BY_TYPE,
-    HINDSIGHT,
-    WorkflowCeiling,
-    measure_workflows,
-)
-from assay.lab.ceiling.measure import CeilingRequest, NoPools
+from assay.lab.ceiling.ceiling import CeilingRequest, NoPools, measure_ceiling
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.pages.command_tables.workflow_ceiling_tables import workflows_markdown
+from assay.pages.markdown import blocks_markdown
+from assay.pages.words import words
 from assay.runs.history import evaluation_records
 from assay.runs.records import read_scores
+from assay.tasks.workflows.ceiling import BY_TYPE, HINDSIGHT, WorkflowCeiling, blocks_of
 
 EXPERIMENT = """
 name = "sums"
@@ -71,7 +67,7 @@ def lab(folder: Path, model: str = "workflow:programmer") -> Path:
 def found(tmp_path_factory: pytest.TempPathFactory) -> WorkflowCeiling:
     folder = tmp_path_factory.mktemp("ceiling")
     request = CeilingRequest(None, None, 2, None)
-    return measure_workflows(lab(folder), (), folder, request, Silent())
+    return measure_ceiling(lab(folder), (), folder, request, Silent())[0]
 
 
 def test_each_type_has_its_best_workflow_and_the_choice_between_them_wins(
@@ -97,7 +93,7 @@ def test_the_cost_of_a_workflow_is_that_of_its_words(found: WorkflowCeiling) -> 
 
 
 def test_the_table_names_what_flatters(found: WorkflowCeiling) -> None:
-    page = workflows_markdown(found)
+    page = blocks_markdown(blocks_of(found), words("en"))
     assert "| programmer | all | 66.7% |" in page and "they flatter" in page
     assert "best of all: programmer; by type: math: programmer, qa: direct" in page
     assert not re.search(r"\bnan\b", page)
@@ -105,7 +101,7 @@ def test_the_table_names_what_flatters(found: WorkflowCeiling) -> None:
 
 def test_an_evaluation_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoPools, match="no evaluation whose items are problems"):
-        measure_workflows(lab(tmp_path), (), tmp_path, CeilingRequest("tests"), Silent())
+        measure_ceiling(lab(tmp_path), (), tmp_path, CeilingRequest("tests"), Silent())
 
 
 def test_an_unknown_workflow_and_one_that_is_to_be_trained_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,538 @@
+"""The page of a comparison of runs and what a terminal shows of it.
+
+Numbers come from the table of `compare.judged_table`, answers from the records that it names,
+questions from the source of the items. Links to the records are relative, so that a lab's folder
+can be moved. Nothing is judged here.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from assay.compare.table import Line as Scored
+from assay.compare.table import Pairing
+from assay.compare.table import Table as Compared
+from assay.data.hashing import sha256_text
+from assay.data.row import Row
+from assay.errors import AssayError, InputError
+from assay.judge.confounds import ABSENT, Confound
+from assay.judge.intervals import Interval
+from assay.judge.verdict import Comparison
+from assay.pages.charts import difference_bar, difference_scale, interval_bar
+from assay.pages.content import (
+    about_evaluation,
+    abstained_text,
+    interval_text,
+    items_text,
+    outcome_blocks,
+    pairing_view,
+    sentence,
+    sentence_line,
+    shared_scale,
+    size_text,
+    verdict_line,
+)
+from assay.pages.drawn import difference_plot, score_bars, score_plot
+from assay.pages.examples import asked, item_rows
+from assay.pages.generation_content import generation_blocks
+from assay.pages.page import (
+    Answer,
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Facts,
+    Findings,
+    Folded,
+    Heading,
+    Line,
+    Mark,
+    Only,
+    Page,
+    Question,
+    Section,
+    Table,
+    Text,
+)
+from assay.pages.page import Row as TableRow
+from assay.pages.picked_content import picked_sentences
+from assay.pages.result_tables import checkpoint_label
+from assay.pages.words import (
+    Words,
+    difference_text,
+    in_language,
+    named_tests,
+    number,
+    percent,
+    score_text,
+    words,
+)
+from assay.pages.write_page import write_page
+from assay.runs.records import read_columns
+
+FOLDER = "comparisons"
+LONGEST_NAME = 120
+SHOWN = 2
+"""Items of each kind that are shown with both answers."""
+LONGEST = 2000
+"""Characters of an answer that are shown."""
+SHOWN_VALUE = 60
+"""Characters of a setting that a table shows."""
+QUIET = ("follows", "note")
+"""Kinds of differences that a terminal only counts; the page lists them."""
+
+
+def write_comparison(
+    table: Compared, root: Path, page: Path | None = None, lang: str = "en"
+) -> Path:
+    """Write `page` (.html) and the same as .md beside it; returns the HTML page.
+
+    Omitted, they lie under `comparisons/` in the lab's root, named after runs and evaluation, and
+    the same comparison made again replaces them. Raises UnknownLanguage, and InputError for a path
+    that cannot be one.
+    """
+    w = words(lang)
+    target = page_file(table, root, page, lang)
+    with page_problem(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return write_page(comparison_page(table, w, target.parent), target)
+
+
+def comparison_page(table: Compared, w: Words, folder: Path) -> Page:
+    """The whole page; links are relative to its `folder`."""
+    labels = line_labels(table, w)
+    pairings = [line.to_control for line in table.lines if line.to_control is not None]
+    findings, marked = (*table.left_out, *table.findings), mark(table, w)
+    control = labels[table.control.name]
+    scores: list[Block] = [
+        Text(w("compare.scores_about", control=control), "soft"),
+        score_table(table, w, folder),
+        Only(("markdown",), [Text(w("drawn.scores")), Code(_scores_drawn(table, labels))]),
+    ]
+    parts: list[tuple[str, str, Sequence[Block]]] = [
+        ("scores", w("compare.scores"), scores),
+        ("generation", w("generation.title"), generation_blocks([(table, labels)], w)),
+        ("tasks", w("compare.tasks_title"), _tasks(table, w)),
+        (
+            "differences",
+            w("compare.differences", control=control),
+            _differences(table, pairings, labels, w),
+        ),
+        ("picked", w("picked.title"), _picked(table, labels, w)),
+        ("outcomes", w("page.errors"), _outcomes(table, labels, w)),
+        ("fairness", w("compare.fairness"), _fairness(table, control, w)),
+        ("flips", w("compare.flips"), _flips(table, pairings, labels, w)),
+        ("methods", w("page.methods"), [Text(line) for line in _methods(pairings, w)]),
+        ("records", w("compare.records"), _records(table, labels, folder, w)),
+    ]
+    verdicts = [Text(_verdict_line(p, labels, w)) for p in pairings]
+    blocks: list[Block] = [
+        Text(about_evaluation(table, w), "lead"),
+        *verdicts,
+        *([Text(marked, "warning")] if marked else []),
+        *([Findings(findings)] if findings else []),
+        *(Section(anchor, title, inner) for anchor, title, inner in parts if inner),
+    ]
+    footer = w("compare.footer", version=version("assay-lab"))
+    return Page(w, w("compare.title", evaluation=table.evaluation.name), blocks, footer)
+
+
+def comparison_shown(table: Compared, lang: str = "en", flips: bool = False) -> list[Block]:
+    """Scores, differences to the control with verdicts, and everything in which the runs differ, in
+    a terminal; with `flips` the address of every changed item."""
+    w = words(lang)
+    labels = line_labels(table, w)
+    pairings = [line.to_control for line in table.lines if line.to_control is not None]
+    title = f"{table.evaluation.name} ({table.evaluation.benchmark})"
+    outcomes = outcome_blocks(table, [labels[line.name] for line in table.lines], w)
+    generation = generation_blocks([(table, labels)], w)
+    said = [Text(sentence_line(labelled_sentence(p, labels, w), w)) for p in pairings]
+    picked = [Text(line) for line in picked_sentences(table, labels, w)]
+    return [
+        Heading(title),
+        score_table(table, w),
+        *([difference_table(table, w)] if pairings else []),
+        *([Heading(w("generation.title")), *generation] if generation else []),
+        *_tasks(table, w),
+        *outcomes,
+        *said,
+        *picked,
+        *_differing(table, w),
+        *(_changed_addresses(table, w) if flips else []),
+    ]
+
+
+def line_labels(table: Compared, w: Words) -> dict[str, str]:
+    """Short names of the lines: the run, its id where two runs share a name, the checkpoint.
+
+    Runs of other tools keep the name that their file gives them.
+    """
+    split = {line.name: line.name.partition("@") for line in table.lines if line.address}
+    names = [run.partition("/")[0] for run in {run for run, _, _ in split.values()}]
+    labels = {line.name: line.name for line in table.lines}
+    for name, (run, at, checkpoint) in split.items():
+        short, _, id_ = run.partition("/")
+        if names.count(short) > 1:
+            short += "/" + id_.rpartition("-")[2]
+        labels[name] = f"{short} · {checkpoint_label(checkpoint, w)}" if at else name
+    return labels
+
+
+def labelled_sentence(pairing: Pairing, labels: Mapping[str, str], w: Words) -> dict[str, str]:
+    """A comparison in words, under the short names."""
+    control, other = labels[pairing.control], labels[pairing.other]
+    what = w("table.against", other=other, control=control)
+    return {**sentence(pairing, w), "what": what}
+
+
+def _verdict_line(pairing: Pairing, labels: Mapping[str, str], w: Words) -> Line:
+    what = labelled_sentence(pairing, labels, w)["what"]
+    return verdict_line({**(pairing_view(pairing, w) or {}), "what": what}, w)
+
+
+def mark(table: Compared, w: Words) -> str:
+    """The note on every table of a comparison with accepted confounds."""
+    return w("compare.mark", allowed=w.listing.join(table.allowed)) if table.allowed else ""
+
+
+def score_table(table: Compared, w: Words, folder: Path | None = None) -> Table:
+    """The checkpoints with their scores, which lead to their records from a page in `folder`."""
+    labels, scale = line_labels(table, w), shared_scale(table.lines)
+    heads = [Column(w(f"compare.{name}"), right=True) for name in ("items", "repeats")]
+    score = Column(w("table.score"), right=True)
+    rows: list[TableRow] = []
+    for line in table.lines:
+        link = _link(line, folder) if folder else ""
+        control = [] if line.to_control else [Mark(w("compare.control"), "plain")]
+        bar = interval_bar(line.score, line.interval, scale)
+        size = size_text(items_text(line, w), line.clusters, w)
+        rows.append(
+            [
+                Cell(labels[line.name], control, kind="head"),
+                Mark(score_text(line.score, line.interval), "score", link),
+                Cell(interval_text(line.interval, w), figure=bar),
+                Cell(size, [abstained_text(line, w)]),
+                number(line.repeats),
+            ]
+        )
+    columns = [w("table.checkpoint"), score, w("table.interval"), *heads]
+    return Table(columns, rows, note=mark(table, w))
+
+
+def _link(line: Scored, folder: Path) -> str:
+    return "" if line.file is None else Path(os.path.relpath(line.file, folder)).as_posix()
+
+
+def difference_table(table: Compared, w: Words) -> Table:
+    """The verdicts against the control with their figures."""
+    labels = line_labels(table, w)
+    pairs = [(labels[line.name], line.to_control) for line in table.lines if line.to_control]
+    scale = difference_scale([pairing.comparison for _, pairing in pairs])
+    rows: list[TableRow] = []
+    for label, pairing in pairs:
+        found, flips = pairing.comparison, pairing.flips
+        counts = f"+{len(flips.gained)} −{len(flips.lost)} ={len(flips.unchanged)}"
+        agreement = w("compare.agreement", share=percent(pairing.agreement))
+        rows.append(
+            [
+                Cell(label, kind="head"),
+                Mark(w(f"verdict_name.{found.verdict}"), found.verdict),
+                Mark(difference_text(found.difference, found.interval), "score"),
+                Cell(_limits(found.interval, w), figure=difference_bar(found, scale, w)),
+                "–" if found.verdict == "not comparable" else f"{found.adjusted_p:.2g}",
+                detectable_text(found, w),
+                Cell(counts, [agreement]),
+            ]
+        )
+    difference, p = (Column(w(f"compare.{name}"), right=True) for name in ("difference", "p"))
+    columns = [w("table.checkpoint"), w("compare.verdict"), difference, w("table.interval"), p]
+    more = [w("compare.smallest"), w("compare.changes")]
+    return Table([*columns, *more], rows, note=mark(table, w))
+
+
+def _limits(interval: Interval, w: Words) -> str:
+    low, high = (difference_text(end, interval) for end in (interval.low, interval.high))
+    return w("table.interval_text", low=low, high=high)
+
+
+def detectable_text(found: Comparison, w: Words) -> str:
+    """The smallest difference that the design could have seen, in points."""
+    smallest = found.minimum_detectable_difference
+    if smallest is None:
+        return w("compare.nothing_detectable")
+    if not found.interval.share:
+        return w("compare.detectable_plain", smallest=number(smallest))
+    return w("compare.detectable", smallest=f"{smallest * 100:.1f}")
+
+
+def _scores_drawn(table: Compared, labels: Mapping[str, str]) -> str:
+    lines = [(labels[line.name], line) for line in table.lines]
+    return score_plot(score_bars(lines), shared_scale(table.lines))
+
+
+def _tasks(table: Compared, w: Words) -> list[Block]:
+    """The runs task by task, then the mean over tasks."""
+    labels = line_labels(table, w)
+    rows: list[TableRow] = []
+    for line in table.tasks:
+        for figure in line.figures:
+            interval, difference = figure.difference_interval, "–"
+            if figure.difference is not None and interval is not None:
+                low, high = (difference_text(e, interval) for e in (interval.low, interval.high))
+                change = difference_text(figure.difference, interval)
+                difference = w("table.short", difference=change, low=low, high=high)
+            rows.append(
+                [
+                    line.task or w("compare.tasks_alike"),
+                    number(line.items),
+                    labels[figure.run],
+                    score_text(figure.score, figure.interval),
+                    interval_text(figure.interval, w),
+                    difference,
+                ]
+            )
+    if not rows:
+        return []
+    heads = ("compare.task", "compare.items", "table.checkpoint", "table.score", "table.interval")
+    columns = [w(head) for head in (*heads, "compare.difference")]
+    return [Text(w("compare.tasks_note"), "soft"), Table(columns, rows)]
+
+
+def _differences(
+    table: Compared, pairings: Sequence[Pairing], labels: Mapping[str, str], w: Words
+) -> list[Block]:
+    if not pairings:
+        return []
+    found = [(labels[p.other], p.comparison) for p in pairings]
+    plot = difference_plot(found, difference_scale([c for _, c in found]))
+    return [
+        Text(w("compare.differences_about"), "soft"),
+        difference_table(table, w),
+        Only(("markdown",), [Text(w("drawn.differences")), Code(plot)]),
+        Bullets([sentence_line(labelled_sentence(p, labels, w), w) for p in pairings]),
+    ]
+
+
+def _picked(table: Compared, labels: Mapping[str, str], w: Words) -> list[Block]:
+    lines = picked_sentences(table, labels, w)
+    return [Bullets(lines)] if lines else []
+
+
+def _outcomes(table: Compared, labels: Mapping[str, str], w: Words) -> list[Block]:
+    blocks = outcome_blocks(table, [labels[line.name] for line in table.lines], w)
+    return [Text(w("page.errors_about"), "soft"), *blocks] if blocks else []
+
+
+def _fairness(table: Compared, control: str, w: Words) -> list[Block]:
+    """The parts of the runs' manifests: every difference, then those that are equal."""
+    rows: list[TableRow] = []
+    same = []
+    for state in table.parts:
+        kind, part = table.state(state), w(f"part.{state.part}")
+        if kind == "same":
+            same.append(part)
+            continue
+        lines = [_difference_line(each, w) for each in state.differences] or ["–"]
+        rows.append([part, Mark(w(f"compare.kind_{kind}"), kind), Cell(lines[0], lines[1:])])
+    if not rows and not same:
+        return []
+    columns = [w(f"compare.{name}") for name in ("part", "state", "differs")]
+    return [
+        Text(w("compare.fairness_about", control=control), "soft"),
+        *([Table(columns, rows, kind="parts")] if rows else []),
+        *([Text(w("compare.same_list", parts=w.listing.join(same)))] if same else []),
+    ]
+
+
+def _difference_line(difference: Confound, w: Words) -> Line:
+    kind = w.within(w(f"compare.kind_{difference.kind}"))
+    values = [f"{_shown(*pair, w)}" for pair in _sides(difference)]
+    return Mark(difference.path, "code"), kind, f"{w.colon}{values[0]} → {values[1]}"
+
+
+def _sides(difference: Confound) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    one, two = difference.control, difference.other
+    return (one, two), (two, one)
+
+
+def _shown(value: Any, beside: Any, w: Words) -> str:
+    """A value, cut from where it differs from the one beside it if its beginning would be alike."""
+    if value == ABSENT:
+        return w("compare.absent")
+    texts = (str(each).lower() if isinstance(each, bool) else str(each) for each in (value, beside))
+    text, other = (" ".join(each.split()) for each in texts)
+    if len(text) <= SHOWN_VALUE:
+        return text
+    first = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
+    if first < SHOWN_VALUE:
+        return f"{text[:SHOWN_VALUE]} …"
+    start = first - SHOWN_VALUE // 2
+    rest = text[start : start + SHOWN_VALUE]
+    return f"… {rest} …" if start + SHOWN_VALUE < len(text) else f"… {rest}"
+
+
+def _differing(table: Compared, w: Words) -> Iterator[Block]:
+    """Every difference that counts, by part; consequences and notes as one number."""
+    quiet = 0
+    by_kind: dict[str, list[str]] = {"same": [], "unknown": []}
+    for state in table.parts:
+        part = w(f"part.{state.part}")
+        by_kind.setdefault(table.state(state), []).append(part)
+        for each in state.differences:
+            if each.kind in QUIET:
+                quiet += 1
+                continue
+            one, two = (_shown(*pair, w) for pair in _sides(each))
+            words = w.colon.join((part, each.path, f"{one} -> {two}"))
+            kind = Mark(w(f"compare.kind_{each.kind}"), each.kind)
+            yield Text((kind, f"{w.colon}{words}"))
+    same, unknown = (w.listing.join(by_kind[kind]) for kind in ("same", "unknown"))
+    yield Text(w("compare.same_parts", parts=same or "–", quiet=quiet), "soft")
+    if unknown:
+        yield Text(w("compare.unknown_parts", parts=unknown), "warning")
+
+
+def _changed_addresses(table: Compared, w: Words) -> Iterator[Block]:
+    """The `assay show` address of every changed item, in the record of the other run."""
+    for line in table.lines:
+        flips = line.to_control.flips if line.to_control else None
+        for kind in ("gained", "lost") if flips else ():
+            for item in getattr(flips, kind):
+                yield Text(f"{w(f'kind.{kind}')}  {line.address}{item}", fit="whole")
+
+
+def _flips(
+    table: Compared, pairings: Sequence[Pairing], labels: Mapping[str, str], w: Words
+) -> list[Block]:
+    """The changed items of each comparison: counts, addresses, the first of each kind in full."""
+    if not pairings:
+        return []
+    rows, problem = _questions(table, pairings)
+    blocks: list[Block] = [Text(w("compare.flips_about"), "soft")]
+    if problem:
+        blocks.append(Text(w("page.no_questions", why=problem), "warning"))
+    lines = {line.name: line for line in table.lines}
+    for pairing in pairings:
+        sides = (lines[pairing.control], lines[pairing.other])
+        kinds = {"gained": pairing.flips.gained, "lost": pairing.flips.lost}
+        shown = [item for items in kinds.values() for item in items[:SHOWN]]
+        answers = {line.name: _answers(line, shown) for line in sides}
+        blocks.append(Heading(labelled_sentence(pairing, labels, w)["what"]))
+        for kind, items in kinds.items():
+            if not items:
+                continue
+            badge = Mark(w(f"kind.{kind}"), "better" if kind == "gained" else "worse")
+            blocks.append(Text((badge, f" {number(len(items))}")))
+            blocks += [
+                _example(item, rows.get(item), sides, answers, labels, w)
+                for item in items[:SHOWN]
+                if all(item in answers[line.name] for line in sides)
+            ]
+            addresses = Bullets([Mark(sides[1].address + item, "code") for item in items])
+            title = w("compare.all_items", count=number(len(items)))
+            blocks.append(Folded(title, [addresses]))
+        unchanged = f"{w('kind.unchanged')}{w.colon}{number(len(pairing.flips.unchanged))}"
+        blocks.append(Text(unchanged, "soft"))
+    return blocks
+
+
+def _questions(table: Compared, pairings: Sequence[Pairing]) -> tuple[Mapping[str, Row], str]:
+    """The items by id as the control's source has them, where some changed, and why they could not
+    be read."""
+    run = table.control.run
+    if run is None or not any(p.flips.gained or p.flips.lost for p in pairings):
+        return {}, ""
+    try:
+        return item_rows(run, table.evaluation.name), ""
+    except AssayError as error:
+        return {}, str(error)
+
+
+def _answers(line: Scored, items: Sequence[str]) -> dict[str, tuple[str, float | None]]:
+    """Text and score of the first repeat of some items of a record; none of a file that another
+    tool wrote."""
+    if line.file is None or not line.address or not items:
+        return {}
+    columns = read_columns(line.file, ["item_id", "repeat", "output", "score"])
+    return {
+        item: (output, score)
+        for item, repeat, output, score in zip(*columns.values(), strict=True)
+        if item in items and repeat == 0
+    }
+
+
+def _example(
+    item: str,
+    row: Row | None,
+    sides: Sequence[Scored],
+    answers: Mapping[str, Mapping[str, tuple[str, float | None]]],
+    labels: Mapping[str, str],
+    w: Words,
+) -> Question:
+    """An item with the answers of both sides."""
+    shown = []
+    for line in sides:
+        text, score = answers[line.name][item]
+        cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+        result = w("answer.scored", score=number(score))
+        note = f"assay show '{line.address}{item}'"
+        shown.append(Answer(labels[line.name], result, cut, note=note))
+    question, gold = asked(row)
+    return Question(item, question, shown, gold, w("page.gold"))
+
+
+def _records(table: Compared, labels: Mapping[str, str], folder: Path, w: Words) -> list[Block]:
+    """The record of each line, and the command that shows one of its items."""
+    pairs: list[tuple[str, Line]] = []
+    for line in table.lines:
+        link = _link(line, folder)
+        show = f"assay show '{line.address}ITEM'" if line.address else ""
+        pairs.append((labels[line.name], [Mark(link, "", link), " ", Mark(show, "code")]))
+    return [Text(w("compare.records_about"), "soft"), Facts(pairs)]
+
+
+def _methods(pairings: Sequence[Pairing], w: Words) -> list[str]:
+    """The methods of the figures, in sentences."""
+    tests = named_tests([pairing.comparison.method for pairing in pairings], w)
+    lines = [w("methods.one"), w("methods.two", tests=tests), w("methods.three")]
+    return [*lines, w("compare.methods_detectable"), w("compare.methods_fairness")]
+
+
+@contextmanager
+def page_problem(target: Path) -> Iterator[None]:
+    """Raises InputError where the page cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"{target} cannot be written: {error.strerror or error}"
+        raise InputError(problem, field="--page", fix="name another folder") from error
+
+
+def page_file(table: Compared, root: Path, page: Path | None, lang: str, on: str = "") -> Path:
+    """The path of the HTML page, `on` the evaluations if not that of the table. Raises InputError
+    for a file of another kind."""
+    name = _page_name(table, on or table.evaluation.name)
+    if page is None or page.is_dir():
+        folder = root / FOLDER if page is None else page
+        return in_language((folder / name).with_suffix(".html"), lang).resolve()
+    if page.suffix != ".html":
+        raise InputError(f"{page} is not a .html file", field="--page", fix="write FILE.html")
+    return page.resolve()
+
+
+def _page_name(table: Compared, on: str) -> str:
+    """`other-vs-control-on-evaluation`, of names that any file system takes."""
+    control, *others = [
+        re.sub(r"/[^@]*", "", line.name) if line.address else line.name for line in table.lines
+    ]
+    name = f"{'-'.join(others)}-vs-{control}-on-{on}" if others else f"{control}-on-{on}"
+    # No dot may be left: what follows it would be taken for the suffix.
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
+    # Comparisons whose names begin alike must not replace one another's page.
+    whole = len(clean) <= LONGEST_NAME
+    return clean if whole else f"{clean[: LONGEST_NAME - 9]}-{sha256_text(name)[:8]}"
