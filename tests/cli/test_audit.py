@@ -30,7 +30,7 @@ def test_a_program_gets_the_record_the_keys_and_the_words():
     flaw = found["result"]["flaws"][0]
     assert (flaw["key"], flaw["numbers"]["items"]) == ("impossible_granularity", 200)
     assert {"severity", "what", "evidence", "fix"} == set(found["findings"][0])
-    runs = {run["name"]: run for run in found["result"]["report"]["runs"]}
+    runs = {run["name"]: run for run in found["result"]["reports"][0]["runs"]}
     assert runs["lora1"]["scores"][""][0] == "26.50"
 
 
@@ -42,7 +42,7 @@ def test_findings_may_be_read_in_chinese():
 
 def test_items_may_be_given_for_a_file_that_has_none(tmp_path: Path):
     file = tmp_path / "log.md"
-    file.write_text("# baseline\n- 20%\n# ours\n- 60%\n", encoding="utf-8")
+    file.write_text("|run|acc|\n|-|-|\n|baseline|20.0|\n|ours|60.0|\n", encoding="utf-8")
     assert "ours / baseline" not in call("audit", file).stdout
     assert "note: ours / baseline: better" in call("audit", file, "--items", 200).stdout
 
@@ -51,7 +51,7 @@ def test_items_may_be_given_for_a_file_that_has_none(tmp_path: Path):
     ("name", "text", "words"),
     [
         ("log.md", "# A log\n\nEverything went well.\n", ("log.md", "no recognisable results")),
-        ("log.csv", "a,b\n1,2\n", ("log.csv:1", "needs a column of runs")),
+        ("log.csv", "a,b\n1,2\n", ("log.csv", "no recognisable results")),
         ("log.toml", "[[runs]]\nname = 1\n", ("log.toml:2", "runs.0.name", "a string")),
         ("log.toml", "about = 'x'\n", ("log.toml", "no recognisable results")),
         ("log.json", "{}", ("log.json", "reads no .json")),
@@ -74,9 +74,10 @@ def test_a_folder_is_no_file(tmp_path: Path):
 
 def test_text_of_the_file_is_shown_as_text(tmp_path: Path):
     file = tmp_path / "log.md"
-    file.write_text("# [bold red]x\x1b[2J\n- 20%\n- 20%\n## y\n- ?\n| ? |\n", encoding="utf-8")
-    shown = call("audit", file).stdout
-    assert "\x1b" not in shown and "[bold red]x␛[2J / y" in shown
+    table = "|run|acc|[bold red]x\x1b[2J|\n|-|-|-|\n|base|20.0|a|\n|y|60.5|b|\n"
+    file.write_text(table, encoding="utf-8")
+    shown = " ".join(call("audit", file).stdout.split())
+    assert "\x1b" not in shown and "column '[bold red]x␛[2J' (line 1)" in shown
 
 
 @pytest.mark.parametrize(

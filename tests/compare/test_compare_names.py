@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.fairness import CHECKER_UNKNOWN, LEFT_OUT, SETTINGS_UNKNOWN, Unfair
+from assay.compare.fairness import Unfair
 from assay.compare.foreign_arms import NoSuchResult
-from assay.compare.judged_table import UNSCORED
 from assay.compare.named_arms import ArmRequest, own_arm
 from assay.compare.table import Pairing, Table
 from assay.data.results.foreign_result import Result
@@ -44,7 +43,7 @@ def pairing(judged: Table, line: int = 1) -> Pairing:
 
 def marks(judged: Table) -> dict[str, str]:
     """What could not be checked, and of which runs."""
-    return {f.what: f.evidence for f in judged.findings if f.severity == "warning"}
+    return {f.code: f.evidence for f in judged.findings if f.severity == "warning"}
 
 
 def test_verdicts_are_the_judges_over_one_family():
@@ -88,7 +87,7 @@ def test_rewards_beyond_one_are_judged_on_one_scale():
 
 def test_settings_that_no_file_carries_are_marked_as_unknown():
     judged = results_table(side("a", BASE), side("b", BETTER))
-    assert marks(judged) == {SETTINGS_UNKNOWN: "a, b", CHECKER_UNKNOWN: "a, b"}
+    assert marks(judged) == {"settings_unknown": "a, b", "checker_unknown": "a, b"}
 
 
 def known(name: str, values: list, **settings) -> Result:
@@ -132,7 +131,7 @@ def test_other_numbers_of_repeats_are_a_note_and_no_confound():
 def test_settings_of_another_tool_cannot_be_compared_and_are_marked():
     other = known("b", BETTER, sampling={"temperature": 0.0})
     judged = results_table(side("a", BASE), replace(other, metric="score", checker=""))
-    assert marks(judged)[SETTINGS_UNKNOWN] == "a, b"
+    assert marks(judged)["settings_unknown"] == "a, b"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +197,7 @@ def test_a_run_of_the_lab_gets_the_same_figures_as_among_its_own(run: RunDirecto
     assert (ours.difference, ours.interval) == (theirs.difference, theirs.interval)
     assert ours.p_value == theirs.p_value
     found = marks(judged)
-    assert found[SETTINGS_UNKNOWN] == found[CHECKER_UNKNOWN] == "outside"
+    assert found["settings_unknown"] == found["checker_unknown"] == "outside"
 
 
 def test_an_unfinished_run_of_the_lab_is_refused(run: RunDirectory):
@@ -231,7 +230,9 @@ def test_items_of_one_source_are_one_cluster_and_their_number_is_told():
 
 def test_reducers_that_a_file_has_no_scores_of_are_named():
     judged = results_table(side("a", BASE), side("b", BETTER, left_out=("house/best",)))
-    assert [f.evidence for f in judged.findings if f.what == LEFT_OUT] == ["b: house/best"]
+    assert [f.evidence for f in judged.findings if f.code == "no_scores_in_file"] == [
+        "b: house/best"
+    ]
 
 
 def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tmp_path: Path):
@@ -241,7 +242,7 @@ def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tm
     scores = {(item, 0): 1.0 for item in own.scores.item_ids}
     other = side("other", [], scores=scores)
     judged = results_table(own, other)
-    found = [f for f in judged.findings if f.what == UNSCORED]
+    found = [f for f in judged.findings if f.code == "unscored"]
     assert [f.evidence for f in found] == [f"{own.name}: 5.0% (5 / 100)"]
     assert judged.control.possible == (0.0, 0.05)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assay.compare.compare_names import RENUMBERED, CompareOptions, compare_names
+from assay.compare.compare_names import CompareOptions, compare_names
 from assay.compare.fairness import Unfair
 from assay.compare.foreign_arms import ReadOptions
 from assay.compare.table import Table
@@ -187,7 +187,7 @@ def test_documents_in_another_order_are_paired_by_what_they_ask(tmp_path: Path):
         tmp_path, "tuned", line=lambda row: row.update(doc_id=(row["doc_id"] * 5 + 3) % 12)
     )
     table = compared(base, shuffled)
-    assert RENUMBERED in [finding.what for finding in table.findings]
+    assert "paired_by_text" in [finding.code for finding in table.findings]
     pairing = table.lines[1].to_control
     assert pairing is not None and len(pairing.flips.unchanged) == 12
     other = lm_eval(tmp_path, "other", line=lambda r: r.update(doc_hash=f"{r['doc_id']}"))

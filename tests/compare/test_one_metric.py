@@ -8,7 +8,7 @@ import pytest
 
 from assay.compare.arm import Provenance, load_arm, one_metric
 from assay.compare.fairness import Unfair
-from assay.compare.judged_table import FALLBACKS, MIXED, compare_checkpoints
+from assay.compare.judged_table import MIXED, compare_checkpoints
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table
 from tests.compare.test_fairness import CLEAN, EVERYTHING
@@ -51,7 +51,7 @@ def test_runs_of_one_metric_are_compared(tmp_path: Path, loosely: int) -> None:
     runs = measured(tmp_path, "one", loosely), measured(tmp_path, "other", loosely)
     table = runs_table(*runs)
     assert control_of(table.lines[1]).comparison.verdict != "not comparable"
-    assert len([f for f in table.findings if f.what == FALLBACKS]) == (2 if loosely else 0)
+    assert len([f for f in table.findings if f.code == "fallbacks"]) == (2 if loosely else 0)
 
 
 @pytest.mark.parametrize(("loosely", "mixed"), [(0, False), (1, True), (len(RL), False)])

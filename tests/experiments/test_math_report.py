@@ -57,7 +57,7 @@ def test_a_file_says_why_and_what_to_expect_and_reports_the_four_benchmarks(name
 def test_the_reported_figures_are_in_the_record_and_not_in_the_file(name: str) -> None:
     note = experiment(name).note
     assert note is not None and note.reported is not None
-    record = read_reported(MATH.parents[1] / note.reported.file)
+    (record,) = read_reported(MATH.parents[1] / note.reported.file).records
     (run,) = [run for run in record.runs if run.name == note.reported.run]
     text = (MATH / f"{name}.toml").read_text().split("[data.")[0]
     assert len(run.scores) == 4
@@ -106,7 +106,9 @@ def _listed(value: Any) -> Any:
 
 
 def test_the_reported_best_score_comes_out_of_the_reported_counts() -> None:
-    record = read_reported(MATH.parents[1] / "experiments/reported/001-math-cot-grpo.toml")
+    (record,) = read_reported(
+        MATH.parents[1] / "experiments/reported/001-math-cot-grpo.toml"
+    ).records
     (search,) = record.searches
     runs = {run.name: run.scores for run in record.runs}
     found, base = runs["short CoT"], runs["course baseline, short CoT"]
@@ -162,7 +164,9 @@ def test_the_search_is_nine_runs_with_eighteen_points_as_reported() -> None:
     assert found.checkpoint_axis.values == (3, 6)
     won = experiment("short-cot").stage["sft"]
     assert (won.model_dump()["batch"], won.optimizer.lr, won.epochs) == (512, 2e-5, 6)
-    record = read_reported(MATH.parents[1] / "experiments/reported/001-math-cot-grpo.toml")
+    (record,) = read_reported(
+        MATH.parents[1] / "experiments/reported/001-math-cot-grpo.toml"
+    ).records
     assert record.searches[0].points == 18
     (base,) = [run for run in record.runs if run.name == record.searches[0].baseline]
     reported = {name.lower(): float(values[0]) for name, values in base.scores.items()}

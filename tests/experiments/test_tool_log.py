@@ -97,7 +97,7 @@ def test_no_figure_of_the_log_stands_in_a_file_by_hand():
     """Printed means are in `experiments/reported`; a note may speak of whole percents only."""
     records = {note.reported.file for n in NAMED if (note := experiment(n).note) and note.reported}
     for record in records:
-        for run in read_reported(ROOT / record).runs:
+        for run in read_reported(ROOT / record).records[0].runs:
             for values in run.scores.values():
                 mean = f"{sum(values) / len(values):.2f}".rstrip("0").rstrip(".")
                 texts = [f.read_text() for f in LOG if "." in mean]

@@ -1,4 +1,4 @@
-"""The English texts that a module can put into a finding or name a test with, read from its source.
+"""The English texts that a module can name a test with, read from its source.
 
 A text with gaps is written with a 7 in the place of each. Values that only the program knows, such
 as names of runs, are no texts; neither are texts without a word.
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-FINDING = ("what", "evidence", "fix")
 GAP = "7"
 Values = Mapping[str, list[ast.expr]]
 
@@ -23,16 +22,6 @@ class Module:
         self.tree = ast.parse(file.read_text(encoding="utf-8"))
         self.functions = {n.name: n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)}
         self.own = assigned(self.tree.body)
-
-    def findings(self) -> Iterator[tuple[str, str]]:
-        """Every (part of a finding, text)."""
-        for call, values in self.calls():
-            name = getattr(call.func, "id", "")
-            if name == "Finding":
-                for part, value in zip(FINDING, call.args[1:], strict=True):
-                    yield from ((part, text) for text in self.texts(value, values))
-            elif name == "_uncounted":
-                yield from (("evidence", text) for text in self.texts(call.args[0], values))
 
     def methods(self) -> Iterator[str]:
         """Every name of the test of a comparison, piece by piece."""

@@ -6,59 +6,40 @@ from pathlib import Path
 import pytest
 
 import assay
+from assay.judge.finding_words import FINDINGS, finding
 from assay.judge.findings import Finding
+from assay.judge.health_rules import ENGLISH as HEALTH
 from assay.judge.identity import Twins, contradictory_answers, loss_parts, same_answers
 from assay.pages.provenance import dropped_for
 from assay.pages.words import named_tests, translated, words
 from tests.pages.english import Module
+from tests.pages.test_words import gaps
 
 SOURCE = Path(assay.__file__).parent
-OF_TABLES = (
-    "judge/identity.py",
-    "compare/judged_table.py",
-    "compare/fairness.py",
-    "compare/marked_runs.py",
-    "compare/compare_names.py",
-    "compare/named_arms.py",
-    "compare/sequential.py",
-)
-"""Modules whose findings stand on pages. Those of `assay check` and `assay replay` are in English
-only, and the audit and the health rules have sections of the catalogue."""
-ENGLISH_ONLY = (
-    *("lab/check/all_checks.py", "lab/check/capability.py", "lab/check/", "lab/replay/"),
-    "tasks/workflows/programs/",  # what the validator has against a program
-    "tasks/demos/checks.py",
-    "judge/group_health.py",  # what `assay check` and `assay generate` say of selections
-)
-WORDED = ("judge/health_checks.py", "pages/command_tables/audit_findings.py")
-SECTION = {"what": "finding", "evidence": "evidence", "fix": "advice"}
+SECTIONS = ("finding", "evidence", "advice")
+BARE = {"{names}", "{why}", "{fix}", ""}
+"""Templates without a word."""
 
 
-def is_known(section: str, text: str) -> bool:
-    return words("zh").known(section, text) != text
+@pytest.mark.parametrize("code", FINDINGS)
+def test_every_finding_has_chinese_words_with_the_same_gaps(code):
+    for section, text in zip(SECTIONS, FINDINGS[code], strict=True):
+        chinese = words("zh").sections[section].get(text)
+        assert text in BARE or (chinese is not None and gaps(chinese) == gaps(text)), text
 
 
-def test_every_module_that_makes_findings_is_looked_at_or_is_no_part_of_a_page():
-    made = {
-        file.relative_to(SOURCE).as_posix()
-        for file in SOURCE.rglob("*.py")
-        if " Finding(" in file.read_text(encoding="utf-8").replace("[Finding(", " Finding(")
-    }
-    assert {name for name in made if not name.startswith(ENGLISH_ONLY)} == {*OF_TABLES, *WORDED}
-
-
-@pytest.mark.parametrize("module", OF_TABLES)
-def test_every_english_text_of_a_finding_has_a_chinese_one(module):
-    found = set(Module(SOURCE / module).findings())
-    assert found
-    assert {(part, text) for part, text in found if is_known(SECTION[part], text)} == found
+def test_no_translation_is_of_a_text_that_nothing_says():
+    """Those of checks are of what manifests record."""
+    templates = {text for texts in FINDINGS.values() for text in texts}
+    assert set(words("zh").sections["advice"]) - set(HEALTH["health_advice"].values()) <= templates
 
 
 def test_every_name_of_a_test_has_a_chinese_one():
     files = [*(SOURCE / "judge").rglob("*.py"), *(SOURCE / "compare").rglob("*.py")]
     found = {name for file in files for name in Module(file).methods()}
     assert len(found) > 5
-    assert {name for name in found if is_known("method", name)} == found
+    chinese = words("zh")
+    assert {name for name in found if chinese.known("method", name) != name} == found
 
 
 def english_in(text: str, *names: str) -> str:
@@ -87,9 +68,13 @@ def test_the_identity_rules_are_said_in_chinese():
 
 
 def test_names_are_kept_and_errors_of_files_stay_as_they_are():
-    found = Finding("error", "run/1 is left out", "a.parquet: no such column", "restore it")
-    said = translated(found, words("zh"))
-    assert said == Finding("error", "run/1 已略去", "a.parquet: no such column", "restore it")
+    why = {"why": "a.parquet: no such column", "fix": "restore it"}
+    found = finding("left_out", "error", run="run/1", **why)
+    assert found == Finding("error", "run/1 is left out", why["why"], why["fix"])
+    assert translated(found, words("zh")) == Finding(
+        "error", "run/1 已略去", why["why"], why["fix"]
+    )
+    assert translated(found, words("en")) == found
 
 
 def test_a_method_of_two_parts_is_told_part_by_part():

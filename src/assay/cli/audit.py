@@ -1,7 +1,4 @@
-"""`assay audit FILE`: checks reported results, their statistics and the claims made of them.
-
-`judge.audit` finds the problems; this file shows them.
-"""
+"""`assay audit FILE`: checks reported results, their statistics and the claims made of them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -48,15 +45,16 @@ def audit(
 
 
 def _judged(file: Path, items: int | None, lang: str) -> Outcome:
-    """The findings of a record, or of a file that can be read without a model."""
+    """The findings of a record, or of the tables of a file, and the parts that were not used."""
     from assay.data.reported.read_reported import read_reported
-    from assay.judge.audit.rules import audit as judge
-    from assay.pages.command_tables.audit_findings import audit_findings, summary
+    from assay.judge.audit.rules import audit_all
+    from assay.pages.command_tables.audit_findings import audit_findings, summary, unused_lines
 
-    report = read_reported(file, items)
-    flaws = judge(report)
-    result = {"file": file, "report": report.model_dump(mode="json"), "flaws": flaws}
-    shown = [summary(file, report, flaws, lang)]
+    reading = read_reported(file, items)
+    flaws = audit_all(reading.records)
+    records = [record.model_dump(mode="json") for record in reading.records]
+    result = {"file": file, "reports": records, "unused": reading.unused, "flaws": flaws}
+    shown = [*unused_lines(reading.unused, lang), summary(file, reading, flaws, lang)]
     return Outcome(result, shown, audit_findings(flaws, lang), lang=lang)
 
 

@@ -36,6 +36,7 @@ from assay.compare.table import Table, judged_again, with_trials
 from assay.data.loaded import DataError
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
+from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
 from assay.judge.verdict import asked_non_inferior, with_margin
 from assay.runs.history import evaluation_records
@@ -44,8 +45,6 @@ from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 
 Value = TypeVar("Value")
-
-RENUMBERED = "its items are paired by what they ask, because the same questions have other ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ def compare_named(
     named = _control_first(distinct_names(*joined_logs(arms, files)), control)
     matched = [named[0], *(on_items_of(named[0], arm) for arm in named[1:])]
     moved = [new.name for old, new in zip(named, matched, strict=True) if new is not old]
-    notes = [Finding("note", RENUMBERED, ", ".join(moved), "")] if moved else []
+    notes = [finding("paired_by_text", "note", names=", ".join(moved))] if moved else []
     table = compare_arms(matched, terms, notes)
     return replace(table, left_out=tuple(Finding("error", str(e), "", "") for e in damaged))
 
@@ -252,12 +251,9 @@ def _attempt(
 
 
 def _left_out(request: ArmRequest, error: InputError, was_control: bool) -> Finding:
-    what = (
-        f"{request.run} is left out; it was to be the control, and the next run is in its place"
-        if was_control
-        else f"{request.run} is left out"
-    )
-    return Finding("error", what, f"{error.file}: {error.problem}", error.fix or "")
+    code = "control_left_out" if was_control else "left_out"
+    why = f"{error.file}: {error.problem}"
+    return finding(code, "error", run=request.run, why=why, fix=error.fix or "")
 
 
 def _shared_evaluations(
@@ -277,5 +273,4 @@ def _shared_evaluations(
 
 
 def _also_on(on: str, others: Sequence[str]) -> Finding:
-    what = f"compared on {on}, the first evaluation that all have"
-    return Finding("note", what, f"they share {', '.join(others)} as well", "see --on")
+    return finding("first_shared", "note", on=on, others=", ".join(others))

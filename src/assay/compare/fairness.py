@@ -17,6 +17,7 @@ from assay.data.results.foreign_result import Result
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
+from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, read_manifest
@@ -38,13 +39,6 @@ NOT_COMPARED = ("name", "items", "fewer", "seed", "shared")
 _COUNTED = ("train", "dev", "dropped", "total", "groups", "sources")
 ROWS = ("contents_sha256", "prompts_sha256", *_COUNTED)
 """Keys of a manifest on the rows of a data set."""
-SETTINGS_UNKNOWN = "settings unknown: fairness could not be checked"
-CHECKER_UNKNOWN = "checker unknown: scores may come from different checkers"
-LEFT_OUT = "left out, because the file has no scores of it"
-FIXES = {
-    SETTINGS_UNKNOWN: "make sure that only what is under test differs",
-    CHECKER_UNKNOWN: "make sure that one checker gave all scores",
-}
 
 
 class Unfair(InputError):
@@ -112,9 +106,8 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
     untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
     findings = [*marked_runs(own), *_other_renderings(own)]
     if untested:
-        what = "whether test items were trained on is not recorded"
-        fix = "see 'assay check' of its experiment file"
-        findings.append(Finding("note", what, ", ".join(untested), fix))
+        names = ", ".join(untested)
+        findings.append(finding("training_on_tests_unknown", "note", names=names))
     return [*findings, *_unknown(arms), *_left_out(arms)]
 
 
@@ -130,9 +123,7 @@ def _other_renderings(own: Sequence[Arm]) -> list[Finding]:
             marked.append(arm.name)
     if not marked:
         return []
-    what = "measured in another rendering than it was trained in (other_rendering_than)"
-    fix = "read the score as that of the model on prompts it was not trained on"
-    return [Finding("warning", what, ", ".join(marked), fix)]
+    return [finding("other_rendering", "warning", names=", ".join(marked))]
 
 
 def _unknown(arms: Sequence[Arm]) -> list[Finding]:
@@ -141,12 +132,12 @@ def _unknown(arms: Sequence[Arm]) -> list[Finding]:
         return []
     first = arms[0].format
     kinds = {
-        SETTINGS_UNKNOWN: [a for a in arms if not (_settings_known(a) and a.format == first)],
-        CHECKER_UNKNOWN: [a for a in arms if not a.checker],
+        "settings_unknown": [a for a in arms if not (_settings_known(a) and a.format == first)],
+        "checker_unknown": [a for a in arms if not a.checker],
     }
     return [
-        Finding("warning", what, ", ".join(arm.name for arm in found), FIXES[what])
-        for what, found in kinds.items()
+        finding(code, "warning", names=", ".join(arm.name for arm in found))
+        for code, found in kinds.items()
         if found
     ]
 
@@ -162,7 +153,7 @@ def _left_out(arms: Sequence[Arm]) -> list[Finding]:
         for arm in arms
         if arm.result is not None and arm.result.left_out
     ]
-    return [Finding("note", LEFT_OUT, "; ".join(missing), "")] if missing else []
+    return [finding("no_scores_in_file", "note", names="; ".join(missing))] if missing else []
 
 
 def _check_same_task(control: Arm, other: Arm) -> None:
@@ -501,11 +492,9 @@ def idle_factors(
     one, two = control.provenance, other.provenance
     if one is None or two is None or BASE in (one.checkpoint, two.checkpoint):
         return []
-    fix = "was the setting applied, and are these the runs that were meant?"
-    what = "the declared factor is the same in both runs"
     wanted = _declared(one, two) if terms.vary is None else terms.vary
     return [
-        Finding("warning", what, f"{path}: {control.name} and {other.name}", fix)
+        finding("factor_the_same", "warning", path=path, one=control.name, other=other.name)
         for path in idle(wanted, found)
     ]
 

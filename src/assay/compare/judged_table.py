@@ -38,6 +38,7 @@ from assay.judge.arms import compare_arms as compare_methods
 from assay.judge.averages import average, average_change, compare_harmonic
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
+from assay.judge.finding_words import finding
 from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import MANY_FALLBACKS, Twins, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
@@ -83,8 +84,6 @@ def _twins(one: Arm, other: Arm, greedy: bool) -> Twins:
 Value = TypeVar("Value")
 
 UNKNOWN = "?"
-UNSCORED = "more than 2% of the answers have no score"
-FALLBACKS = "a fallback metric scored more than 10% of the answers"
 MIXED = Confound("evaluation.metric", "official", "fallback", "confound")
 """Scores of one record that come from two metrics."""
 
@@ -327,11 +326,13 @@ def interval_of(arm: Arm) -> Interval:
 def _unscored(lines: Iterable[Line]) -> list[Finding]:
     """A warning for each line with too many answers without a score."""
     return [
-        Finding(
+        finding(
+            "unscored",
             "warning",
-            UNSCORED,
-            f"{line.name}: {line.abstained / answers:.1%} ({line.abstained} / {answers})",
-            "find out why; no verdict is given that they could undo",
+            name=line.name,
+            share=f"{line.abstained / answers:.1%}",
+            count=line.abstained,
+            total=answers,
         )
         for line in lines
         if line.abstained > FEW_UNSCORED * (answers := line.items * line.repeats)
@@ -342,11 +343,13 @@ def _fallbacks(arms: Iterable[Arm]) -> list[Finding]:
     """A warning for each arm with many answers that a fallback metric scored."""
     counts = [(arm.name, arm.fallbacks, len(arm.judged)) for arm in arms]
     return [
-        Finding(
+        finding(
+            "fallbacks",
             "warning",
-            FALLBACKS,
-            f"{name}: {fallbacks / answers:.1%} ({fallbacks} / {answers})",
-            "give every question what its metric needs; the facts of its answers say what lacks",
+            name=name,
+            share=f"{fallbacks / answers:.1%}",
+            count=fallbacks,
+            total=answers,
         )
         for name, fallbacks, answers in counts
         if fallbacks > MANY_FALLBACKS * answers

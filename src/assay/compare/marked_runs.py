@@ -6,6 +6,7 @@ Refuses nothing; what may not be compared is `fairness`'.
 from collections.abc import Sequence
 
 from assay.compare.arm import Arm, Provenance
+from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
 from assay.runs.manifest_file import overridden, saw_answers
 
@@ -18,11 +19,9 @@ def marked_runs(arms: Sequence[Arm]) -> list[Finding]:
 
 def _overridden(origins: Sequence[Provenance]) -> list[Finding]:
     """A finding for each run that was made although its checks ended with errors."""
-    what = "a run was made although its checks ended with errors (--despite)"
-    fix = "read what was overridden on the page of the run"
     reasons = {str(origin.run): overridden(origin.manifest) for origin in origins}
     return [
-        Finding("warning", what, f"{run}: {reason}", fix)
+        finding("despite", "warning", run=run, reason=reason)
         for run, reason in reasons.items()
         if reason
     ]
@@ -31,6 +30,4 @@ def _overridden(origins: Sequence[Provenance]) -> list[Finding]:
 def _bounds(origins: Sequence[Provenance]) -> list[Finding]:
     """A finding that names the runs whose model chose by the items' own answers."""
     runs = dict.fromkeys(str(origin.run) for origin in origins if saw_answers(origin.manifest))
-    what = "an arm has seen the right answers of the items: it is a bound, no result"
-    fix = "read its score as what no selector of this pool can exceed"
-    return [Finding("warning", what, ", ".join(runs), fix)] if runs else []
+    return [finding("saw_answers", "warning", names=", ".join(runs))] if runs else []

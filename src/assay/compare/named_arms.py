@@ -12,6 +12,7 @@ from assay.compare.fairness import check_finished
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
+from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
 from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
@@ -110,7 +111,7 @@ def damaged_seeds(root: Path, names: Sequence[str]) -> list[Finding]:
     references = [read_run_name(root, name) for name in names]
     bare = [r for r in references if r.id is None and r.seed is None]
     damaged = [each for r in bare for each in apart(begun(root, r.name))[1]]
-    found = [Finding("warning", f"{each.run} is left out", each.why, "") for each in damaged]
+    found = [finding("left_out", "warning", run=each.run, why=each.why, fix="") for each in damaged]
     return list(dict.fromkeys(found))
 
 
@@ -186,9 +187,7 @@ def _pooled(first: Arm, further: Sequence[Arm]) -> Arm:
 
 
 def _one_seed(names: Sequence[str]) -> Finding:
-    what = "one seed of each arm is compared: checkpoints, not methods"
-    fix = "train the others with several seeds as well"
-    return Finding("note", what, f"more seeds are there of {', '.join(names)}", fix)
+    return finding("one_seed", "note", names=", ".join(names))
 
 
 def _seed(run: RunDirectory) -> int:

@@ -15,7 +15,7 @@ from assay.compare.table import Line, Table
 from assay.data.files import append_line
 from assay.judge.anytime import compare_anytime
 from assay.judge.families import adjust_family
-from assay.judge.findings import Finding
+from assay.judge.finding_words import finding
 from assay.judge.scores import on_one_scale
 from assay.judge.verdict import Comparison, not_comparable, with_lower_better
 from assay.runs.run_files import DamagedFile, whole_lines
@@ -67,11 +67,9 @@ def note_look(folder: Path, table: Table) -> Table:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         folder.mkdir(parents=True, exist_ok=True)
         append_line(file, json.dumps({"at": at, **key, "items": items}, ensure_ascii=False))
-    count, listed = len(looks), ", ".join(map(str, looks))
-    what = f"look {count} of a sequential comparison, whose level holds for all looks together"
-    evidence = f"items at each look: {listed}"
-    fix = "stop when the verdict falls; until then add items, keep the answers, and compare again"
-    return replace(table, findings=(*table.findings, Finding("note", what, evidence, fix)))
+    listed = ", ".join(map(str, looks))
+    found = finding("sequential_look", "note", count=len(looks), listed=listed)
+    return replace(table, findings=(*table.findings, found))
 
 
 def _key(table: Table) -> dict[str, Any]:

@@ -7,7 +7,7 @@ in the gap, `{count:needed 超过}`, and the noun after it. No rule is here.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any, Literal
 
@@ -16,12 +16,15 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding, in words fit to be shown as they are."""
+    """One finding, in English words fit to be shown as they are; one with a code is worded in any
+    language of the pages from it and its values."""
 
     severity: Severity
     what: str
     evidence: str
     fix: str
+    code: str = field(default="", repr=False, compare=False)
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 def worst_first(findings: list[Finding]) -> list[Finding]:

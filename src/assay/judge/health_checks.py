@@ -265,7 +265,7 @@ class Diagnosis:
     severity: Severity
     evidence: str
     """The template of the evidence."""
-    figures: Mapping[str, str]
+    figures: Mapping[str, Any]
     """Figures as text; numbers are written alike in every language."""
     advice: tuple[str, ...]
 
@@ -311,8 +311,7 @@ def check_health(lines: Sequence[Line], dev: Dev = (), spending: Sequence[Spendi
             states.append(RuleState(name, _unread(rule, evidence), "", None))
     for name, contradicts in IDENTITY_RULES.items():
         if (said := contradicts(lines)) is not None:
-            figures = {"evidence": said.evidence}
-            found.append(Diagnosis(name, said.severity, "contradiction", figures, (name,)))
+            found.append(Diagnosis(name, said.severity, said.code, said.values, (name,)))
     found.sort(key=lambda each: each.severity != "error")
     return Health(tuple(states), tuple(found))
 

@@ -229,7 +229,10 @@ EVIDENCE: Mapping[str, str] = {
     "if the remaining steps cost what the last {steps} cost",
     "dev": "reward from {start} to {now}; dev score {before} at step {first} to {after} at step "
     "{last}, p = {p}",
-    "contradiction": "{evidence}",
+    "loss_parts": "{off} of {steps:steps}; at step {step} {names} = {total} and the loss is {loss}",
+    "fallback_in_steps": "{fallback} 0 in all of {steps:steps} beside {errors} in sum",
+    "impossible_share": "{key} is {value} at step {step}",
+    "signal_without_spread": "{count:steps}, the first is step {step}",
 }
 
 ADVICE: Mapping[str, str] = {

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
-from assay.judge.health_rules import ADVICE, WHAT
 
 Metrics = Sequence[Mapping[str, Any]]
 
@@ -56,37 +56,35 @@ class Twins:
 
 def same_answers(twins: Twins) -> Finding:
     """What identical answers of two checkpoints come from, as far as the record shows."""
-    evidence = (
-        f"{twins.control} and {twins.other}: the same {twins.answers} answers to {twins.items} "
-        f"items, {twins.distinct} distinct; {_weights(twins)}; "
-        f"{'greedy' if twins.greedy else 'sampled'} decoding"
-    )
+    code = "same_greedy"
     if twins.same_weights:
-        fix = (
-            "a model is compared with itself: training changed nothing, or one was saved or loaded "
-            "as the other"
-        )
-        return Finding("error", "two checkpoints are the same weights", evidence, fix)
-    if twins.distinct <= FEW_ANSWERS and twins.items > FEW_ANSWERS:
-        fix = "look at what the answers are chosen from: a pool so small leaves nothing to differ"
-        return Finding(
-            "error", "two checkpoints answer the same: there is next to no choice", evidence, fix
-        )
-    if not twins.greedy:
-        fix = "sampled answers of other weights do not agree by chance: was one model loaded twice?"
-        return Finding("error", "two checkpoints answer the same although sampled", evidence, fix)
-    if twins.same_weights is None:
-        fix = "the weights are gone: whether they differed cannot be told from the answers"
-        return Finding("warning", "two checkpoints answer the same", evidence, fix)
-    fix = "greedy decoding hides small changes: evaluate at a temperature, or compare log-probs"
-    return Finding("warning", "two checkpoints answer the same", evidence, fix)
+        code = "same_weights"
+    elif twins.distinct <= FEW_ANSWERS and twins.items > FEW_ANSWERS:
+        code = "no_choice"
+    elif not twins.greedy:
+        code = "same_although_sampled"
+    elif twins.same_weights is None:
+        code = "same_and_weights_gone"
+    counts = {"items": twins.items, "answers": twins.answers, "distinct": twins.distinct}
+    return finding(
+        code,
+        "warning" if code in ("same_greedy", "same_and_weights_gone") else "error",
+        one=twins.control,
+        other=twins.other,
+        weights=_weights(twins),
+        decoding="greedy" if twins.greedy else "sampled",
+        **counts,
+    )
 
 
-def _weights(twins: Twins) -> str:
+def _weights(twins: Twins) -> object:
     if twins.same_weights is None:
         return "weights not looked at"
-    changed = "" if twins.changed_share is None else f" ({twins.changed_share:.2%} of them)"
-    return "the same weights" if twins.same_weights else f"different weights{changed}"
+    if twins.same_weights:
+        return "the same weights"
+    if twins.changed_share is None:
+        return "different weights"
+    return "different weights ({share} of them)", {"share": f"{twins.changed_share:.2%}"}
 
 
 def loss_parts(metrics: Metrics) -> Finding | None:
@@ -105,15 +103,16 @@ def loss_parts(metrics: Metrics) -> Finding | None:
     names = " + ".join(
         name if coef == 1 else f"{coef:g} x {name}" for name, (coef, _) in terms.items()
     )
-    return _contradiction(
+    return finding(
         "loss_parts",
-        f"{len(off)} of {len(steps)} steps; at step {first.get('step', '?')} {names} = {total:.6g} "
-        f"and the loss is {first[LOSS]:.6g}",
+        "error",
+        off=len(off),
+        steps=len(steps),
+        step=first.get("step", "?"),
+        names=names,
+        total=f"{total:.6g}",
+        loss=f"{first[LOSS]:.6g}",
     )
-
-
-def _contradiction(rule: str, evidence: str) -> Finding:
-    return Finding("error", WHAT[rule], evidence, ADVICE[rule])
 
 
 def _terms(step: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
@@ -164,8 +163,8 @@ def fallback_contradiction(metrics: Metrics) -> Finding | None:
     if not fallbacks or any(fallbacks) or not caused:
         return None
     named = ", ".join(f"{key} {value:g}" for key, value in caused.items())
-    evidence = f"{FALLBACK} 0 in all of {len(metrics)} steps beside {named} in sum"
-    return _contradiction("fallback_contradiction", evidence)
+    counts = {"fallback": FALLBACK, "steps": len(metrics), "errors": named}
+    return finding("fallback_in_steps", "error", **counts)
 
 
 def impossible_share(metrics: Metrics) -> Finding | None:
@@ -173,8 +172,9 @@ def impossible_share(metrics: Metrics) -> Finding | None:
     for step in metrics:
         for key, value in step.items():
             if key.endswith("_share") and _finite(value) and not 0 <= value <= 1 + 1e-6:
-                evidence = f"{key} is {value:g} at step {step.get('step', '?')}"
-                return _contradiction("impossible_share", evidence)
+                step_number = step.get("step", "?")
+                value = f"{value:g}"
+                return finding("impossible_share", "error", key=key, value=value, step=step_number)
     return None
 
 
@@ -187,8 +187,8 @@ def signal_without_spread(metrics: Metrics) -> Finding | None:
     ]
     if not wrong:
         return None
-    evidence = f"{len(wrong)} steps, the first is step {wrong[0].get('step', '?')}"
-    return _contradiction("signal_without_spread", evidence)
+    first = wrong[0].get("step", "?")
+    return finding("signal_without_spread", "error", count=len(wrong), step=first)
 
 
 IDENTITY_RULES: dict[str, Callable[[Metrics], Finding | None]] = {
@@ -214,17 +214,11 @@ def contradictory_answers(
         uncounted += error.startswith(CAUSES) and is_fallback(parts) is False
     found = []
     if right:
-        found.append(
-            Finding(
-                "warning",
-                "answers have a full score and an error type",
-                f"{name}: {right} of {total} answers",
-                "score and error type come from different checks: read one of these answers",
-            )
-        )
+        counts = {"count": right, "total": total}
+        found.append(finding("error_at_full_score", "warning", name=name, **counts))
     if uncounted:
-        evidence = f"{name}: {uncounted} of {total} answers"
-        found.append(_contradiction("fallback_contradiction", evidence))
+        counts = {"count": uncounted, "total": total}
+        found.append(finding("fallback_in_answers", "error", name=name, **counts))
     return found
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import InputError
+from assay.judge.finding_words import FINDINGS, clause
 from assay.judge.findings import Finding, filled, with_minus
 from assay.judge.health_rules import ENGLISH as HEALTH
 from assay.judge.intervals import Interval
@@ -122,9 +123,10 @@ def words(lang: str = "en") -> Words:
 
 def _with_identity_rules(sections: dict[str, Any]) -> dict[str, Any]:
     """The sections, with what identity rules say of tables: the words of the health rules."""
-    for own, shared in (("finding", "health"), ("advice", "health_advice")):
-        said = {text: sections[shared][key] for key, text in HEALTH[shared].items()}
-        sections[own] = {**said, **sections[own]}
+    shared = {"finding": "health", "evidence": "health_evidence", "advice": "health_advice"}
+    for own, health in shared.items():
+        told = {text: sections[health][key] for key, text in HEALTH[health].items()}
+        sections[own] = {**told, **sections[own]}
     return sections
 
 
@@ -178,13 +180,14 @@ def number(value: float | None) -> str:
 
 
 def translated(finding: Finding, words: Words) -> Finding:
-    """A finding in the page's language, as far as its words are known."""
-    return replace(
-        finding,
-        what=words.known("finding", finding.what),
-        evidence=words.known("evidence", finding.evidence),
-        fix=words.known("advice", finding.fix),
-    )
+    """A finding in the page's language: by its code and values; without a code it is a text of
+    somebody else."""
+    if not finding.code:
+        return finding
+    told = {n: clause(value, words.sections["evidence"]) for n, value in finding.values.items()}
+    templates = zip(("finding", "evidence", "advice"), FINDINGS[finding.code], strict=True)
+    said = [filled(words.sections[section].get(text, text), told) for section, text in templates]
+    return replace(finding, what=said[0], evidence=said[1], fix=said[2])
 
 
 def named_tests(methods: Iterable[str], words: Words) -> str:

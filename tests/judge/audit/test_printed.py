@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.audit.cells import MODES, Range, cut_off, exactly, on_grid, prints, rounded
+from assay.data.reported.printed_numbers import (
+    MODES,
+    Range,
+    cut_off,
+    exactly,
+    on_grid,
+    prints,
+    rounded,
+)
 from tests.judge.audit.faults import found, metric
 
 DIGITS = st.integers(0, 4)

@@ -12,7 +12,7 @@ import pytest
 
 from assay.data.reported.read_reported import read_reported
 from assay.judge.audit.cells import Flaw
-from assay.judge.audit.rules import audit
+from assay.judge.audit.rules import audit_all
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "reported"
 TOOLS, MATH, KL, WORKFLOW, PLAN, LATER = sorted(file.stem for file in FOLDER.glob("*.toml"))
@@ -20,7 +20,7 @@ TOOLS, MATH, KL, WORKFLOW, PLAN, LATER = sorted(file.stem for file in FOLDER.glo
 
 @cache
 def findings(name: str) -> list[Flaw]:
-    return audit(read_reported(FOLDER / f"{name}.toml"))
+    return audit_all(read_reported(FOLDER / f"{name}.toml").records)
 
 
 def the(name: str, key: str, about: str) -> Flaw:
@@ -342,7 +342,7 @@ def test_nothing_is_found_that_is_not_explained(name: str):
 
 def test_facts_from_elsewhere_say_where_they_come_from():
     for name in EVERY_FINDING:
-        report = read_reported(FOLDER / f"{name}.toml")
+        (report,) = read_reported(FOLDER / f"{name}.toml").records
         outside = [r for r in report.runs if r.name.startswith("course")]
         outside += [m for m in report.mentions if "learning_rate" in m.settings]
         assert all(part.source for part in outside)

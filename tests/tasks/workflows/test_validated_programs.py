@@ -6,8 +6,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from assay.tasks.workflows.aflow_modules import stand_ins
 from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
+from assay.tasks.workflows.inside import stand_ins
 from assay.tasks.workflows.programs.program import GIVEN
 from assay.tasks.workflows.programs.validate import ALLOWED, validate
 from tests.tasks.workflows.programs.bad_programs import BAD, BAD_CODE, LATE, expected

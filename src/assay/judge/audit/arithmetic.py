@@ -8,21 +8,17 @@ from decimal import Decimal
 from fractions import Fraction
 from math import floor
 
-from assay.data.reported.reported_record import Average, Change, Identity, Metric, Reported, Run
-from assay.judge.audit.cells import (
+from assay.data.reported.printed_numbers import (
     MODES,
-    Cell,
-    Flaw,
-    Mode,
-    Range,
-    cells,
     exactly,
+    is_change,
     mean_of,
     on_grid,
     prints,
     rounding,
-    unit_of,
 )
+from assay.data.reported.reported_record import Average, Identity, Metric, Reported, Run
+from assay.judge.audit.cells import Cell, Flaw, cells, unit_of
 
 FEWEST_OFF = 4
 MULTIPLIERS = range(2, 11)
@@ -245,9 +241,7 @@ def _divides(*row: Decimal) -> bool:
 def wrong_change(report: Reported) -> Iterator[Flaw]:
     """Printed changes that are not the difference of the numbers beside them."""
     for change in report.changes:
-        if change.relative and change.before == 0:
-            continue
-        if not any(_changes(change, mode).meets(mode(change.says)) for mode in MODES):
+        if not is_change(change.before, change.after, change.says, change.relative):
             actual = Fraction(change.after) - Fraction(change.before)
             if change.relative:
                 actual = actual / abs(Fraction(change.before)) * 100
@@ -258,19 +252,6 @@ def wrong_change(report: Reported) -> Iterator[Flaw]:
                 "is_": float(actual),
             }
             yield Flaw("wrong_change", "error", change.of, numbers, change.line)
-
-
-def _changes(change: Change, mode: Mode) -> Range:
-    """All changes between two printed numbers, in the unit of the printed change."""
-    before, after = mode(change.before), mode(change.after)
-    moved = after - before
-    if not change.relative:
-        return moved
-    size = before if change.before > 0 else -before
-    # A number that rounds to 0 has no percentages: every change may be right.
-    if size.low <= 0:
-        return mode(change.says)
-    return moved.over(size).times(100)
 
 
 def mark_not_mean(report: Reported) -> Iterator[Flaw]:

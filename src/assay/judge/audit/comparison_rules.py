@@ -7,9 +7,10 @@ Also conditions that were never run and questions left open. The comparisons the
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
+from assay.data.reported.printed_numbers import MODES, mean_of
 from assay.data.reported.reported_record import Meaning, Metric, Reading, Reported, Run
 from assay.judge.audit.arithmetic import readings
-from assay.judge.audit.cells import MODES, Flaw, cells, mean_of
+from assay.judge.audit.cells import Flaw, cells
 from assay.judge.audit.pairs import BOOKKEEPING, Pair, absent, pairs, same_value
 from assay.judge.findings import Severity
 

@@ -9,8 +9,9 @@ from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor
 
+from assay.data.reported.printed_numbers import on_grid, prints, rounding
 from assay.data.reported.reported_record import Reported, Run, Search
-from assay.judge.audit.cells import Cell, Flaw, cells, items_of, on_grid, prints, rounding
+from assay.judge.audit.cells import Cell, Flaw, cells, items_of
 from assay.judge.audit.pairs import Pair, pairs
 from assay.judge.averages import harmonic_ratio
 

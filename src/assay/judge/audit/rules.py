@@ -1,5 +1,9 @@
 """Registers all rules of the audit by name, and applies them."""
 
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
+
 from assay.data.reported.reported_record import Reported
 from assay.judge.audit import arithmetic, comparison_rules, counts, noise, trials
 from assay.judge.audit.cells import Flaw, Rule
@@ -51,6 +55,30 @@ ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
 def audit(report: Reported) -> list[Flaw]:
-    """What all rules find in a record: errors first, then warnings, then notes."""
+    """The findings of all rules in a record: errors first, then warnings, then notes.
+
+    Without a number of items or a count nothing is an error: the figures may be of another kind.
+    """
     found = [flaw for rule in RULES.values() for flaw in rule(report)]
+    if not counted(report):
+        found = [replace(f, severity="warning") if f.severity == "error" else f for f in found]
     return sorted(found, key=lambda flaw: ORDER[flaw.severity])
+
+
+def counted(report: Reported) -> bool:
+    """Whether a record gives any number of items or any count."""
+    runs = any(run.items or run.right for run in report.runs)
+    readings = any(m.counts or m.totals or m.meaning == "count" for m in report.metrics)
+    drawn = any(comparison.items for comparison in report.comparisons)
+    return bool(report.scoring.items or runs or readings or drawn)
+
+
+def audit_all(records: Iterable[Reported]) -> list[Flaw]:
+    """The findings of all tables of a file; a note on a whole table is given once."""
+    found = list(chain.from_iterable(map(audit, records)))
+    whole = [
+        (f.key, f.about) if f.line is None and f.severity == "note" else i
+        for i, f in enumerate(found)
+    ]
+    once = [flaw for i, flaw in enumerate(found) if whole[i] not in whole[:i]]
+    return sorted(once, key=lambda flaw: ORDER[flaw.severity])

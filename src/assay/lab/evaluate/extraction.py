@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.data.files import atomic_write_text
 from assay.data.reported.instructions import Refused, cited, request
-from assay.data.reported.read_reported import read_toml, results, toml_values
+from assay.data.reported.read_reported import read_toml, report_text, results, toml_values
 from assay.data.reported.reported_errors import ReportedError
 from assay.errors import InputError, RunFailure
 from assay.experiment.toml_write import inline, inline_key
@@ -60,16 +60,6 @@ def extract(root: Path, report: Path, model: str) -> Extracted:
         raise RunFailure(f"{problem}: {len(refused)} refused")
     atomic_write_text(file, record)
     return Extracted(file, tuple(refused))
-
-
-def report_text(report: Path) -> str:
-    """The text of a report in any format. Raises ReportedError."""
-    if not report.is_file():
-        raise ReportedError("no such file", file=report)
-    try:
-        return report.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ReportedError("not UTF-8 text", file=report, fix="save it as UTF-8") from None
 
 
 def ask(root: Path, model: str, text: str) -> str:

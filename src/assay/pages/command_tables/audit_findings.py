@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.data.reported.instructions import Refused
-from assay.data.reported.read_reported import results
-from assay.data.reported.reported_record import Reported
+from assay.data.reported.read_reported import Reading, results
+from assay.data.reported.tables import Unused
 from assay.judge.audit.cells import Flaw
 from assay.judge.findings import Finding
 from assay.pages.words import Words, visible, words
@@ -30,13 +30,25 @@ def audit_findings(flaws: Sequence[Flaw], lang: str = "en") -> list[Finding]:
     return [_finding(flaw, words(lang)) for flaw in flaws]
 
 
-def summary(file: Path, report: Reported, flaws: Sequence[Flaw], lang: str = "en") -> str:
+def unused_lines(unused: Sequence[Unused], lang: str = "en") -> list[str]:
+    """One line for each reason: the columns, rows and tables that were not used for it."""
+    w = words(lang)
+    named: dict[str, list[str]] = {}
+    for part in unused:
+        name = one_line(part.name) or "–"
+        named.setdefault(part.why, []).append(
+            w(f"audit_part.{part.kind}", name=name, line=part.line)
+        )
+    return [w(f"audit_unused.{why}", parts=", ".join(parts)) for why, parts in named.items()]
+
+
+def summary(file: Path, reading: Reading, flaws: Sequence[Flaw], lang: str = "en") -> str:
     """One line: how much was read and how much was found."""
     found = [flaw.severity for flaw in flaws]
     return words(lang)(
         "audit.summary",
         file=visible(str(file)),
-        results=results(report),
+        results=sum(map(results, reading.records)),
         errors=found.count("error"),
         warnings=found.count("warning"),
         notes=found.count("note"),
@@ -72,7 +84,8 @@ def _finding(flaw: Flaw, w: Words) -> Finding:
         ("means", "audit_means"),
     ):
         if isinstance(values.get(name), str):
-            values[name] = w.known(section, str(values[name]))
+            word = str(values[name])
+            values[name] = w.sections[section].get(word, word)
     for figure, clauses in CLAUSES.items():
         said = int(flaw.numbers.get(figure, 0)) > NOTHING[figure]
         values |= {name: w(f"audit.{name}", **values) if said else "" for name in clauses}

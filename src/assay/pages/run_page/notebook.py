@@ -56,12 +56,13 @@ def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
 
     Raises ReportedError if the record cannot be read, UnknownReportedRun.
     """
-    report = read_reported(root / reference.file)
-    run = report.run(reference.run)
-    if run is None:
-        names = [each.name for each in report.runs]
+    records = read_reported(root / reference.file).records
+    found = [(report, run) for report in records if (run := report.run(reference.run))]
+    if not found:
+        names = [each.name for report in records for each in report.runs]
         problem = f"has no run {reference.run!r}"
         raise UnknownReportedRun(problem, file=reference.file, fix=nearest(reference.run, names))
+    report, run = found[0]
     return [
         ReportedScore(
             name,

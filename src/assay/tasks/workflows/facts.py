@@ -1,17 +1,48 @@
-"""The facts that a reward of a workflow program keeps of its execution, for records and pages."""
+"""The facts that a reward of a workflow program keeps of its execution, and how records and pages
+read them: families of errors, and trees of programs."""
 
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from assay.data.formats.problem_rows import PROBLEM_TYPE
+from assay.tasks.fact_reading import FactReading
 from assay.tasks.workflows.execution import Execution
-from assay.tasks.workflows.program_records import READING, REFUSED, family_of
+from assay.tasks.workflows.programs.shapes import shape_of
 
 NO_PROGRAM = "no_program"
 """The error of a completion without a program."""
 DIFFICULTIES = ("level", "operations")
 """Fields of a row that say how hard its problem is: MATH's level, ASDiv's operations."""
+FORMAT, SYNTAX, INTERFACE = "format", "syntax", "llm attribute"
+MISUSE, FORBIDDEN, NAMES = "operator misuse", "forbidden", "undefined name"
+RAISED, TIMEOUT, LIMIT = "raised", "timeout", "limit"
+OPERATOR, BUDGET, EXECUTOR, OTHER = "operator error", "over budget", "executor failure", "other"
+FAMILIES = (
+    *(FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES),
+    *(RAISED, TIMEOUT, LIMIT, OPERATOR, BUDGET, EXECUTOR, OTHER),
+)
+"""In the order in which a program meets them."""
+CODES = {
+    FORMAT: "no_program no_workflow no_init no_call not_async call_arguments no_return return_shape"
+    " result_returned no_answer",
+    SYNTAX: "syntax too_long too_deep",
+    INTERFACE: "llm_attribute llm_called unknown_attribute",
+    MISUSE: "unknown_operator operator_setup not_instantiated not_awaited needless_await"
+    " unknown_parameter repeated_parameter missing_parameter too_many_arguments wrong_type"
+    " unknown_key unknown_prompt",
+    FORBIDDEN: "forbidden_name import_not_allowed dunder",
+    NAMES: "undefined_name unset_attribute",
+    TIMEOUT: "deadline cpu",
+    BUDGET: "budget",
+    EXECUTOR: "model judge lab",
+}
+"""Codes of the validator and of runs, those that the validator once had among them."""
+FAMILY_OF = {code: family for family, codes in CODES.items() for code in codes.split()}
+REFUSED = (FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES)
+"""Families of programs that did not run, but for "no_answer", which a run finds."""
+KINDS = {"raised": RAISED, "operator": OPERATOR, "limit": LIMIT}
+"""By the first of two words, such as "raised KeyError"."""
 
 
 def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | float]:
@@ -63,3 +94,22 @@ def valid_program(facts: Mapping[str, Any]) -> str | None:
     source, error = fact(facts, "program"), fact(facts, "error")
     refused = error != "no_answer" and family_of(str(error)) in REFUSED
     return source if isinstance(source, str) and source and not refused else None
+
+
+def family_of(error: str) -> str:
+    """The family of a fact `error`, such as "raised KeyError" or "llm_attribute"."""
+    kind, _, what = error.partition(" ")
+    if kind == "limit" and FAMILY_OF.get(what) == TIMEOUT:
+        return TIMEOUT
+    return KINDS.get(kind) or FAMILY_OF.get(error, OTHER)
+
+
+def tree_of(program: str) -> str:
+    """The fingerprint of a program's syntax tree; "" for one that cannot be read."""
+    shape = shape_of(program) if program else None
+    return shape.fingerprint if shape else ""
+
+
+READING = FactReading(
+    FAMILIES, family_of, frozenset({FORMAT, SYNTAX}), frozenset({INTERFACE}), tree_of
+)

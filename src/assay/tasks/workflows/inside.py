@@ -3,7 +3,7 @@
 `run_workflow` is the function of a `sandbox.program_pool`. The program finds AFlow's interface
 (github.com/FoundationAgents/AFlow: `class Workflow(name, llm_config, dataset)`, operators built
 from an LLM, `create_llm_instance`, `get_usage_summary`), and every operator's call is a question to
-the lab. Modules of AFlow that programs import stand here as stand-ins (`aflow_modules`).
+the lab. Modules of AFlow's repository that published programs import are stand-ins.
 
 Only the standard library is imported, before any program runs. Nothing here protects anything: a
 program can change all of it, for itself alone. What it says is a claim that the lab checks; a
@@ -14,18 +14,22 @@ import asyncio
 import inspect
 import json
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace, TracebackType
+from typing import Any, Literal
 
 from assay.sandbox.program import load_program
-from assay.tasks.workflows.aflow_modules import install, stand_ins
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """(operator, arguments) -> the lab's reply: {"result", "usage"} or {"error", "why", "usage"}, where
 `usage` is the program's totals under AFlow's names."""
 
 FILE = "workflow.py"
+ROOTS = ("workspace", "scripts", "prompt", "prompt_custom")
+DATASETS = Literal["HumanEval", "MBPP", "GSM8K", "MATH", "HotpotQA", "DROP"]
 MOST_CHARACTERS = 500
 """Of why a program failed."""
 KINDS = re.compile(r"(raised|operator) [A-Za-z_ ]{1,40}|no_workflow|no_answer")
@@ -245,3 +249,64 @@ def steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
 def in_program(step: TracebackType) -> bool:
     """Whether a step of a traceback lies in the program's source."""
     return step.tb_frame.f_code.co_filename == FILE
+
+
+def stand_ins(operators: Mapping[str, type], llm: type) -> dict[str, Any]:
+    """The names that AFlow's template gives a program, besides those it imports."""
+    module = ModuleType("operator")
+    module.__dict__.update(operators)
+    quiet = SimpleNamespace(**dict.fromkeys(("debug", "info", "warning", "error"), _ignore))
+    return {
+        "operator": module,
+        "create_llm_instance": llm,
+        "AsyncLLM": llm,
+        "DatasetType": DATASETS,
+        "prompt_custom": Prompts("prompt_custom"),
+        "logger": quiet,
+    }
+
+
+def install(names: Mapping[str, Any]) -> None:
+    """Makes AFlow's modules importable, each with all of `names` and the operators."""
+    sys.meta_path.insert(0, Finder({**vars(names["operator"]), **names}))
+
+
+def _ignore(*_: object, **__: object) -> None:
+    """What a program logs is seen by nobody."""
+
+
+class Prompts(ModuleType):
+    """A module of prompts whose texts are all empty."""
+
+    def __getattr__(self, name: str) -> str:
+        """The prompt NAME. Raises AttributeError for what is no constant's name."""
+        if not name.isupper() or name.startswith("_"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return ""
+
+
+class Finder(MetaPathFinder, Loader):
+    """Finds every module below AFlow's own packages."""
+
+    def __init__(self, names: Mapping[str, Any]):
+        """`names` are what the modules hold."""
+        self.names = dict(names)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """A package, so that there can be modules below it; None for others' modules."""
+        if fullname.split(".")[0] not in ROOTS:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """An empty module."""
+        last = spec.name.split(".")[-1]
+        return (Prompts if last.startswith("prompt") else ModuleType)(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Puts the names into it; a prompt module has none."""
+        last = module.__name__.split(".")[-1]
+        if not isinstance(module, Prompts) and last not in ("workspace", "template"):
+            module.__dict__.update({k: v for k, v in self.names.items() if not k.startswith("_")})

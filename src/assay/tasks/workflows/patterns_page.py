@@ -1,6 +1,7 @@
-"""The page of a run's patterns, from the figures of `find_patterns`; nothing is judged here."""
+"""What a run's recorded programs say of patterns, rewards and choices, and the page of it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from assay.judge.dependence import Dependence
@@ -24,19 +25,32 @@ from assay.pages.page import (
 )
 from assay.pages.words import Words, flat, number, percent, words
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.workflows.find_patterns import Patterns, find_patterns
 from assay.tasks.workflows.operator_choice import (
     PASS_RATE,
     THIRDS,
     BestChoice,
     ChoiceRow,
     ChoiceTable,
+    OperatorChoice,
+    operator_choice,
 )
 from assay.tasks.workflows.operator_choice import (
     Cell as ChoiceCell,
 )
-from assay.tasks.workflows.recorded_programs import PatternRequest
-from assay.tasks.workflows.reward_patterns import Kind, Pattern, Side, shown_first
+from assay.tasks.workflows.recorded_programs import (
+    PatternRequest,
+    judged,
+    recorded_programs,
+    reward_bounds,
+)
+from assay.tasks.workflows.reward_patterns import (
+    Kind,
+    Pattern,
+    RewardPatterns,
+    Side,
+    reward_patterns,
+    shown_first,
+)
 
 KINDS: tuple[Kind, ...] = (
     *("valid", "operator", "combination", "calls", "structure", "length", "tree"),
@@ -48,6 +62,42 @@ MOST_CHARACTERS = 4000
 FILES = ("html", "markdown")
 """The media with programs, trees and how it was computed."""
 COLORS = {"another": "worse", "chosen": "better"}
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """The patterns of a run's programs."""
+
+    run: str
+    source: PatternRequest
+    completions: int
+    valid: int
+    abstained: int
+    prompts: int
+    bounds: tuple[float, float]
+    """The scale of the rewards."""
+    rewards: RewardPatterns
+    choice: OperatorChoice
+
+
+def find_patterns(run: RunDirectory, request: PatternRequest) -> Patterns:
+    """The patterns of the programs that a request names.
+
+    Raises NothingRecorded, InputError and DamagedRecord.
+    """
+    found = recorded_programs(run, request)
+    programs = found.programs
+    return Patterns(
+        run=str(run),
+        source=found.source,
+        completions=len(programs),
+        valid=sum(program.shape is not None for program in programs),
+        abstained=len(programs) - sum(1 for _ in judged(programs)),
+        prompts=len({program.prompt for program in programs}),
+        bounds=reward_bounds(programs),
+        rewards=reward_patterns(programs),
+        choice=operator_choice(programs),
+    )
 
 
 def patterns_page(run: RunDirectory, lang: str, **request: object) -> tuple[Patterns, Page]:

@@ -25,6 +25,7 @@ from assay.tasks.task import (
     lookup,
 )
 from assay.tasks.workflows.executor_rows import read_executor_rows
+from assay.tasks.workflows.facts import READING
 from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW, workflow
 from assay.tasks.workflows.generated_programs import warm_up_rows
 from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
@@ -36,7 +37,6 @@ from assay.tasks.workflows.problems import (
     READERS,
     SOLUTION,
 )
-from assay.tasks.workflows.program_records import READING
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
@@ -234,11 +234,20 @@ class WorkflowsTask(BaseTask):
 
     @property
     def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """The page of `assay patterns` and the table of `assay ceiling`."""
-        from assay.tasks.workflows.ceiling import measured
-        from assay.tasks.workflows.patterns_page import patterns_page
+        """The page of `assay patterns` and the table of `assay ceiling`, imported on demand:
+        measuring loads torch, reading does not."""
 
-        return {"patterns": patterns_page, "ceiling": measured}
+        def patterns(*given: Any, **named: Any) -> Any:
+            from assay.tasks.workflows.patterns_page import patterns_page
+
+            return patterns_page(*given, **named)
+
+        def ceiling(*given: Any) -> Any:
+            from assay.tasks.workflows.ceiling import measured
+
+            return measured(*given)
+
+        return {"patterns": patterns, "ceiling": ceiling}
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The instruction with the operators, the form of a program, and the problem. Rows that

@@ -9,7 +9,6 @@ import pytest
 from assay.judge.dependence import permutation_p
 from assay.judge.group_effects import Effect
 from assay.runs.records import read_samples, write_samples
-from assay.tasks.workflows.find_patterns import find_patterns
 from assay.tasks.workflows.operator_choice import (
     THIRDS,
     OperatorChoice,
@@ -17,6 +16,7 @@ from assay.tasks.workflows.operator_choice import (
     operator_choice,
     pass_rate_levels,
 )
+from assay.tasks.workflows.patterns_page import find_patterns
 from assay.tasks.workflows.programs.shapes import shape_of
 from assay.tasks.workflows.recorded_programs import (
     PatternRequest,

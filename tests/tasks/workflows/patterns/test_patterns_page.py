@@ -14,8 +14,14 @@ from assay.pages.words import words
 from assay.pages.write_page import write_page
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.workflows.find_patterns import Patterns, find_patterns
-from assay.tasks.workflows.patterns_page import KINDS, MOST_CHARACTERS, page_of, signed_number
+from assay.tasks.workflows.patterns_page import (
+    KINDS,
+    MOST_CHARACTERS,
+    Patterns,
+    find_patterns,
+    page_of,
+    signed_number,
+)
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.recorded_programs import PatternRequest
 from assay.tasks.workflows.rewards import Terms, solved

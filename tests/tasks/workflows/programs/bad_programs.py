@@ -52,12 +52,6 @@ BAD = {
     "call without problem": text("return 'x'").replace(
         "__call__(self, problem):", "__call__(self):  # <- call_arguments"
     ),
-    "call with more": text("return 'x'").replace(
-        "(self, problem):", "(self, problem, task):  # <- call_arguments"
-    ),
-    "call with a keyword only": text("return 'x'").replace(
-        "(self, problem):", "(self, problem, *, task):  # <- call_arguments"
-    ),
     # What is returned.
     "no return": text("r = await self.custom(problem, '')").replace(
         "problem):", "problem):  # <- no_return"
@@ -67,16 +61,11 @@ BAD = {
         "r = await self.custom(problem, '')\nreturn r, 0.0  # <- result_returned"
     ),
     "result returned at once": text("return await self.custom(problem, '')  # <- result_returned"),
-    "usage returned": text("return self.llm.get_usage_summary()  # <- result_returned"),
     # Imports and names.
     "import os": "import os  # <- import_not_allowed\n" + AFLOW,
-    "import operator of the library": "import operator  # <- import_not_allowed\n"
-    + text("return 'x'"),
     "import numpy": text("import numpy as np  # <- import_not_allowed\nreturn 'x'"),
     "relative import": "from . import prompt  # <- import_not_allowed\n" + AFLOW,
-    "star import": "from math import *  # <- import_not_allowed\n" + AFLOW,
     "eval": text("return str(eval(problem))  # <- forbidden_name"),
-    "open": text("return open('/etc/passwd').read()  # <- forbidden_name"),
     "dunder import": text("return __import__('os').name  # <- dunder"),
     "subclasses": text("return str(().__class__.__base__.__subclasses__())  # <- dunder"),
     "undefined name": text("return answer  # <- undefined_name"),
@@ -109,12 +98,8 @@ BAD = {
     "attribute of an operator": text("return self.custom.name  # <- unknown_attribute"),
     # Await.
     "not awaited": text("r = self.custom(problem, '')  # <- not_awaited\nreturn r['response']"),
-    "not awaited and dropped": text("self.custom(problem, '')  # <- not_awaited\nreturn 'x'"),
     "not awaited and subscripted": text(
         "return self.custom(problem, '')['response']  # <- not_awaited"
-    ),
-    "not awaited in a list": text(
-        "rs = [self.custom(problem, '') for _ in range(3)]  # <- not_awaited\nreturn str(rs)"
     ),
     "not awaited as an argument": text(
         "return (await self.custom(self.programmer(problem), ''))['response']  # <- not_awaited"
@@ -124,14 +109,6 @@ BAD = {
 tasks = [self.custom(problem, "") for _ in range(3)]  # <- not_awaited
 return str([task for task in tasks])
 """),
-    "tasks handed to a plain function": text("""
-tasks = [self.custom(problem, "") for _ in range(3)]  # <- not_awaited
-return str(tasks)
-"""),
-    "task awaited in another function": text(
-        "task = self.custom(problem, '')  # <- not_awaited\nreturn 'x'",
-        after="\n    async def more(self, task):\n        return await task\n",
-    ),
     "alias not awaited": text(
         "ask = self.custom\nr = ask(problem, '')  # <- not_awaited\nreturn str(r)"
     ),
@@ -144,10 +121,6 @@ return once()  # <- not_awaited
 """),
     "gather not awaited": "import asyncio\n"
     + text("rs = asyncio.gather(self.custom(problem, ''))  # <- not_awaited\nreturn str(rs)"),
-    "helper not awaited": text(
-        "return self.more(problem)  # <- not_awaited",
-        after="\n    async def more(self, problem):\n        return problem\n",
-    ),
     "await in a plain function": text(
         "return 'x'", after="\n    def more(self):\n        return await self.x  # <- syntax\n"
     ),
@@ -158,10 +131,6 @@ return once()  # <- not_awaited
     ),
     "missing parameter": text(
         "return (await self.custom(input=problem))['response']  # <- missing_parameter"
-    ),
-    "both": text(
-        "return (await self.custom(input=problem, prompt=''))['response']"
-        "  # <- unknown_parameter, missing_parameter"
     ),
     "given twice": text(
         "r = await self.custom(problem, '', input=problem)  # <- repeated_parameter\n"
@@ -174,9 +143,6 @@ return once()  # <- not_awaited
     "unknown key": text("r = await self.custom(problem, '')\nreturn r['answer']  # <- unknown_key"),
     "unknown key at once": text(
         "return (await self.review(problem, ''))['result']  # <- unknown_key"
-    ),
-    "unknown key by get": text(
-        "r = await self.custom(problem, '')\nreturn r.get('answer', '')  # <- unknown_key"
     ),
     "key as attribute": text(
         "r = await self.custom(problem, '')\nreturn r.response  # <- unknown_key"
@@ -191,13 +157,6 @@ ask = operator.Custom(self.llm)
 async def once():
     return (await ask(problem, "Solve."))["answer"]  # <- unknown_key
 return await once()
-"""),
-    "key in a loop": text("""
-texts = []
-for _ in range(3):
-    r = await self.custom(problem, "")
-    texts.append(r["solution"])  # <- unknown_key
-return texts[0]
 """),
     "key of the usage": text("return 'x', self.llm.get_usage_summary()['cost']  # <- unknown_key"),
     # The llm.
@@ -214,9 +173,7 @@ return texts[0]
     + text("return (await self.custom(problem, SOLVE))['response']"),
     # Python.
     "syntax": text("return ('x'  # <- syntax"),
-    "indentation": text("if problem:\nreturn 'x'  # <- syntax"),
     "return outside": "return 1  # <- syntax\n" + AFLOW,
-    "break outside": text("break  # <- syntax\nreturn 'x'"),
 }
 BAD_CODE = {
     "no entry point": AFLOW.replace(

@@ -65,12 +65,7 @@ TEXT = {
     "aflow": AFLOW,
     "direct": text('r = await self.answer_generate(input=problem)\nreturn r["answer"]'),
     "by place": text('r = await self.custom(problem, "Solve.")\nreturn r["response"]'),
-    "inline": text('return (await self.answer_generate(problem))["answer"], 0.0'),
     "get": text('r = await self.answer_generate(problem)\nreturn r.get("answer", "")'),
-    "default left out": text('r = await self.programmer(problem=problem)\nreturn r["output"]'),
-    "default given": text(
-        'r = await self.programmer(problem=problem, analysis="add")\nreturn r["output"]'
-    ),
     "ensemble in a loop": text("""
 solutions = []
 for _ in range(3):
@@ -78,11 +73,6 @@ for _ in range(3):
     solutions.append(r["response"])
 best = await self.sc_ensemble(solutions=solutions, problem=problem)
 return best["response"], self.llm.get_usage_summary()["total_cost"]
-"""),
-    "ensemble in a comprehension": text("""
-rs = [await self.custom(input=problem, instruction="Solve.") for _ in range(3)]
-best = await self.md_ensemble(solutions=[r["response"] for r in rs], problem=problem)
-return best["solution"]
 """),
     "gather unpacked": text(
         """
@@ -120,10 +110,6 @@ return (await task)["response"]
 """,
         before="import asyncio\n\n",
     ),
-    "wait for": text(
-        'r = await asyncio.wait_for(self.custom(problem, ""), 5)\nreturn r["response"]',
-        before="import asyncio\n\n",
-    ),
     "review and revise": text("""
 solution = (await self.answer_generate(input=problem))["answer"]
 for _ in range(2):
@@ -142,13 +128,6 @@ else:
     r = await self.custom(input=problem, instruction="Solve.")
     return r["response"]
 """),
-    "branches that meet": text("""
-if len(problem) > 100:
-    r = await self.custom(input=problem, instruction="Solve.")
-else:
-    r = await self.programmer(problem=problem)
-return r.get("response") or r["output"]
-"""),
     "try": text("""
 try:
     r = await self.programmer(problem=problem)
@@ -157,41 +136,11 @@ except Exception as error:
     r = await self.custom(input=problem, instruction=str(error))
     return r["response"]
 """),
-    "try with finally": text("""
-answer = ""
-try:
-    answer = (await self.answer_generate(problem))["answer"]
-finally:
-    answer = answer or "none"
-return answer
-"""),
     "while true": text("""
 while True:
     r = await self.answer_generate(problem)
     if r["answer"]:
         return r["answer"]
-"""),
-    "match": text("""
-r = await self.answer_generate(problem)
-match r["answer"]:
-    case "":
-        return "none"
-    case answer:
-        return answer
-"""),
-    "raise": text("""
-r = await self.answer_generate(problem)
-if r["answer"]:
-    return r["answer"]
-raise ValueError("no answer")
-"""),
-    "for else": text("""
-for _ in range(3):
-    r = await self.answer_generate(problem)
-    if r["answer"]:
-        return r["answer"]
-else:
-    return "none"
 """),
     "helper method": text(
         """
@@ -202,25 +151,6 @@ return await self.solve(problem, 2)
         for _ in range(times):
             r = await self.custom(input=problem, instruction="Solve.")
         return r["response"]
-""",
-    ),
-    "helper function": text(
-        'r = await self.custom(problem, wording("it"))\nreturn last(r["response"])',
-        before="""\
-import re
-
-STEPS = "Think."
-
-
-def wording(what):
-    return f"{STEPS} Solve {what}."
-
-
-def last(text):
-    numbers = re.findall(r"\\d+", text)
-    return numbers[-1] if numbers else text
-
-
 """,
     ),
     "standard library": text(
@@ -241,10 +171,6 @@ ask = self.custom
 r = await ask(input=problem, instruction="Solve.")
 return r["response"]
 """),
-    "two of a kind": text('r = await self.second(problem, "Again.")\nreturn r["response"]').replace(
-        "        self.custom = ",
-        "        self.second = operator.Custom(self.llm)\n        self.custom = ",
-    ),
     "from import": AFLOW.replace(
         "import workspace.MATH.workflows.template.operator as operator",
         "from workspace.MATH.workflows.template.operator import Custom",
@@ -252,15 +178,8 @@ return r["response"]
     "dotted import": AFLOW.replace(" as operator\n", "\n").replace(
         "operator.Custom(self", "workspace.MATH.workflows.template.operator.Custom(self"
     ),
-    "super": AFLOW.replace("        self.name = name\n", "        super().__init__()\n"),
     "self by another name": AFLOW.replace("self", "this"),
     "default arguments": AFLOW.replace("problem: str)", 'problem: str, hint: str = "")'),
-    "reused name": text("""
-r = await self.custom(input=problem, instruction="Solve.")
-r = r["response"]
-r = await self.format(problem=problem, solution=r)
-return r["solution"]
-"""),
     "keyword dictionary": text("""
 given = {"input": problem, "instruction": "Solve."}
 r = await self.custom(**given)
@@ -270,24 +189,6 @@ return r["response"]
 r: Dict[str, str] = await self.custom(input=problem, instruction="Solve.")
 answer: str = r["response"]
 return answer
-"""),
-    "walrus": text("""
-if (r := await self.answer_generate(problem))["answer"]:
-    return r["answer"]
-return "none"
-"""),
-    "generator of words": text("""
-r = await self.custom(input=problem, instruction="Solve.")
-return " ".join(word for word in r["response"].split() if word)
-"""),
-    "loops of results": text("""
-rs = []
-for instruction in ("Solve.", "Think."):
-    rs.append(await self.custom(input=problem, instruction=instruction))
-texts = ""
-for r in rs:
-    texts += r["response"]
-return texts
 """),
     "usage": text("""
 r = await self.custom(problem, "")
@@ -346,31 +247,6 @@ async with asyncio.Semaphore(1):
 """,
         before="import asyncio\n\n",
     ),
-    "while else": text("""
-while len(problem) > 100:
-    problem = problem[1:]
-else:
-    return problem
-"""),
-    "break of an inner loop": text("""
-while True:
-    for _ in range(3):
-        break
-    return "x"
-"""),
-    "inner function without a result": text("""
-def note(word):
-    if word:
-        return
-    words.append(word)
-
-def letters():
-    yield "a"
-
-words = list(letters())
-note(problem)
-return str(words)
-"""),
     "two operators at once": text("""
 one, other = operator.Custom(self.llm), operator.Programmer(self.llm)
 r = await other((await one(problem, "Solve."))["response"])
@@ -387,17 +263,6 @@ return await once()
     "import that is shadowed": text(
         "math = problem.split()\nmath.reverse()\nreturn str(math)", before="import math\n\n"
     ),
-    "rest of a pattern": text(
-        """
-match json.loads(json.dumps([problem])):
-    case {"a": first, **rest}:
-        return str(rest) + first
-    case [first, *others]:
-        return str(others) + first
-return "x"
-""",
-        before="import json\n\n",
-    ),
     "global": text(
         """
 global COUNT
@@ -409,13 +274,7 @@ return await self.more()
         return str(COUNT)
 """,
     ),
-    "module of a module": text(
-        "return str(isinstance(problem, collections.abc.Sequence))",
-        before="import collections.abc\n\n",
-    ),
     "made with keywords": AFLOW.replace("Custom(self.llm)", 'Custom(llm=self.llm, name="c")'),
-    "made with a name": AFLOW.replace("Custom(self.llm)", 'Custom(self.llm, "c")'),
-    "plain base class": AFLOW.replace("class Workflow:", "class Workflow(object):"),
     "no operator": text('return "42"'),
     "main guard": text("return __name__", after='\n\nif __name__ == "__main__":\n    pass\n'),
     "harmless modules": text(
@@ -458,18 +317,6 @@ if tested["result"]:
     return tested["solution"]
 r = await self.custom(input=problem + tested["solution"], instruction="Mend it.")
 return r["response"]
-"""),
-    "test loop": code("""
-r = await self.custom_code_generate(problem, entry_point, "Write it.")
-tested = await self.test(problem, r["response"], entry_point, test_loop=2)
-return tested["solution"]
-"""),
-    "counts at the limits": code("""
-tested = await self.test(problem, "", entry_point, test_loop=1)
-tested = await self.test(problem, tested["solution"], entry_point, test_loop=10)
-times = len(problem) % 3 + 1
-tested = await self.test(problem, tested["solution"], entry_point, times)
-return tested["solution"]
 """),
     "either signature": code('return "x"').replace("entry_point):", 'entry_point=""):'),
 }

@@ -102,16 +102,6 @@ def test_what_does_not_parse_is_syntax(name: str) -> None:
     assert finding.code == "syntax"
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_inside_of_a_workflow_it_is_found_too(name: str) -> None:
-    body = HOSTILE[name]
-    if "\n" in body or "\r" in body:
-        return
-    source = text(f"return str({body})" if "=" not in body else f"{body}\nreturn 'x'")
-    assert isinstance(validate(source), tuple)
-    shape_of(source)
-
-
 def test_a_source_at_the_limit_of_length_is_read_and_one_over_it_is_not() -> None:
     source = TEXT["direct"]
     full = source + "#" * (MOST_CHARACTERS - len(source))
@@ -143,16 +133,6 @@ def test_any_text_gives_findings(source: str) -> None:
     assert validate(source)
     program_of(source)
     shape_of(source)
-
-
-PIECES = ("class Workflow:", "async def __call__(self, problem):", "return", "await self.custom(")
-SYMBOLS = "()[]{}:=,.*'\"\n    \\@lambda if else for in yield await async def class x1"
-
-
-@given(st.lists(st.one_of(st.sampled_from(PIECES), st.sampled_from(SYMBOLS)), max_size=60))
-@settings(max_examples=100)
-def test_pieces_of_programs_give_findings(pieces: list[str]) -> None:
-    assert isinstance(validate("".join(pieces)), tuple)
 
 
 @given(

@@ -1,1 +1,0 @@
-"""The generic reader of logs: Markdown and CSV tables, lists, counts and short conclusions."""
