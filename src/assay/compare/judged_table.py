@@ -115,8 +115,8 @@ def compare_arms(
     """All arms against the first, one family, item by item; `findings` are shown with the table.
 
     An undeclared difference makes the verdict "not comparable". Raises Unfair for what is never
-    compared (see `fairness`), NothingToAllow for an accepted difference that is none,
-    UnknownDirection for a metric that may be better high or low.
+    compared (see `fairness`), InputError for an accepted difference that is none,
+    InputError for a metric that may be better high or low.
     """
     names = [arm.name for arm in arms]
     if len(arms) < 2:
