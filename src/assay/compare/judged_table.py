@@ -42,8 +42,8 @@ from assay.judge.finding_words import finding
 from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import MANY_FALLBACKS, Twins, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
-from assay.judge.noise_split import noise_of
 from assay.judge.paired import compare, score_range
+from assay.judge.sample_size import noise_of
 from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
