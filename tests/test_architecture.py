@@ -90,7 +90,7 @@ BESIDE = (
 WITHOUT_TORCH = ("runs", "compare", "judge", "pages", "experiment")
 MODULES = sorted(SOURCE.rglob("*.py"))
 LABS = {file.parent.name for file in SOURCE.glob("tasks/*/__init__.py")}
-PENDING = ("tasks.workflows", "tasks.demos")
+PENDING = ("tasks.demos",)
 """Labs that `lab` still imports."""
 NAMES = {
     ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts): file

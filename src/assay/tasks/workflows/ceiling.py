@@ -28,7 +28,6 @@ from assay.lab.setup.session import Session
 from assay.pages.page import Block, Bullets, Column, Line, Table
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.helper_model import Caller, find_helper
-from assay.tasks.judge_reward import Pair
 from assay.tasks.workflows.execution import total
 from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES
 from assay.tasks.workflows.policy_prompt import fenced
@@ -106,8 +105,10 @@ def measure_workflows(
     sources = sources_for(rows)
     for done, (workflow, programs) in enumerate(sources.items()):
         observer.evaluation(name, workflow, done, len(sources))
+        texts = {kind: fenced(program) for kind, program in programs.items()}
         pairs = [
-            [pair_of(row, programs, repeat) for row in rows] for repeat in range(request.draws)
+            [(row, Completion(texts[kind_of(row)], id=f"{row.id}#{repeat}")) for row in rows]
+            for repeat in range(request.draws)
         ]
         caller = Caller(stage=f"ceiling {workflow}")
         attempts[workflow] = [run_all(each, model, RunSettings(), caller) for each in pairs]
@@ -130,11 +131,16 @@ def measure_workflows(
 
 def sources_for(rows: Sequence[Row]) -> Mapping[str, Mapping[str, str]]:
     """The fixed workflows that differ on these problems: of those alike the first."""
-    kinds = {"code" if row.extra[PROBLEM_TYPE] == "code" else "text" for row in rows}
+    kinds = {kind_of(row) for row in rows}
     seen: dict[tuple[str, ...], str] = {}
     for name, programs in FIXED_SOURCES.items():
         seen.setdefault(tuple(programs[kind] for kind in sorted(kinds)), name)
     return {name: FIXED_SOURCES[name] for name in seen.values()}
+
+
+def kind_of(row: Row) -> str:
+    """The kind of program that a problem takes."""
+    return "code" if row.extra[PROBLEM_TYPE] == "code" else "text"
 
 
 def problems_in(session: Session, request: CeilingRequest) -> str:
@@ -147,12 +153,6 @@ def problems_in(session: Session, request: CeilingRequest) -> str:
                 return name
     fix = 'add [evaluate.test] with a benchmark of task = "workflows"'
     raise NoPools("no evaluation whose items are problems", field="evaluate", fix=fix)
-
-
-def pair_of(row: Row, programs: Mapping[str, str], repeat: int) -> Pair:
-    """A problem and the completion with its fixed workflow."""
-    kind = "code" if row.extra[PROBLEM_TYPE] == "code" else "text"
-    return row, Completion(fenced(programs[kind]), id=f"{row.id}#{repeat}")
 
 
 def scores(attempts: Sequence[Sequence[Attempt]]) -> np.ndarray:
