@@ -8,7 +8,7 @@ import typer
 from assay.cli.output import Outcome, run_names
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Recommendation
+    from assay.lab.sweep.matrix.model import ArmView, Cell, Matrix, Recommendation
 
 What = Annotated[
     list[str],
@@ -87,37 +87,28 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
         "rows": found.rows,
         "columns": found.columns,
         "layers": found.layers,
-        "cells": [cell_result(cell, found.recommendation) for cell in found.cells.values()],
-        "averages": [margin_result(margin) for margin in found.margins],
+        "cells": [_cell_result(cell, found) for cell in found.cells.values()],
+        "averages": found.margins,
         "counts": found.tally,
         "controls": found.controls,
         "blocks": found.blocks,
         "trainings": found.trainings,
         "data_files": found.data_files,
-        "arms": [arm_result(arm) for arm in found.arms],
+        "arms": [_arm_result(arm) for arm in found.arms],
         "overlaps": found.overlaps,
-        "recommendation": recommendation_result(found.recommendation),
+        "recommendation": _recommendation_result(found.recommendation),
     }
 
 
-def cell_result(cell: "Cell", advice: "Recommendation") -> dict[str, Any]:
+def _cell_result(cell: "Cell", matrix: "Matrix") -> dict[str, Any]:
     """One cell with the records behind it."""
+    names = ("place", "state", "name", "score", "interval", "items", "repeats", "seeds")
+    names += ("seeds_missing", "is_baseline", "is_control", "run", "command")
+    advice = matrix.recommendation
     return {
-        "place": cell.place,
-        "state": cell.state,
-        "name": cell.name,
-        "score": cell.score,
-        "interval": cell.interval,
-        "items": cell.items,
-        "repeats": cell.repeats,
-        "seeds": cell.seeds,
-        "seeds_missing": cell.unit.seeds_missing if cell.unit else 0,
-        "is_baseline": cell.is_baseline,
-        "is_control": cell.is_control,
-        "run": cell.run,
-        "command": cell.command,
+        **{name: getattr(cell, name) for name in names},
         "dev_score": advice.dev_scores.get(cell.place),
-        "winner": advice.winner is not None and cell.place == advice.winner.place,
+        "winner": matrix.mark(cell) == "winner",
         "undecided_against_best": any(cell.place == rival.place for rival in advice.rivals),
         "comparison": cell.comparison,
         "against": cell.against,
@@ -125,20 +116,8 @@ def cell_result(cell: "Cell", advice: "Recommendation") -> dict[str, Any]:
     }
 
 
-def margin_result(margin: "Margin") -> dict[str, Any]:
-    """One average."""
-    return {
-        "key": margin.key,
-        "value": margin.value,
-        "layer": margin.layer,
-        "average": margin.average,
-        "change": margin.change,
-        "cells": margin.cells,
-    }
-
-
-def arm_result(arm: "ArmView") -> dict[str, Any]:
-    """One arm, its cells by name."""
+def _arm_result(arm: "ArmView") -> dict[str, Any]:
+    """One arm, its cells by place."""
     return {
         "key": arm.key,
         "value": arm.value,
@@ -149,21 +128,22 @@ def arm_result(arm: "ArmView") -> dict[str, Any]:
     }
 
 
-def recommendation_result(found: "Recommendation") -> dict[str, Any]:
+def _recommendation_result(advice: "Recommendation") -> dict[str, Any]:
     """The recommended cell, or why there is none."""
+    cell, choice = advice.cell, advice.choice
     return {
-        "chosen": found.reason == "chosen",
-        "reason": found.reason,
-        "candidate": found.cell.place if found.cell else None,
-        "model": found.cell.name if found.cell else None,
-        "select": ", ".join(found.select),
-        "ratios_to": found.ratios_to,
-        "dev_score": found.dev_scores[found.cell.place] if found.cell else None,
-        "points": found.points,
-        "missing": found.missing,
-        "comparison": found.choice.comparison if found.choice else None,
-        "looks": found.choice.looks if found.choice else None,
-        "optimism": found.choice.optimism if found.choice else None,
-        "rivals": [cell.place for cell in found.rivals],
-        "standings": found.choice.standings if found.choice else {},
+        "chosen": advice.reason == "chosen",
+        "reason": advice.reason,
+        "candidate": cell.place if cell else None,
+        "model": cell.name if cell else None,
+        "select": ", ".join(advice.select),
+        "ratios_to": advice.ratios_to,
+        "dev_score": advice.dev_scores[cell.place] if cell else None,
+        "points": advice.points,
+        "missing": advice.missing,
+        "comparison": choice.comparison if choice else None,
+        "looks": choice.looks if choice else None,
+        "optimism": choice.optimism if choice else None,
+        "rivals": [rival.place for rival in advice.rivals],
+        "standings": choice.standings if choice else {},
     }

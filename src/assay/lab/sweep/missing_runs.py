@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import torch
 
@@ -39,14 +39,6 @@ app()
 leaves nothing at work."""
 
 Had = Literal["nothing", "interrupted", "failed", "unmeasured"]
-
-
-class BadDevices(InputError):
-    """A list of devices that cannot be used."""
-
-
-class BadRun(InputError):
-    """A run that the sweep does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +83,14 @@ class Work:
 def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
     """The jobs of a sweep in the order of its axes; with `only`, those of one run.
 
-    Raises BadRun for a name that no run of the sweep has, OtherExperiment where a run of a cell's
-    name was made with other settings, and what reading and checking the names of each cell's
+    Raises InputError for a name that no run of the sweep has, OtherExperiment where a run of a
+    cell's name was made with other settings, and what reading and checking the names of each cell's
     experiment raise: nothing is started then.
     """
     every = plan(found)
     if only is not None and only not in [planned.name for planned in every]:
         fix = nearest(only, [planned.name for planned in every])
-        raise BadRun(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
+        raise InputError(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
     work = _work(root, every if only is None else [p for p in every if p.name == only])
     record_points(root, found, every)
     return work
@@ -151,7 +143,7 @@ def record_points(root: Path, found: SweepFile, planned: tuple[Planned, ...]) ->
 def devices_of(given: str | None) -> list[str]:
     """`0,1` as a list; omitted, the GPUs that this process may see, or `cpu` alone.
 
-    Raises BadDevices for an empty or repeated device and for one that is not there, which would
+    Raises InputError for an empty or repeated device and for one that is not there, which would
     train on the CPU without a word.
     """
     gpus = visible_gpus()
@@ -160,11 +152,11 @@ def devices_of(given: str | None) -> list[str]:
     names = [name.strip() for name in given.split(",")]
     if not all(names) or len(set(names)) < len(names):
         fix = "write each device once, such as --devices 0,1"
-        raise BadDevices(f"{given!r} is not a list of devices", field="--devices", fix=fix)
+        raise InputError(f"{given!r} is not a list of devices", field="--devices", fix=fix)
     for name in names:
         if name not in (*gpus, CPU):
             fix = "there are: " + ", ".join([*gpus, CPU])
-            raise BadDevices(f"no device {name!r}", field="--devices", fix=fix)
+            raise InputError(f"no device {name!r}", field="--devices", fix=fix)
     return names
 
 
@@ -261,13 +253,13 @@ def launched(
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
     with log.open("ab") as stream:
-        return _spawn([*command, "--or-resume", *options], environment, stream)
-
-
-def _spawn(command: list[str], environment: dict[str, str], stream: IO[bytes]) -> subprocess.Popen:
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
-    )
+        return subprocess.Popen(
+            [*command, "--or-resume", *options],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+        )
 
 
 def last_line(log: Path) -> str:

@@ -1,9 +1,12 @@
-"""Expands the axes of a sweep into its runs: their settings and names.
+"""Expands the axes of a sweep into its runs: their settings, names and cells.
 
 A run is named `SWEEP.ARM.key-value.key-value`. Axes of an evaluation make no runs: each run is
-trained once and measured at all their values.
+trained once and measured at all their values. Numbers of items that are taken first need no
+evaluations of their own: they are parts of the record of the largest, so that no item is asked
+twice.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +16,24 @@ from typing import Any
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import inline
-from assay.lab.sweep.evaluation_axes import Measured, cells_of, check_measuring
-from assay.lab.sweep.read_sweep import ARM, Axis, SweepFile
+from assay.lab.sweep.read_sweep import ARM, Axis, SweepFile, leaves
 from assay.lab.sweep.value_names import short_names, slug
+
+ROWS = ".take.rows"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One evaluation of a planned run, or the first items of one, which fill one cell."""
+
+    place: Mapping[str, Any]
+    """Value of every axis."""
+    on: tuple[str, ...]
+    """Names of the evaluations in the run."""
+    first: int | None = None
+    """The cell is the first so many items of the records; None: all of them."""
+    checkpoint: str | None = None
+    """The one checkpoint of its arm; None: those that the axes and the sweep name."""
 
 
 @dataclass(frozen=True)
@@ -74,3 +92,85 @@ def _planned(
     settings = [*found.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
     cells, more = cells_of(found, base, settings, place, measuring)
     return Planned(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells), point)
+
+
+def check_measuring(found: SweepFile, measuring: Sequence[Axis]) -> None:
+    """Raise SpecError for an axis of an evaluation that cells do not show."""
+    for axis in measuring:
+        name = axis.key.split(".")[1]
+        if found.sweep.on != (name,):
+            problem = f"is a setting of {name!r}, and cells show {', '.join(found.sweep.on)}"
+            raise found.refuse(axis.path, problem, f'write on = ["{name}"]')
+
+
+def cells_of(
+    found: SweepFile,
+    base: Path,
+    settings: Sequence[str],
+    place: Mapping[str, Any],
+    measuring: Sequence[Axis],
+) -> tuple[list[Measured], list[str]]:
+    """The cells of one run, and the overrides that make its evaluations."""
+    arm = found.sweep.arms.get(place.get(ARM, ""))
+    checkpoint = arm.checkpoint if arm else None
+    if not measuring:
+        return [Measured(place, found.sweep.on, checkpoint=checkpoint)], []
+    (name,) = found.sweep.on
+    table = read_experiment(base, settings).evaluate[name].model_dump(exclude_none=True)
+    prefix = _prefix(measuring, table)
+    fixed = {key for key, _, _ in leaves(arm.set)} if arm else set()
+    made: dict[str, tuple[str, dict[str, Any]]] = {}
+    cells = []
+    for values in itertools.product(*(axis.values for axis in measuring)):
+        chosen = {axis.key: value for axis, value in zip(measuring, values, strict=True)}
+        asked = {k: v for k, v in chosen.items() if k not in fixed}
+        if prefix is not None:
+            asked[prefix.key] = max(prefix.values)
+        named = _evaluation_name(name, asked, prefix, table, first=not made)
+        own, _ = made.setdefault(inline(asked), (named, asked))
+        cells.append(Measured({**place, **chosen}, (own,), _count(chosen, prefix), checkpoint))
+    changed = {own: _changed(table, asked) for own, asked in made.values()}
+    return cells, [f"evaluate.{own}={inline(whole)}" for own, whole in changed.items()]
+
+
+def _evaluation_name(
+    name: str, asked: Mapping[str, Any], prefix: Axis | None, table: Mapping[str, Any], first: bool
+) -> str:
+    """The first keeps the name, so that the file's own evaluation is not one more."""
+    longer = prefix is not None and _has_shorter(prefix, table)
+    if first and not longer:
+        return name
+    short = short_names(list(asked))
+    told = {k: v for k, v in asked.items() if longer or prefix is None or k != prefix.key}
+    tags = [f"{short[key]}-{slug(value)}" for key, value in told.items()]
+    return "-".join([name, *tags]).replace(".", "_")
+
+
+def _count(chosen: Mapping[str, Any], prefix: Axis | None) -> int | None:
+    return chosen[prefix.key] if prefix is not None else None
+
+
+def _prefix(measuring: Sequence[Axis], table: Mapping[str, Any]) -> Axis | None:
+    """The axis of the first items of one record, where items are taken so."""
+    if (table.get("take") or {}).get("how") != "first":
+        return None
+    return next((axis for axis in measuring if axis.key.endswith(ROWS)), None)
+
+
+def _has_shorter(prefix: Axis, table: Mapping[str, Any]) -> bool:
+    """Whether the file's own evaluation takes fewer items than the longest, and stays as it is."""
+    own = table["take"]["rows"]
+    return own in prefix.values and own != max(prefix.values)
+
+
+def _changed(table: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key, value in asked.items():
+        table = _with(table, key.split(".")[2:], value)
+    return table
+
+
+def _with(table: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """The table with one value inside it replaced."""
+    first, *rest = path
+    inner = _with(table.get(first) or {}, rest, value) if rest else value
+    return {**table, first: inner}
