@@ -10,11 +10,11 @@ from assay.lab.check import work
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.run.runner import start
 from assay.runs.manifest_file import read_manifest
-from assay.runs.records import read_samples
 from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.lab.sound_lab import found
 from tests.labs import make_lab
+from tests.sample_lines import read_samples
 
 STAGE = """
 [stage.rl]

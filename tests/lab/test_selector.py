@@ -26,7 +26,7 @@ from assay.lab.setup.learner import question
 from assay.lab.setup.session import Session
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.runs.records import read_columns, read_samples
+from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
@@ -34,6 +34,7 @@ from tests.lab import selector
 from tests.lab.run.test_kill import everything
 from tests.lab.selector import CANDIDATES, LinearScorer, PickEncoder, PickPolicy, make_picks_lab
 from tests.models.folders import save_tiny_model
+from tests.sample_lines import read_samples
 
 FEATURES = {id_: tuple(map(float, values)) for id_, values in CANDIDATES.items()}
 ENCODER = PickEncoder(FEATURES, "")

@@ -18,6 +18,7 @@ from assay.pages.charts import (
 )
 from assay.pages.facts import Curve, DevScore, RewardStep, curves, reward_step
 from assay.pages.words import number, words
+from assay.runs.history import Sample
 
 
 def unlimited(line, metric):
@@ -30,8 +31,8 @@ def one_curve(*values, limits=None):
     return Curve("nll", steps, values, limits or (None,) * len(values))
 
 
-def sample(row, reward):
-    return {"row_id": row, "reward": reward}
+def sample(row, reward, visit=0):
+    return Sample(row, row, 0, "", reward, {}, "stop", visit=visit)
 
 
 def test_groups_are_counted_by_their_rewarded_completions():
@@ -44,7 +45,7 @@ def test_groups_are_counted_by_their_rewarded_completions():
 
 def test_a_row_that_a_step_came_by_twice_is_two_groups():
     visits = [(0, 1.0), (0, 0.0), (1, 1.0), (1, 1.0)]
-    step = reward_step(3, [{**sample("a", value), "visit": visit} for visit, value in visits])
+    step = reward_step(3, [sample("a", value, visit) for visit, value in visits])
     assert (step.group, dict(step.counts)) == (2, {1: 1, 2: 1})
 
 

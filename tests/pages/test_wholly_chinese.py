@@ -22,7 +22,7 @@ from assay.judge.findings import Finding
 from assay.lab.monitor.progress import progress
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.pages.command_tables.audit_findings import audit_findings, summary
-from assay.pages.command_tables.sample_size_table import plan_shown
+from assay.pages.command_tables.sample_size_table import plan_blocks
 from assay.pages.comparison.comparison_page import comparison_shown, write_comparison
 from assay.pages.comparison.foreign_tables import score_blocks
 from assay.pages.examples import Answer
@@ -118,7 +118,7 @@ def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
         ),
         "report": write_progress(watched, "rl", 20, "milestone", lang).read_text(encoding="utf-8"),
         "matrix": matrix(root / "matrix", lang).read_text(encoding="utf-8"),
-        "plan": drawn(*plan_shown(pilot, wish, designs(pilot, wish), lang)),
+        "plan": printed(plan_blocks(pilot, wish, designs(pilot, wish), lang), lang),
     }
     shown |= foreign(root, lang)
     return lang, {**shown, **{f"audit {key}": audited(key, lang) for key in FAULTS}}

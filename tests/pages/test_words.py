@@ -3,9 +3,11 @@
 import re
 import string
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import assay
 from assay.compare.table import Table
 from assay.judge.findings import ONE
 from assay.judge.health_rules import ENGLISH as HEALTH
@@ -31,6 +33,19 @@ def test_the_catalogues_have_the_same_keys_and_gaps():
         assert english[section].keys() == chinese[section].keys(), section
         for key, text in english[section].items():
             assert gaps(text) == gaps(chinese[section][key]), f"{section}.{key}"
+
+
+SOURCES = "\n".join(
+    file.read_text("utf-8") for file in sorted(Path(assay.__file__).parent.rglob("*.py"))
+)
+
+
+@pytest.mark.parametrize("section", words("en").sections.keys() - OWN)
+def test_no_key_is_left_that_no_page_uses(section):
+    """A section may be reached by names that are put together."""
+    together = re.search(rf'f"{section}[._][^"]*{{|"{section}"|f"audit_{{', SOURCES)
+    keys = words("en").sections[section]
+    assert together or {k for k in keys if f'"{section}.{k}"' not in SOURCES} == set()
 
 
 def test_needed_items_are_bounded_in_every_sentence_of_both_languages():

@@ -19,13 +19,13 @@ from assay.runs.records import (
     EvaluationRecord,
     RecordWriter,
     read_columns,
-    read_samples,
     read_scores,
     write_samples,
     write_table,
 )
 from assay.runs.run_directory import RunDirectory
 from tests.forked import forked
+from tests.sample_lines import read_samples
 
 RECORD = EvaluationRecord(
     name="bfcl",

@@ -1,4 +1,4 @@
-"""`assay ceiling FILE`: what can be won on an experiment's problems, before anything is trained."""
+"""`assay ceiling FILE`: what the arms of a task reach before anything is trained."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,31 +14,29 @@ def ceiling(
     file: Annotated[Path, typer.Argument(help="The experiment file.")],
     overrides: Overrides = None,
     on: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The evaluation; else the first that fits.")
+        str | None, typer.Option(metavar="NAME", help="The evaluation; else the first.")
     ] = None,
     items: Annotated[int | None, typer.Option(min=1, help="Only the first N items.")] = None,
-    draws: Annotated[
-        int, typer.Option(min=1, help="Random selections, or repeats, of each item.")
-    ] = 4,
-    breadth: Annotated[
-        int, typer.Option(min=1, help="Selections that the search of a pair extends.")
-    ] = 3,
-    exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Search all ordered selections.")
-    ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the table as Markdown, for a page.")
-    ] = False,
+    draws: Annotated[int, typer.Option(min=1, help="Repeats of each item.")] = 4,
 ) -> Outcome:
     """Measure what the best choice could win before anything is trained: of demonstrations, or of
-    fixed programs and the best of them per problem."""
-    from assay.lab.ceiling.ceiling import CeilingRequest, measure_ceiling
-    from assay.library.actions import shown as progress
-    from assay.pages.markdown import blocks_markdown
-    from assay.pages.words import words
+    fixed workflows."""
+    from assay.cli.results import table_result
+    from assay.lab.run.ceiling import measure_ceiling
+    from assay.library.actions import compare, shown
+    from assay.pages.comparison.comparison_page import comparison_shown
 
-    request = CeilingRequest(on, items, draws, None if exhaustive else breadth)
-    with progress(True) as observer:
-        found, blocks = measure_ceiling(file, overrides or (), root, request, observer)
-    shown = [blocks_markdown(blocks, words("en"))] if markdown else blocks
-    return Outcome(found, shown, warnings=found.warnings)
+    with shown(True) as observer:
+        found = measure_ceiling(
+            file, overrides or (), root, observer, on=on, items=items, repeats=draws
+        )
+    table = compare(*map(str, found.runs.values()), root=root)
+    best = f"the best arm of each item, in hindsight: {found.hindsight:.1%}"
+    result = {
+        **table_result(table.table),
+        "scores": found.scores,
+        "hindsight": found.hindsight,
+        "page": table.page,
+    }
+    lines = [*comparison_shown(table.table)[:3], best, f"page: {table.page}"]
+    return Outcome(result, lines, table.findings, warnings=found.warnings)

@@ -16,7 +16,7 @@ def improve(
 ) -> Outcome:
     """List what the records of a run say could be done better, ranked, each with its evidence."""
     from assay.lab.improve.find_improvements import find_improvements
-    from assay.pages.command_tables.improvement_view import improvement_values, improvements_shown
+    from assay.pages.command_tables.improvement_view import improvement_blocks, improvement_values
     from assay.pages.words import words
     from assay.runs.run_names import find_run, parse_run_name
 
@@ -28,5 +28,5 @@ def improve(
         "improvements": [improvement_values(each, w) for each in found.found],
         "looked_at": found.looked_at,
     }
-    shown = improvements_shown(str(found.run), found.found, found.looked_at, w)
+    shown = improvement_blocks(str(found.run), found.found, found.looked_at, w)
     return Outcome(result, shown, lang=lang)

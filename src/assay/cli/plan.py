@@ -41,7 +41,7 @@ def plan(
     """Plan items, repeats and seeds so that a difference is seen, from a pilot or typed numbers."""
     from assay.compare.pilot_runs import Wish, designs, pilot, typed
     from assay.judge.sample_size import PlanError
-    from assay.pages.command_tables.sample_size_table import plan_result, plan_shown
+    from assay.pages.command_tables.sample_size_table import plan_blocks, plan_result
 
     if runs and (discordance is not None or score is not None):
         problem = "a pilot and typed numbers exclude each other"
@@ -49,4 +49,5 @@ def plan(
     found = pilot(root, runs, on) if runs else typed(discordance, score)
     wish = Wish(difference / 100, power, arms, seeds, repeats)
     planned = designs(found, wish)
-    return Outcome(plan_result(found, wish, planned), plan_shown(found, wish, planned, lang))
+    shown = plan_blocks(found, wish, planned, lang)
+    return Outcome(plan_result(found, wish, planned), shown, lang=lang)

@@ -63,72 +63,37 @@ LOW_TEMPERATURE = 0.7
 COLD = Advice("low_temperature", "temperature", below=LOW_TEMPERATURE)
 RAISE_TEMPERATURE = Advice("raise_temperature")
 CHANGE_PROMPT = Advice("change_prompt")
-REWEIGHT_REWARD = Advice("reweight_reward")
+MORE_DATA = Advice("more_data", "reward_mean", above=0.8)
+ALIKE = (COLD, RAISE_TEMPERATURE, MORE_DATA)
+SILENT = (
+    *(Advice("too_hard", "reward_mean", below=0.2), MORE_DATA),
+    *(Advice("raise_temperature", "entropy", below=0.5), Advice("signal")),
+)
+STAGNANT = (
+    *(Advice("raise_temperature", "signal_share", below=0.3), MORE_DATA),
+    Advice("reweight_reward", "reward_mean", below=0.8),
+)
+LONGER = (Advice("overlong", "truncated_share", above=0.1), Advice("length"))
+COLLAPSED = (RAISE_TEMPERATURE, Advice("entropy"))
+MALFORMED = (CHANGE_PROMPT, Advice("reweight_reward"))
 
 RULES: Mapping[str, Rule] = {
-    "no_signal": Rule(
-        "low",
-        ("signal_share",),
-        SIGNAL_WARNING,
-        0.0,
-        (
-            Advice("too_hard", "reward_mean", below=0.2),
-            Advice("more_data", "reward_mean", above=0.8),
-            Advice("raise_temperature", "entropy", below=0.5),
-            Advice("signal"),
-        ),
-    ),
+    "no_signal": Rule("low", ("signal_share",), SIGNAL_WARNING, 0.0, SILENT),
     "truncated": Rule("high", ("truncated_share",), 0.3, 0.95, (Advice("max_tokens"),)),
     "abstentions": Rule("high", ("abstained_share",), 0.02, 0.2, (Advice("abstentions"),)),
     "zero_gradient": Rule("zero", ("grad_norm",), None, 0.0, (Advice("gradient"),)),
     "non_finite_gradient": Rule("broken", ("grad_norm",), 0.0, 0.0, (Advice("finite"),)),
     # bf16 rollout against fp32 training measures 0.044.
     "rollout_gap": Rule("high", ("rollout_gap_mean",), 0.1, 0.5, (Advice("gap"),)),
-    "entropy_collapse": Rule(
-        "shrunk", ("entropy",), 0.1, None, (RAISE_TEMPERATURE, Advice("entropy"))
-    ),
-    "length_explosion": Rule(
-        "grown",
-        ("length_mean",),
-        2.0,
-        4.0,
-        (Advice("overlong", "truncated_share", above=0.1), Advice("length")),
-    ),
+    "entropy_collapse": Rule("shrunk", ("entropy",), 0.1, None, COLLAPSED),
+    "length_explosion": Rule("grown", ("length_mean",), 2.0, 4.0, LONGER),
     "kl_blow_up": Rule("high", ("kl",), 0.2, 1.0, (Advice("kl"),)),
     "stale_reference": Rule("high", ("clipped_share",), 0.2, 0.5, (Advice("renew_reference"),)),
-    "repeated_samples": Rule(
-        "high",
-        ("repeated_share",),
-        0.7,
-        0.95,
-        (COLD, RAISE_TEMPERATURE, Advice("more_data", "reward_mean", above=0.8)),
-    ),
-    "alike_programs": Rule(
-        "low",
-        ("different_trees_share",),
-        0.1,
-        None,
-        (COLD, RAISE_TEMPERATURE, Advice("more_data", "reward_mean", above=0.8)),
-    ),
+    "repeated_samples": Rule("high", ("repeated_share",), 0.7, 0.95, ALIKE),
+    "alike_programs": Rule("low", ("different_trees_share",), 0.1, None, ALIKE),
     "reward_without_gain": Rule("dev", ("reward_mean",), None, None, (Advice("read_rewarded"),)),
-    "format_falling": Rule(
-        "falling",
-        ("format_share",),
-        0.02,
-        0.1,
-        (CHANGE_PROMPT, REWEIGHT_REWARD),
-    ),
-    "stagnant_reward": Rule(
-        "flat",
-        ("reward_mean",),
-        0.05,
-        None,
-        (
-            Advice("raise_temperature", "signal_share", below=0.3),
-            Advice("more_data", "reward_mean", above=0.8),
-            Advice("reweight_reward", "reward_mean", below=0.8),
-        ),
-    ),
+    "format_falling": Rule("falling", ("format_share",), 0.02, 0.1, MALFORMED),
+    "stagnant_reward": Rule("flat", ("reward_mean",), 0.05, None, STAGNANT),
     "fallbacks": Rule("high", ("fallback_share",), 0.05, 0.2, (Advice("fallback"),)),
     "rising_fallbacks": Rule(
         "rising", ("fallback_share",), 0.02, 0.1, (Advice("fallback"), CHANGE_PROMPT)

@@ -128,7 +128,8 @@ def resembling(design_NP: Array, values_N: Array, gaps: Array) -> Resembling:
     squares_K = (left_KN**2).sum(1)
     last_K = values_N[-1] - coefficients_KP @ design_NP[-1]
     freedom = count - width
-    weights_K = _prior()
+    weights_K = np.full(len(RANGES), (1 - INDEPENDENT) / (len(RANGES) - 1))
+    weights_K[0] = INDEPENDENT
     if squares_K[0] <= (ROUNDING**2) * max(1.0, float(values_N @ values_N)):
         squares_K, last_K = np.zeros_like(squares_K), np.zeros_like(last_K)
         weights_K = np.eye(len(RANGES))[0]
@@ -144,13 +145,6 @@ def resembling(design_NP: Array, values_N: Array, gaps: Array) -> Resembling:
         weights_K / weights_K.sum(),
         float(freedom),
     )
-
-
-def _prior() -> Array:
-    """INDEPENDENT on no correlation, the rest alike on every other."""
-    weights_K = np.full(len(RANGES), (1 - INDEPENDENT) / (len(RANGES) - 1))
-    weights_K[0] = INDEPENDENT
-    return weights_K
 
 
 def _whitened(design_NP: Array, values_N: Array, gaps: Array) -> tuple[Array, Array, Array]:

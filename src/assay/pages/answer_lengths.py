@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.judge.intervals import Interval, counted, grouped
+from assay.runs.history import Sample
 from assay.runs.records import OUTCOME, RIGHT, outcome
 
 CUT = "length"
@@ -51,14 +52,14 @@ class LengthsOfRecord:
     """None where none was truncated."""
 
 
-def lengths_of_step(step: int, samples: Iterable[Mapping[str, Any]]) -> Lengths | None:
+def lengths_of_step(step: int, samples: Iterable[Sample]) -> Lengths | None:
     """The lengths of one step's completions; None where no outcome was recorded."""
-    scored = [s for s in samples if s.get("reward") is not None]
-    if not any(s.get("outcome") for s in scored):
+    scored = [each for each in samples if each.reward is not None]
+    if not any(each.outcome for each in scored):
         return None
-    ended = [s for s in scored if s["ended"] != CUT]
-    right = [len(s["tokens"]) for s in ended if s["outcome"] == RIGHT]
-    wrong = [len(s["tokens"]) for s in ended if s["outcome"] != RIGHT]
+    ended = [each for each in scored if each.ended != CUT]
+    right = [len(each.tokens) for each in ended if each.outcome == RIGHT]
+    wrong = [len(each.tokens) for each in ended if each.outcome != RIGHT]
     return Lengths(step, _mean(right), _mean(wrong), len(ended), len(scored) - len(ended))
 
 

@@ -279,6 +279,14 @@ def outcome_bars(
     return drawing(1012, 40 * len(labels), marks, label)
 
 
+def reward_key(words: Words) -> Markup:
+    """The colours of `reward_columns`, from none rewarded to all."""
+    marks = [text(0, 13, words("chart.none_rewarded"), "tick")]
+    marks += [rect(110 + 18 * n, 2, 16, 12, f"shade{n}") for n in range(9)]
+    marks.append(text(280, 13, words("chart.all_rewarded"), "tick"))
+    return drawing(1012, 16, marks, words("chart.rewards"))
+
+
 CLASSES = {"better": "good", "worse": "bad", "undecided": "open"}
 """Verdict -> class of the colour; others are drawn plainly."""
 

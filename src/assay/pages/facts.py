@@ -26,13 +26,14 @@ from assay.pages.answer_lengths import Lengths, lengths_of_step
 from assay.runs.checkpoints import read_selection
 from assay.runs.history import (
     History,
+    Sample,
     evaluation_records,
     measured_checkpoints,
     read_answers,
 )
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.records import VISIT, EvaluationRecord, read_samples
+from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import Status, read_status
 from assay.train.metric_names import PART
@@ -157,11 +158,11 @@ def curves(
     return found
 
 
-def reward_step(step: int, samples: Iterable[Mapping[str, Any]]) -> RewardStep:
+def reward_step(step: int, samples: Iterable[Sample]) -> RewardStep:
     """The groups of one step's samples."""
     groups: dict[tuple[str, int], list[float | None]] = defaultdict(list)
     for sample in samples:
-        groups[sample["row_id"], sample.get(VISIT, 0)].append(sample["reward"])
+        groups[sample.row, sample.visit].append(sample.reward)
     whole = [rewards for rewards in groups.values() if None not in rewards]
     counts = Counter(sum(r is not None and r > 0 for r in rewards) for rewards in whole)
     size = max(map(len, groups.values()))
@@ -318,10 +319,9 @@ class RunFacts:
         """Every step that kept its samples; the files are read once."""
         if stage not in self._steps:
             found = []
-            for file in sorted(self.run.samples(stage, 0).parent.glob("step-*.parquet")):
-                samples = read_samples(file)
+            for step in self.history.sampled(stage):
+                samples = list(self.history.samples(stage, step, tokens=True))
                 if samples:
-                    step = int(samples[0]["step"])
                     found.append((reward_step(step, samples), lengths_of_step(step, samples)))
             self._steps[stage] = found
         return self._steps[stage]

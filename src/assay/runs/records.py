@@ -208,18 +208,6 @@ def write_samples(file: Path, lines: Sequence[Line], run: Path | None = None) ->
     write_table(file, lines, SAMPLES, run)
 
 
-def read_samples(file: Path) -> list[dict[str, Any]]:
-    """The completions of one step, `parts` as JSON text. Raises DamagedRecord.
-
-    Older files have no column `visit`, `facts`, `outcome` or `prompt_sha256`.
-    """
-    wanted = [name for name in SAMPLES.names if name != VISIT]
-    columns = read_columns(file, wanted, (VISIT, FACTS, OUTCOME, PROMPT, *NAMES))
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
-
-
 def prompt_sha256(context: Context | None) -> str | None:
     """The fingerprint of a prompt in tokens; None of one that is no tokens."""
     return sha256_text(canonical_json(list(context))) if isinstance(context, tuple) else None

@@ -310,6 +310,12 @@ class BaseTask:
         return {}
 
     @property
+    def ceiling(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+        """What `assay ceiling` measures by name, first what the others are compared with: the
+        model source, and options of the benchmark that it changes."""
+        return {source.partition(":")[2]: (source, {}) for source in self.arms}
+
+    @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """Further checks of `assay check` by name: a `lab.check.subject.Subject` to `Seen`."""
         return {}
@@ -321,8 +327,8 @@ class BaseTask:
 
     @property
     def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """Pages and tables of a task's own, by the command that shows them: "patterns" takes a run
-        and "ceiling" an experiment, each gives what was found and the page or the blocks of it."""
+        """Pages of a task's own, by the command that shows them: "patterns" takes a run and gives
+        what was found and the page of it."""
         return {}
 
     def brings(self, source: str) -> bool:

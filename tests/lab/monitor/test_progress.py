@@ -20,10 +20,11 @@ from assay.lab.monitor.report_journal import (
     why_due,
 )
 from assay.runs.history import History
-from assay.runs.records import read_samples, write_samples
+from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
 from tests.lab.watched import change_metrics, watched_run
 from tests.pages.synthetic import empty_run
+from tests.sample_lines import read_samples
 
 
 @pytest.fixture

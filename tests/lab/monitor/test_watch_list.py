@@ -1,6 +1,7 @@
 """What to watch next: figures beside their bounds, and a program before and after."""
 
 import math
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -62,7 +63,7 @@ def found(tmp_path) -> Progress:
 def test_rules_say_how_far_their_figure_is_from_the_threshold(found):
     cut = watched(found, "rule", "truncated")
     assert (cut.metric, cut.side, cut.bound, cut.beyond) == ("truncated_share", "above", 0.3, False)
-    assert cut.now == pytest.approx(0.28) and cut.distance == pytest.approx(0.02)
+    assert cut.now == pytest.approx(0.28) and asdict(cut)["distance"] == pytest.approx(0.02)
 
 
 def test_what_is_beyond_its_bound_comes_first_and_the_nearest_of_the_rest_follow(found):

@@ -12,9 +12,10 @@ from assay.errors import InputError
 from assay.lab.replay.side import spans
 from assay.runs.history import find_samples
 from assay.runs.metrics import read_metrics
-from assay.runs.records import SAMPLES, DamagedRecord, read_samples
+from assay.runs.records import SAMPLES, DamagedRecord
 from assay.runs.run_directory import RunDirectory
 from tests.lab.replay.replay_lab import GROUP, again, known, make_replay_lab, only_run, pulls
+from tests.sample_lines import read_samples
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ from assay.lab.setup.stage_methods import build_grpo
 from assay.rl.policy import Sampling
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.records import read_samples
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.grpo import Grpo
 from assay.train.sampled_groups import Prompts, SingleTurn, at_step
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.run.test_recorded_groups import SAMPLED, SPREAD
 from tests.labs import make_lab
+from tests.sample_lines import read_samples
 
 MEASURED = """
 [data.measured]

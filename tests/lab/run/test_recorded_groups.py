@@ -19,11 +19,11 @@ from assay.lab.run.runner import start
 from assay.lab.setup.learner import stored_turns
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_method, stored_groups_of
-from assay.runs.records import read_samples
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.loop import FirstBatchCheck
 from tests.cli.conftest import assert_one_line, call
 from tests.labs import make_lab
+from tests.sample_lines import read_samples
 
 SAMPLED = """
 [stage.rl]

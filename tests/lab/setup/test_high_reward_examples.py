@@ -25,11 +25,11 @@ from assay.lab.setup.run_rows import (
 from assay.lab.setup.session import Session
 from assay.runs.history import Sample
 from assay.runs.manifest_file import read_manifest
-from assay.runs.records import read_samples
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.task import task
 from tests.lab.run.test_recorded_groups import SAMPLED, SPREAD
 from tests.labs import make_lab
+from tests.sample_lines import read_samples
 
 
 def row(name: str, kind: str = "math", conversation: str = "", asks: str = "") -> Row:

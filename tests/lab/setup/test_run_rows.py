@@ -17,11 +17,11 @@ from assay.lab.setup.run_rows import records_of, with_pass_rates
 from assay.lab.setup.validate import read_whole
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.records import read_samples
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 from assay.tasks.task import task
 from tests.labs import make_lab
+from tests.sample_lines import read_samples
 
 TABLES = """
 [stage.rl]

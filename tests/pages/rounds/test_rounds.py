@@ -11,6 +11,7 @@ from assay.pages.answer_lengths import lengths_of_record, lengths_of_step
 from assay.pages.facts import gather
 from assay.pages.rounds.training_rounds import rounds_of
 from assay.pages.run_page.page import write_report
+from assay.runs.history import samples_in
 from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
@@ -113,14 +114,16 @@ def test_no_mark_of_a_figure_lies_outside_of_it(run):
             assert all(0 <= float(value) <= end for value in values)
 
 
-def test_lengths_of_a_step_leave_truncated_completions_out():
+def test_lengths_of_a_step_leave_truncated_completions_out(tmp_path):
     lines = [sampled(7, n, kind, 2 + 2 * n) for n, kind in enumerate(("right", "wrong", "right"))]
     lines += [sampled(7, 3, "wrong", 50, "length"), {**sampled(7, 4, "right", 9), "reward": None}]
-    found = lengths_of_step(7, lines)
+    write_samples(tmp_path / "step.parquet", lines)
+    found = lengths_of_step(7, samples_in(tmp_path / "step.parquet", tokens=True))
     assert found is not None
     assert (found.right, found.wrong) == (4.0, 4.0)
     assert (found.completions, found.truncated, found.step) == (3, 1, 7)
-    assert lengths_of_step(7, [sampled(7, 0, None, 5)]) is None
+    write_samples(tmp_path / "step.parquet", [sampled(7, 0, None, 5)])
+    assert lengths_of_step(7, samples_in(tmp_path / "step.parquet")) is None
 
 
 def answers(lengths, scores, ended="stop", items=None):

@@ -10,7 +10,7 @@ from assay.tasks.demos.checks import pools_at
 from assay.tasks.demos.demonstrations import Query
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.lab.ceiling.helped_lab import make_helped_lab
+from tests.tasks.demos.helped_lab import make_helped_lab
 from tests.tasks.demos.made_sets import asked, queries, shown
 
 ROWS = with_pools(shown(40), queries(12), {**POOL_OPTIONS, "pool": 6, "shots": 2})

@@ -12,7 +12,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.demos import oracle_search
 from assay.tasks.demos import task as demos_task
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.lab.ceiling.helped_lab import OPTIONS, helps, items, make_helped_lab
+from tests.tasks.demos.helped_lab import OPTIONS, helps, items, make_helped_lab
 
 ROWS = {row.id: row for row in items(24, OPTIONS)}
 

@@ -27,7 +27,7 @@ from assay.runs.checkpoints import (
     read_selection,
     write_selections,
 )
-from assay.runs.metrics import read_metrics
+from assay.runs.history import History
 from assay.runs.records import RecordWriter, read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import checkpoint_steps, resolve_checkpoint, start_name
@@ -132,7 +132,7 @@ def by_reward_trend(session: Session, stage: str) -> Selection:
     """The checkpoint at the end of the longest shown rise of the stage's rewards; without one, the
     start."""
     start = own_start(session, stage)
-    lines = [line for line in read_metrics(session.run.metrics) if line["stage"] == stage]
+    lines = History(session.run).lines(stage)
     steps = [line["step"] for line in lines]
     rewards = [line.get("reward_mean") for line in lines]
     checkpoints = checkpoint_steps(session.run, stage)

@@ -37,6 +37,7 @@ class SampleFacts:
     operators: tuple[str, ...] | None
     fallback: bool | None
     cost: float | None
+    problem_type: str
 
     @property
     def combination(self) -> str | None:
@@ -101,6 +102,7 @@ def _noted(sample: Sample, facts: dict) -> SampleFacts:
         operators=None if operators is None else operators_in(str(operators)),
         fallback=None if fallback is None else fallback > 0,
         cost=facts.get("cost"),
+        problem_type=str(facts.get("problem_type", "")),
     )
 
 

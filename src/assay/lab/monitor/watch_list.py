@@ -7,7 +7,7 @@ their threshold. Adds no words.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.experiment.experiment import Experiment
@@ -37,15 +37,16 @@ class Watched:
     bound: float | None
     now: float | None
     """The figure that is held against the bound; None where it is not recorded."""
+    distance: float | None = field(init=False)
+    """What is left to the bound."""
     beyond: bool = False
     """Whether the figure is on that side already."""
     step: int | None = None
     forecast: Forecast | None = None
 
-    @property
-    def distance(self) -> float | None:
-        """What is left to the bound."""
-        return None if self.now is None or self.bound is None else self.bound - self.now
+    def __post_init__(self) -> None:
+        known = self.now is not None and self.bound is not None
+        object.__setattr__(self, "distance", self.bound - self.now if known else None)  # type: ignore[operator]
 
 
 def watch_list(

@@ -85,7 +85,7 @@ def export(
     Without `dtype` weights are written in bf16; into a checkpoint of several models, each in the
     format of the one that it replaces.
 
-    Raises FolderTaken for a folder with something in it, RunNotFound and NoCheckpoint, InputError
+    Raises FolderTaken for a folder with something in it, RunNotFound and InputError
     for a changed base or too little room, GgufUnsupported for a model that no GGUF file fits.
     """
     refuse_taken(folder)

@@ -253,7 +253,7 @@ class Restart:
 def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
     """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage.
 
-    Raises InputError, CheckpointDamaged, HistoryLost, ProtectedPath, RunBusy, and changes nothing.
+    Raises InputError, CheckpointDamaged, InputError, RunBusy, and changes nothing.
     """
     with hold_run(run.path):
         restart = Restart(run, find_start(run, place))

@@ -1,16 +1,13 @@
-"""Terminal tables of what `assay check` measured: rows, tokens, cost and the rest.
+"""Tables of what `assay check` measured: rows, tokens, cost and the rest.
 
-Makes rich renderables of the numbers that the checks return by name. Judges none of them.
+Makes blocks of the numbers that the checks return by name. Judges none of them.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from assay.pages.drawn import histogram_line
+from assay.pages.page import Block, Column, Line, Mark, Row, Table, Text
 from assay.pages.words import flat
 
 if TYPE_CHECKING:  # checks load torch
@@ -27,11 +24,11 @@ SPREAD = {"mean": ("mean",), "median": ("median", "50"), "95%": ("95",), "larges
 MINUTE, GIGABYTE = 60, 1000
 
 
-def check_tables(numbers: Numbers, histograms: "Sequence[Histogram]") -> list[RenderableType]:
+def check_tables(numbers: Numbers, histograms: "Sequence[Histogram]") -> list[Block]:
     """The tables that have at least one row, in the order in which a reader decides."""
     drawn = {(one.place, one.name): one for one in histograms}
     found = [row_table(numbers), token_table(numbers, drawn), cost_table(numbers), rest(numbers)]
-    return [table for table in found if table.row_count]
+    return [table for table in found if table.rows]
 
 
 MOST_TABLES = 6
@@ -64,47 +61,45 @@ def _said(values: Mapping[str, float]) -> str:
 MOST_NOTES = 4
 
 
-def note_lines(notes: Sequence[str]) -> list[RenderableType]:
+def note_lines(notes: Sequence[str]) -> list[Block]:
     """The first notes, each cut at the terminal's edge, and how many there are beside."""
     shown = list(notes) if len(notes) <= MOST_NOTES else list(notes[: MOST_NOTES - 1])
-    lines = [Text.assemble(("note", "bold"), f": {flat(each)}") for each in shown]
+    lines: list[Line] = [(Mark("note"), f": {flat(each)}") for each in shown]
     rest = len(notes) - len(shown)
-    lines += [Text(f"and {rest} more notes", "dim")] if rest else []
-    for line in lines:
-        line.no_wrap, line.overflow = True, "ellipsis"
-    return [Group(*lines)] if lines else []
+    lines += [Mark(f"and {rest} more notes", "soft")] if rest else []
+    return [Text(line, fit="cut") for line in lines]
 
 
 def row_table(numbers: Numbers) -> Table:
     """Data sets with their rows and, below each, the rows left out by reason."""
-    table = _table("Rows", "", *ROWS.values(), "left out")
+    rows: list[Row] = []
     for place, values in numbers.items():
         if not any(name in values for name in ROWS):
             continue
         dropped = {n.removeprefix(DROPPED): v for n, v in values.items() if n.startswith(DROPPED)}
         kept = (_cell(values.get(name)) for name in ROWS)
-        table.add_row(place, *kept, _cell(sum(dropped.values())))
+        rows.append([place, *kept, _cell(sum(dropped.values()))])
         for reason, count in dropped.items():
-            table.add_row(f"  {reason}", "", "", "", _cell(count), style="dim")
-    return table
+            rows.append([Mark(f"  {reason}", "soft"), "", "", "", Mark(_cell(count), "soft")])
+    return _table("Rows", rows, "", *ROWS.values(), "left out")
 
 
 def token_table(numbers: Numbers, drawn: "Mapping[tuple[str, str], Histogram]") -> Table:
     """Lengths of conversations, prompts and answers; a curve where their counts are known."""
-    table = _table("Tokens", "", "of", *SPREAD, "")
+    rows: list[Row] = []
     for place, values in numbers.items():
         for kind in TOKENS:
             cells = [_first(values, kind, names) for names in SPREAD.values()]
             if any(cells):
                 one = drawn.get((place, kind))
                 curve = histogram_line(one.counts, one.edges) if one else ""
-                table.add_row(place, kind.removesuffix("_tokens") + "s", *cells, curve)
-    return table
+                rows.append([place, kind.removesuffix("_tokens") + "s", *cells, curve])
+    return _table("Tokens", rows, "", "of", *SPREAD, "")
 
 
 def cost_table(numbers: Numbers) -> Table:
     """Memory, time and disk that stages and evaluations take."""
-    table = _table("Cost", "", "minutes", "memory, GB", "disk, GB", "free, GB")
+    rows: list[Row] = []
     for place, values in numbers.items():
         low, high = values.get("seconds_low"), values.get("seconds_high")
         minutes = (
@@ -112,20 +107,19 @@ def cost_table(numbers: Numbers) -> Table:
         )
         sizes = [values.get(name) for name in ("memory_mb", "checkpoints_mb", "free_mb")]
         cells = [minutes, *("" if size is None else f"{size / GIGABYTE:.1f}" for size in sizes)]
-        if any(cells):
-            table.add_row(place, *cells)
-    return table
+        rows += [[place, *cells]] if any(cells) else []
+    return _table("Cost", rows, "", "minutes", "memory, GB", "disk, GB", "free, GB")
 
 
 def rest(numbers: Numbers) -> Table:
     """Every other number, one a row."""
-    table = _table("Checks", "", "what", "value")
+    rows: list[Row] = []
     for place, values in numbers.items():
         for name, value in values.items():
             if not _shown_above(name):
                 what, colon, about = name.partition(": ")
-                table.add_row(place, what.replace("_", " ") + colon + about, _cell(value))
-    return table
+                rows.append([place, what.replace("_", " ") + colon + about, _cell(value)])
+    return _table("Checks", rows, "", "what", "value")
 
 
 def _shown_above(name: str) -> bool:
@@ -144,9 +138,7 @@ def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:,.4g}" if value % 1 else f"{value:,.0f}"
 
 
-def _table(title: str, *heads: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None)
-    for place, head in enumerate(heads):
-        left = place == 0 or head in ("of", "what", "")
-        table.add_column(head, justify="left" if left else "right", header_style="dim")
-    return table
+def _table(title: str, rows: Sequence[Row], *heads: str) -> Table:
+    names = ("of", "what", "")
+    columns = [Column(head, right=n > 0 and head not in names) for n, head in enumerate(heads)]
+    return Table(columns, rows, title)

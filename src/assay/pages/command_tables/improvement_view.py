@@ -6,33 +6,29 @@ Figures and ranks are those of `judge.improvements`; nothing is judged here.
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from assay.judge.improvements import Cost, Fact, Improvement, Stake
+from assay.pages.page import Block, Bullets, Heading, Mark, Text
 from assay.pages.words import Words, visible
 
 MINUTE, HOUR = 60, 3600
-AIM_STYLES = {"protect": "bold red", "correct": "bold yellow"}
+AIMS = {"protect": "error", "correct": "warning"}
 
 
-def improvements_shown(
+def improvement_blocks(
     run: str, found: Sequence[Improvement], looked_at: Sequence[str], words: Words
-) -> list[RenderableType]:
-    """The list for a terminal."""
+) -> list[Block]:
+    """The list in rank order."""
     if not found:
         looked = words.listing.join(looked_at) or "–"
-        return [words("improve.none", run=run, looked=looked)]
-    shown: list[RenderableType] = [Text(words("improve.title", run=run), "bold")]
+        return [Text(words("improve.none", run=run, looked=looked), fit="whole")]
+    blocks: list[Block] = [Heading(words("improve.title", run=run))]
     for rank, each in enumerate(found, 1):
-        shown += [
-            _heading(rank, each, words),
-            *(Text(f"   {line}") for line in _lines(each, words)),
-        ]
-    return [*shown, Text(words("improve.rule"), "dim")]
+        lines = _lines(each, words)
+        blocks += [_heading(rank, each, words), Bullets(lines, [1] * len(lines))]
+    return [*blocks, Text(words("improve.rule"), "soft")]
 
 
-def _heading(rank: int, found: Improvement, words: Words) -> Text:
+def _heading(rank: int, found: Improvement, words: Words) -> Heading:
     said = words(
         "improve.heading",
         rank=rank,
@@ -40,7 +36,7 @@ def _heading(rank: int, found: Improvement, words: Words) -> Text:
         about=visible(found.about),
         change=change_text(found, words),
     )
-    return Text(said, AIM_STYLES.get(found.aim, "bold"))
+    return Heading(Mark(said, AIMS.get(found.aim, "strong")))
 
 
 def _lines(found: Improvement, words: Words) -> list[str]:

@@ -1,4 +1,4 @@
-"""The answer of `assay plan` as a terminal table and plain values: designs, costs, assumptions.
+"""The answer of `assay plan` as blocks and plain values: designs, costs, assumptions.
 
 Prints nothing and computes nothing.
 """
@@ -7,23 +7,22 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from assay.compare.pilot_runs import Pilot, Wish
 from assay.judge.sample_size import MOST_ITEMS, Plan, Planned
+from assay.pages.page import Block, Heading, Mark, Table, Text
 from assay.pages.words import Words, words
 
 
-def plan_shown(pilot: Pilot, wish: Wish, plan: Plan, lang: str = "en") -> list[RenderableType]:
+def plan_blocks(pilot: Pilot, wish: Wish, plan: Plan, lang: str = "en") -> list[Block]:
     """The table of designs, then the cheapest and the unknown variances."""
     w = words(lang)
     heads = ("items", "repeats", "seeds", "smallest", "answers")
     power = 100 * plan.power
-    view = Table(*(w(f"plan.{head}", power=power) for head in heads), box=None, header_style="bold")
-    for each in plan.designs:
-        view.add_row(*_cells(each, w), style="bold" if each is plan.cheapest else "")
+    rows = [
+        [Mark(cell, "strong" if each is plan.cheapest else "") for cell in _cells(each, w)]
+        for each in plan.designs
+    ]
+    view = Table([w(f"plan.{head}", power=power) for head in heads], rows)
     level = plan.designs[0].design.alpha
     title = w(
         "plan.title",
@@ -32,7 +31,7 @@ def plan_shown(pilot: Pilot, wish: Wish, plan: Plan, lang: str = "en") -> list[R
         arms=wish.arms,
         level=100 * level,
     )
-    return [Text(title, "bold"), view, Text(_cheapest(plan, w)), *map(Text, _notes(pilot, wish, w))]
+    return [Heading(title), view, Text(_cheapest(plan, w)), *map(Text, _notes(pilot, wish, w))]
 
 
 def _cells(planned: Planned, w: Words) -> list[str]:

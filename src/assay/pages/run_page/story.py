@@ -12,7 +12,7 @@ from assay.judge.findings import Finding
 from assay.judge.health_checks import worded
 from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
-from assay.pages.charts import Checkpoints, curve_panel, dev_chart, reward_columns
+from assay.pages.charts import Checkpoints, curve_panel, dev_chart, reward_columns, reward_key
 from assay.pages.content import interval_text
 from assay.pages.drawn import Bar, curve_line, score_plot
 from assay.pages.examples import Answer as Recorded
@@ -120,8 +120,8 @@ def _rewards(facts: RunFacts, stage: str, words: Words) -> list[Block]:
     if not rewards:
         return []
     about = Text(words("chart.rewards_about"), "soft")
-    chart = Figure(reward_columns(rewards, words))
-    return [Only(("html",), [Heading(words("chart.rewards")), about, chart])]
+    charts = (Figure(reward_columns(rewards, words)), Figure(reward_key(words)))
+    return [Only(("html",), [Heading(words("chart.rewards")), about, *charts])]
 
 
 def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.data.row import ImagePart, Message, Row
+from assay.data.row import ImagePart, Message
 from assay.errors import InputError
-from assay.tasks.demos.demonstrations import POOL, set_of
 
 Features = NDArray[np.float32]
 BLOCK = 512
@@ -83,17 +82,3 @@ def _highest(score_N: NDArray[np.float64], count: int) -> tuple[int, ...]:
     kept_K = np.flatnonzero(score_N >= lowest)
     order_K = kept_K[np.argsort(-score_N[kept_K], kind="stable")]
     return tuple(order_K[:count].tolist())
-
-
-def pools_by_similarity(rows: Sequence[Row], similarity: str) -> list[tuple[int, ...]]:
-    """The pool of each row, the most similar first, of equally similar ones as the pool has them;
-    one of SIMILARITIES. All rows pick from one set."""
-    encode, shown = SIMILARITIES[similarity], set_of(rows[0]).demonstrations
-    queries_QD = encode([row.prompt[-1] for row in rows], [row.origin for row in rows])
-    demonstrations_ND = encode([each.asked for each in shown], [each.id for each in shown])
-    found = []
-    for row, query_D in zip(rows, queries_QD, strict=True):
-        pool_K = np.array(row.extra[POOL])
-        score_K = np.round(demonstrations_ND[pool_K].astype(np.float64) @ query_D, DIGITS)
-        found.append(tuple(pool_K[np.argsort(-score_K, kind="stable")].tolist()))
-    return found

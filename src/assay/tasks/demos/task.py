@@ -100,6 +100,16 @@ class DemosTask(BaseTask):
         return {"selector:oracle": ORACLE}
 
     @property
+    def ceiling(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+        """Drawn demonstrations, none, the most similar, and the best."""
+        return {
+            "random": ("selector:random", {}),
+            "zero-shot": ("selector:random", {"shots": 0}),
+            "similarity": ("selector:similarity", {}),
+            "oracle": ("selector:oracle", {}),
+        }
+
+    @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """See `tasks.demos.checks`."""
         from assay.tasks.demos.checks import CHECKS
@@ -112,18 +122,6 @@ class DemosTask(BaseTask):
         from assay.tasks.demos.rules import RULES
 
         return RULES
-
-    @property
-    def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """What demonstrations can do at all."""
-        from assay.lab.ceiling.measure import measure_demonstrations
-        from assay.pages.command_tables.ceiling_tables import ceiling_blocks
-
-        def measured(*given: Any) -> tuple[Any, Any]:
-            found = measure_demonstrations(*given)
-            return found, ceiling_blocks(found)
-
-        return {"ceiling": measured}
 
     def brings(self, source: str) -> bool:
         """Whether a model source is a selector."""

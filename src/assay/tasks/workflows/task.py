@@ -234,20 +234,14 @@ class WorkflowsTask(BaseTask):
 
     @property
     def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """The page of `assay patterns` and the table of `assay ceiling`, imported on demand:
-        measuring loads torch, reading does not."""
+        """The page of `assay patterns`, imported on demand."""
 
         def patterns(*given: Any, **named: Any) -> Any:
             from assay.tasks.workflows.patterns_page import patterns_page
 
             return patterns_page(*given, **named)
 
-        def ceiling(*given: Any) -> Any:
-            from assay.tasks.workflows.ceiling import measured
-
-            return measured(*given)
-
-        return {"patterns": patterns, "ceiling": ceiling}
+        return {"patterns": patterns}
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The instruction with the operators, the form of a program, and the problem. Rows that

@@ -8,7 +8,7 @@ import pytest
 
 from assay.judge.dependence import permutation_p
 from assay.judge.group_effects import Effect
-from assay.runs.records import read_samples, write_samples
+from assay.runs.records import write_samples
 from assay.tasks.workflows.operator_choice import (
     THIRDS,
     OperatorChoice,
@@ -25,6 +25,7 @@ from assay.tasks.workflows.recorded_programs import (
 )
 from assay.tasks.workflows.reward_patterns import Pattern, RewardPatterns, reward_patterns
 from assay.tasks.workflows.rewards import Terms, solved
+from tests.sample_lines import read_samples
 from tests.tasks.workflows.patterns.program_lab import (
     ANSWER,
     CUSTOM,

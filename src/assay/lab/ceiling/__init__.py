@@ -1,1 +1,0 @@
-"""What demonstrations can do at all for an experiment, before a selector is built."""
