@@ -23,14 +23,14 @@ from transformers import (
 )
 
 from assay.data.episode import Episode, tokens_of
-from assay.errors import InputError
+from assay.errors import InputError, RunFailure
 from assay.models.first_difference import score_plainly
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.supported import why_plain
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.plain.plain_sampler import CacheUntrue, PlainSampler
+from assay.rollout.engines.plain.plain_sampler import PlainSampler
 from assay.rollout.policies.language import LanguagePolicy
 
 VOCABULARY = 259
@@ -298,7 +298,7 @@ def tried(family: str, folder: Path) -> Trial:
         turns = policy.sample(CONTEXTS, KEYS, Sampling(1.0, 24))
     except InputError as error:
         return Trial(family, "refused", error.problem)
-    except CacheUntrue as error:
+    except RunFailure as error:
         return Trial(family, "refused", str(error))
     packed = pack([Episode(str(i), str(i), (turn,)) for i, turn in enumerate(turns)])
     scores = policy.score(packed)

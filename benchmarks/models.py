@@ -28,7 +28,6 @@ from assay.data.episode import tokens_of
 from assay.data.files import built_once, cache_root
 from assay.data.renderings.rendering import Renderer
 from assay.models.source import parse_source, resolve
-from assay.tasks.tools.prompts import prompt
 from assay.tasks.tools.single_turn import read_bfcl
 from benchmarks.shapes import Document
 
@@ -112,7 +111,7 @@ def documents(vocabulary: int) -> list[Document]:
     renderer = Renderer(AutoTokenizer.from_pretrained(model_folder("smollm2")), "hermes")
     found = []
     for row in read_bfcl("live_simple").rows:
-        turn = renderer.turns((*prompt(row), row.messages[-1]), row.tools)[0]
+        turn = renderer.turns((*row.prompt, row.messages[-1]), row.tools)[0]
         pair = (tokens_of(turn.context), turn.actions)
         if sum(map(len, pair)) <= LONGEST:
             found.append(tuple([token % vocabulary for token in part] for part in pair))

@@ -320,6 +320,43 @@ def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
     assert not wrong_rooms("assay.lab.run.runner", below)
 
 
+LAB_NAMES = {
+    "demos": re.compile(
+        r"demos|selector_\w+|SELECTOR\w*|\w*Selector[A-Z]?\w*|\w*[Dd]emonstration\w*"
+    )
+}
+"""How the identifiers of a lab are called."""
+FILE_TABLES = ("experiment/", "tasks/task.py")
+"""The tables of the experiment file, all in one place, and the register of tasks."""
+
+
+def lab_names(tree: ast.Module, pattern: re.Pattern[str]) -> Places:
+    """Identifiers and imports of a lab in a module."""
+    found = []
+    for node in ast.walk(tree):
+        fields = ("id", "attr", "name", "arg", "module")
+        named = [value for f in fields if isinstance(value := getattr(node, f, None), str)]
+        parts = [part for value in named for part in value.split(".")]
+        found += [f"{node.lineno}: {part}" for part in parts if pattern.fullmatch(part)]
+    return found
+
+
+@pytest.mark.parametrize("lab", LAB_NAMES)
+def test_no_name_of_a_lab_stands_outside_its_folder(lab: str) -> None:
+    """A lab is one folder and one line in `TASKS`."""
+    own = (f"tasks/{lab}/", *FILE_TABLES, "tasks/workflows/problems.py")
+    names = {file: file.relative_to(SOURCE).as_posix() for file in MODULES}
+    others = [file for file, name in names.items() if not name.startswith(own)]
+    expect_none({file: lab_names(parsed(file), LAB_NAMES[lab]) for file in others})
+
+
+def test_a_name_of_a_lab_is_seen() -> None:
+    pattern = LAB_NAMES["demos"]
+    for text in ("from assay.tasks.demos import task", "x = SelectorSpec()", "f(demonstrations=1)"):
+        assert lab_names(ast.parse(text), pattern)
+    assert not lab_names(ast.parse("selectors(session, stage)"), pattern)
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name: imports_of(file) for name, file in NAMES.items()}).prepare()
 

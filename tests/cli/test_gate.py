@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assay.compare.gate import failures
+from assay.compare.table import failures
 from assay.errors import InputError
 from assay.library.actions import compare
 from tests.cli.conftest import call

@@ -8,7 +8,7 @@ import pytest
 import assay
 from assay.compare.benchmarks_table import benchmarks_table
 from assay.compare.judged_table import compare_checkpoints
-from assay.judge.harmonic_bootstrap import harmonic_of
+from assay.judge.averages import harmonic_of
 from assay.pages.run_page.page import write_report
 from assay.pages.run_page.terminal import final_blocks
 from assay.runs.records import RecordWriter

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from assay.compare.fairness import Unfair
-from assay.compare.foreign_arms import NoSuchResult
 from assay.compare.named_arms import ArmRequest, own_arm
 from assay.compare.table import Pairing, Table
 from assay.data.results.foreign_result import Result
+from assay.errors import InputError
 from assay.judge.families import holm
 from assay.judge.paired import compare
 from assay.judge.scores import item_scores
@@ -70,7 +70,7 @@ def test_the_control_is_the_first_or_the_one_named():
     judged = results_table(*sides, control="better")
     assert judged.control.name == "better"
     assert pairing(judged).comparison.verdict == "worse"
-    with pytest.raises(NoSuchResult, match="did you mean 'better'"):
+    with pytest.raises(InputError, match="did you mean 'better'"):
         results_table(*sides, control="bettre")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.compare.fairness import NothingToAllow, Unfair
+from assay.compare.fairness import Unfair
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.named_arms import ArmRequest
 from assay.errors import InputError
@@ -345,7 +345,7 @@ def test_answers_that_differ_in_one_repeat_are_not_flagged(run, tmp_path):
 def test_an_accepted_difference_that_is_none_is_refused_with_the_nearest(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "code": {"commit": "x"}}, SFT, record=CLEAN)
     assert runs_table(run, other, allow=["code"]).allowed == ("code.commit",)
-    with pytest.raises(NothingToAllow, match=r"'code\.comit' .*did you mean 'code\.commit'"):
+    with pytest.raises(InputError, match=r"'code\.comit' .*did you mean 'code\.commit'"):
         runs_table(run, other, allow=["code", "code.comit"])
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from assay.compare.foreign_arms import (
-    NoSuchResult,
     ReadOptions,
     distinct_names,
     is_file,
@@ -13,6 +12,7 @@ from assay.compare.foreign_arms import (
     read_arms,
     summaries,
 )
+from assay.errors import InputError
 from assay.judge.intervals import wilson
 
 
@@ -44,7 +44,7 @@ def test_a_name_takes_one_run_of_a_file_or_all(tmp_path: Path):
     file = table(tmp_path, TWO)
     assert [arm.name for arm in read_arms(file)] == ["base", "tuned"]
     assert [arm.name for arm in read_arms(f"{file}@tuned")] == ["tuned"]
-    with pytest.raises(NoSuchResult, match="did you mean 'tuned'"):
+    with pytest.raises(InputError, match="did you mean 'tuned'"):
         read_arms(f"{file}@tunde")
 
 
@@ -55,11 +55,11 @@ def test_a_file_whose_name_holds_an_at_is_that_file(tmp_path: Path):
 
 def test_several_metrics_and_none_named_are_refused_with_their_names(tmp_path: Path):
     file = table(tmp_path, "item,exact,loose\na,1,1\nb,0,1\n")
-    with pytest.raises(NoSuchResult, match="2 metrics: exact, loose"):
+    with pytest.raises(InputError, match="2 metrics: exact, loose"):
         read_arms(file)
     (arm,) = read_arms(file, ReadOptions(metric="loose"))
     assert arm.scores.scores.tolist() == [[1.0], [1.0]]
-    with pytest.raises(NoSuchResult, match="did you mean 'exact'"):
+    with pytest.raises(InputError, match="did you mean 'exact'"):
         read_arms(file, ReadOptions(metric="exat"))
     assert [arm.metric for arm in read_all_metrics(file)] == ["exact", "loose"]
 

@@ -10,7 +10,7 @@ import pytest
 from assay.compare.arm import Arm, Provenance
 from assay.compare.compare_names import CompareOptions, compare_names
 from assay.compare.foreign_arms import ReadOptions, arm_of, read_options
-from assay.compare.metric_direction import UnknownDirection, known_direction, lower_is_better
+from assay.compare.metric_direction import known_direction, lower_is_better
 from assay.compare.table import Table
 from assay.data.results.foreign_result import Answer, Result
 from assay.data.results.readers import read_results
@@ -91,7 +91,7 @@ def test_an_improvement_is_non_inferior_whichever_way_the_metric_goes(tmp_path: 
 
 
 def test_a_metric_that_nobody_explains_gets_no_verdict_until_the_user_does(tmp_path: Path):
-    with pytest.raises(UnknownDirection, match=r"'turns' may be better high or low.*--lower-is"):
+    with pytest.raises(InputError, match=r"'turns' may be better high or low.*--lower-is"):
         table(tmp_path, "turns", ReadOptions())
     for higher, verdict in ((True, "better"), (False, "worse")):
         options = read_options(higher_is_better=higher)
@@ -133,7 +133,7 @@ def test_what_one_file_says_holds_for_the_other_and_two_must_not_differ():
     assert lower_is_better([arm("turns", None), arm("turns", False)])
     assert not lower_is_better([own(), arm("acc", None)])
     for contradiction in ([arm("t", True), arm("t", False)], [own(), arm("t", False)]):
-        with pytest.raises(UnknownDirection, match="high by one file, low by another"):
+        with pytest.raises(InputError, match="high by one file, low by another"):
             lower_is_better(contradiction)
 
 

@@ -14,8 +14,8 @@ from assay.judge.group_effects import (
     Member,
     contrast,
     judged_effects,
+    mark_exchange_test,
 )
-from assay.judge.mark_exchange import mark_exchange_test
 from assay.judge.sample_size import Design, Variances, items_for
 from assay.judge.significance import leaves_out_zero
 

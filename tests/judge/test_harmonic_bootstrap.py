@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.judge.averages import BaselineError
-from assay.judge.harmonic_bootstrap import harmonic_of
+from assay.judge.averages import BaselineError, harmonic_of
 from assay.judge.scores import ItemScores, ItemsDifferError
 from tests.judge.simulated import item_ids, single_pass
 

@@ -12,8 +12,8 @@ from statsmodels.stats.power import TTestPower
 from assay.judge.arms import compare_arms
 from assay.judge.binomial import compare_counts, score_test
 from assay.judge.cluster_robust import cluster_means, p_value, tied_share
-from assay.judge.mean_power import Precision, power_at, smallest_seen, times_needed
 from assay.judge.paired import compare
+from assay.judge.power import Precision, power_at, smallest_seen, times_needed
 from assay.judge.scores import Array, ItemScores, cluster_totals
 from assay.judge.verdict import explain
 from tests.judge.simulated import item_ids, single_pass

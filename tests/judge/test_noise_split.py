@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from assay.judge.noise_split import noise_of
 from assay.judge.paired import compare
+from assay.judge.sample_size import noise_of
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import item_ids
 

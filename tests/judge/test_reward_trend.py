@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from assay.judge.reward_trend import longest_rise
+from assay.judge.selection import longest_rise
 
 CUTS = [10, 20, 30, 40]
 STEPS = list(range(1, 41))

@@ -11,10 +11,11 @@ from benchmarks.families import byte_tokenizer, tiny_family
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from assay.data.episode import Episode, tokens_of
+from assay.errors import InputError
 from assay.models.adapt import save_activations, train_lora
 from assay.models.first_difference import score_plainly
 from assay.models.load import load_model
-from assay.models.lora import LoraOptions, LoraTargetError, merged
+from assay.models.lora import LoraOptions, merged
 from assay.models.plain_forward import score_padded
 from assay.models.precision import choose_precision
 from assay.models.supported import why_plain
@@ -122,7 +123,7 @@ def test_an_adapter_trains_and_merges(family: str) -> None:
 
 
 def test_a_model_without_linear_layers_takes_no_adapter() -> None:
-    with pytest.raises(LoraTargetError, match="names no linear layer"):
+    with pytest.raises(InputError, match="names no linear layer"):
         train_lora(tiny_family("gpt2"), LoraOptions(rank=2))
 
 

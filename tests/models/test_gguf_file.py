@@ -9,10 +9,10 @@ import torch
 from tokenizers import Regex, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, MistralConfig, PreTrainedModel
 
+from assay.errors import InputError
 from assay.models.gguf_file import (
     LLAMA3,
     QWEN,
-    GgufUnsupported,
     check_gguf,
     smollm_pre_tokenizer,
     splitter,
@@ -111,26 +111,26 @@ def test_ways_of_splitting_text_are_known_by_llama_cpps_names() -> None:
         pre_tokenizers.Sequence([pre_tokenizers.Digits(), named["gpt-2"]]),
     ):
         text["pre_tokenizer"] = json.loads(other.__getstate__())
-        with pytest.raises(GgufUnsupported, match="way of splitting text"):
+        with pytest.raises(InputError, match="way of splitting text"):
             splitter(text)
 
 
 def test_what_llama_cpp_would_compute_otherwise_is_refused_by_name() -> None:
     words = tokenizer("chatml")
     model = tiny_model()
-    with pytest.raises(GgufUnsupported, match="way of splitting text"):
+    with pytest.raises(InputError, match="way of splitting text"):
         check_gguf(model, metaspace())
     model.config.rope_parameters = {"rope_type": "yarn", "rope_theta": 10000.0}
-    with pytest.raises(GgufUnsupported, match="'yarn'"):
+    with pytest.raises(InputError, match="'yarn'"):
         check_gguf(model, words)
     sliding = tiny_model("qwen2")
     sliding.config.use_sliding_window = True
-    with pytest.raises(GgufUnsupported, match="sliding window"):
+    with pytest.raises(InputError, match="sliding window"):
         check_gguf(sliding, words)
     other = AutoModelForCausalLM.from_config(
         MistralConfig(
             hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
         )
     )
-    with pytest.raises(GgufUnsupported, match="no GGUF of a mistral"):
+    with pytest.raises(InputError, match="no GGUF of a mistral"):
         check_gguf(other, words)

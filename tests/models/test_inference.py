@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from assay.errors import InputError
 from assay.models.adapt import train_lora
-from assay.models.attention import AttentionUnsupported
 from assay.models.inference import inference_model
 from assay.models.lora import LoraOptions
-from assay.models.scoring import HeadUnsupported
 from assay.rollout.engines.cpu.kv_cache import CacheShape, PrefillPlan, Segment, empty_cache
 from tests.tiny import FAMILIES, tiny_model
 
@@ -68,9 +67,9 @@ def test_adapters_are_merged_and_leave_the_module_alone():
 def test_other_families_and_sliding_windows_are_refused():
     model: Any = tiny_model()
     model.base_model.layers[0].self_attn.sliding_window = 8
-    with pytest.raises(AttentionUnsupported, match="sliding_window"):
+    with pytest.raises(InputError, match="sliding_window"):
         inference_model(model, torch.float32)
     model = tiny_model()
     model.config.model_type = "gemma2"
-    with pytest.raises(HeadUnsupported, match="does not compute the vocabulary scores"):
+    with pytest.raises(InputError, match="does not compute the vocabulary scores"):
         inference_model(model, torch.float32)

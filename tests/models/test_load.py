@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
+from assay.errors import InputError
 from assay.models.load import ModelUnsupported, chat_end_token, end_token_ids, load_model
 from assay.models.precision import choose_precision
 from assay.models.state_dicts import StateDictMismatch, weight_fingerprint
-from assay.models.supported import RotaryUnsupported
 from tests.models.conftest import SaveModel
 from tests.models.folders import CHAT, tiny_model, tiny_tokenizer
 
@@ -142,7 +142,7 @@ def test_positions_that_depend_on_the_length_are_refused_before_any_weight_is_re
     config.pop("rope_parameters", None)
     (folder / "config.json").write_text(json.dumps(config | change))
     monkeypatch.setattr("assay.models.load.load_strictly", None)
-    with pytest.raises(RotaryUnsupported) as caught:
+    with pytest.raises(InputError) as caught:
         load_model(folder, FP32)
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"{folder / 'config.json'}: rope_parameters.rope_type: rotary positions")

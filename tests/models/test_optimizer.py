@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from assay.models.optimizer import OptimizerUnavailable, make_optimizer
+from assay.errors import InputError
+from assay.models.optimizer import make_optimizer
 from tests.models.folders import tiny_model
 
 
@@ -40,7 +41,7 @@ def test_8_bit_moments_without_bitsandbytes_say_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
-    with pytest.raises(OptimizerUnavailable, match="pip install bitsandbytes"):
+    with pytest.raises(InputError, match="pip install bitsandbytes"):
         make_optimizer([nn.Parameter(torch.ones(2, 2))], name="adamw8bit", lr=0.1)
 
 

@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from assay.models.attention import AttentionUnsupported
+from assay.errors import InputError
 from assay.models.scoring import lay_out, score_actions
 from tests.tiny import FAMILIES, SIZES, VOCABULARY, tiny_model
 
@@ -112,14 +112,14 @@ def test_attention_that_is_not_computed_is_refused(feature):
         attention.sliding_window = 4
     else:
         attention.attention_dropout = 0.1
-    with pytest.raises(AttentionUnsupported, match=feature):
+    with pytest.raises(InputError, match=feature):
         shared_scores(model, [((5, 6), (7, 8))], 1.0)
 
 
 def test_a_sliding_window_that_only_the_config_names_is_refused():
     sizes: dict[str, Any] = SIZES | {"sliding_window": 4}
     model = MistralForCausalLM(MistralConfig(**sizes))
-    with pytest.raises(AttentionUnsupported, match="sliding_window"):
+    with pytest.raises(InputError, match="sliding_window"):
         shared_scores(model, [((5, 6), (7, 8))], 1.0)
 
 

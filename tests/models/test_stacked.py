@@ -8,11 +8,11 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 
+from assay.errors import InputError
 from assay.models.adapt import train_lora
 from assay.models.folder import ModelFolderError
 from assay.models.lora import LoraOptions, merged
 from assay.models.weight_files import (
-    ArchitectureMismatch,
     load_weights,
     own_adapter,
     save_weights,
@@ -96,7 +96,7 @@ def test_a_stacked_adapter_of_another_rank_or_scale_is_refused(base: Path) -> No
         (LoraOptions(rank=9, alpha=31.5, targets=("up_proj", "k_proj")), "r: adapter has 2"),
         (LoraOptions(rank=2, alpha=7.1, targets=("up_proj", "k_proj")), "lora_alpha"),
     ):
-        with pytest.raises(ArchitectureMismatch, match=what):
+        with pytest.raises(InputError, match=what):
             load_weights(adapted(tiny_model(), options), folders[2])
 
 

@@ -12,13 +12,14 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from assay.errors import InputError
 from assay.models.adapt import train_lora
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
-from assay.models.state_dicts import NotFinite, StateDictMismatch, weight_fingerprint
-from assay.models.weight_files import ArchitectureMismatch, load_weights, save_weights
+from assay.models.state_dicts import StateDictMismatch, weight_fingerprint
+from assay.models.weight_files import load_weights, save_weights
 from tests.models.folders import tiny_model, tiny_tokenizer
 
 
@@ -86,9 +87,7 @@ def test_peft_itself_reads_the_adapter(tmp_path: Path) -> None:
 
 def test_another_architecture_is_refused_with_both_names(tmp_path: Path) -> None:
     save_weights(tiny_model("qwen3"), tmp_path)
-    with pytest.raises(
-        ArchitectureMismatch, match="Qwen3ForCausalLM, the model is LlamaForCausalLM"
-    ):
+    with pytest.raises(InputError, match="Qwen3ForCausalLM, the model is LlamaForCausalLM"):
         load_weights(tiny_model("llama"), tmp_path)
 
 
@@ -128,7 +127,7 @@ def test_an_adapter_with_a_key_too_few_or_too_many_is_refused(tmp_path: Path) ->
 
 def test_adapters_of_another_rank_or_other_layers_are_refused(tmp_path: Path) -> None:
     save_weights(lora_model(rank=8), tmp_path)
-    with pytest.raises(ArchitectureMismatch, match=r"r: adapter has 8, the model's has 4"):
+    with pytest.raises(InputError, match=r"r: adapter has 8, the model's has 4"):
         load_weights(lora_model(rank=4), tmp_path)
     save_weights(lora_model(targets=("k_proj",)), tmp_path)
     with pytest.raises(StateDictMismatch):
@@ -159,7 +158,7 @@ def test_a_checkpoint_with_a_weight_that_is_no_number_is_named_and_not_loaded(
     save_file(state, file, metadata={"format": "pt"})
     model = make()
     before = weight_fingerprint(model)
-    with pytest.raises(NotFinite, match=f"not finite: {re.escape(spoiled)}"):
+    with pytest.raises(InputError, match=f"not finite: {re.escape(spoiled)}"):
         load_weights(model, tmp_path)
     assert weight_fingerprint(model) == before
 

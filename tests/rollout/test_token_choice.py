@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.token_choice import ScoresNotFinite, choose, draw, filtered, key_states, uniforms
+from assay.rollout.token_choice import choose, draw, filtered, key_states, uniforms
 
 
 def test_uniforms_are_uniform_and_independent_across_rows_samples_and_positions():
@@ -80,7 +81,7 @@ def test_no_word_is_drawn_from_scores_that_are_not_finite(temperature, value):
     logits_BV = torch.zeros(3, 400)
     draw(logits_BV, Sampling(temperature), torch.full((3,), 0.5))
     logits_BV[1, 7] = value
-    with pytest.raises(ScoresNotFinite):
+    with pytest.raises(RunFailure):
         draw(logits_BV, Sampling(temperature), torch.full((3,), 0.5))
 
 

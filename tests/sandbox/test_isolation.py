@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import RunFailure
 from assay.sandbox import isolation
-from assay.sandbox.isolation import Isolation, IsolationUnavailable, candidates, isolation_for
+from assay.sandbox.isolation import Isolation, candidates, isolation_for
 from assay.sandbox.limits import Outcome
 from assay.sandbox.pool import Worker
 
@@ -94,7 +95,7 @@ def test_without_namespaces_a_worker_is_refused_unless_the_user_chose_limits_onl
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     isolation.isolation_available.cache_clear()
-    with pytest.raises(IsolationUnavailable, match=r"unshare is not installed.*limits-only"):
+    with pytest.raises(RunFailure, match=r"unshare is not installed.*limits-only"):
         Worker("tests.sandbox.faults:echo", isolation="namespaces")
     isolation.isolation_available.cache_clear()
     assert isolation_for("limits-only") == Isolation("")

@@ -16,8 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from assay.sandbox import isolation, pipes, program_conversation, program_pool
-from assay.sandbox.isolation import IsolationUnavailable, Mode
+from assay.errors import RunFailure
+from assay.sandbox import isolation, pipes, program_pool
+from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.program_pool import ProgramPool, ProgramRun
 from tests.sandbox.hostile_programs import workflow
@@ -281,7 +282,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
     pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert works(pool)
-    answer, real = threading.Event(), program_conversation.wait_ready
+    answer, real = threading.Event(), program_pool.wait_ready
 
     def interrupted(*arguments: Any) -> list[int]:
         ready = real(*arguments)
@@ -296,7 +297,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
         answer.wait(30)
         return {"late": True}
 
-    monkeypatch.setattr(program_conversation, "wait_ready", interrupted)
+    monkeypatch.setattr(program_pool, "wait_ready", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(pool, "chain", host, names=["a"])
     monkeypatch.undo()
@@ -335,7 +336,7 @@ def test_without_namespaces_a_pool_is_refused_in_one_line_that_says_what_helps(
 ) -> None:
     nothing = isolation.Isolation("", why="unshare: unshare is not installed")
     monkeypatch.setattr(isolation, "isolation_available", lambda: nothing)
-    with pytest.raises(IsolationUnavailable) as found:
+    with pytest.raises(RunFailure) as found:
         ProgramPool(SERVE, 1)
     said = str(found.value)
     assert "install util-linux and libseccomp2" in said and 'sandbox = "limits-only"' in said

@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from assay.errors import RunFailure
 from assay.sandbox.isolation import isolation_available
 from assay.sandbox.limits import Limits, Outcome
-from assay.sandbox.pool import Worker, WorkerPool, WorkerStartError
+from assay.sandbox.pool import Worker, WorkerPool
 
 HERE = Path(__file__).parent
 TOGETHER = "over the memory limit with all its processes"
@@ -188,10 +189,10 @@ def test_a_call_sees_no_environment_no_descriptors_and_an_empty_folder_that_is_d
 def test_a_function_that_cannot_be_imported_is_no_outcome() -> None:
     with (
         Worker("tests.sandbox.faults:missing") as worker,
-        pytest.raises(WorkerStartError, match="missing"),
+        pytest.raises(RunFailure, match="missing"),
     ):
         worker.call({}, 1.0)
-    with Worker("no_such_module:f") as worker, pytest.raises(WorkerStartError, match="no_such"):
+    with Worker("no_such_module:f") as worker, pytest.raises(RunFailure, match="no_such"):
         worker.call({}, 1.0)
 
 

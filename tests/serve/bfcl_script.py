@@ -19,7 +19,7 @@ from assay.rollout.engines.cpu import continuous_batch as engine
 from assay.rollout.engines.cpu.continuous_batch import Step
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.single_turn import target_calls
 from tests.tasks.tools.scripted import truth_calls
 

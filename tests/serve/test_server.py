@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from assay.data.renderings.rendering import Renderer
+from assay.errors import InputError
 from assay.lab.setup.language_learner import LanguageEncoder
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
@@ -22,9 +23,6 @@ from assay.serve.app import Counts
 from assay.serve.server import (
     HOST,
     Address,
-    BadHost,
-    BadToken,
-    PortTaken,
     bound,
     greeting,
     token_for_clients,
@@ -131,14 +129,14 @@ def test_only_this_machine_can_reach_the_port_and_a_taken_one_is_refused() -> No
     with bound(0) as listening:
         host, port = listening.getsockname()
         assert host == "127.0.0.1"
-        with pytest.raises(PortTaken, match=str(port)):
+        with pytest.raises(InputError, match=str(port)):
             bound(port)
 
 
 @pytest.mark.parametrize("token", ["", "two words", "ü", "line\n"])
 def test_a_token_that_no_header_can_carry_is_refused(token: str, monkeypatch) -> None:
     monkeypatch.setenv("ASSAY_SERVE_TOKEN", token)
-    with pytest.raises(BadToken, match="ASSAY_SERVE_TOKEN"):
+    with pytest.raises(InputError, match="ASSAY_SERVE_TOKEN"):
         token_for_clients(HOST)
 
 
@@ -149,7 +147,7 @@ def test_a_token_comes_from_a_file_before_the_environment(monkeypatch, tmp_path:
     assert token_for_clients("0.0.0.0", file) == ("of-the-file", False)
     file.write_text("not a token\n")
     for bad in (file, tmp_path / "nothing", tmp_path):
-        with pytest.raises(BadToken) as refused:
+        with pytest.raises(InputError) as refused:
             token_for_clients(HOST, bad)
         assert "not a token" not in str(refused.value) and str(bad) in str(refused.value)
 
@@ -157,7 +155,7 @@ def test_a_token_comes_from_a_file_before_the_environment(monkeypatch, tmp_path:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_other_machines_are_let_in_only_with_a_token_that_somebody_chose(host, monkeypatch) -> None:
     monkeypatch.delenv("ASSAY_SERVE_TOKEN", raising=False)
-    with pytest.raises(BadHost, match="no token is set"):
+    with pytest.raises(InputError, match="no token is set"):
         token_for_clients(host)
     monkeypatch.setenv("ASSAY_SERVE_TOKEN", "mine")
     assert token_for_clients(host) == ("mine", False)
@@ -176,7 +174,7 @@ def test_loopback_needs_no_token_of_the_users(host: str, monkeypatch) -> None:
 
 @pytest.mark.parametrize("host", ["", "no such host", "300.1.1.1", "192.0.2.1"])
 def test_an_address_that_is_none_of_this_machine_is_refused(host: str) -> None:
-    with pytest.raises(BadHost, match="--host"):
+    with pytest.raises(InputError, match="--host"):
         bound(0, host)
 
 

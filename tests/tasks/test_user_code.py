@@ -12,8 +12,7 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
-from assay.errors import InputError
-from assay.sandbox.pool import WorkerStartError
+from assay.errors import InputError, RunFailure
 from assay.tasks.reward_signatures import TextReward
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import is_unsafe, reward, task, task_fingerprint, task_names
@@ -229,7 +228,7 @@ def test_a_worker_refuses_a_file_that_changed_after_the_lab_had_loaded_it(folder
     write(folder, "r.py", UNSAFE.replace("from near import add", "add = min"))
     with (
         RewardRunner(judge, workers=1, sandbox="limits-only") as runner,
-        pytest.raises(WorkerStartError, match=r"r\.py: has changed since the run began"),
+        pytest.raises(RunFailure, match=r"r\.py: has changed since the run began"),
     ):
         runner.score([(ROW, Completion("x"))])
 

@@ -235,7 +235,7 @@ def _gated(outcome: Outcome, tables: "Sequence[Table]", fail_on: FailOn | None) 
     """The outcome with the exit code and the line of a gate that does not let it pass."""
     if fail_on is None:
         return outcome
-    from assay.compare.gate import failures
+    from assay.compare.table import failures
 
     found = failures(tables, fail_on.value)
     result = {**outcome.result, "gate": {"fail_on": fail_on.value, "failed": found}}

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from assay.compare.table import Line, Table
 from assay.errors import InputError, nearest
-from assay.judge.averages import BaselineError
-from assay.judge.harmonic_bootstrap import Harmonic, harmonic_of
+from assay.judge.averages import BaselineError, Harmonic, harmonic_of
 from assay.judge.scores import on_shared_items
 
 

@@ -13,7 +13,6 @@ from assay.compare.arm import Arm
 from assay.compare.benchmarks_table import BenchmarksTable, benchmarks_table
 from assay.compare.fairness import DECLARED, Terms, check_finished
 from assay.compare.foreign_arms import (
-    NoSuchResult,
     ReadOptions,
     distinct_names,
     is_file,
@@ -173,7 +172,7 @@ def compare_named(
     """Everything that `read` finds under the names, against the first or the one called `control`.
 
     What is damaged is named in `left_out` and the others are still compared, unless it holds the
-    control, or leaves fewer than two. Raises NoSuchResult for an unknown control, and what `read`
+    control, or leaves fewer than two. Raises InputError for an unknown control, and what `read`
     and `compare_arms` raise.
     """
     arms: list[Arm] = []
@@ -206,7 +205,7 @@ def _control_first(arms: Sequence[Arm], control: str | None) -> list[Arm]:
     if len(found) != 1:
         fix = nearest(control, [arm.name for arm in arms])
         problem = f"{len(found) or 'no'} runs are called {control!r}"
-        raise NoSuchResult(problem, field="--control", fix=fix)
+        raise InputError(problem, field="--control", fix=fix)
     return [*found, *(arm for arm in arms if arm is not found[0])]
 
 

@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from assay.compare.arm import Arm, Provenance, one_metric
-from assay.compare.marked_runs import marked_runs
 from assay.data.results.foreign_result import Result
 from assay.errors import InputError, nearest
 from assay.experiment.read_file import read_experiment
@@ -20,7 +19,7 @@ from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_path
 from assay.judge.finding_words import finding
 from assay.judge.findings import Finding
 from assay.runs.history import evaluation_records
-from assay.runs.manifest_file import CHECKED, read_manifest
+from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
@@ -43,10 +42,6 @@ ROWS = ("contents_sha256", "prompts_sha256", *_COUNTED)
 
 class Unfair(InputError):
     """Arms that are never compared, whatever is allowed."""
-
-
-class NothingToAllow(InputError):
-    """An accepted difference does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +99,24 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
         _check_checker(own[0], other)
     check_one_metric({arm.name: arm for arm in own})
     untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
-    findings = [*marked_runs(own), *_other_renderings(own)]
+    findings = [*_marked(own), *_other_renderings(own)]
     if untested:
         names = ", ".join(untested)
         findings.append(finding("training_on_tests_unknown", "note", names=names))
     return [*findings, *_unknown(arms), *_left_out(arms)]
+
+
+def _marked(own: Sequence[Arm]) -> list[Finding]:
+    """A finding for each run that was made although its checks ended with errors, and one that
+    names the runs whose model chose by the items' own answers."""
+    manifests = {str(_origin(arm).run): _origin(arm).manifest for arm in own}
+    found = [
+        finding("despite", "warning", run=run, reason=reason)
+        for run, manifest in manifests.items()
+        if (reason := overridden(manifest))
+    ]
+    bounds = [run for run, manifest in manifests.items() if saw_answers(manifest)]
+    return found + ([finding("saw_answers", "warning", names=", ".join(bounds))] if bounds else [])
 
 
 def _other_renderings(own: Sequence[Arm]) -> list[Finding]:
@@ -500,12 +508,12 @@ def idle_factors(
 
 
 def check_allowed(allow: Sequence[str], found: Sequence[Confound]) -> None:
-    """Raise NothingToAllow for an accepted path in which no arms differ."""
+    """Raise InputError for an accepted path in which no arms differ."""
     for path in idle(allow, found):
         problem = f"the runs do not differ in {path!r}"
         known = sorted({difference.path for difference in found})
         fix = nearest(path, known) if known else "they differ in nothing"
-        raise NothingToAllow(problem, field="--allow", fix=fix)
+        raise InputError(problem, field="--allow", fix=fix)
 
 
 def _origin(arm: Arm) -> Provenance:

@@ -27,10 +27,6 @@ LONGEST_PART = 255
 """Bytes of a file's name; asking for a longer one is an error of the system."""
 
 
-class NoSuchResult(InputError):
-    """A run or a metric that a file does not hold, or more than one and none named."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """Options for reading files of other tools."""
@@ -85,7 +81,7 @@ def is_file(text: str) -> bool:
 def read_arms(text: str, options: ReadOptions = ReadOptions()) -> list[Arm]:
     """The runs that `FILE` or `FILE@RUN` names, by one metric each.
 
-    Raises NoSuchResult, Unfair for a run that is not whole, ScoreError where no answer of a run has
+    Raises InputError, Unfair for a run that is not whole, ScoreError where no answer of a run has
     a score, and what `read_results` raises.
     """
     path = _split(text)[0]
@@ -252,7 +248,7 @@ def _read(text: str, options: ReadOptions) -> list[Result]:
     found = [result for result in results if result.run == run]
     if not found:
         fix = nearest(run, {result.run for result in results})
-        raise NoSuchResult(f"holds no run {run!r}", file=path, fix=fix)
+        raise InputError(f"holds no run {run!r}", file=path, fix=fix)
     return found
 
 
@@ -272,12 +268,12 @@ def _by_metric(path: Path, results: Sequence[Result], metric: str | None) -> lis
     known = list(dict.fromkeys(result.metric for result in results))
     if metric is None and len(known) > 1 and SCORE not in known:
         fix = "name one with --metric"
-        raise NoSuchResult(f"has {len(known)} metrics: {', '.join(known)}", file=path, fix=fix)
+        raise InputError(f"has {len(known)} metrics: {', '.join(known)}", file=path, fix=fix)
     wanted = metric or (known[0] if len(known) == 1 else SCORE)
     if wanted not in known:
         why = next((r.not_numbers[wanted] for r in results if wanted in r.not_numbers), "")
         problem = f"holds no metric {wanted!r}" + (f": {why}" if why else "")
-        raise NoSuchResult(problem, file=path, fix=nearest(wanted, known))
+        raise InputError(problem, file=path, fix=nearest(wanted, known))
     return [result for result in results if result.metric == wanted]
 
 

@@ -42,8 +42,8 @@ from assay.judge.finding_words import finding
 from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import MANY_FALLBACKS, Twins, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
-from assay.judge.noise_split import noise_of
 from assay.judge.paired import compare, score_range
+from assay.judge.sample_size import noise_of
 from assay.judge.sampled_scores import Sampled, SampledScores, sampled_scores
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.verdict import FEW_UNSCORED, Comparison, not_comparable, with_lower_better
@@ -115,8 +115,8 @@ def compare_arms(
     """All arms against the first, one family, item by item; `findings` are shown with the table.
 
     An undeclared difference makes the verdict "not comparable". Raises Unfair for what is never
-    compared (see `fairness`), NothingToAllow for an accepted difference that is none,
-    UnknownDirection for a metric that may be better high or low.
+    compared (see `fairness`), InputError for an accepted difference that is none,
+    InputError for a metric that may be better high or low.
     """
     names = [arm.name for arm in arms]
     if len(arms) < 2:

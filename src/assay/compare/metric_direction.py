@@ -10,11 +10,6 @@ from assay.compare.arm import Arm
 from assay.data.results.foreign_result import Result
 from assay.errors import InputError
 
-
-class UnknownDirection(InputError):
-    """A metric that may be better high or low, or of which two files say different things."""
-
-
 LOWER = "wer cer mer ter loss nll perplexity ppl bpb mae mse rmse brier ece latency"
 LOWER_ALONE = "error errors err time duration seconds cost fail failed failure failures distance"
 LOWER_ALONE += " timeout incorrect wrong toxicity bits violation violations"
@@ -75,7 +70,7 @@ def direction_of(result: Result) -> bool | None:
 def lower_is_better(arms: Iterable[Arm]) -> bool:
     """Whether a lower score is better in all arms.
 
-    What one file says holds for the others of the metric. Raises UnknownDirection where none says
+    What one file says holds for the others of the metric. Raises InputError where none says
     it, or two say different things.
     """
     arms = list(arms)
@@ -89,4 +84,4 @@ def lower_is_better(arms: Iterable[Arm]) -> bool:
         return said == {False}
     problem = "is better high by one file, low by another" if said else "may be better high or low"
     metric = repr(foreign[0].metric)
-    raise UnknownDirection(f"{metric} {problem}, so there is no verdict", field="metric", fix=fix)
+    raise InputError(f"{metric} {problem}, so there is no verdict", field="metric", fix=fix)

@@ -27,10 +27,6 @@ from assay.runs.same_experiment import apart, begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
 
 
-class TooFewRuns(InputError):
-    """One run alone cannot be compared."""
-
-
 @dataclass(frozen=True, slots=True)
 class ArmRequest:
     """The run and checkpoint to load an arm from."""
@@ -46,14 +42,14 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
     """The names of runs with the control first; one run alone is joined by its file's control.
 
     The control is the one asked for, else the one that the other runs' experiment files name, else
-    the first. Raises TooFewRuns, and RunNotFound with the nearest names.
+    the first. Raises InputError, and RunNotFound with the nearest names.
     """
     named = {name: file_control(root, name) for name in names}
     control = control or _named_by_the_others(named) or names[0]
     arranged = [control, *(name for name in names if name != control)]
     if len(arranged) < 2:
         fix = "name two, or a control in its experiment file"
-        raise TooFewRuns(f"{names[0]!r} alone is compared with nothing", fix=fix)
+        raise InputError(f"{names[0]!r} alone is compared with nothing", fix=fix)
     return arranged
 
 

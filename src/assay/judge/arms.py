@@ -10,8 +10,8 @@ import numpy as np
 from scipy import special
 
 from assay.judge.intervals import LEVEL, Interval
-from assay.judge.mean_power import Precision, smallest_seen
 from assay.judge.paired import check_same_items, fillings, unscored_shares
+from assay.judge.power import Precision, smallest_seen
 from assay.judge.scores import Array, ItemScores, ScoreError, on_shared_items
 from assay.judge.seed_variance import aligned, crossed_error
 from assay.judge.verdict import MARGIN, Comparison, Figures, judged

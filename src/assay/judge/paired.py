@@ -13,8 +13,13 @@ import numpy as np
 
 from assay.judge.cluster_robust import item_mean, p_value, tied_share
 from assay.judge.intervals import LEVEL, Interval, difference_interval, tango
-from assay.judge.mean_power import Precision, smallest_seen, times_needed
-from assay.judge.power import items_needed, minimum_detectable_difference
+from assay.judge.power import (
+    Precision,
+    items_needed,
+    minimum_detectable_difference,
+    smallest_seen,
+    times_needed,
+)
 from assay.judge.scores import (
     Array,
     ItemScores,

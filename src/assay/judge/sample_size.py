@@ -14,9 +14,9 @@ from scipy import special
 from assay.errors import InputError
 from assay.judge.cluster_robust import item_mean
 from assay.judge.power import POWER, items_needed, minimum_detectable_difference
-from assay.judge.scores import Array, ItemScores
+from assay.judge.scores import Array, ItemScores, on_shared_items
 from assay.judge.seed_variance import aligned, left_over
-from assay.judge.verdict import ALPHA
+from assay.judge.verdict import ALPHA, Noise
 
 MOST_ITEMS = 100_000
 """More items than this are not planned for."""
@@ -257,3 +257,36 @@ def plan(
         enough = not design.items or (smallest is not None and smallest <= difference)
         found.append(Planned(whole, smallest, enough))
     return Plan(difference, power, variances, tuple(found))
+
+
+def noise_of(control: Sequence[ItemScores], other: Sequence[ItemScores]) -> Noise | None:
+    """The noise of the mean difference of S >= 1 seeds of each arm; None where one of the runs has
+    a single pass, or nothing varied.
+
+    Raises what `judge.paired.compare` raises.
+    """
+    shared = on_shared_items(*control, *other)
+    control, other = shared[: len(control)], shared[len(control) :]
+    repeats = min(run.repeats for run in shared)
+    found = variances_of(control, other) if repeats > 1 else None
+    if found is None or found.sampling is None:
+        return None
+    items, seeds = len(shared[0].item_ids), min(len(control), len(other))
+    now = Design(items, repeats, seeds)
+    error = _error(found, now)
+    if error == 0:
+        return None
+    sampling = found.sampling / (items * repeats * seeds)
+    further = items * (repeats + 1) / repeats
+    without = Variances(found.items, 0.0, found.luck, found.seeds)
+    return Noise(
+        sampling_share=sampling / error**2,
+        now=error,
+        further_repeat=_error(found, Design(items, repeats + 1, seeds)),
+        further_items=variance_of(found, now, further) ** 0.5,
+        all_repeats=_error(without, now),
+    )
+
+
+def _error(found: Variances, design: Design) -> float:
+    return variance_of(found, design) ** 0.5

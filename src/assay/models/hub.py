@@ -16,28 +16,20 @@ from assay.errors import InputError, RunFailure
 TOKEN = "HF_TOKEN"
 
 
-class NoHubAccess(InputError):
-    """Nothing can be uploaded: no token, or no name of a repository."""
-
-
-class PushFailed(RunFailure):
-    """The hub refused, or could not be reached; the folder is whole."""
-
-
 def check_push(repository: str) -> None:
-    """Raise NoHubAccess, before any work, for what cannot be uploaded."""
+    """Raise InputError, before any work, for what cannot be uploaded."""
     try:
         validate_repo_id(repository)
     except HFValidationError as error:
         why = str(error).splitlines()[0]
-        raise NoHubAccess(why, field="--push", fix="write OWNER/NAME") from error
+        raise InputError(why, field="--push", fix="write OWNER/NAME") from error
     if not os.environ.get(TOKEN):
         fix = f"export {TOKEN}=... with a token of the hub that may write"
-        raise NoHubAccess(f"{TOKEN} is not set", field="--push", fix=fix)
+        raise InputError(f"{TOKEN} is not set", field="--push", fix=fix)
 
 
 def push(folder: Path, repository: str) -> str:
-    """Make the repository and upload the folder; returns its address. Raises PushFailed."""
+    """Make the repository and upload the folder; returns its address. Raises RunFailure."""
     api = HfApi(token=os.environ.get(TOKEN))
     try:
         made = api.create_repo(repository, private=True, exist_ok=False)
@@ -46,7 +38,7 @@ def push(folder: Path, repository: str) -> str:
         )
     except (HfHubHTTPError, HTTPError, OSError, RuntimeError) as error:
         why = " ".join(str(error).split())
-        raise PushFailed(
+        raise RunFailure(
             f"{folder} is whole and was not pushed to {repository}: {why} "
             f"(push it yourself: hf upload {repository} {folder})"
         ) from error

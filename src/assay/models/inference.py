@@ -132,8 +132,8 @@ def inference_model(module: nn.Module, dtype: torch.dtype) -> InferenceModel:
     """Lay out a model of a plain family (see `supported.FAMILIES`) for products in `dtype`.
 
     Embedding and norms are the module's own where they have the wanted type: lay it out again
-    after the weights changed. Raises HeadUnsupported for another family, and AttentionUnsupported
-    for attention that plans do not compute.
+    after the weights changed. Raises InputError for another family, and for
+    attention that plans do not compute.
     """
     causal: Any = module.get_base_model() if isinstance(module, PeftModel) else module
     head, base = plain_head(causal), causal.base_model

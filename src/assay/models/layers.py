@@ -111,7 +111,7 @@ def run_layers(
 ) -> Tensor:
     """Normalised hidden states (K, D) behind the last layer of a family in `FAMILIES`.
 
-    Weights are float32 or wider. Raises AttentionUnsupported for attention that plans do not
+    Weights are float32 or wider. Raises InputError for attention that plans do not
     compute.
     """
     rotations_T = rotations(base.rotary_emb, hidden_TD, positions_T)

@@ -177,7 +177,7 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
 
     The model's own sampling defaults are dropped: only its end tokens are kept. The checksums
     of a folder that Assay made are compared first. Raises ModelFolderError, what `check_loadable`
-    does, StateDictMismatch (with every key) and NotFinite.
+    does, StateDictMismatch (with every key) and InputError.
     """
     keep_freed_memory()
     for damage in find_damage(directory, unless=UNREAD):
@@ -201,7 +201,7 @@ def load_model(directory: Path, precision: Precision) -> LoadedModel:
 def check_loadable(directory: Path) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
     """Config and tokenizer of a model that can be loaded, as far as is known without its weights.
 
-    Raises ModelFolderError, ModelUnsupported, RotaryUnsupported, TokenizerError, RenderingError.
+    Raises ModelFolderError, ModelUnsupported, InputError, TokenizerError, RenderingError.
     """
     check_model_folder(directory)
     config = read_config(directory)

@@ -158,10 +158,6 @@ class AddLowRank(torch.autograd.Function):
 ALL_LINEAR = "all-linear"
 
 
-class LoraTargetError(InputError):
-    """A LoRA target names no linear layer, or one that must not be adapted."""
-
-
 @dataclass(frozen=True, slots=True)
 class LoraOptions:
     """Hu et al., 2021: W + (alpha / rank) B A, A (rank, in) random and B (out, rank) 0 at first.
@@ -188,7 +184,7 @@ def add_lora(
 
     The adapter's A is drawn from torch's global generator. Returns the adapted model, which
     shares the weights of `model`, and the layers that each target matched.
-    Raises LoraTargetError with the nearest names when a target matches nothing, and for what peft
+    Raises InputError with the nearest names when a target matches nothing, and for what peft
     refuses.
     """
     matched = match_targets(model, options.targets)
@@ -207,7 +203,7 @@ def add_lora(
         with old_names_of_peft():
             adapted = get_peft_model(model, config)
     except Exception as error:
-        raise LoraTargetError(
+        raise InputError(
             f"peft adds no adapter: {reason(error)}",
             field="adapt",
             fix="name other targets, or train without an adapter",
@@ -221,7 +217,7 @@ def add_lora(
 
 
 def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """The linear layers that each target names; LoraTargetError when one names none."""
+    """The linear layers that each target names; InputError when one names none."""
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     head = model.get_output_embeddings()
     out = set(left_out(model))
@@ -235,19 +231,19 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
     for target, names in matched.items():
         if not names:
             ends = {name.rpartition(".")[2] for name in linear} | {ALL_LINEAR}
-            raise LoraTargetError(
+            raise InputError(
                 f"target {target!r} names no linear layer",
                 field="adapt.targets",
                 fix=nearest(target, ends),
             )
         if refused := sorted(out.intersection(names)):
-            raise LoraTargetError(
+            raise InputError(
                 f"target {target!r} names {refused[0]}: its module computes with the weight alone",
                 field="adapt.targets",
                 fix=f"an adapter would have no effect; leave it out, as {ALL_LINEAR} does",
             )
         if head is model.get_submodule(names[0]) and model.config.tie_word_embeddings:
-            raise LoraTargetError(
+            raise InputError(
                 f"target {target!r} shares its weight with the embedding",
                 field="adapt.targets",
                 fix="merging would change the embedding too; leave the head out",

@@ -14,10 +14,6 @@ from assay.errors import InputError
 OptimizerName = Literal["adamw", "adamw8bit"]
 
 
-class OptimizerUnavailable(InputError):
-    """The optimizer needs a package or a device that this machine does not have."""
-
-
 def decay_groups(
     parameters: Iterable[nn.Parameter], weight_decay: float
 ) -> list[dict[str, object]]:
@@ -46,7 +42,7 @@ def make_optimizer(
     step.
 
     `adamw8bit` keeps the two moments in blockwise 8 bits (Dettmers et al., 2022) through
-    bitsandbytes; raises OptimizerUnavailable where that does not run.
+    bitsandbytes; raises InputError where that does not run.
     """
     groups = decay_groups(parameters, weight_decay)
     if name == "adamw8bit":
@@ -61,7 +57,7 @@ def _adamw_8bit(
     try:
         from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
     except ImportError as error:
-        raise OptimizerUnavailable(
+        raise InputError(
             "adamw8bit needs bitsandbytes",
             field="optimizer.name",
             fix="pip install bitsandbytes, or use adamw",

@@ -26,10 +26,6 @@ ENDINGS = (".npz", ".safetensors")
 ARRAYS = ("ids", "features", "sha256")
 
 
-class FeaturesError(InputError):
-    """A file of features that cannot be used."""
-
-
 @dataclass(frozen=True)
 class Precomputed:
     """The vectors of a file."""
@@ -48,21 +44,21 @@ class Precomputed:
         return self.vectors_ND.shape[1]
 
     def of(self, ids: Sequence[str], hashes: Sequence[str]) -> Tensor:
-        """The vectors (N, D) of ids whose content has these hashes. Raises FeaturesError."""
+        """The vectors (N, D) of ids whose content has these hashes. Raises InputError."""
         for name, content in zip(ids, hashes, strict=True):
             if name not in self.places:
                 fix = f"it holds {len(self.places)} ids, such as {next(iter(self.places), None)!r}"
-                raise FeaturesError(f"no features of {name!r}", file=self.file, fix=fix)
+                raise InputError(f"no features of {name!r}", file=self.file, fix=fix)
             if (stored := self.places[name][1]) != content:
                 problem = f"{name!r} was made of something else"
                 problem += f": its sha256 begins with {stored[:12]}, the row's with {content[:12]}"
                 fix = "make them again: sha256 is of the text in UTF-8 and the bytes of its images"
-                raise FeaturesError(problem, file=self.file, field="sha256", fix=fix)
+                raise InputError(problem, file=self.file, field="sha256", fix=fix)
         return self.vectors_ND[[self.places[name][0] for name in ids]]
 
 
 def read_precomputed(file: Path) -> Precomputed:
-    """The features of a file. Raises FeaturesError."""
+    """The features of a file. Raises InputError."""
     check_file(file)
     read = _npz if file.suffix == ".npz" else _safetensors
     try:
@@ -70,13 +66,13 @@ def read_precomputed(file: Path) -> Precomputed:
     except (KeyError, ValueError, OSError, zipfile.BadZipFile, SafetensorError) as error:
         why = " ".join(str(error).split())[:200]
         fix = f"it holds {', '.join(ARRAYS)}"
-        raise FeaturesError(f"cannot be read: {why}", file=file, fix=fix) from None
+        raise InputError(f"cannot be read: {why}", file=file, fix=fix) from None
     if vectors_ND.dim() != 2 or not len(ids) == len(hashes) == len(vectors_ND) == len({*ids}):
         shape = tuple(vectors_ND.shape)
         problem = f"features of shape {shape} for {len({*ids})} ids and {len(hashes)} hashes"
-        raise FeaturesError(problem, file=file, fix="features are (N, D), ids and sha256 N each")
+        raise InputError(problem, file=file, fix="features are (N, D), ids and sha256 N each")
     if not vectors_ND.isfinite().all():
-        raise FeaturesError("holds numbers that are not finite", file=file, field="features")
+        raise InputError("holds numbers that are not finite", file=file, field="features")
     places = {name: (n, hashes[n]) for n, name in enumerate(ids)}
     return Precomputed(file, sha256_file(file), F.normalize(vectors_ND, dim=-1), places)
 

@@ -26,10 +26,6 @@ from assay.models.supported import FAMILIES, refuse_length_dependent
 from assay.models.tree_attention import Tree
 
 
-class HeadUnsupported(InputError):
-    """The packed path does not compute the model's vocabulary scores."""
-
-
 @dataclass(frozen=True)
 class TreeRow:
     """A packed row of T tokens and where its S actions are predicted."""
@@ -166,8 +162,8 @@ def score_actions(
 
     Both are of softmax(logits / temperature) over the whole vocabulary, in at least float32, on
     the model's device, in the order of `actions_S`. Contexts must not be empty; the model's weights
-    are float32 or wider. Raises HeadUnsupported for a model whose scores are more than a
-    projection, and AttentionUnsupported for attention that plans do not compute.
+    are float32 or wider. Raises InputError for a model whose scores are more than a
+    projection, and InputError for attention that plans do not compute.
     """
     row = to_device(lay_out(contexts, actions_S, offsets_N1), model.device)
     causal: Any = model.get_base_model() if isinstance(model, PeftModel) else model
@@ -188,11 +184,11 @@ def score_actions(
 def plain_head(causal: PreTrainedModel) -> nn.Linear:
     """The output projection, where the vocabulary scores are just that.
 
-    Raises HeadUnsupported elsewhere, and RotaryUnsupported.
+    Raises InputError elsewhere.
     """
     head = causal.get_output_embeddings()
     if causal.config.model_type not in FAMILIES or type(head) is not nn.Linear:
-        raise HeadUnsupported(
+        raise InputError(
             f"the packed path does not compute the vocabulary scores of {type(causal).__name__}",
             fix=f"use a model of type {', '.join(FAMILIES)}, its head without an adapter",
         )

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from assay.errors import RunFailure
 from assay.models.prefix_tree import Tokens, alike, common
-from assay.models.vision_language import ImageTokensDiffer, ReadImage, VisionLanguage
+from assay.models.vision_language import ReadImage, VisionLanguage
 
 LEAST_SHARED = 16
 """Tokens; a batch of its own costs more than computing fewer again."""
@@ -55,11 +56,11 @@ def reading(
     features: Sequence[Tensor],
     read_from: int,
 ) -> Reading:
-    """A sequence with the features of its images. Raises ImageTokensDiffer."""
+    """A sequence with the features of its images. Raises RunFailure."""
     asked, there = sum(image.tokens for image in images), tokens.count(loaded.image_token)
     if asked != there:
         problem = f"the grids of {len(images)} images ask for {asked} image tokens"
-        raise ImageTokensDiffer(f"{problem}, the prompt holds {there}")
+        raise RunFailure(f"{problem}, the prompt holds {there}")
     positions_AT = loaded.family.positions(loaded.model, torch.tensor(tokens), images)
     return Reading(tokens, tuple(images), positions_AT, tuple(features), read_from)
 

@@ -26,10 +26,6 @@ EXAMPLES = {
 HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "README.md"]
 
 
-class ModelSourceError(InputError):
-    """A model's source cannot be read or reached."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """A model by kind and name; `str()` gives back the word it was parsed from."""
@@ -44,19 +40,17 @@ class ModelSource:
 def parse_source(text: str) -> ModelSource:
     """Read `KIND:NAME`, or a bare OWNER/NAME of the hub.
 
-    ModelSourceError names the kinds when it is something else; HubNameUnclear.
+    InputError names the kinds when it is something else; HubNameUnclear.
     """
     if not text.isprintable():
         problem = f"{text!r} holds characters that cannot be printed"
-        raise ModelSourceError(problem, field="model", fix="give the model another name")
+        raise InputError(problem, field="model", fix="give the model another name")
     kind, colon, name = with_scheme(text).partition(":")
     if not colon or not name.strip():
         known = ", ".join(EXAMPLES.values())
-        raise ModelSourceError(
-            f"{text!r} is not a model source", field="model", fix=f"e.g. {known}"
-        )
+        raise InputError(f"{text!r} is not a model source", field="model", fix=f"e.g. {known}")
     if kind not in get_args(Kind):
-        raise ModelSourceError(
+        raise InputError(
             f"unknown kind of model source {kind!r}", field="model", fix=nearest(kind, EXAMPLES)
         )
     return ModelSource(kind, name.strip())  # type: ignore[arg-type]
@@ -73,16 +67,16 @@ def resolve(
 
     A relative `path:` counts from `relative_to`; it may name a GGUF file. `resolve_run` maps the
     name of a `run:` source to a folder. With `images` a model that reads them is fetched as well.
-    An `openai:` model has none. Raises ModelSourceError, ModelFolderError, GgufUnreadable,
-    WheelError or UnknownModelWheel.
+    An `openai:` model has none. Raises InputError, ModelFolderError,
+    WheelError or InputError.
     """
     if source.kind == "openai":
         problem = f"{source} is behind an endpoint: it can be measured and nothing else"
         fix = f"assay eval {source} --benchmark NAME"
-        raise ModelSourceError(problem, field="model", fix=fix)
+        raise InputError(problem, field="model", fix=fix)
     if source.kind == "run":
         if resolve_run is None:
-            raise ModelSourceError(f"{source}: no lab to look runs up in", field="model")
+            raise InputError(f"{source}: no lab to look runs up in", field="model")
         directory = resolve_run(source.name)
     elif source.kind == "path":
         directory = relative_to / expanded(source.name)
@@ -148,7 +142,7 @@ def _from_hub(name: str, images: bool, root: Path) -> Path:
         fix = f"offline use path:DIR, or {EXAMPLES['pypi']} once it is in the cache"
     if (root / name).is_dir():
         fix = f"for the folder of that name write path:{name}"
-    raise ModelSourceError(f"hf:{name}: {problem}", field="model", fix=fix) from cause
+    raise InputError(f"hf:{name}: {problem}", field="model", fix=fix) from cause
 
 
 _FRONT = re.compile(r"\A---\n(.*?)\n---", re.DOTALL)

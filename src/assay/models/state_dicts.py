@@ -28,10 +28,6 @@ class StateDictMismatch(InputError):
         self.mismatch = mismatch
 
 
-class NotFinite(InputError):
-    """Weights hold infinities, or what is no number."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """Every key that keeps a state dict from fitting a model."""
@@ -110,7 +106,7 @@ def copy_strictly(
     """Copy `given` into the tensors of `expected` in place; dtypes and devices may differ.
 
     Raises StateDictMismatch, before anything is copied, when a key is missing, unexpected or
-    wrongly shaped, or when tied weights differ, and NotFinite.
+    wrongly shaped, or when tied weights differ, and InputError.
     """
     mismatch = compare(expected, given)
     if mismatch:
@@ -122,13 +118,13 @@ def copy_strictly(
 
 
 def refuse_not_finite(tensors: Iterable[tuple[str, Tensor]], file: object) -> None:
-    """Raise NotFinite, with the names, where a tensor holds an infinity or what is no number."""
+    """Raise InputError, with the names, where a tensor holds an infinity or what is no number."""
     wrong = [name for name, tensor in tensors if not is_finite(tensor)]
     if wrong:
         names = ", ".join(wrong[:MOST_NAMES])
         names += f" and {len(wrong) - MOST_NAMES} more" if len(wrong) > MOST_NAMES else ""
         problem = f"weights that are not finite: {names}"
-        raise NotFinite(problem, file=str(file), fix="copy or download them again")
+        raise InputError(problem, file=str(file), fix="copy or download them again")
 
 
 def is_finite(tensor: Tensor) -> bool:

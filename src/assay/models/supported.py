@@ -42,18 +42,14 @@ from assay.models.quiet import quiet_transformers
 FIELD = "rope_parameters.rope_type"
 
 
-class RotaryUnsupported(InputError):
-    """The model's rotary positions depend on the length of the sequence."""
-
-
 def refuse_length_dependent(config: Any, file: Path | None = None) -> None:
-    """Raise RotaryUnsupported for `dynamic` and `longrope`, which change with the length.
+    """Raise InputError for `dynamic` and `longrope`, which change with the length.
 
     `config` is a text model's; kinds are recognised as Transformers' `dynamic_rope_update` does.
     """
     for kind in rotary_kinds(getattr(config, "rope_parameters", None)):
         if "dynamic" in kind or kind == "longrope":
-            raise RotaryUnsupported(
+            raise InputError(
                 f"rotary positions of type {kind!r} depend on the longest sequence of a batch, so "
                 "that a completion's log-probs would depend on the others'",
                 file=file,
@@ -108,7 +104,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
     """The model's config; of a checkpoint of several models, that of the one that reads text.
 
     Raises ModelUnsupported unless it is that of a causal language model that Transformers has, and
-    RotaryUnsupported.
+    InputError.
     """
     file = directory / CONFIG
     stated = read_object(file)

@@ -57,10 +57,6 @@ TEMPLATES = ("chat_template.json",)
 """Files of older folders that hold the template, which tokenizers do not read."""
 
 
-class ImageTokensDiffer(RunFailure):
-    """The tokens of a prompt and what the vision model made of its images do not agree."""
-
-
 @dataclass(frozen=True)
 class ReadImage:
     """An image as a model takes it."""
@@ -327,7 +323,7 @@ def read_image_processor(directory: Path) -> Any:
 def load_vision_language(directory: Path, precision: Precision) -> VisionLanguage:
     """Load the model with weights in `precision.compute`.
 
-    Raises what `check_vision_language` does, StateDictMismatch (with every key) and NotFinite.
+    Raises what `check_vision_language` does, StateDictMismatch (with every key) and InputError.
     """
     keep_freed_memory()
     for damage in find_damage(directory, unless=UNREAD):
@@ -362,7 +358,7 @@ def read_picture(loaded: VisionLanguage, sha256: str, picture: Any) -> ReadImage
 
 
 def image_features(loaded: VisionLanguage, image: ReadImage) -> Tensor:
-    """What stands for the image tokens (I, D) of one image. Raises ImageTokensDiffer."""
+    """What stands for the image tokens (I, D) of one image. Raises RunFailure."""
     device = loaded.model.device
     with torch.no_grad():
         inputs = {name: tensor.to(device) for name, tensor in image.inputs.items()}
@@ -370,5 +366,5 @@ def image_features(loaded: VisionLanguage, image: ReadImage) -> Tensor:
         features_ID = torch.cat([each.flatten(0, -2) for each in found])
     if len(features_ID) != image.tokens:
         problem = f"its grid asks for {image.tokens} image tokens, the model made"
-        raise ImageTokensDiffer(f"image {image.sha256[:12]}: {problem} {len(features_ID)}")
+        raise RunFailure(f"image {image.sha256[:12]}: {problem} {len(features_ID)}")
     return features_ID

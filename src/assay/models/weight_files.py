@@ -160,10 +160,6 @@ def _own_rows(name: str, tensor: Tensor, rank: int) -> Tensor:
 METADATA = {"format": "pt"}
 
 
-class ArchitectureMismatch(InputError):
-    """A checkpoint belongs to a model of another kind."""
-
-
 def save_weights(
     model: PreTrainedModel | PeftModel,
     directory: Path,
@@ -219,7 +215,7 @@ def renamed_in_files(model: PreTrainedModel) -> bool:
 def load_weights(model: PreTrainedModel | PeftModel, directory: Path) -> None:
     """Read a checkpoint of this very model back into it, completely or not at all.
 
-    Raises ModelFolderError (a file is absent or damaged), ArchitectureMismatch, StateDictMismatch
+    Raises ModelFolderError (a file is absent or damaged), InputError, StateDictMismatch
     (with every key).
     """
     if isinstance(model, PeftModel):
@@ -261,7 +257,7 @@ def _read_adapter(model: PeftModel, directory: Path) -> dict[str, Tensor]:
     config = model.peft_config["default"].to_dict()
     for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
         if not _equal(stored.config.get(key), config.get(key)):
-            raise ArchitectureMismatch(
+            raise InputError(
                 f"adapter has {stored.config.get(key)}, the model's has {config.get(key)}",
                 file=directory / ADAPTER_CONFIG,
                 field=key,
@@ -282,7 +278,7 @@ def _check_architecture(model: PreTrainedModel, directory: Path) -> None:
         raise ModelFolderError("is missing", file=file, fix="not a checkpoint of a whole model?")
     theirs, ours = _read_json(file).get("architectures") or [], type(model).__name__
     if theirs != [ours]:
-        raise ArchitectureMismatch(
+        raise InputError(
             f"checkpoint of {', '.join(theirs) or 'an unnamed architecture'}, the model is {ours}",
             file=file,
             field="architectures",

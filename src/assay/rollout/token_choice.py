@@ -26,10 +26,6 @@ LEAST_PLAIN = 1e-3
 """The least temperature that experiments may name; clients of `assay serve` may name less."""
 
 
-class ScoresNotFinite(RunFailure):
-    """Scores over the vocabulary of which no word can be drawn."""
-
-
 def key_state(key: SampleKey) -> int:
     """A 64-bit state that names the stream of one completion."""
     text = f"{key.seed}\x1f{key.row}\x1f{key.sample}".encode()
@@ -155,7 +151,7 @@ def draw_rows(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> tuple
     top_R, token_R = highest(scores_RV)
     if not torch.isfinite(top_R).all():
         problem = "the model's scores over the vocabulary are not finite numbers"
-        raise ScoresNotFinite(f"{problem} (weights that training drove out of bounds?)")
+        raise RunFailure(f"{problem} (weights that training drove out of bounds?)")
     shifted_RV = scores_RV - top_R[:, None]
     if not sampling.temperature:
         return token_R, -shifted_RV.exp_().sum(dim=-1).log()

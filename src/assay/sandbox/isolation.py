@@ -85,10 +85,6 @@ _workers = itertools.count()
 _chosen: list[Mode] = ["namespaces"]
 
 
-class IsolationUnavailable(RunFailure):
-    """Namespaces were asked for, and this machine does not give them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """How namespaces are made here: `prefix` goes before the command; empty `tool` means not."""
@@ -118,12 +114,12 @@ def chosen_isolation() -> Mode:
 
 
 def isolation_for(mode: Mode) -> Isolation:
-    """How a worker is started. Raises IsolationUnavailable, unless mode is limits-only."""
+    """How a worker is started. Raises RunFailure, unless mode is limits-only."""
     if mode == "limits-only":
         return Isolation("")
     found = isolation_available()
     if not found.tool:
-        raise IsolationUnavailable(f"no namespaces for untrusted code here: {found.why} ({HELP})")
+        raise RunFailure(f"no namespaces for untrusted code here: {found.why} ({HELP})")
     return found
 
 

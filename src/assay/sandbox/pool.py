@@ -56,10 +56,6 @@ GRACE_SECONDS = 10.0
 DIED = Outcome(failure="crash", why="the worker process died")
 
 
-class WorkerStartError(RunFailure):
-    """The worker process did not come up in time, or cannot import its function."""
-
-
 class Worker:
     """A process that runs one importable function on JSON arguments, one call at a time.
 
@@ -76,7 +72,7 @@ class Worker:
     ):
         """`function` is "package.module:function", or "package.module:maker:text" for what
         `maker(text)` returns, called once; its module may import from `folders` too, which can be
-        read in namespaces as well. Raises IsolationUnavailable."""
+        read in namespaces as well. Raises RunFailure."""
         self.function, self.folders = function, folders
         self.limits = limits or Limits()
         self._isolation = isolation_for(isolation)
@@ -92,7 +88,7 @@ class Worker:
     def call(self, arguments: Mapping[str, Any], deadline: float) -> Outcome:
         """The function's value for `arguments`, or how it failed within `deadline` seconds.
 
-        Raises WorkerStartError when the worker itself cannot start, and TypeError when the
+        Raises RunFailure when the worker itself cannot start, and TypeError when the
         arguments are not JSON: neither says anything about the call.
         """
         line = encode_line({"arguments": arguments, "deadline": deadline})
@@ -149,7 +145,7 @@ class Worker:
         return self._replies.read_line(time.monotonic() + deadline + GRACE_SECONDS)
 
     def _alive(self) -> bool:
-        """Whether there is a worker, started anew where there was none. Raises WorkerStartError."""
+        """Whether there is a worker, started anew where there was none. Raises RunFailure."""
         if self._process is not None and self._process.poll() is None:
             return True
         self.close()
@@ -170,7 +166,7 @@ class Worker:
         }
 
     def _start(self) -> bool:
-        """Whether the worker came up; False where it died meanwhile. Raises WorkerStartError."""
+        """Whether the worker came up; False where it died meanwhile. Raises RunFailure."""
         # In namespaces every call makes its scratch folder in its own /tmp.
         private = bool(self._isolation.tool)
         self._scratch = "" if private else tempfile.mkdtemp(prefix="assay-worker-")
@@ -189,10 +185,10 @@ class Worker:
         self._replies = LineReader(self._process.stdout.fileno())
         line = self._replies.read_line(time.monotonic() + START_SECONDS)
         if line is None:
-            raise WorkerStartError(f"the worker for {self.function} did not start")
+            raise RunFailure(f"the worker for {self.function} did not start")
         ready = json.loads(line) if line else {"ready": True}
         if not ready["ready"]:
-            raise WorkerStartError(f"the worker cannot load {self.function}: {ready['why']}")
+            raise RunFailure(f"the worker cannot load {self.function}: {ready['why']}")
         return bool(line)
 
 
@@ -232,7 +228,7 @@ class WorkerPool:
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
     ):
-        """`function` and `folders` as `Worker` has them. Raises IsolationUnavailable."""
+        """`function` and `folders` as `Worker` has them. Raises RunFailure."""
         self._workers = [Worker(function, limits, isolation, folders) for _ in range(size)]
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="assay-worker")
         # Last in, first out: few calls keep few workers busy, and the others are never started.
@@ -249,7 +245,7 @@ class WorkerPool:
     def map(self, arguments: Sequence[Mapping[str, Any]], deadline: float) -> list[Outcome]:
         """The outcome of each call, in the order of `arguments`; `deadline` is each call's own.
 
-        Raises WorkerStartError when a worker cannot start.
+        Raises RunFailure when a worker cannot start.
         """
 
         found = dict(self.completed(arguments, deadline))

@@ -145,7 +145,7 @@ class RewardRunner:
     def score(self, pairs: Sequence[Pair]) -> list[Reward]:
         """The reward of each completion, in order.
 
-        Raises WorkerStartError or IsolationUnavailable when a worker cannot be had at all.
+        Raises RunFailure when a worker cannot be had at all.
         """
         if isinstance(self.reward, RewardTable):
             rewards = self._run_table(self.reward, pairs)

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.compare.foreign_arms import NoSuchResult, ReadOptions, read_arms
+from assay.compare.foreign_arms import ReadOptions, read_arms
 from assay.data.loaded import DataError
 from assay.data.results.foreign_result import LOCAL_HEADER, ZSTANDARD, read_members
 from assay.data.results.readers import read_results
+from assay.errors import InputError
 from tests.data.results.produced import FOLDER, copied
 
 LOGS = FOLDER / "inspect_ai"
@@ -125,7 +126,7 @@ def test_a_second_scorer_without_numbers_is_named_and_costs_nothing(tmp_path, to
     (result,) = read_results(file)
     assert (result.metric, result.answers[0].score) == ("match", 1.0)
     assert result.not_numbers.keys() == names
-    with pytest.raises(NoSuchResult, match=r"holds no metric 'tone.*sample 1 is a"):
+    with pytest.raises(InputError, match=r"holds no metric 'tone.*sample 1 is a"):
         read_arms(str(file), ReadOptions(metric=min(names)))
 
 

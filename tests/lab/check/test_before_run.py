@@ -203,7 +203,7 @@ def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
     assert [f.evidence for f in marked] == [f"{first}: {REASON}", f"{second}: {REASON}"]
     html = write_comparison(table, first.root, tmp_path / "page.html", lang)
     page = html.with_suffix(".md").read_text(encoding="utf-8")
-    assert words in page and f"{second}: a repeated report" in page
+    assert words in page and str(second) in page and "a repeated report" in page
     matrix = make_matrix(first.root, ["tiny"], Request(rows="seed"))
     assert [n.key for n in matrix.notes].count("despite") == len({n.subject for n in matrix.notes})
     text = write_matrix(matrix, first.root, lang).with_suffix(".md").read_text(encoding="utf-8")

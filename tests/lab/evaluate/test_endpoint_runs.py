@@ -15,7 +15,7 @@ from assay.rollout.engines.endpoint.client import Said
 from assay.runs.records import read_columns, stored_messages
 from assay.serve.server import running
 from assay.tasks.task import Asked, BenchmarkOptions, benchmark, task
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.single_turn import target_calls
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.serve.scripted import CONTEXT, MODEL, TOKEN, Says, served

@@ -128,11 +128,11 @@ def test_an_endpoint_without_an_answer_ends_in_one_line_without_its_key(tmp_path
         assert KEY not in str(raised.value) and isinstance(raised.value, AssayError)
 
 
-def test_a_model_in_this_process_is_asked_and_its_noise_is_no_record(tmp_path: Path):
+def test_a_model_in_this_process_that_cannot_read_the_whole_report_is_refused(tmp_path: Path):
     place = tmp_path / "model"
     save_tiny_model(place)
     report, _ = report_in(tmp_path, RECORD)
-    with pytest.raises(RunFailure, match="is no valid record"):
+    with pytest.raises(RunFailure, match="tokens of the report do not fit"):
         extract(tmp_path, report, f"path:{place}")
 
 

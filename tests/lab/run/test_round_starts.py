@@ -14,7 +14,7 @@ from assay.compare.arm import Provenance
 from assay.compare.fairness import _ancestors, _descends
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.judge.reward_trend import longest_rise
+from assay.judge.selection import longest_rise
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent

@@ -19,7 +19,6 @@ from assay.lab.sweep import missing_runs
 from assay.lab.sweep.missing_runs import (
     Done,
     devices_of,
-    last_line,
     missing_work,
     run_jobs,
     threads_of,
@@ -199,11 +198,6 @@ def test_devices_are_the_gpus_that_may_be_seen_or_the_cpu(monkeypatch):
     assert devices_of("6") == ["6"]
     monkeypatch.setattr(missing_runs.torch.cuda, "device_count", lambda: 0)
     assert devices_of(None) == ["cpu"]
-
-
-def test_the_last_line_of_a_log_that_says_nothing(tmp_path):
-    (tmp_path / "log").write_text("\n\n")
-    assert last_line(tmp_path / "log") == "it wrote nothing"
 
 
 PARENT = """

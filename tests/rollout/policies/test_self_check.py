@@ -8,12 +8,12 @@ from benchmarks.families import tiny_family
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.data.episode import Episode, Turn
+from assay.errors import InputError
 from assay.models import plain_forward, scoring
 from assay.models.adapt import save_activations, train_lora
 from assay.models.elementwise import GatedSilu
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
-from assay.models.supported import RotaryUnsupported
 from assay.rl.objectives import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
@@ -260,7 +260,7 @@ def test_a_model_whose_positions_depend_on_the_length_is_neither_scored_nor_samp
         lambda: policy.score(batch_of([("a", PROMPT, 1.0)])),
         lambda: policy.sample([PROMPT], [SampleKey(0, "a", 0)], Sampling(1.0, 4)),
     ):
-        with pytest.raises(RotaryUnsupported, match=kind):
+        with pytest.raises(InputError, match=kind):
             use()
 
 

@@ -11,7 +11,7 @@ from assay.sandbox.pool import Worker
 from assay.tasks.task import Dialogue
 from assay.tasks.tools import single_turn
 from assay.tasks.tools.multi_turn import truth_messages
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.simulation import functions_of, judging, wheel_folders
 
 BATCHES = "tests.tasks.tools.worker_batches"

@@ -14,7 +14,7 @@ from assay.engines.environments import ask
 from assay.sandbox.pool import Worker
 from assay.tasks.task import BenchmarkOptions, benchmark
 from assay.tasks.tools.agentic import AGENTIC, KEY, AgenticDialogue, agentic, missing
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.simulation import wheel_folders
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import entries, play

@@ -11,15 +11,15 @@ from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import function_names
 from assay.tasks.tools.call_text import decode_message, read_call
-from assay.tasks.tools.dialogue_rewards import dialogue_error
 from assay.tasks.tools.multi_turn import (
     MORE_FUNCTIONS,
     MULTI_TURN,
     STEP_LIMIT,
     Added,
     MultiTurnDialogue,
+    dialogue_error,
 )
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.simulation import SimulatorFailure
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import entries, in_hermes, in_python, play, truth_calls

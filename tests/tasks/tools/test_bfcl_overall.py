@@ -17,8 +17,17 @@ from assay.judge.scores import ItemScores
 from assay.runs.history import reported_answers
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.tools.agentic import AGENTIC
-from assay.tasks.tools.bfcl_overall import GROUPS, OVERALL, WEIGHTS, categories_of, group_score
-from assay.tasks.tools.bfcl_scores import bfcl_lines, bfcl_scores, is_category, write_bfcl
+from assay.tasks.tools.bfcl_scores import (
+    GROUPS,
+    OVERALL,
+    WEIGHTS,
+    bfcl_lines,
+    bfcl_scores,
+    categories_of,
+    group_score,
+    is_category,
+    write_bfcl,
+)
 from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
 from assay.tasks.tools.single_turn import ENTRIES
 from tests.pages.synthetic import RECORD, add_record, answer, empty_run

@@ -14,7 +14,7 @@ from assay.engines.environments import ask
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark
 from assay.tasks.tools.multi_turn import MULTI_TURN
-from assay.tasks.tools.relevance import RELEVANCE
+from assay.tasks.tools.rewards import RELEVANCE
 from assay.tasks.tools.single_turn import CATEGORIES
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools import bfcl_texts

@@ -14,8 +14,8 @@ from assay.data.wheels import wheel_directory
 from assay.judge.intervals import wilson
 from assay.runs.history import reported_answers
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.tools.bfcl_overall import SEVERAL_TURNS
 from assay.tasks.tools.bfcl_scores import (
+    SEVERAL_TURNS,
     BfclScores,
     NoBfclScores,
     bfcl_lines,

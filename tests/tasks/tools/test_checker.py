@@ -13,7 +13,7 @@ from assay.data.episode import Completion
 from assay.data.row import Row, ToolCall
 from assay.data.wheels import wheel_directory
 from assay.tasks.tools.checker import ast_check
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.rewards import ast, ast_error
 from assay.tasks.tools.single_turn import CATEGORIES, entries
 

@@ -10,13 +10,15 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark
-from assay.tasks.tools.dialogue_rewards import (
+from assay.tasks.tools.multi_turn import (
     DIALOGUE_REWARDS,
+    MULTI_TURN,
+    STEP_LIMIT,
+    MultiTurnDialogue,
     dialogue_error,
     heard,
     truth_completion,
 )
-from assay.tasks.tools.multi_turn import MULTI_TURN, STEP_LIMIT, MultiTurnDialogue
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import a_turn_at_once, entries, in_hermes, in_python, play
 

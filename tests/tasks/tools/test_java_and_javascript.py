@@ -13,8 +13,8 @@ from assay.engines.environments import ask
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark
 from assay.tasks.tools.checker import LANGUAGES
-from assay.tasks.tools.decoded_answers import SOURCE
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.parsing import call_text
+from assay.tasks.tools.rewards import SOURCE
 from assay.tasks.tools.task import TASK
 
 PROGRAM = Path(__file__).with_name("upstream_v4.py")

@@ -11,10 +11,10 @@ from assay.tasks.tools.parsing import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     Parsed,
+    call_text,
     parse_lenient,
     parse_strict,
 )
-from assay.tasks.tools.prompts import call_text
 
 GOOD = '{"name": "f", "arguments": {"a": 1}}'
 CALL = ToolCall("f", {"a": 1})

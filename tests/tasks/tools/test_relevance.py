@@ -5,9 +5,8 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import ToolCall
 from assay.tasks.task import BenchmarkOptions, benchmark
-from assay.tasks.tools.prompts import call_text
-from assay.tasks.tools.relevance import RELEVANCE, relevance
-from assay.tasks.tools.rewards import GoldError, ast
+from assay.tasks.tools.parsing import call_text
+from assay.tasks.tools.rewards import RELEVANCE, GoldError, ast, relevance
 from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK
 

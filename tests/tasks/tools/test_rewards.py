@@ -9,7 +9,7 @@ import pytest
 from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
 from assay.tasks.task import maximum, reward
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.rewards import (
     REWARD_MAXIMUM,
     REWARDS,

@@ -9,7 +9,7 @@ from assay.data.wheels import wheel_directory
 from assay.tasks.task import UnknownNameError
 from assay.tasks.tools.checker import LANGUAGES, ast_check
 from assay.tasks.tools.multi_turn import HINT
-from assay.tasks.tools.relevance import RELEVANCE
+from assay.tasks.tools.rewards import RELEVANCE
 from assay.tasks.tools.single_turn import CATEGORIES, SEVERAL, entries, read_bfcl, read_single
 from tests.tasks.tools.upstream import loaded_entries, loaded_truths
 

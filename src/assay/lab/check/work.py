@@ -190,7 +190,7 @@ def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject
 def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:
     """The trained parameters of the stage, found on a model without storage.
 
-    Raises LoraTargetError, FreezePatternError and NothingToTrain as the stage itself would.
+    Raises InputError as the stage itself would.
     """
     with torch.device("meta"):
         learner = language_model(subject.session.learner, "estimating memory")

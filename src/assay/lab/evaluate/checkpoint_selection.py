@@ -12,8 +12,7 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
-from assay.judge.reward_trend import longest_rise
-from assay.judge.selection import promote
+from assay.judge.selection import longest_rise, promote
 from assay.judge.verdict import Comparison
 from assay.lab.evaluate.local_answerer import LocalAnswerer
 from assay.lab.evaluate.run_evaluation import measure, measure_stored

@@ -85,8 +85,8 @@ def export(
     Without `dtype` weights are written in bf16; into a checkpoint of several models, each in the
     format of the one that it replaces.
 
-    Raises FolderTaken for a folder with something in it, RunNotFound and InputError
-    for a changed base or too little room, GgufUnsupported for a model that no GGUF file fits.
+    Raises FolderTaken for a folder with something in it, RunNotFound, and InputError for a changed
+    base, too little room, or a model that no GGUF file fits.
     """
     refuse_taken(folder)
     work = partial((observer or Silent()).work, f"exporting {target}", total=4 if gguf else 3)

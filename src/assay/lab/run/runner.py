@@ -310,7 +310,9 @@ def run_stage(session: Session, name: str) -> None:
     choosing = selectors(session, name)
     chosen = chosen_by(session.run, session.experiment, name, bool(choosing))
     finished = done and done[-1] >= steps and chosen
-    if finished and (later_stage_started(session, name) or is_whole(session.run, name, done[-1])):
+    stages = list(session.experiment.stage)
+    later = any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
+    if finished and (later or is_whole(session.run, name, done[-1])):
         check_history(session.run, name, done[-1])
         return
     measure_start(session, name)
@@ -323,12 +325,6 @@ def run_stage(session: Session, name: str) -> None:
     choose(session, name)
     del opened
     gc.collect()
-
-
-def later_stage_started(session: Session, name: str) -> bool:
-    """Whether a stage after this one has a checkpoint."""
-    stages = list(session.experiment.stage)
-    return any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
 
 
 def train_stage(

@@ -302,7 +302,11 @@ def prepare(
             problem = f"no row of {chosen.file} is left"
             raise InputError(problem, field="take.selection", fix=fix)
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
-    order = order_of(spec, train)
+    order = None
+    if isinstance(spec.order, OrderBy):
+        order = Fixed(sorted_places(train, spec.order.by, spec.order.descending))
+    elif spec.order == "given":
+        order = Fixed(tuple(range(len(train))))
     return DataSet(
         name, train, dev, dropped, total, loaded.remarks, kept.shift, order, chosen, test
     )
@@ -345,13 +349,6 @@ def tested_items(
         fix = f"add an [evaluate.NAME] table that asks {test}: its options say where it lies"
         raise InputError(error.problem, field="disjoint_from", fix=fix) from error
     return [item for each in made for item in each.items]
-
-
-def order_of(spec: DataSpec, rows: Sequence[Row]) -> Fixed | None:
-    """The order of the rows, where the table does not leave them shuffled."""
-    if isinstance(spec.order, OrderBy):
-        return Fixed(sorted_places(rows, spec.order.by, spec.order.descending))
-    return Fixed(tuple(range(len(rows)))) if spec.order == "given" else None
 
 
 def prepare_set(

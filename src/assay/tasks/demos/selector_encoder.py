@@ -27,7 +27,7 @@ from assay.models.embeddings import (
     embed_texts,
     encoder_named,
 )
-from assay.models.precomputed import ENDINGS, FeaturesError, Precomputed, read_precomputed
+from assay.models.precomputed import ENDINGS, Precomputed, read_precomputed
 from assay.tasks.demos.choice import Choice, FeatureTable, choice_of
 from assay.tasks.demos.demonstrations import POOL, SHOTS, DemonstrationSet, set_of
 from assay.tasks.demos.selections import picks_of, selection_text
@@ -63,13 +63,13 @@ class Features:
 
     @cached_property
     def stored(self) -> Precomputed | None:
-        """The features of a file, where the encoder is one. Raises FeaturesError."""
+        """The features of a file, where the encoder is one. Raises InputError."""
         if not self.encoder.endswith(ENDINGS):
             return None
         file = Path(self.encoder.removeprefix(PATH))
         if self.answers:
             fix = "leave answers out, and write features of question and answer together"
-            raise FeaturesError("are used as they are", file=file, field="answers", fix=fix)
+            raise InputError("are used as they are", file=file, field="answers", fix=fix)
         return read_precomputed(file)
 
     @property

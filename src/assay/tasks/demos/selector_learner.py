@@ -22,7 +22,7 @@ from assay.experiment.selector_table import PATH, SCHEME, UNTRAINED, SelectorSpe
 from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.setup.learner import LearnerInput, StagePolicy
-from assay.models.adapt import Adaptation, NothingToTrain, freeze_matching, measure
+from assay.models.adapt import Adaptation, freeze_matching, measure
 from assay.models.folder import MODULE
 from assay.models.state_dicts import strict_load, weight_fingerprint
 from assay.models.weight_files import load_module
@@ -262,7 +262,7 @@ def described(about: dict) -> str:
 def adapt(module: nn.Module, kind: str, stage: StageSpec) -> Adaptation:
     """Make the module ready to train as the stage's `adapt` table says.
 
-    Raises FreezePatternError for a pattern without a match, NothingToTrain when all is frozen.
+    Raises InputError for a pattern without a match, and where all is frozen.
     """
     if not isinstance(stage.adapt, FreezeAdapt):
         module.requires_grad_(True)
@@ -271,5 +271,5 @@ def adapt(module: nn.Module, kind: str, stage: StageSpec) -> Adaptation:
     patterns = [each for name in stage.adapt.patterns for each in named.get(name, (name,))]
     adaptation = measure(module, "freeze", freeze_matching(module, patterns))
     if not adaptation.trainable:
-        raise NothingToTrain("every weight is frozen", field="adapt.patterns", fix="drop a pattern")
+        raise InputError("every weight is frozen", field="adapt.patterns", fix="drop a pattern")
     return adaptation

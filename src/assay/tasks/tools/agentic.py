@@ -25,9 +25,8 @@ from assay.sandbox.limits import Limits
 from assay.tasks.task import Asked
 from assay.tasks.tools.call_text import Decode, decode_message
 from assay.tasks.tools.checker import WHEEL, upstream_module
-from assay.tasks.tools.decoded_answers import RIGHT, answer_text
 from assay.tasks.tools.multi_turn import MultiTurnDialogue, messages_of
-from assay.tasks.tools.rewards import GoldError
+from assay.tasks.tools.rewards import RIGHT, GoldError, answer_text
 from assay.tasks.tools.simulation import Conditions, ask, made
 from assay.tasks.tools.stand_ins import absent
 

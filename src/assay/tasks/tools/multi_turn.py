@@ -20,18 +20,34 @@ rendering is the caller's.
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.data.episode import Ended
+from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
+from assay.sandbox.limits import Outcome
+from assay.tasks.no_verdict import earned
+from assay.tasks.running import WorkerReward
 from assay.tasks.task import Asked, lookup
-from assay.tasks.tools.call_text import Decode, PythonCall, decode_message, read_call
+from assay.tasks.tools.call_text import Decode, Decoded, PythonCall, decode_message, read_call
 from assay.tasks.tools.checker import WHEEL
-from assay.tasks.tools.simulation import CallsFailed, run_calls
+from assay.tasks.tools.parsing import call_text
+from assay.tasks.tools.rewards import GoldError
+from assay.tasks.tools.simulation import (
+    JUDGE,
+    CallsFailed,
+    ask,
+    functions_of,
+    judging,
+    run_calls,
+    wheel_folders,
+)
 
 MULTI_TURN = (
     "multi_turn_base",
@@ -215,3 +231,107 @@ class MultiTurnDialogue:
             self._written.append(Message("user", MORE_FUNCTIONS))
         else:
             self._written.append(Message("user", f"{docs}\n{MORE_FUNCTIONS}"))
+
+
+INFERENCE_ERROR = "multi_turn:inference_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a dialogue comes to: the model's messages decoded, turn by turn."""
+
+    turns: tuple[tuple[Decoded, ...], ...]
+
+    @property
+    def calls(self) -> list[list[list[str]]]:
+        """Calls as Python by turn and step; as upstream, a step without any is none."""
+        return [
+            [[call.source for call in step.calls] for step in turn if step.calls]
+            for turn in self.turns
+        ]
+
+    def refused(self, functions: tuple[str, ...]) -> Counter[str]:
+        """Why messages and calls were not executed, and how often."""
+        steps = [step for turn in self.turns for step in turn]
+        reasons = Counter(step.error for step in steps if step.error not in ("", "no_call"))
+        unknown = sum(call.name not in functions for step in steps for call in step.calls)
+        return reasons + Counter(unknown_function=unknown)
+
+
+def heard(messages: tuple[Message, ...], decode: Decode = decode_message) -> Heard:
+    """The messages after a row's prompt; a turn begins where the user speaks."""
+    turns: list[list[Decoded]] = [[]] if messages else []
+    for of_user, run in groupby(messages, lambda message: message.role == "user"):
+        if of_user:
+            turns.append([])
+        else:
+            said = [message.content for message in run if message.role == "assistant"]
+            turns[-1] += map(decode, said)
+    return Heard(tuple(map(tuple, turns)))
+
+
+def _ask(decode: Decode, row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
+    if not is_multi_turn(row):
+        raise GoldError(f"row {row.id} has no simulators", fix="use a reward of single answers")
+    return judging(row, heard(completion.messages, decode).calls)
+
+
+def _read(
+    name: str, decode: Decode, row: Row, completion: Completion, value: Mapping[str, Any]
+) -> Reward:
+    said = heard(completion.messages, decode)
+    refused = said.refused(functions_of(row))
+    calls = sum(len(step) for turn in said.calls for step in turn)
+    parts = {
+        "binary": float(value["valid"]),
+        "per_turn": value["passed"] / value["checked"] if value["checked"] else 1.0,
+        "final_state": float(value["final_state"] and calls > 0),
+        "calls": float(calls),
+        "refused": float(refused.total()),
+    }
+    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
+    return Reward(parts[name], parts, f"refused: {reasons}" if reasons else "")
+
+
+def dialogue_error(row: Row, completion: Completion, decode: Decode = decode_message) -> str:
+    """Upstream's type of what is wrong with a dialogue; "" when nothing is.
+
+    Raises SimulatorFailure.
+    """
+    said = heard(completion.messages, decode)
+    if not said.turns:
+        return INFERENCE_ERROR
+    return ask(JUDGE, judging(row, said.calls))["error_type"]
+
+
+def _failed(row: Row, completion: Completion, failure: Outcome) -> Reward:
+    """0 for a dialogue whose calls end the simulators."""
+    parts = {"binary": 0.0, "per_turn": 0.0, "final_state": 0.0}
+    return earned(0.0, parts, failure)
+
+
+def truth_completion(row: Row) -> Completion:
+    """A dialogue that makes the calls of the truth, turn by turn."""
+    said: list[Message] = []
+    for message in truth_messages(row):
+        calls = message.tool_calls
+        said.append(replace(message, content=call_text(calls) or message.content, tool_calls=()))
+        said += [] if calls else [Message("user", "")]
+    return Completion("", messages=tuple(said[:-1]))
+
+
+def dialogue_reward(name: str, decode: Decode = decode_message) -> WorkerReward:
+    """The reward whose value is the part `name`."""
+    return WorkerReward(
+        JUDGE,
+        partial(_ask, decode),
+        partial(_read, name, decode),
+        folders=wheel_folders,
+        failed=_failed,
+        gold=truth_completion,
+    )
+
+
+DIALOGUE_REWARDS = {
+    f"dialogue_{name}": dialogue_reward(name) for name in ("binary", "per_turn", "final_state")
+}

@@ -19,9 +19,11 @@ them is not here.
 import contextlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from assay.data.renderings import hermes
 from assay.data.row import ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -219,3 +221,8 @@ def _constant(word: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)
+
+
+def call_text(calls: Iterable[ToolCall]) -> str:
+    """The calls as Hermes blocks, one below the other: what the strict parser reads back."""
+    return "\n".join(map(hermes.call_text, calls))

@@ -17,16 +17,67 @@ Where the gold answer calls nothing, the right answer is text without any call: 
 `<tool_call>` tag, as rewarding a broken call would teach to break it. Its format part is the same.
 """
 
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row, ToolCall
+from assay.data.wheels import WHEELS
 from assay.errors import InputError
-from assay.tasks.tools.checker import CheckResult, ast_check
-from assay.tasks.tools.comparison import reported_blocks, same_as_reported, same_calls
-from assay.tasks.tools.parsing import CLOSE, OPEN, THINK_END, Parsed, answer_of, parse_strict
-from assay.tasks.tools.prompts import call_text
+from assay.tasks.running import WorkerReward
+from assay.tasks.tools.checker import LANGUAGES, WHEEL, CheckResult, ast_check
+from assay.tasks.tools.parsing import (
+    CLOSE,
+    OPEN,
+    THINK_END,
+    NotACallError,
+    Parsed,
+    answer_of,
+    blocks,
+    call_text,
+    decode,
+    parse_strict,
+)
+from assay.tasks.tools.simulation import wheel_folders
+
+
+def same_calls(first: Iterable[ToolCall], second: Iterable[ToolCall]) -> bool:
+    """Whether both hold the same calls: equal names and equal JSON values of equal types."""
+    return Counter(map(_canonical, first)) == Counter(map(_canonical, second))
+
+
+def same_as_reported(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether two lists of decoded blocks are equal once dicts and lists are frozen sets.
+
+    Source: hardtry, src/hardtry/rl/reward_fn.py, compare_parsed_content.
+    """
+    return Counter(map(_frozen, first)) == Counter(map(_frozen, second))
+
+
+def reported_blocks(text: str) -> list[Any]:
+    """The blocks of `text` decoded; one that does not decode is kept as text (same source)."""
+    return [_decoded_or_text(body) for body in blocks(text)[0]]
+
+
+def _canonical(call: ToolCall) -> str:
+    return json.dumps([call.name, dict(call.arguments)], sort_keys=True)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(item)) for key, item in value.items())
+    return frozenset(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _decoded_or_text(body: str) -> Any:
+    try:
+        return decode(body)
+    except NotACallError:
+        return body
+
 
 FORMAT_BONUS = 0.1
 THOUGHT_END = f"{THINK_END}\n\n"
@@ -167,3 +218,92 @@ REWARD_MAXIMUM = {
     "fine_grained": 1.0 + FORMAT_BONUS,
     "fine_grained_as_reported": 1.0 + FORMAT_BONUS,
 }
+
+
+RELEVANCE = ("irrelevance", "live_irrelevance", "live_relevance")
+SILENT = ("", "no_call", "ast_decoder:decoder_failed")
+"""Errors of answers that call nothing: to BFCL even one whose calls cannot be decoded."""
+RELEVANCE_CHECKER = f"{WHEEL}=={WHEELS[WHEEL].version} relevance rule"
+
+_ERRORS = {
+    "irrelevance": "irrelevance_error:decoder_success",
+    "live_irrelevance": "irrelevance_error:decoder_success",
+    "live_relevance": "relevance_error:decoder_failed",
+}
+
+
+def relevance(row: Row, completion: Completion, parse: Parser = parse_strict) -> Reward:
+    """0 or 1 by the rule of the row's category; the part `called` says whether anything was called.
+
+    Raises GoldError for a row of another category.
+    """
+    if row.extra.get("category") not in RELEVANCE:
+        raise GoldError(f"row {row.id} has no relevance category", fix="use another reward")
+    parsed = parse(completion.text)
+    called = bool(parsed.calls)
+    wanted = row.extra["category"] == "live_relevance"
+    right = called if wanted else not called and parsed.error in SILENT
+    return Reward(float(right), {"called": float(called)})
+
+
+def relevance_error(row: Row, completion: Completion, parse: Parser = parse_strict) -> str:
+    """Upstream's error type, or the parser's of a broken call; "" where the answer is right."""
+    if relevance(row, completion, parse).value:
+        return ""
+    error, category = parse(completion.text).error, row.extra["category"]
+    return _ERRORS[category] if category == "live_relevance" or not error else error
+
+
+JUDGE = "assay.tasks.tools.upstream_answers:judge"
+SOURCE = "source"
+"""The parser of calls written in their language, as models write them that are prompted."""
+RIGHT = "right"
+
+
+def answer_text(text: str) -> str:
+    """What a model answers after its last thought."""
+    return answer_of(text).lstrip("\n")
+
+
+def in_worker(parse: Parser | None = None) -> WorkerReward:
+    """1 if upstream accepts the answer, else 0; the outcome is upstream's type of error.
+
+    Calls are read by `parse`; without it upstream decodes the text after the last thought, in the
+    row's `extra["form"]` or language. Raises GoldError for a row that is not BFCL's.
+    """
+    return WorkerReward(JUDGE, partial(_ask, parse), _read, folders=wheel_folders, gold=_gold)
+
+
+def _ask(parse: Parser | None, row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
+    category = row.extra.get("category", "")
+    if row.gold is None or "functions" not in row.extra:
+        raise GoldError(f"row {row.id} has no possible answers of BFCL in another form")
+    language = LANGUAGES.get(category, "python")
+    request = {
+        "entry": {"id": row.id, "function": row.extra["functions"]},
+        "answer": row.gold,
+        "category": category,
+        "language": language,
+    }
+    if parse is None:
+        form = {"form": language, "tagged": False, **row.extra.get("form", {})}
+        return {**request, **form, "said": answer_text(completion.text)}
+    parsed = parse(completion.text)
+    if parsed.error:
+        return _reward(0.0, parsed.error)
+    return {**request, "said": [{call.name: dict(call.arguments)} for call in parsed.calls]}
+
+
+def _read(row: Row, completion: Completion, value: Mapping[str, Any]) -> Reward:
+    return _reward(float(value["valid"]), value["error_type"])
+
+
+def _reward(value: float, error: str) -> Reward:
+    # Upstream's checkers say "kind:error"; parsers, and upstream's where it decodes, say no more.
+    decoded = not error or (":" in error and not error.startswith("ast_decoder"))
+    return Reward(value, {"format": float(decoded), "arguments": value}, outcome=error or RIGHT)
+
+
+def _gold(row: Row) -> Completion:
+    target = row.messages[-1]
+    return Completion(call_text(target.tool_calls) if target.tool_calls else target.content)

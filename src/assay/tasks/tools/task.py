@@ -40,14 +40,14 @@ from assay.tasks.tools.agentic import (
 )
 from assay.tasks.tools.call_text import DECODERS
 from assay.tasks.tools.checker import CHECKER, LANGUAGES, MULTI_TURN_CHECKER
-from assay.tasks.tools.decoded_answers import SOURCE, in_worker
-from assay.tasks.tools.dialogue_rewards import DIALOGUE_REWARDS, dialogue_error, dialogue_reward
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
-from assay.tasks.tools.java_and_javascript import as_source
 from assay.tasks.tools.multi_turn import (
     ADDED,
+    DIALOGUE_REWARDS,
     MULTI_TURN,
     MultiTurnDialogue,
+    dialogue_error,
+    dialogue_reward,
     first_turn,
     is_multi_turn,
     multi_turn_entries,
@@ -55,16 +55,20 @@ from assay.tasks.tools.multi_turn import (
 )
 from assay.tasks.tools.parsing import PARSERS, parse_strict
 from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
-from assay.tasks.tools.prompts import prompt
-from assay.tasks.tools.relevance import (
+from assay.tasks.tools.rewards import (
     RELEVANCE,
     RELEVANCE_CHECKER,
+    REWARD_MAXIMUM,
+    REWARDS,
+    SOURCE,
+    ast,
+    ast_error,
+    in_worker,
     relevance,
     relevance_error,
 )
-from assay.tasks.tools.rewards import REWARD_MAXIMUM, REWARDS, ast, ast_error
 from assay.tasks.tools.simulated import read_held_out, read_simulated
-from assay.tasks.tools.single_turn import CATEGORIES, entries, read_bfcl, read_single
+from assay.tasks.tools.single_turn import CATEGORIES, as_source, entries, read_bfcl, read_single
 from assay.tasks.tools.stand_ins import TREE_SITTER, absent
 
 DEFAULTS = {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
@@ -209,8 +213,8 @@ class ToolsTask(BaseTask):
     }
 
     def prompt(self, row: Row) -> tuple[Message, ...]:
-        """The row's messages before its target; the rendering adds the tools (`prompts.prompt`)."""
-        return prompt(row)
+        """The row's messages before its target; the rendering adds the tools ."""
+        return row.prompt
 
     def target(self, row: Row) -> Message:
         """The assistant message that the row ends with. Raises NoTargetError without one."""

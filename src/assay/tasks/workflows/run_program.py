@@ -110,7 +110,7 @@ def run_all(
 ) -> list[Attempt]:
     """What became of each completion, in order; several programs run at once.
 
-    Raises IsolationUnavailable, WorkerStartError, and OverBudget of a step or a run.
+    Raises RunFailure, and OverBudget of a step or a run.
     """
     with ThreadPoolExecutor(min(AT_ONCE, max(len(pairs), 1)), "assay-workflow") as threads:
         return list(threads.map(lambda p: run_one(p[0], p[1], model, settings, caller), pairs))

@@ -265,15 +265,6 @@ def test_seeds_are_pooled_and_counted(lab):
     assert by_seed.rows == (1, 2, 3)
 
 
-def test_a_rerun_replaces_the_run_of_its_seed(lab):
-    for right in (5, 50):
-        run = lab.run("a")
-        score(run, LAST, ones(right, 60))
-    later = sorted(p.name for p in (lab.root / "runs" / "a").iterdir())[-1]
-    matrix = make_matrix(lab.root, ["a"], Request(rows="name"))
-    assert later in at(matrix, "a", None).name
-
-
 def sweep_runs(lab: PivotLab, right: dict[str, int], dev: dict[str, int]) -> None:
     for name, hits in right.items():
         arm, batch = name.split("-")
@@ -349,11 +340,6 @@ def test_unrun_cells_of_a_sweep_are_there_as_not_run(lab):
     matrix = make_matrix(lab.root, [str(lab.sweep(SWEEP))], Request())
     assert state(matrix, 8, "more") == "not run"
     assert (matrix.tally.run, matrix.tally.missing) == (1, 3)
-
-
-def test_a_sweep_without_any_run_is_a_table_of_not_run(lab):
-    matrix = make_matrix(lab.root, [str(lab.sweep(SWEEP))], Request(columns="step"))
-    assert {cell.state for cell in matrix.cells.values()} == {"not run"}
 
 
 def test_a_run_of_a_cells_name_made_otherwise_is_left_out_and_said(lab):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from assay.errors import RunFailure
 from assay.models.inference import inference_model
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import continuous_batch, decode
-from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch, NotNumbers, common
+from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch, common
 from assay.rollout.engines.cpu.decode import StaticDecode
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
@@ -194,7 +195,7 @@ def test_a_row_without_numbers_fails_alone(monkeypatch) -> None:
     step = batch.step()
     assert [row for row, _, _ in step.drawn] == [good]
     [(row, error)] = step.failed
-    assert row is bad and isinstance(error, NotNumbers) and bad not in batch.rows
+    assert row is bad and isinstance(error, RunFailure) and bad not in batch.rows
 
 
 def test_a_prompt_that_cannot_be_computed_fails_alone(monkeypatch) -> None:

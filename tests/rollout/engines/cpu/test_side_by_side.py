@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from assay.data.episode import Turn
+from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import sampler
 from assay.rollout.engines.cpu.engine import sample_turns
@@ -17,7 +18,6 @@ from assay.rollout.engines.cpu.sampler import (
     dealt,
     sample_side_by_side,
 )
-from assay.rollout.token_choice import ScoresNotFinite
 from tests.tiny import tiny_model
 
 ENDS = frozenset({7})
@@ -99,11 +99,11 @@ def test_an_error_of_a_process_is_raised_here(two_threads):
 
     def sample(places):
         if os.getpid() != parent or len(places) < len(CONTEXTS):
-            raise ScoresNotFinite("the model's scores are not finite numbers")
+            raise RunFailure("the model's scores are not finite numbers")
         raise AssertionError
 
     before = children()
-    with pytest.raises(ScoresNotFinite):
+    with pytest.raises(RunFailure):
         sample_side_by_side(sample, CONTEXTS, 2)
     assert children() == before
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from benchmarks.families import tiny_family
 
+from assay.errors import RunFailure
 from assay.lab.evaluate.opened_model import opened
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher, Job
-from assay.rollout.engines.cpu.continuous_batch import NotNumbers
 from assay.rollout.engines.plain.plain_batch import PlainBatch
 from assay.rollout.engines.plain.plain_decoding import Decoding
-from assay.rollout.engines.plain.plain_sampler import CacheUntrue, PlainSampler
+from assay.rollout.engines.plain.plain_sampler import PlainSampler
 from tests.models.folders import tiny_tokenizer
 
 ENDS = frozenset(range(3))
@@ -49,7 +49,7 @@ def test_a_request_whose_scores_are_no_numbers_fails_alone(monkeypatch: pytest.M
     monkeypatch.setattr(Decoding, "logits", wrong)
     step = batch.step()
     assert [row for row, _, _ in step.drawn] == rows[:1]
-    assert [(row, type(error)) for row, error in step.failed] == [(rows[1], NotNumbers)]
+    assert [(row, type(error)) for row, error in step.failed] == [(rows[1], RunFailure)]
     batch.leave(rows[0])
     assert not batch.rows
 
@@ -68,6 +68,6 @@ def test_a_cache_that_goes_wrong_later_answers_no_request() -> None:
     for _ in range(2):
         job = Job(tuple(range(40, 52)), KEY, Sampling(0.0, 24))
         batcher.submit(job)
-        with pytest.raises(CacheUntrue):
+        with pytest.raises(RunFailure):
             job.done.result(60)
     batcher.close()

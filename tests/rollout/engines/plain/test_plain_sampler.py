@@ -5,11 +5,11 @@ import torch
 from benchmarks.families import tiny_family
 
 from assay.data.episode import Turn
+from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.plain import plain_decoding, plain_sampler
 from assay.rollout.engines.plain.plain_decoding import Decoding, Way, way_of
-from assay.rollout.engines.plain.plain_sampler import CacheUntrue, PlainSampler, batched
-from assay.rollout.token_choice import ScoresNotFinite
+from assay.rollout.engines.plain.plain_sampler import PlainSampler, batched
 from tests.tiny import generated
 
 ENDS = frozenset(range(3))
@@ -95,7 +95,7 @@ def test_weights_out_of_bounds_stop_the_sampling() -> None:
         model.get_parameter("transformer.ln_f.weight").fill_(float("nan"))
     sampler = PlainSampler(model, ENDS)
     sampler._way = Way(True, True)
-    with pytest.raises(ScoresNotFinite):
+    with pytest.raises(RunFailure):
         sampler.sample(PROMPTS, KEYS[:4], Sampling(1.0, 4))
 
 
@@ -112,7 +112,7 @@ def test_sampling_leaves_every_part_in_its_mode() -> None:
 
 def test_a_cache_that_goes_wrong_later_stops_the_sampling() -> None:
     """Moshi's own cache forgets its window: what it samples is not what it would be trained on."""
-    with pytest.raises(CacheUntrue, match="Transformers' cache of MoshiForCausalLM"):
+    with pytest.raises(RunFailure, match="Transformers' cache of MoshiForCausalLM"):
         sampled(tiny_family("moshi"), [0, 1], tokens=24)
 
 

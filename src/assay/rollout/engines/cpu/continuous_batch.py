@@ -228,10 +228,6 @@ Part = tuple[Row, int]
 """A row and up to which token its prompt is computed next."""
 
 
-class NotNumbers(RunFailure):
-    """The model gave NaN or infinity where a score belongs."""
-
-
 @dataclass(frozen=True)
 class Step:
     """What happened in one step."""
@@ -439,7 +435,7 @@ class ContinuousBatch:
                 bucket.drew(row, token)
                 step.drawn.append((row, token, logp))
         broken = [row for row, sound in zip(rows, sound_A, strict=True) if not sound]
-        self._fail(broken, NotNumbers("the model's scores are not numbers"), step)
+        self._fail(broken, RunFailure("the model's scores are not numbers"), step)
 
 
 def common(one: Sequence[int], other: Sequence[int], most: int) -> int:

@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from assay.data.episode import Turn
+from assay.errors import RunFailure
 from assay.models.plain_forward import causal_of
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu.continuous_batch import NotNumbers, Row, Step
+from assay.rollout.engines.cpu.continuous_batch import Row, Step
 from assay.rollout.engines.plain.plain_decoding import Decoding, Way, decoding, way_of
 from assay.rollout.engines.plain.plain_sampler import computing_in, drawn_tokens, proven
 from assay.rollout.token_choice import key_state
@@ -48,7 +49,7 @@ class PlainBatch:
         return row
 
     def leave(self, row: Row) -> None:
-        """Forget a completion that has not failed. Raises CacheUntrue for the first one."""
+        """Forget a completion that has not failed. Raises RunFailure for the first one."""
         del self.rows[row]
         logps = self.logps.pop(row, [])
         if not (self.unproven and logps):
@@ -77,7 +78,7 @@ class PlainBatch:
             held = self.rows[row] or decoding(causal_of(self.module), way, [row.tokens])
             logits_1V = held.logits()
             if not bool(logits_1V.isfinite().all()):
-                raise NotNumbers("the model's scores are not numbers")
+                raise RunFailure("the model's scores are not numbers")
             state_1 = np.array([row.state], dtype=np.uint64)
             token_1, logp_1 = drawn_tokens(logits_1V, state_1, row.drawn, row.sampling)
         except Exception as error:  # this completion fails; the others go on

@@ -36,10 +36,6 @@ Group = tuple[tuple[int, ...], list[int]]
 """A context and the caller's turns that continue it."""
 
 
-class CacheUntrue(RunFailure):
-    """A model's cache and its whole sequences do not agree; what it wrote is not its own."""
-
-
 class PlainSampler:
     """See `rollout.engines.register.Sampler`."""
 
@@ -172,7 +168,7 @@ def proven(module: nn.Module, compute: torch.dtype, turn: Turn, sampling: Sampli
     """Compare the log-probs of a turn with those of its whole sequence; for use inside
     `computing_in`. False where a part of the vocabulary was drawn from, so that they differ.
 
-    Raises CacheUntrue.
+    Raises RunFailure.
     """
     if sampling.top_p != 1 or sampling.top_k:
         return False
@@ -185,7 +181,7 @@ def proven(module: nn.Module, compute: torch.dtype, turn: Turn, sampling: Sampli
     found = float(gap_S.mean() if rough else gap_S.max())
     if not found <= (MEAN_GAP if rough else MOST_GAP) / min(temperature, 1.0):
         name = type(causal_of(module)).__name__
-        raise CacheUntrue(
+        raise RunFailure(
             f"Transformers' cache of {name} gives other log-probs than the whole sequence of "
             f"{length_of(turn)} tokens, {found:.2g} apart; use another model, or the pinned "
             "version of transformers"
