@@ -49,12 +49,11 @@ from assay.runs.records import ABSTAINED, RIGHT
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.pages.facts import Measurement, RunFacts
 
-Section = dict[str, Any]
 
 COLOURS = {RIGHT: "e0", OTHER: "e8", ABSTAINED: "e9"}
 
 
-def headline(facts: "RunFacts", words: Words) -> Section | None:
+def headline(facts: "RunFacts", words: Words) -> dict[str, Any] | None:
     """The best checkpoint's score, compared with the control and the stage before.
 
     The best checkpoint is the one selected on dev items for the last stage. It is the last measured
