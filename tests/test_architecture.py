@@ -89,8 +89,6 @@ BESIDE = (
 WITHOUT_TORCH = ("runs", "compare", "judge", "pages", "experiment")
 MODULES = sorted(SOURCE.rglob("*.py"))
 LABS = {file.parent.name for file in SOURCE.glob("tasks/*/__init__.py")}
-PENDING = ("tasks.workflows",)
-"""Labs that `lab` still imports."""
 NAMES = {
     ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts): file
     for file in MODULES
@@ -165,7 +163,7 @@ def upward_imports(tree: ast.Module, floor: str) -> Places:
     return [
         f"{line}: {'.'.join(path)}"
         for line, path in inner
-        if path and floor_named(path) not in allowed and ".".join(path[:2]) not in PENDING
+        if path and floor_named(path) not in allowed
     ]
 
 

@@ -300,7 +300,9 @@ def test_a_sweep_hands_the_reason_to_every_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[list[str]] = []
-    monkeypatch.setattr(missing_runs, "_spawn", lambda command, *_: given.append(command))
+    monkeypatch.setattr(
+        missing_runs.subprocess, "Popen", lambda command, **_: given.append(command)
+    )
     job = Job(Planned("s", tmp_path / "tiny.toml", (), (), ""), 7, "nothing")
     for despite in (None, "- a reason"):
         missing_runs.launched(tmp_path, job, "cpu", tmp_path / "log", despite)

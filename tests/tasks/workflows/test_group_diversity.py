@@ -6,6 +6,7 @@ import pytest
 
 from assay.data.episode import Reward
 from assay.experiment.stage_tables import RftStage
+from assay.lab.monitor.milestones import GROUP_MEANS
 from assay.lab.setup.stage_methods import with_step_metrics
 from assay.tasks.reward_metrics import own_names
 from assay.tasks.workflows.facts import difficulties, fact, valid_program
@@ -82,3 +83,7 @@ def test_the_task_declares_them_and_stages_that_sample_compute_them():
     stage = RftStage.model_validate(table)
     method: Any = with_step_metrics(stage, TASK, 1, grpo())
     assert method.of_groups == GROUP_DIVERSITY
+
+
+def test_milestones_know_them_as_means_over_groups() -> None:
+    assert GROUP_DIVERSITY.keys() == GROUP_MEANS

@@ -29,7 +29,7 @@ FIGURES = [
 LONGEST = 40
 """Characters of a figure; no report prints longer ones."""
 MISSING = re.compile(r"(?:[-–—/]*|n/?a|none|null|nan|未测|未跑|无)", re.I)
-OPEN = re.compile(r"[?？]+|tbd|to-?do|待定|待填", re.I)
+OPEN = re.compile(r"[?？]+|t(?:bd|odo)|待定|待填", re.I)
 MARKS = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|<[^<>]*>|\*\*|__|[`†‡↑✓✅🔥]|~~|(?<=\d)\*+$|^\*|\*$")
 
 RUN = (

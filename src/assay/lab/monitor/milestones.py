@@ -26,12 +26,13 @@ from assay.judge.verdict import Comparison
 from assay.runs.history import History, Sample, samples_in
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.reward_metrics import STANDARD, marked
-from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
 
 Line = Mapping[str, Any]
 SHARE, TRIALS, PART = "_share", "_trials", "part/"
 GROUP_SHARES = frozenset({"signal_share"})
 """Shares of groups; other shares are of completions."""
+GROUP_MEANS = frozenset({"different_combinations_share", "different_trees_share"})
+"""Means over groups: how different their completions are, no share of counted things."""
 COUNTED: Mapping[str, Callable[[Sample], float | None]] = {
     "truncated_share": lambda sample: float(sample.ended == "length"),
     "abstained_share": lambda sample: float(sample.reward is None),
@@ -91,7 +92,7 @@ def _samples(file: Path, written: int) -> Sequence[Sample]:
 
 def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:
     """The number of trials of a share, as the step recorded it; None of a mean over groups."""
-    if metric in GROUP_DIVERSITY:
+    if metric in GROUP_MEANS:
         return None
     if metric + TRIALS in line:
         return int(line[metric + TRIALS])

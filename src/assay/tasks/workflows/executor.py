@@ -88,7 +88,8 @@ class OperatorHost:
         began, asker = time.monotonic(), Asker(self, number)
         result, error, why = None, "", ""
         try:
-            operator = _operator(name)
+            if (operator := OPERATORS.get(name)) is None:
+                raise OperatorFailed("unknown operator", f"there is no operator {name}")
             given = checked_arguments(operator, arguments)
             asker.use(operator)
             result = PROCEDURES.get(name, answered)(asker, operator, given)
@@ -114,12 +115,6 @@ class OperatorHost:
             "call_count": sum(call.questions for call in calls),
             "total_cost": total(call.cost for call in calls),
         }
-
-
-def _operator(name: str) -> Operator:
-    if name not in OPERATORS:
-        raise OperatorFailed("unknown operator", f"there is no operator {name}")
-    return OPERATORS[name]
 
 
 @dataclass

@@ -235,7 +235,8 @@ def line_of(error: BaseException) -> int:
     """The program's line that raised, the innermost; 0 where there is none."""
     if isinstance(error, SyntaxError) and error.filename == FILE:
         return error.lineno or 0
-    lines = [at.tb_lineno for at in steps(error.__traceback__) if in_program(at)]
+    all_steps = steps(error.__traceback__)
+    lines = [at.tb_lineno for at in all_steps if at.tb_frame.f_code.co_filename == FILE]
     return lines[-1] if lines else 0
 
 
@@ -244,11 +245,6 @@ def steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
     while traceback is not None:
         yield traceback
         traceback = traceback.tb_next
-
-
-def in_program(step: TracebackType) -> bool:
-    """Whether a step of a traceback lies in the program's source."""
-    return step.tb_frame.f_code.co_filename == FILE
 
 
 def stand_ins(operators: Mapping[str, type], llm: type) -> dict[str, Any]:

@@ -243,14 +243,10 @@ def difficulty_of(
     for name in DIFFICULTIES:
         known = {p.id: p.difficulty[name] for p in programs if name in p.difficulty}
         if known:
-            levels = {id_: level_name(value) for id_, value in known.items()}
+            last = f"{LAST_LEVEL + 1}+"
+            levels = {id_: f"{v:g}" if v <= LAST_LEVEL else last for id_, v in known.items()}
             return name, levels, tuple(sorted(set(levels.values())))
     return PASS_RATE, pass_rate_levels(programs), THIRDS
-
-
-def level_name(value: float) -> str:
-    """A number of a row as a level."""
-    return f"{value:g}" if value <= LAST_LEVEL else f"{LAST_LEVEL + 1}+"
 
 
 def pass_rate_levels(programs: Sequence[RecordedProgram]) -> dict[str, str]:

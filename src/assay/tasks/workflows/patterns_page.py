@@ -29,7 +29,6 @@ from assay.tasks.workflows.operator_choice import (
     PASS_RATE,
     THIRDS,
     BestChoice,
-    ChoiceRow,
     ChoiceTable,
     OperatorChoice,
     operator_choice,
@@ -115,7 +114,10 @@ def page_of(found: Patterns, w: Words) -> Page:
     ]
     trees = [each for each in rewards.patterns if each.kind == "tree"]
     others = [each for each in rewards.patterns if each.kind != "tree"]
-    about = [w("patterns.more_about", scale=scale_text(found.bounds)), left_out_line(found, w)]
+    about = [
+        w("patterns.more_about", scale=" – ".join(map(number, found.bounds))),
+        left_out_line(found, w),
+    ]
     sides = [*side_blocks(rewards.high, "high", w), *side_blocks(rewards.low, "low", w)]
     title = w("patterns.title", run=found.run)
     blocks: list[Block] = [
@@ -194,11 +196,6 @@ def about_lines(found: Patterns, w: Words) -> list[str]:
         w("patterns.counts", source=place, **counts),
         w("patterns.groups", groups=found.rewards.groups, signal=signal),
     ]
-
-
-def scale_text(bounds: tuple[float, float]) -> str:
-    """The ends of the rewards' scale."""
-    return f"{number(bounds[0])} – {number(bounds[1])}"
 
 
 def shown_lines(found: Patterns, w: Words) -> list[str]:
@@ -332,19 +329,15 @@ def pattern_row(pattern: Pattern, w: Words) -> Sequence[Cell | Line]:
     """A line of the table."""
     effect, label = pattern.effect, pattern_label(pattern, w)
     counts = (pattern.high, pattern.low, pattern.programs, pattern.reward)
+    needed = MOST_NEEDED + 1 if effect.needed is None else effect.needed
     return [
         label if pattern.kind in IN_WORDS else Mark(label, "code"),
         *map(number, counts),
         difference_cell(effect, w),
         figures(effect, w)["p"],
         Mark(w(f"verdict_name.{effect.verdict}"), effect.verdict),
-        needed_text(effect.needed, w) if effect.verdict == "undecided" else "–",
+        w("patterns.needed", needed=needed) if effect.verdict == "undecided" else "–",
     ]
-
-
-def needed_text(needed: int | None, w: Words) -> str:
-    """How many more prompts it takes."""
-    return w("patterns.needed", needed=MOST_NEEDED + 1 if needed is None else needed)
 
 
 def left_out_line(found: Patterns, w: Words) -> str:
@@ -359,18 +352,19 @@ def left_out_line(found: Patterns, w: Words) -> str:
 def choice_table(table: ChoiceTable, w: Words) -> Table:
     """A table of choices; a kind of problems without a program is shown as absent."""
     columns = [w("patterns.choice"), *(column_text(each, w) for each in table.columns)]
-    return Table(columns, [choice_row(row, table.columns, w) for row in table.rows], kind="small")
+    rows = [
+        [
+            Cell([Mark(row.value, "code"), w.within(w(f"patterns.{row.kind}"))]),
+            *(choice_cell(row.cells.get(column), w) for column in table.columns),
+        ]
+        for row in table.rows
+    ]
+    return Table(columns, rows, kind="small")
 
 
 def column_text(column: str, w: Words) -> str:
     """The name of a type or a level."""
     return w(f"patterns.level_{column}") if column in THIRDS else flat(column) or "–"
-
-
-def choice_row(row: ChoiceRow, columns: Sequence[str], w: Words) -> Sequence[Cell | Line]:
-    """The cells of one choice."""
-    label = Cell([Mark(row.value, "code"), w.within(w(f"patterns.{row.kind}"))])
-    return [label, *(choice_cell(row.cells.get(column), w) for column in columns)]
 
 
 def choice_cell(cell: ChoiceCell | None, w: Words) -> Cell:

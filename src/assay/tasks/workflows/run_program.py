@@ -21,7 +21,7 @@ from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import CallLimits, Limits
 from assay.sandbox.limits import Outcome as Returned
 from assay.sandbox.pool import WorkerPool
-from assay.sandbox.program_pool import Host, ProgramPool, ProgramRun
+from assay.sandbox.program_pool import ProgramPool
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
 from assay.tasks.judge_reward import Pair
 from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
@@ -189,7 +189,8 @@ def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Exec
     }
     began = time.monotonic()
     try:
-        done = run_in_sandbox(arguments, host, settings)
+        pool = _programs(chosen_isolation(), settings.calls)
+        done = pool.run(arguments, host, settings.seconds, settings.longest)
     except OverBudget as over:
         if over.scope not in ("call", "problem"):
             raise
@@ -201,12 +202,6 @@ def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Exec
         ended = NO_EXECUTOR if waited else ending(done.outcome)
     calls = tuple(host.calls)
     return Execution(program=source, calls=calls, seconds=time.monotonic() - began, **ended)
-
-
-def run_in_sandbox(arguments: dict[str, Any], host: Host, settings: RunSettings) -> ProgramRun:
-    """Run a program in the sandbox that the experiment chose."""
-    pool = _programs(chosen_isolation(), settings.calls)
-    return pool.run(arguments, host, settings.seconds, settings.longest)
 
 
 TIMED_OUT = ("deadline", "cpu")

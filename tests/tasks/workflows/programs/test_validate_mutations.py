@@ -61,7 +61,7 @@ def spoilings(source: str) -> list[Spoiled]:
                     bad = source.replace(f"self.{attr} =", "self.other =")
                     found.append((bad, ("not_instantiated", node.lineno)))
                     for each in (each for each in given if each.arg):
-                        bad = with_text(source, each, each.arg, f"an{each.arg}")
+                        bad = with_text(source, each, str(each.arg), f"an{each.arg}")
                         found.append((bad, ("unknown_parameter", each.lineno)))
             case ast.AsyncFunctionDef(name="__call__"):
                 bad = with_text(source, node, "async def __call__", "async def call")
