@@ -1,4 +1,4 @@
-"""The house rules that a machine can check; why they are rules stands in CONTRIBUTING.md.
+"""The house rules that a machine can check, and the tree of docs/architecture.md.
 
 Every rule is shown to catch a violation before it is believed about the repository.
 """
@@ -277,6 +277,18 @@ def expect_none(places: dict[Path, Places]) -> None:
 def test_every_package_stands_on_a_floor() -> None:
     names = {floor_of(file) for file in MODULES} - {"__init__"}
     assert names == set(FLOORS)
+
+
+def test_the_manual_draws_the_tree_that_is_there() -> None:
+    """Its floors in their order, and the folders of `lab` and `data` that it names."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = page.partition("```text\n")[2].partition("```")[0].splitlines()
+    assert tuple(line.split()[0].removesuffix("/") for line in tree) == FLOORS
+    named = {line.split()[0]: set(re.findall(r"(\w+)/", line.partition(" ")[2])) for line in tree}
+    assert named["lab/"] == {room.partition(".")[0] for room in ROOMS["lab"]}
+    assert named["data/"] == set(ROOMS["data"]) - {""}
+    paths = re.findall(r"`(\w+/[\w/]+\.(?:py|toml))`", page.partition("## Where")[2])
+    assert paths and not [path for path in paths if not (SOURCE / path).exists()]
 
 
 def test_the_bare_package_loads_nothing_but_python() -> None:
