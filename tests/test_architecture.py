@@ -349,7 +349,9 @@ def lab_names(tree: ast.Module, pattern: re.Pattern[str]) -> Places:
         fields = ("id", "attr", "name", "arg", "module")
         named = [value for f in fields if isinstance(value := getattr(node, f, None), str)]
         parts = [part for value in named for part in value.split(".")]
-        found += [f"{node.lineno}: {part}" for part in parts if pattern.fullmatch(part)]
+        found += [
+            f"{getattr(node, 'lineno', 0)}: {part}" for part in parts if pattern.fullmatch(part)
+        ]
     return found
 
 

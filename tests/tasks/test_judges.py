@@ -139,7 +139,9 @@ def test_a_batch_has_the_time_of_all_its_completions() -> None:
     assert late.why == "the judge took more than 0.5 seconds"
     patient = JudgeReward(slow, batch=None, least_seconds=5.0)
     assert [r.value for r in score(patient, "a", deadline=0.5)] == [1.0]
-    assert TASK.rewards["solved"].least_seconds > RunSettings().seconds, "a program's own time"
+    solved = TASK.rewards["solved"]
+    assert isinstance(solved, JudgeReward)
+    assert solved.least_seconds > RunSettings().seconds, "a program's own time"
 
 
 def test_one_bad_reward_of_a_batch_is_the_only_abstention() -> None:

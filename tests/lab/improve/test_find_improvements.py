@@ -21,7 +21,10 @@ from assay.tasks.task import built_in
 from tests.lab.improve.evidence_of import candidate, evidence, groups, measured, stage
 from tests.tasks.demos.test_pool_rules import HOLDS, LACKS, rows
 
-RULES = find_improvements.RULES | {n: r for lab in built_in() for n, r in lab.rules.items()}
+RULES = {
+    **find_improvements.RULES,
+    **{name: rule for lab in built_in() for name, rule in lab.rules.items()},
+}
 RCE, EARLY, LATE = "rce.step-000004", "rl.step-000002", "rl.step-000004"
 GOOD, HALF = [1.0] * 40, [1.0, 0.0] * 20
 TIED = (
