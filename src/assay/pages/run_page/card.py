@@ -17,7 +17,6 @@ from assay.pages.markdown import page_markdown
 from assay.pages.page import (
     Block,
     Bullets,
-    Cell,
     Code,
     Heading,
     Line,
@@ -158,7 +157,7 @@ def score_blocks(facts: RunFacts, checkpoint: str, w: Words) -> list[Block]:
         lines = [] if table is None else [n for n in table.lines if n.name == checkpoint]
         if table is None or not lines:
             continue
-        name = Cell(measurement.name, [content.settings(measurement)])
+        name = measurement.name + w.within(content.settings(measurement))
         rows += [
             [name, *content.score_cells(row, (0.0, 1.0), w)]
             for row in result_rows(facts, measurement, w)
