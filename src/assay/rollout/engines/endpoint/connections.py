@@ -11,7 +11,9 @@ import asyncio
 import ssl
 import threading
 import weakref
+from collections import deque
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from http.cookiejar import DefaultCookiePolicy
@@ -159,6 +161,38 @@ class _Connection(asyncio.StreamReaderProtocol):
         return Reply(response.status_code, bytes(body), headers)
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Work of a thread that waits for it; but for `done` of the event loop."""
+
+    work: Coroutine[Any, Any, Any]
+    done: Future[Any] = field(default_factory=Future)
+    _task: asyncio.Task[Any] | None = None
+
+    def begin(self) -> None:
+        """Begin it."""
+        self._task = asyncio.get_running_loop().create_task(self.work)
+        self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        """Give it up."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.done.cancel()
+        elif error := task.exception():
+            self.done.set_exception(error)
+        else:
+            self.done.set_result(task.result())
+
+
+def _begin_all(waiting: deque[_Waiting]) -> None:
+    while waiting:
+        waiting.popleft().begin()
+
+
 class Connections:
     """The connections to one server; safe to use from several threads, which block, and from the
     event loop itself, which does not."""
@@ -167,25 +201,32 @@ class Connections:
         """Nothing is started before the first request."""
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[_Waiting] = deque()
         self._free: list[_Connection] = []
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of `work`, which runs on the event loop; raises what it raises. Interrupted,
         it is cancelled."""
-        done = asyncio.run_coroutine_threadsafe(work, self._running())
+        waiting = _Waiting(work)
+        with self._lock:
+            loop = self._running()
+            self._waiting.append(waiting)
+            # One awakening for all that threads hand in before the loop looks.
+            if len(self._waiting) == 1:
+                loop.call_soon_threadsafe(_begin_all, self._waiting)
         try:
-            return done.result()
+            return waiting.done.result()
         finally:
-            done.cancel()
+            if not waiting.done.done():
+                loop.call_soon_threadsafe(waiting.cancel)
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                name = "assay-endpoint-loop"
-                threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True).start()
-                weakref.finalize(self, _stop, self._loop, self._free)
-            return self._loop
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            name = "assay-endpoint-loop"
+            threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True).start()
+            weakref.finalize(self, _stop, self._loop, self._free)
+        return self._loop
 
     async def send(self, request: Request, *, seconds: float) -> Reply:
         """The answer to one request, all of it within `seconds`; on the event loop.
