@@ -1,10 +1,9 @@
 """Real tiny runs: guards stop them and keep the checkpoint; the gate keeps or replaces starts."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
-
-import re
 
 import pytest
 from safetensors.torch import load_file
