@@ -7,6 +7,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -102,7 +103,7 @@ PYTHON = [
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 SETTINGS = [ROOT / "Makefile", ROOT / ".ci" / "run", *ROOT.glob("*.toml"), *ROOT.glob("*.txt")]
 EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.toml"))
-DRESS = [*SOURCE.rglob("*.j2"), *SOURCE.rglob("*.toml")]
+DRESS = [*SOURCE.rglob("*.jinja"), *SOURCE.rglob("*.css"), *SOURCE.rglob("*.toml")]
 TEXTS = sorted({*PYTHON, *PAGES, *SETTINGS, *EXPERIMENTS, *DRESS} - {Path(__file__).resolve()})
 MOST_LINES = 600
 
@@ -277,6 +278,17 @@ def expect_none(places: dict[Path, Places]) -> None:
 def test_every_package_stands_on_a_floor() -> None:
     names = {floor_of(file) for file in MODULES} - {"__init__"}
     assert names == set(FLOORS)
+
+
+def test_a_wheel_holds_every_file_of_the_package() -> None:
+    """A checkout has them all, so that an editable installation hides one that is left out."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["assay"]
+    packed = {file for pattern in patterns for file in SOURCE.glob(pattern)}
+    files = {
+        file for file in SOURCE.rglob("*") if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert files - packed == set(MODULES)
 
 
 def test_the_manual_draws_the_tree_that_is_there() -> None:
