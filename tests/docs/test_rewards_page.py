@@ -10,15 +10,15 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.endpoint_helper import ScriptedHelper, read_script
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.reward_parts import full_reward, reward_of
-from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.rl.policy import Sampling
 from assay.sandbox.limits import Outcome
 from assay.tasks.judge_reward import Pair
 from assay.tasks.math.task import TASK
 from assay.tasks.running import RewardRunner, WorkerReward
-from assay.train.group_choice import overlong_punishment
+from assay.train.pair_choice import overlong_punishment
 from tests.docs import reward_scale
 from tests.docs.pages import DOCS, as_module, blocks
 from tests.docs.reward_scale import GROUPS, advantages

@@ -20,7 +20,7 @@ from assay.lab.setup.stage_methods import (
 )
 from assay.lab.setup.validate import read_whole
 from assay.rl.presets import PRESETS
-from assay.train.schedules import Schedule, constant
+from assay.train.update import Schedule, constant
 from tests.data.chat import tokenizer
 from tests.experiment.spec_texts import write_spec
 

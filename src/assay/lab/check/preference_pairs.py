@@ -10,7 +10,7 @@ from assay.experiment.stage_tables import DpoStage
 from assay.judge.findings import Finding
 from assay.lab.check.subject import Number, Seen, Subject, share_of
 from assay.lab.setup.stage_methods import build_dpo
-from assay.train.dpo import Dpo
+from assay.train.likelihood import Dpo
 from assay.train.pair_choice import Pair
 
 FEW = 0.5

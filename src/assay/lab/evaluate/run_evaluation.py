@@ -30,7 +30,7 @@ from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.learner import arm_of
 from assay.lab.setup.manifest import about_run, evaluation_table, judge_sha256
 from assay.lab.setup.session import Session
-from assay.rollout.finished_turns import telling
+from assay.rollout.episodes import telling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import (

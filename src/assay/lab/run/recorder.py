@@ -26,8 +26,7 @@ from assay.runs.records import (
 )
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
-from assay.train.checkpoint import save_checkpoint
-from assay.train.train_state import Journalled, SampleRecord, TrainState
+from assay.train.checkpoint import Journalled, SampleRecord, TrainState, save_checkpoint
 
 
 @dataclass(frozen=True)

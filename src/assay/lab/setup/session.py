@@ -30,7 +30,7 @@ from assay.sandbox.isolation import choose_isolation
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import Judgements, RewardRunner
 from assay.tasks.task import BaseTask, MadeSource, RewardFunction, Task, labs, made_source, task
-from assay.train.train_state import Score
+from assay.train.checkpoint import Score
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from assay.data.renderings.template import RenderingError
 from assay.data.row import ImagePart, Message
 from assay.errors import InputError
 from assay.lab.setup.local_helper import InProcess
-from assay.models.numeric import widened
+from assay.models.matmul import widened
 from assay.models.prefix_tree import Tokens
 from assay.models.shared_prefill import Reached, Reading, Rows, prefill, reading
 from assay.models.vision_language import (
