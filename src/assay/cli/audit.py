@@ -1,11 +1,14 @@
 """`assay audit FILE`: checks reported results, their statistics and the claims made of them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.output import Outcome
+
+if TYPE_CHECKING:
+    from assay.errors import Finding
 
 
 def audit(
@@ -53,9 +56,22 @@ def _judged(file: Path, items: int | None, lang: str) -> Outcome:
     reading = read_reported(file, items)
     flaws = audit_all(reading.records)
     records = [record.model_dump(mode="json") for record in reading.records]
-    result = {"file": file, "reports": records, "unused": reading.unused, "flaws": flaws}
+    result = {
+        "file": file,
+        "reports": records,
+        "unused": reading.unused,
+        "flaws": [*map(_flaw, flaws)],
+    }
     shown = [*unused_lines(reading.unused, lang), summary(file, reading, flaws, lang)]
     return Outcome(result, shown, audit_findings(flaws, lang), lang=lang)
+
+
+def _flaw(found: "Finding") -> dict[str, Any]:
+    """A finding for programs, as the report names its parts."""
+    numbers = {k: v for k, v in found.values.items() if k not in ("about", "line")}
+    about, line = found.values["about"], found.values["line"]
+    shown = {"key": found.code, "severity": found.severity, "about": about}
+    return {**shown, "numbers": numbers, "line": line}
 
 
 def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, Path]:

@@ -25,6 +25,7 @@ def ceiling(
     from assay.lab.run.ceiling import measure_ceiling
     from assay.library.actions import compare, shown
     from assay.pages.comparison.comparison_page import comparison_shown
+    from assay.pages.words import worded, words
 
     with shown(True) as observer:
         found = measure_ceiling(
@@ -39,4 +40,5 @@ def ceiling(
         "page": table.page,
     }
     lines = [*comparison_shown(table.table)[:3], best, f"page: {table.page}"]
-    return Outcome(result, lines, table.findings, warnings=found.warnings)
+    findings = [worded(each, words()) for each in table.findings]
+    return Outcome(result, lines, findings, warnings=found.warnings)

@@ -29,7 +29,7 @@ def check(
     ] = False,
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
-    from assay.judge.findings import filled
+    from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
 

@@ -201,7 +201,7 @@ def compare(
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
     from assay.pages.comparison.comparison_page import comparison_shown
-    from assay.pages.words import translated, words
+    from assay.pages.words import worded, words
 
     found = compare_runs(
         *runs,
@@ -226,7 +226,7 @@ def compare(
     table, w = found.table, words(lang)
     shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]
     result = {**table_result(table), "page": found.page}
-    findings = [translated(each, w) for each in found.findings]
+    findings = [worded(each, w) for each in found.findings]
     outcome = Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
     return _gated(outcome, [table], fail_on)
 
@@ -247,12 +247,12 @@ def _several(found: "BenchmarksComparison") -> Outcome:
     """Several benchmarks for programs and for people."""
     from assay.cli.results import benchmarks_result
     from assay.pages.comparison.benchmarks_content import benchmarks_shown, findings_of
-    from assay.pages.words import translated, words
+    from assay.pages.words import worded, words
 
     w = words(found.lang)
     shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]
     result = {**benchmarks_result(found.table), "page": found.page}
-    findings = [translated(each, w) for each in findings_of(found.table)]
+    findings = [worded(each, w) for each in findings_of(found.table)]
     damaged = any(table.left_out for table in found.table.tables)
     return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)
 

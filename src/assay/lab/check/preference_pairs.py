@@ -5,9 +5,8 @@ Pairs are made as the stage itself would make them. Nothing is trained.
 
 from dataclasses import dataclass
 
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.stage_tables import DpoStage
-from assay.judge.findings import Finding
 from assay.lab.check.subject import Number, Seen, Subject, share_of
 from assay.lab.setup.stage_methods import build_dpo
 from assay.train.dpo import Dpo

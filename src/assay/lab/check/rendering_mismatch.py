@@ -13,11 +13,10 @@ from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import Renderer, Tools, first_difference
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import SftStage, StageSpec
-from assay.judge.findings import Finding
 from assay.lab.check.subject import Gold, Seen, Subject, reading, share_of, some
 from assay.lab.setup.language_learner import LanguageEncoder, language_model
 from assay.lab.setup.prepare import find_part

@@ -9,7 +9,7 @@ from itertools import product
 
 from assay.data.leakage import Overlap, Played, call_path, overlap
 from assay.data.row import Row
-from assay.judge.findings import Finding
+from assay.errors import Finding
 from assay.lab.check.subject import (
     SHOWN,
     Number,

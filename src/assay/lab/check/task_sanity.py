@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from assay.data.episode import Completion
 from assay.data.row import Row
-from assay.judge.findings import Finding
+from assay.errors import Finding
 from assay.lab.check.gold_trials import LONGEST, World
 from assay.lab.check.subject import Gold, Seen, Subject, reward_uses, share_of, some
 from assay.lab.setup.prepare import find_part

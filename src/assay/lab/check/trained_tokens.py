@@ -14,10 +14,10 @@ from assay.data.renderings.qwen import is_tool_result, split_thought
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import PROBE, RenderingError
 from assay.data.row import Message, Row, ToolCall
+from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import OTHER_RUN, SftStage, StageSpec, start_of
 from assay.experiment.training_settings import LoraAdapt
-from assay.judge.findings import Finding
 from assay.lab.check.rendering_mismatch import conversation, spread
 from assay.lab.check.subject import Number, Seen, Subject, share_of, some
 from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model

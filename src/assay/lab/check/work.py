@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from assay.data.episode import tokens_of
 from assay.data.row_order import packs_of
+from assay.errors import Finding
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
@@ -28,7 +29,6 @@ from assay.experiment.stage_tables import (
     rows_per_step,
     steps_of,
 )
-from assay.judge.findings import Finding
 from assay.lab.check.preference_pairs import pairs_of
 from assay.lab.check.subject import Gold, Number, Seen, Subject, samples, target_messages
 from assay.lab.setup.checkpoint_models import adapt
