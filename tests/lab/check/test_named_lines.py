@@ -49,12 +49,6 @@ def test_a_run_names_it_too_and_makes_nothing(file: Path):
     assert not (file.parent / "runs").exists()
 
 
-def test_an_override_that_wrote_the_field_is_named_in_place_of_the_line(file: Path):
-    setting = 'data.train.options={operators=["Sorcery"]}'
-    (found,) = check_experiment(file, [setting], root=file.parent).errors
-    assert found.evidence == f"--set {setting}"
-
-
 @pytest.mark.parametrize(
     ("field", "named"),
     [("stage.sft.batch", 14), ("stage.sft.kl.coef", 10), ("weights.sha256", None), (None, None)],

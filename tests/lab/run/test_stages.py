@@ -18,7 +18,7 @@ STAGES = """
 [stage.adapter]
 method = "sft"
 data   = "sums"
-steps  = 30
+steps  = 8
 batch  = 4
 adapt  = { kind = "lora", rank = 4, alpha = 8 }
 optimizer = { lr = 2e-2 }
@@ -81,7 +81,7 @@ def test_all_stages_finish_and_record_what_they_did(lab: Path):
         name: [x for x in lines if x["stage"] == name]
         for name in ("adapter", "kept", "weighted", "tuned")
     }
-    assert [len(found) for found in by_stage.values()] == [30, 2, 2, 2]
+    assert [len(found) for found in by_stage.values()] == [8, 2, 2, 2]
     assert by_stage["adapter"][-1]["nll"] < by_stage["adapter"][0]["nll"]
     assert all(line["kept_share"] == 1.0 for line in by_stage["kept"])
     assert all(line["grad_norm"] > 0 for line in by_stage["weighted"])
@@ -95,7 +95,7 @@ def test_an_adapter_is_saved_alone_and_frozen_weights_stay_where_they_were(lab: 
     from safetensors.torch import load_file
 
     run = only_run(lab)
-    adapter = load_file(run / "checkpoints/adapter/step-000030/adapter_model.safetensors")
+    adapter = load_file(run / "checkpoints/adapter/step-000008/adapter_model.safetensors")
     assert adapter and all("lora_" in name for name in adapter)
     kept = load_file(run / "checkpoints/kept/step-000002/model.safetensors")
     base = load_file(lab / "model/model.safetensors")

@@ -142,15 +142,6 @@ def test_what_a_stored_stage_cannot_be_is_refused_in_one_line(tmp_path, changes,
     assert not (tmp_path / "runs").exists()
 
 
-def test_as_reported_allows_the_double_normalisation_and_marks_the_run(tmp_path):
-    file = make_stored_lab(tmp_path)
-    words = ("--set", "as_reported=true", "--set", "stage.rl.rewards=normalised")
-    result = call("run", file, "--lab", tmp_path, *words)
-    assert result.exit_code == 0, result.output
-    (found,) = runs_of(tmp_path, "picks")
-    assert json.loads(found.manifest.read_text())["as_reported"] is True
-
-
 def test_a_file_without_a_right_candidate_is_refused_and_a_dead_one_trains_nothing(tmp_path):
     file = make_stored_lab(tmp_path)
     task = tmp_path / "picks_task.py"
@@ -168,12 +159,6 @@ def test_a_file_without_a_right_candidate_is_refused_and_a_dead_one_trains_nothi
     shutil.rmtree(tmp_path / "runs")
     words = ("--set", "stage.weigh.require_positive=true")
     assert_one_line(call("run", file, "--lab", tmp_path, *words), "no stored candidate is left")
-
-
-def test_a_replay_says_that_a_stored_stage_sampled_nothing(run):
-    result = call("replay", "picks", "--stage", "rl", "--step", 2, "--lab", run.root, "--json")
-    assert result.exit_code == 2
-    assert "samples nothing" in result.output or "no stage that samples" in result.output
 
 
 SAMPLED = """

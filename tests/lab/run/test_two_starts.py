@@ -68,12 +68,6 @@ def test_a_run_that_appears_while_the_checks_run_is_not_doubled(file, monkeypatc
     assert len(all_runs(file.parent)) == 1
 
 
-def test_another_seed_starts_beside_a_run(file: Path) -> None:
-    for seeds in ([7], [7, 8]):
-        launch_or_resume(file, [f"seeds={seeds}"], root=file.parent, observer=Silent())
-    assert len(all_runs(file.parent)) == 2
-
-
 def test_a_run_that_died_before_its_manifest_is_not_listed_once_its_name_starts(file) -> None:
     first = dead(file.parent)
     start(file, root=file.parent)

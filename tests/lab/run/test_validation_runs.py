@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from assay.experiment.read_file import SpecError
-from assay.judge.confounds import differences
 from assay.lab.monitor.progress import progress
 from assay.lab.run.runner import resume, start
 from assay.pages.facts import gather
@@ -55,6 +54,7 @@ def test_the_loss_stands_in_its_steps_on_the_page_and_where_a_run_is_watched(run
     assert told.after is not None and told.after.value == seen[6]
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_between_measurements_ends_bit_identical(run, tmp_path: Path) -> None:
     expected = everything(run.path)
     file = run.root / "tiny.toml"
@@ -64,23 +64,6 @@ def test_a_run_cut_off_between_measurements_ends_bit_identical(run, tmp_path: Pa
     assert again.path != run.path and len(metrics(again)) == 6
     resume(again)
     assert everything(again.path) == expected
-
-
-def test_measuring_changes_nothing_of_the_training_and_is_no_confound(run) -> None:
-    file = run.root / "bare.toml"
-    file.write_text((run.root / "tiny.toml").read_text().replace(MEASURED, STAGE))
-    file.write_text(file.read_text().replace('"tiny"', '"bare"', 1))
-    (bare,) = start(file, root=run.root)
-    shared = [f for f in everything(run.path) if f.endswith(("safetensors", "optimizer.pt"))]
-    assert shared
-    assert {f: everything(bare.path)[f] for f in shared} == {
-        f: everything(run.path)[f] for f in shared
-    }
-    assert not [
-        d
-        for d in differences(read_manifest(run), read_manifest(bare))
-        if d.path.startswith(("stages", "data"))
-    ]
 
 
 def test_dropout_is_written_beside_the_adapter_and_makes_a_difference(run) -> None:

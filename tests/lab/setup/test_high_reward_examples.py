@@ -1,6 +1,7 @@
 """Examples are the best of other rows, drawn by ids, and tell nothing of the row or of a test."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,8 +28,6 @@ from assay.runs.history import Sample
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.task import task
-from tests.lab.run.test_recorded_groups import SAMPLED, SPREAD
-from tests.labs import make_lab
 from tests.sample_lines import read_samples
 
 
@@ -91,10 +90,9 @@ def test_an_example_that_asks_what_a_test_asks_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lab(sampled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab")
-    (folder / "rewards.py").write_text(SPREAD)
-    start(make_lab(folder, until="[stage.sft]", tables=SAMPLED), root=folder)
+    shutil.copytree(sampled, folder, dirs_exist_ok=True)
     return folder
 
 

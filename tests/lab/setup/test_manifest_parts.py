@@ -217,12 +217,8 @@ def test_the_function_that_a_worker_runs_is_a_part_of_a_reward(name, monkeypatch
     [
         ("stage.rl.reward.cosine=0.25", "reward"),
         ("stage.rl.algorithm=dapo", "estimator"),
-        ("stage.rl.advantage=rloo", "estimator"),
         ("stage.rl.kl.coef=0.1", "estimator"),
-        ("stage.rl.clip.high=0.3", "estimator"),
         ("stage.rl.optimizer.lr=1e-4", "hyper-parameters"),
-        ("stage.rl.group=8", "hyper-parameters"),
-        ("stage.sft.batch=2", "hyper-parameters"),
         ("stage.sft.adapt.kind=lora", "hyper-parameters"),
         ("stage.rl.sampling.temperature=0.9", "sampling"),
         ("evaluate.test.sampling.temperature=0.5", "sampling"),

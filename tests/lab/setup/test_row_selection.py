@@ -12,7 +12,7 @@ import pytest
 
 from assay.data import files
 from assay.errors import InputError
-from assay.experiment.data_tables import DataSpec, TakeRows
+from assay.experiment.data_tables import DataSpec
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.judge.confounds import differences, part_of
 from assay.lab.setup.learner import Encoder
@@ -193,11 +193,6 @@ def test_tables_that_name_no_selection_are_refused_with_their_line(
         read_whole(written(root, text), (), root)
     assert said in str(found.value) and "second.toml:9" in str(found.value)
     assert "\n" not in str(found.value)
-
-
-def test_a_number_of_rows_is_recorded_as_before_and_a_selection_without_how():
-    assert TakeRows(rows=3).model_dump(exclude_none=True) == {"rows": 3, "how": "random"}
-    assert TakeRows(selection="s").model_dump(exclude_none=True) == {"selection": "s"}
 
 
 def test_a_selection_is_one_difference_of_two_runs():

@@ -142,12 +142,6 @@ def test_what_a_run_has_not_recorded_is_said(lab: Path, samples: Any, message: s
     assert "\n" not in str(found.value)
 
 
-def test_a_run_that_is_not_there_is_named(lab: Path) -> None:
-    table = DataSpec(source="run:tniy", samples=RunSamples(stage="rl"))
-    with pytest.raises(InputError, match=r"no run named 'tniy' .*'tiny'"):
-        load_rows(table, SKILL, lab)
-
-
 def test_prompts_are_not_read_from_a_file_that_has_changed(lab: Path) -> None:
     file = lab / "sums.jsonl"
     before = file.read_bytes()

@@ -139,11 +139,6 @@ def written(folder: Path, experiment: Experiment) -> Path:
     return file
 
 
-def test_known_names_pass(tmp_path):
-    file = write_spec(tmp_path)
-    check_names(read_experiment(file), file)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -196,12 +191,6 @@ def test_the_corrected_estimator_belongs_in_the_loss_only(tmp_path):
     wanted = ["stage.rl.kl.estimator=k3_corrected", "stage.rl.kl.where=reward"]
     assert "unknown KL estimator in the reward 'k3_corrected'" in problem(tmp_path, *wanted)
     check_names(read_experiment(file, ["stage.rl.kl={where='reward', estimator='k1'}"]))
-
-
-def test_without_a_file_the_field_is_named(tmp_path):
-    experiment = read_experiment(write_spec(tmp_path), ["stage.rl.algorithm=gspoo"])
-    with pytest.raises(SpecError, match=r"^stage\.rl\.algorithm: unknown preset 'gspoo' \("):
-        check_names(experiment)
 
 
 GUARD = '[guard.g]\nmetric = "{metric}"\nabove = 1.0\n'
