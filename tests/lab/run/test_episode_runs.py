@@ -14,8 +14,7 @@ from assay.lab.evaluate import local_answerer
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay.judge_again import replay
 from assay.lab.run import runner
-from assay.lab.run.recorder import RunRecorder
-from assay.lab.run.runner import resume
+from assay.lab.run.runner import RunRecorder, resume
 from assay.runs.history import History
 from assay.runs.records import (
     RecordWriter,

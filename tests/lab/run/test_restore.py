@@ -12,7 +12,7 @@ from assay.compare.arm import Provenance
 from assay.compare.checkpoint_weights import weights
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
-from assay.lab.setup.checkpoint_models import run_folder
+from assay.lab.setup.language_learner import run_folder
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model

@@ -12,8 +12,7 @@ from assay.data.files import sha256_file
 from assay.errors import InputError
 from assay.lab.select.select_rows import covers
 from assay.lab.setup.prepare import rows_by_id
-from assay.lab.setup.row_selection import read_row_selection, row_sha256
-from assay.lab.setup.run_rows import ABSTAINED
+from assay.lab.setup.run_rows import ABSTAINED, read_row_selection, row_sha256
 from assay.runs.history import files_sha256
 from assay.runs.run_names import experiment_of
 from tests.lab.select.measured_lab import (

@@ -13,8 +13,7 @@ from assay.data.renderings.exported_template import chat_template
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.checkpoint_models import run_folder
-from assay.lab.setup.language_learner import language_model, make_renderer
+from assay.lab.setup.language_learner import language_model, make_renderer, run_folder
 from assay.lab.setup.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of

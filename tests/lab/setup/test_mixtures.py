@@ -24,7 +24,7 @@ from assay.lab.setup.prepare import (
     find_order,
     find_part,
     prepare_set,
-    rows_per_epoch,
+
 )
 from assay.lab.setup.session import Session
 from assay.runs.metrics import read_metrics
@@ -97,9 +97,9 @@ def test_a_mixture_has_the_training_rows_of_its_sets_under_names_of_their_own(la
     assert len(found.train) == 19 == len(ids)
     assert Counter(id_.split("/")[0] for id_ in ids) == {"easy": 10, "hard": 9}
     assert len(found.dev) == 2 and not ids & {row.id for row in found.dev}
-    assert rows_per_epoch({"mix": found}, "mix") == 14
+    assert find_order({"mix": found}, "mix").count == 14
     assert find_part({"mix": found}, "mix.dev") == found.dev
-    assert rows_per_epoch({"mix": found}, "mix.dev") == 2
+    assert find_order({"mix": found}, "mix.dev").count == 2
 
 
 def test_every_epoch_has_the_weights_exactly(lab: Path) -> None:
@@ -114,7 +114,7 @@ def test_mixtures_can_be_mixed(lab: Path) -> None:
     text = SETS + MIX + "\n[data.all]\nmix = { mix = 0.5, hard = 0.5 }\n"
     found = made(lab, text, "all")
     assert {row.id.rpartition("/")[0] for row in found.train} == {"hard", "mix/easy", "mix/hard"}
-    assert rows_per_epoch({"all": found}, "all") == 18
+    assert find_order({"all": found}, "all").count == 18
     assert [row.id.split("/")[:2] for row in found.dev] == [["mix", "easy"]] * 2
 
 

@@ -17,7 +17,7 @@ from assay.experiment.read_file import SpecError, read_experiment
 from assay.judge.confounds import differences, part_of
 from assay.lab.setup.learner import Encoder
 from assay.lab.setup.prepare import DataSet, describe, load_rows, prepare_set
-from assay.lab.setup.row_selection import (
+from assay.lab.setup.run_rows import (
     RowSelection,
     ScoredRow,
     read_row_selection,

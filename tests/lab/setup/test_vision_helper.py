@@ -13,8 +13,8 @@ from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels
+from assay.lab.setup.local_helper import VisionHelper
 from assay.lab.setup.metering import MeteredModel
-from assay.lab.setup.vision_helper import VisionHelper
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.tasks.helper_model import HelperFailed
@@ -266,7 +266,7 @@ def test_what_images_became_is_let_go_when_there_are_too_many(root, monkeypatch)
     expected = model.score(selections(), ["a"] * 5)
     size = model.model.images.features(model.model.images.image(image_of(real_image(0)))).nbytes
     # Room for one image, and one that is being computed.
-    monkeypatch.setattr("assay.lab.setup.vision_helper.FEATURE_BYTES", size)
+    monkeypatch.setattr("assay.lab.setup.local_helper.FEATURE_BYTES", size)
     small = helper(root, "smolvlm")
     for n, messages in enumerate(selections()):
         assert small.score([messages], ["a"])[0] == pytest.approx(expected[n], abs=1e-5)

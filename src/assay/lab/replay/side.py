@@ -6,7 +6,8 @@ The training methods do the work; they get the stored groups in place of a sampl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,12 +15,15 @@ from torch import Tensor
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.errors import InputError, nearest
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, steps_of
+from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
 from assay.lab.setup.learner import first_context
 from assay.lab.setup.manifest import check_base
-from assay.lab.setup.prepare import find_part, prepare_set, rows_per_epoch
+from assay.lab.setup.prepare import find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_grpo, build_method, largest_of
@@ -32,6 +36,7 @@ from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
 from assay.runs.history import History, Sample, samples_in
 from assay.runs.records import DamagedRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_json
 from assay.runs.run_names import stage_start
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable
@@ -42,6 +47,56 @@ from assay.train.likelihood import Rce, Rft
 from assay.train.sampled_groups import StoredPrompts, value_of
 from assay.train.train_state import Batch, Journal, Method, Place
 from assay.train.update import MicroBatchSize, accumulate
+
+
+def prompt_of(session: Session, line: dict[str, Any]) -> str:
+    """The prompt that a line of `find_samples` answers, rendered again, control tokens included.
+
+    Raises InputError where the data holds the row no longer.
+    """
+    file = session.run.path / line["file"]
+    if file.is_relative_to(session.run.evaluations):
+        rendering, context = _evaluation_prompt(session, file, line["item_id"])
+    else:
+        rendering, context = _training_prompt(session, file.parent.name, line["row_id"])
+    return session.learner.encoder(rendering).text(context)
+
+
+def evaluation_of(session: Session, folder: Path) -> Evaluation:
+    """The evaluation whose records lie in `folder`, from what they say about themselves."""
+    stored = read_json(folder / "evaluation.json", dict)
+    if stored["name"] in session.experiment.evaluate:
+        return session.evaluations[stored["name"]]
+    spec = EvaluateSpec(
+        benchmark=stored["benchmark"],
+        role=stored["role"],
+        checkpoints=("base",),
+        options=stored["options"],
+    )
+    given = (stored["name"], spec, session.task, {}, session.learner, session.seed)
+    return encoded_evaluation(*given, root=session.run.root)
+
+
+def _evaluation_prompt(
+    session: Session, file: Path, item_id: str
+) -> tuple[RenderingSettings, Context]:
+    evaluation = evaluation_of(session, file.parent)
+    ids = [item.id for item in evaluation.items]
+    if item_id not in ids:
+        raise InputError(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
+    return evaluation.spec, evaluation.contexts[ids.index(item_id)]
+
+
+def _training_prompt(
+    session: Session, stage_name: str, row_id: str
+) -> tuple[RenderingSettings, Context]:
+    stage = session.experiment.stage[stage_name]
+    for row in find_part(session.sets, stage.data):
+        if row.id == row_id:
+            encoder, task = session.learner.encoder(stage), session.task
+            return stage, first_context(encoder, task, row, partial(dialogue_of, task))
+    raise InputError(f"{stage.data} has no row {row_id!r} any more")
+
 
 SampledStage = GrpoStage | RftStage | RceStage
 """The stages that sample completions and have them judged."""
@@ -286,7 +341,7 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
     encoder = session.learner.encoder(stage)
     dialogue = partial(dialogue_of, session.task)
     contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
-    steps = steps_of(stage, rows_per_epoch({name: made}, stage.data))
+    steps = steps_of(stage, find_order({name: made}, stage.data).count)
     return Bench(session, stored, rows, contexts, steps)
 
 

@@ -1,7 +1,7 @@
 """Prepares an evaluation: its items, prompts, scoring, and the key of its record.
 
 Evaluations with other items, sampling or checkers have different records. Training rows that ask
-the same as an item are counted here; `lab.check.shared_items` and `compare.fairness` decide what
+the same as an item are counted here; `lab.check.rows` and `compare.fairness` decide what
 follows. `lab.evaluate.run_evaluation` samples and writes.
 """
 

@@ -6,12 +6,15 @@ Trains and samples nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from assay.data.row import Row
 from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec
 from assay.lab.monitor.observer import Observer
@@ -22,6 +25,7 @@ from assay.lab.setup.learner import Learner, begun_from, learner_input, learner_
 from assay.lab.setup.prepare import DataSet, find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.stage_methods import StageInput
+from assay.lab.setup.validate import read_whole
 from assay.models.precision import Precision, choose_precision
 from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import read_manifest
@@ -29,7 +33,16 @@ from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import Judgements, RewardRunner
-from assay.tasks.task import BaseTask, MadeSource, RewardFunction, Task, labs, made_source, task
+from assay.tasks.task import (
+    BaseTask,
+    MadeSource,
+    RewardFunction,
+    Task,
+    built_in,
+    labs,
+    made_source,
+    task,
+)
 from assay.train.train_state import Score
 
 
@@ -160,3 +173,25 @@ class Session:
             helpers=self.helpers,
             journal=journal,
         )
+
+
+def generate_tables(
+    source: ExperimentSource,
+    overrides: Sequence[str],
+    root: Path,
+    name: str | None,
+    shard: str,
+    observer: Observer,
+) -> list[Any]:
+    """Make one table of an experiment file, or all. Raises what the maker raises."""
+    experiment = read_whole(source, overrides, root)
+    nowhere = RunDirectory(root, experiment.name, "generate")
+    session = Session(experiment, nowhere, experiment.seeds[0], observer)
+    makers = {s: m for lab in chain(session.labs, built_in()) for s, m in lab.made.items()}
+    with lines_named(source, overrides):
+        return [
+            each
+            for scheme, maker in makers.items()
+            if getattr(experiment, scheme, None)
+            for each in maker.generate(session, name, shard)
+        ]
