@@ -236,25 +236,6 @@ def test_memory_counts_the_reference_copy_exactly(lab: Path) -> None:
     assert (kl - plain) * 2**20 == pytest.approx(4 * PARAMETERS)
 
 
-def test_memory_counts_helper_models_in_this_process(lab: Path) -> None:
-    file = lab / "tiny.toml"
-    text = file.read_text().replace("model =", "model.policy =")
-    table = """
-[model.small]
-source = "path:model"
-dtype = "float32"
-sampling = { max_tokens = SHORT }
-"""
-    found = []
-    for helper in ("", table.replace("SHORT", "1"), table.replace("SHORT", "2")):
-        file.write_text(text + helper)
-        found.append(look(lab).numbers["stage.rl"]["memory_mb"] * 2**20)
-    weights, cache = found[1] - found[0], found[2] - found[1]
-    # Keys and values of two layers, two heads of eight numbers, in a batch of 128.
-    assert cache == pytest.approx(128 * 2 * 2 * 16 * 4)
-    assert weights > 4 * PARAMETERS
-
-
 def test_memory_that_is_not_there_is_found(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = look(lab).numbers["stage.rl"]["memory_mb"] * 2**20
     for free, whole, severity in (
@@ -373,13 +354,6 @@ def test_settings_that_are_seldom_meant(lab: Path) -> None:
     assert found(report, "stage.rl: groups of equal rewards are kept").severity == "note"
     sound = look(lab, "stage.sft.optimizer.lr=9e-5")
     assert silent(sound, "learning rate") and silent(sound, "groups of equal")
-
-
-def test_few_items_say_what_they_can_show(lab: Path) -> None:
-    report = look(lab)
-    # With four items not even four changes for the better reach p < 0.05.
-    assert "no difference at all" in found(report, "evaluate.sampled: 4 items").what
-    assert silent(report, "evaluate.dev: ")
 
 
 # Probe

@@ -193,20 +193,6 @@ def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
     assert "a repeated report" in notebook(first.root)
 
 
-def test_the_mark_is_no_difference_between_runs(
-    overrode: tuple[RunDirectory, RunDirectory],
-) -> None:
-    first, second = overrode
-    manifest = read_manifest(second)
-    write_manifest(second, {**manifest, CHECKED: {"errors": [], "shared": []}})
-    try:
-        table = runs_table(first, second, vary=["seed"])
-    finally:
-        write_manifest(second, manifest)
-    assert not [d.path for d in table.differences if d.path.startswith(CHECKED)]
-    assert [f.evidence for f in table.findings if "--despite" in f.what] == [f"{first}: {REASON}"]
-
-
 def test_a_reason_is_kept_where_a_run_is_resumed_without_one(leaking: RunDirectory) -> None:
     assert read_status(leaking.path).status == "finished"
     assert overridden(read_manifest(leaking)) == REASON

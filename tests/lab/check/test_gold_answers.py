@@ -190,17 +190,6 @@ def test_a_reward_that_hides_behind_answers_that_are_all_alike_is_a_warning(
     assert finding.severity == "warning" and "one answer hide" in finding.fix
 
 
-def test_answers_that_stand_before_their_explanation_are_sound(lab: Path) -> None:
-    (lab / "sums.jsonl").unlink()
-    for n in range(16):
-        answer = f"\\boxed{{{n + 50}}}, since {n} and fifty are together that much and no more."
-        add_row(lab / "sums.jsonl", f"{n} + 50 = ?", answer, f"r{n}", gold=str(n + 50))
-    report = look(lab)
-    assert not report.failed and silent(report, "cut answers")
-    finding = found(report, "stage.rl: the first half of gold answers earns the full reward")
-    assert finding.severity == "note" and "12 of 12" in finding.evidence
-
-
 @pytest.mark.parametrize(
     ("golds", "severity"), [((2, 3, 5, 6, 7), "error"), ((5,), "warning"), ((), "")]
 )

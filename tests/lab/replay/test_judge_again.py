@@ -169,13 +169,6 @@ def test_dynamic_sampling_that_would_ask_for_more_says_so(run: RunDirectory):
     assert any("more completions would have been sampled" in f.what for f in done.findings)
 
 
-def test_an_estimator_that_reads_the_model_is_checked_where_its_weights_are(run: RunDirectory):
-    assert not again(run, 1, stage="tuned").proof.unasked
-    later = again(run, 2, stage="tuned")
-    assert "sft.step-000032" in later.proof.unasked
-    assert any(f.evidence == later.proof.unasked for f in later.findings)
-
-
 def test_a_scheduled_kl_is_that_of_the_replayed_step(run: RunDirectory):
     held = 'kl={ coef = 0.5, estimator = "k1", where = "reward" }'
     rising = 'kl={ coef = { start = 0.5, end = 0.0 }, estimator = "k1", where = "reward" }'
@@ -288,15 +281,11 @@ def test_a_stage_that_cannot_be_replayed_is_refused_with_those_that_can(run: Run
     [
         ("reward=acuracy", "did you mean 'accuracy'"),
         ("algorithm=gpro", "did you mean"),
-        ("advantage=rlo", "did you mean 'rloo'"),
         ("rewrad=accuracy", "did you mean 'reward'"),
         ("sampling.temperature=2.0", "only how samples are judged"),
         ("stage.rl.group=8", "only how samples are judged"),
-        ("seeds=[1]", "only how samples are judged"),
         ("stage.sft.batch=3", "only 'rl' is replayed"),
-        ("stage=x", "only 'rl' is replayed"),
         ("reward", "no '='"),
-        ("kl.coef=-1.0", "at least 0"),
     ],
 )
 def test_a_setting_that_is_wrong_or_changes_the_samples_is_refused(

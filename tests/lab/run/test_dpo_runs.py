@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from assay.experiment.base_table import RenderingSettings
 from assay.experiment.read_file import read_experiment
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_method, largest_of
+from assay.lab.setup.stage_methods import build_method
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.dpo import Dpo
 from tests.cli.conftest import answer, assert_one_line, call
@@ -136,33 +135,13 @@ def test_pairs_come_from_the_easiest_group_where_the_data_is_sorted_so(tmp_path)
     ]
 
 
-def test_a_micro_batch_holds_a_pair_whatever_its_budget(tmp_path):
-    make_dpo_lab(tmp_path, DPO + "micro_tokens = 1\n")
-    session, method = method_of(tmp_path)
-    stage, encoder = (
-        session.experiment.stage["prefer"],
-        session.learner.encoder(RenderingSettings()),
-    )
-    sizes = [
-        encoder.size(pair.chosen.turns[0].context)
-        + sum(len(side.turns[0].actions) for side in (pair.chosen, pair.rejected))
-        for pair in method.pairs
-    ]
-    assert largest_of(stage, method, encoder).longest == max(sizes)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         (["stage.prefer.score_range=[0.0, 0.75]"], "by scores from 0 to 0.75, and 1+4#0 has 1"),
         (["stage.prefer.pairs.least_gap=2.0"], "no group of 5 has two candidates whose scores"),
         (["stage.prefer.pairs.total=9"], "both of 'total' and 'per_group' given"),
-        (["stage.prefer.pairs={ power = 2.0 }"], "no pair is drawn"),
         (["stage.prefer.label_smoothing=0.5"], "less than 0.5"),
-        (["stage.prefer.beta=0"], "must be more than 0"),
-        (["stage.prefer.scores=plain", "stage.prefer.score_range=[0, 1]"], "only Score-DPO reads"),
-        (["stage.prefer.score_range=[1, 1]"], "the least is not below the greatest"),
-        (["stage.prefer.group=4"], "stage.prefer.group: unknown key"),
         (['stage.prefer.adapt={ kind = "lora", dropout = 0.1 }'], "the reference has no dropout"),
         (["stage.prefer.data=sums"], "no candidates"),
         (["stage.prefer.data=both"], "the pairs of a mixture stand in no shares"),

@@ -89,16 +89,6 @@ def selection(run: RunDirectory, stage: str, rule: str) -> Selection:
     return found
 
 
-def test_a_table_is_another_spelling_of_the_name(run: RunDirectory) -> None:
-    stages = experiment_of(run).stage
-    assert [stage.start for stage in stages.values()] == [
-        "base",
-        "sft.dev_score",
-        "round1.dev_score",
-        "round2.reward_trend",
-    ]
-
-
 def test_the_gate_is_recorded_with_every_look(run: RunDirectory) -> None:
     found = selection(run, "sft", "gate")
     (dev,) = [record for record in evaluation_records(run) if record.role == "select"]
@@ -339,24 +329,6 @@ def test_the_lineage_leads_through_runs_to_the_first_model(
     chosen = full.origin.selection if full.origin is not None else None
     assert chosen is not None and chosen == selection(run, "round1", "dev_score")
     assert not chosen.corrected
-
-
-def test_the_lineage_says_what_a_round_changed_and_scored(run: RunDirectory) -> None:
-    nodes = {node.label: node for node in lineage(run)}
-    assert nodes["round1"].changes == (), "it follows no round"
-    changed = {c.name: (c.before, c.after) for c in nodes["round2"].changes}
-    assert changed == {
-        "optimizer.lr": ("0.01", "5e-07"),
-        "clip": ("", "high 0.28"),
-        "reward": ("path:variety.py:variety", "accuracy 1, cosine 0.5"),
-        "sampling.max_tokens": ("10", "11"),
-    }
-    assert "adapt" in {c.name for c in nodes["round3"].changes}
-    (test,) = [record for record in evaluation_records(run) if record.role == "report"]
-    (score,) = nodes["round3"].scores
-    assert (score.checkpoint, score.evaluation) == ("round3.step-000002", "test")
-    assert score.score == read_scores(run, test, "round3.step-000002").mean
-    assert score.interval.low <= score.score <= score.interval.high
 
 
 def test_the_page_draws_the_lineage_and_marks_what_is_uncorrected(

@@ -188,17 +188,13 @@ def test_rates_whose_interval_holds_the_whole_band_are_a_warning(tmp_path: Path)
         ({"by": "lmir"}, "unknown rule 'lmir' .*'limr'"),
         ({"stage": "lr"}, "no samples of 'lr' .*'rl'|known: rl"),
         ({"stage": None}, "neither of --stage and --evaluation"),
-        ({"evaluation": "dev", "stage": "rl"}, "both of --stage and --evaluation"),
         ({"by": "pass-rate", "evaluation": "dev"}, "a record for each checkpoint"),
         ({"by": "limr", "evaluation": "dev", "checkpoint": "base"}, "--evaluation: --by limr does"),
         ({"low": 0.2}, "--low: --by limr does not read it"),
-        ({"by": "pass-rate", "steps_per_epoch": 2}, "--steps-per-epoch: --by pass-rate does not"),
         ({"by": "pass-rate", "low": 0.9, "high": 0.1}, "--low: 0.9 to 0.1 is no band"),
-        ({"by": "pass-rate", "high": float("nan")}, "is no band"),
         ({"threshold": 1.5}, r"--by limr: no row is left \(score below 1.5: 4\)"),
         ({"steps_per_epoch": 9}, "visited 4 of the 9 steps of one epoch"),
         ({"to": "../up"}, "'../up' is not the name of a selection"),
-        ({"by": "pass-rate", "evaluation": "dve", "checkpoint": "base"}, "no evaluation 'dve'"),
     ],
 )
 def test_what_cannot_be_selected_is_said_in_one_line_and_writes_nothing(

@@ -18,7 +18,6 @@ from assay.lab.setup.validate import read_whole
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
-from assay.runs.status import read_status
 from assay.tasks.task import task
 from tests.labs import make_lab
 from tests.sample_lines import read_samples
@@ -133,7 +132,6 @@ def test_pass_rates_are_the_share_of_rewards_that_pass(lab: Path) -> None:
         ({"stage": "rl", "steps": (4,)}, r"no samples of step 4 of 'rl' \(it has steps 1 to 3\)"),
         ({"evaluation": "dve", "checkpoint": "rl.last"}, "no evaluation 'dve' .*'dev'"),
         ({"evaluation": "dev", "checkpoint": "base"}, "has no record of 'dev' for base"),
-        ({"evaluation": "dev", "checkpoint": "rl.step-2"}, r"no checkpoint rl\.step-2"),
     ],
 )
 def test_what_a_run_has_not_recorded_is_said(lab: Path, samples: Any, message: str) -> None:
@@ -151,16 +149,6 @@ def test_prompts_are_not_read_from_a_file_that_has_changed(lab: Path) -> None:
             load_rows(spec(stage="rl"), SKILL, lab)
     finally:
         file.write_bytes(before)
-
-
-def test_a_run_that_is_at_work_is_not_read(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_of(lab)
-    monkeypatch.setattr(
-        "assay.runs.history.read_status",
-        lambda path: replace(read_status(path), status="running"),
-    )
-    with pytest.raises(InputError, match=f"{run} is still running"):
-        load_rows(spec(stage="rl"), SKILL, lab)
 
 
 SECOND = """

@@ -179,16 +179,6 @@ def test_what_selections_begin_with_alike_is_computed_once(root):
     assert model.model.images.computed == 4
 
 
-def test_images_of_one_text_are_never_taken_for_each_other(root):
-    model = helper(root, "smolvlm")
-    asked = [(shown(real_image(n), "What shape is it?"),) for n in (0, 1)]
-    together = model.score(asked, ["circle", "circle"])
-    alone = [model.score([each], ["circle"])[0] for each in asked]
-    assert together[0] == pytest.approx(alone[0], abs=1e-5)
-    assert together[1] == pytest.approx(alone[1], abs=1e-5)
-    assert together[0] != pytest.approx(together[1], abs=1e-4)
-
-
 def test_a_prompt_that_is_too_long_fails_alone_and_counts_its_image_tokens(root):
     model = helper(root, "qwen2_5_vl")
     long = (shown(real_image(0), "x" * 480),)
@@ -216,12 +206,6 @@ def test_a_message_cannot_spell_an_image(root):
     token = model.model.loaded.image_token
     assert not answer.failure
     assert model.model.prompt((shown(real_image(0), text),), 0).tokens.count(token) == 16
-
-
-def test_text_alone_is_answered_too(root):
-    for kind in ("qwen2_5_vl", "smolvlm"):
-        (answer,) = helper(root, kind).answer([(Message("user", "Hi"),)], GREEDY, keys(1))
-        assert not answer.failure and answer.completion_tokens
 
 
 def test_drawn_answers_follow_from_their_keys_and_stop_strings_cut_them(root):

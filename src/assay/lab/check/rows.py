@@ -46,14 +46,13 @@ from assay.lab.check.subject import (
     target_messages,
     with_line,
 )
-from assay.lab.setup.evaluation import Evaluation, bare_items, plays, shared_texts
+from assay.lab.setup.evaluation import bare_items, plays, shared_texts
 from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import (
     LONGER,
     SHORTER,
     TOO_LONG,
     DataSet,
-    Shift,
     find_order,
     find_part,
 )
@@ -271,7 +270,9 @@ def left_out(place: str, data: DataSet) -> Seen:
         yield Number(place, f"dropped: {reason}", len(ids))
         evidence = f"{share_of(len(ids), data.total)}: {some(ids)}"
         if reason in (LONGER, SHORTER) and data.shift is not None:
-            evidence += f"; {shifted(data.shift)}"
+            before, after = data.shift.before, data.shift.after
+            evidence += f"; tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f})"
+            evidence += f" became {after.mean:,.0f} (sd {after.sd:,.0f})"
         wanted, unread = reason.startswith(WHERE), reason.startswith(UNREADABLE)
         yield Finding(
             "warning" if unread or (len(ids) > MANY * data.total and not wanted) else "note",
@@ -281,15 +282,6 @@ def left_out(place: str, data: DataSet) -> Seen:
             if unread
             else REMEDIES.get(reason, "nothing, if they are meant to be left out"),
         )
-
-
-def shifted(shift: Shift) -> str:
-    """The effect of a filter by length on the lengths, in words."""
-    before, after = shift.before, shift.after
-    return (
-        f"tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f}) became "
-        f"{after.mean:,.0f} (sd {after.sd:,.0f})"
-    )
 
 
 def taken(place: str, data: DataSet) -> Seen:
@@ -375,8 +367,9 @@ def without_answers(subject: Subject) -> Seen:
         missing = without_targets(subject, data) if learned else golds.missing
         if not missing:
             continue
-        if isinstance(stage, DpoStage) and all_hold_candidates(subject, data):
-            continue  # It learns from them alone, and is validated on them.
+        held = (row.extra.get("candidates") for row in find_part(subject.session.sets, data))
+        if isinstance(stage, DpoStage) and all(held):
+            continue  # It learns from candidates alone, and is validated on them.
         yield Finding(
             "error" if learned else "note",
             f"{place}: rows of data.{data} have no gold answer",
@@ -385,7 +378,8 @@ def without_answers(subject: Subject) -> Seen:
             if learned
             else "that the reward can be reached on these rows is not proven",
         )
-    benchmarks = {e.spec.benchmark: e for e in reversed(by_size(subject)) if e.spec.benchmark}
+    by_size = sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))
+    benchmarks = {e.spec.benchmark: e for e in reversed(by_size) if e.spec.benchmark}
     for benchmark, evaluation in benchmarks.items():
         golds = subject.golds_of_items(evaluation)
         # What a judge grades, such as a selection, has no answer that is right beforehand.
@@ -443,11 +437,6 @@ def without_targets(subject: Subject, data: str) -> list[str]:
     return missing
 
 
-def all_hold_candidates(subject: Subject, data: str) -> bool:
-    """Whether every row of a data set holds candidates."""
-    return all(row.extra.get("candidates") for row in find_part(subject.session.sets, data))
-
-
 def without_candidates(subject: Subject) -> Seen:
     """Rows that hold no candidates where a stage trains on stored ones."""
     for name, stage in subject.session.experiment.stage.items():
@@ -462,11 +451,6 @@ def without_candidates(subject: Subject) -> Seen:
                 f"{share_of(len(bare), len(rows_))}: {some(bare)}",
                 "give each row a list of {text, reward}, or sample the candidates",
             )
-
-
-def by_size(subject: Subject) -> list[Evaluation]:
-    """Evaluations, those with the most items first."""
-    return sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))
 
 
 def lengths(subject: Subject) -> Seen:

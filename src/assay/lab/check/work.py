@@ -40,27 +40,19 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS
 from assay.rollout.engines.register import Sampler
 from assay.train.dpo import Dpo
-from assay.train.pair_choice import Pair
 from assay.train.update import MicroBatchSize, largest_micro_batch
 
 FEW = 0.5
 """A smaller share of groups that give a pair is a warning."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
-    """Why a dpo stage has no pairs."""
-
-    error: InputError
-
-
-def pairs_of(subject: Subject, stage: DpoStage) -> Dpo | Unusable:
+def pairs_of(subject: Subject, stage: DpoStage) -> Dpo | InputError:
     """The method of a dpo stage, made once for a subject; or what is wrong with its rows."""
     if id(stage) not in subject.pairs:
         try:
             subject.pairs[id(stage)] = build_dpo(stage, subject.session.stage_input(stage))
         except InputError as error:
-            subject.pairs[id(stage)] = Unusable(error)
+            subject.pairs[id(stage)] = error
     return subject.pairs[id(stage)]
 
 
@@ -70,9 +62,9 @@ def preference_pairs(subject: Subject) -> Seen:
         if not isinstance(stage, DpoStage):
             continue
         place, found = f"stage.{name}", pairs_of(subject, stage)
-        if isinstance(found, Unusable):
-            fix = found.error.fix or "give its rows candidates with scores that differ"
-            yield Finding("error", f"{place}: {found.error.problem}", "", fix)
+        if isinstance(found, InputError):
+            fix = found.fix or "give its rows candidates with scores that differ"
+            yield Finding("error", f"{place}: {found.problem}", "", fix)
             continue
         yield from sizes(subject, place, stage, found)
         yield from usefulness(place, found)
@@ -107,19 +99,17 @@ def usefulness(place: str, found: Dpo) -> Seen:
             share_of(silent, found.groups),
             "nothing, or more candidates of each, or a finer reward",
         )
-    if alike := sum(says_the_same(pair) for pair in found.pairs):
+    actions = [
+        [[turn.actions for turn in side.turns] for side in (pair.chosen, pair.rejected)]
+        for pair in found.pairs
+    ]
+    if alike := sum(chosen == rejected for chosen, rejected in actions):
         yield Finding(
             "warning",
             f"{place}: pairs of one completion with two scores teach nothing",
             share_of(alike, len(found.pairs)),
             "judge each completion more often, or leave such groups out",
         )
-
-
-def says_the_same(pair: Pair) -> bool:
-    """Whether both completions of a pair are one."""
-    chosen, rejected = ([turn.actions for turn in e.turns] for e in (pair.chosen, pair.rejected))
-    return chosen == rejected
 
 
 @dataclass(frozen=True, slots=True)

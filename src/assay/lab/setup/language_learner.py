@@ -38,7 +38,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
-from assay.lab.setup.learner import Learner, LearnerInput, StagePolicy, refuse_longer
+from assay.lab.setup.learner import Learner, StagePolicy, refuse_longer
 from assay.models.adapt import Adaptation, save_activations, train_all, train_lora, train_unfrozen
 from assay.models.folder import ADAPTER, CONFIG
 from assay.models.load import LoadedModel, check_loadable, load_model
@@ -409,29 +409,20 @@ class LanguageLearner:
         """See `Learner`. Raises RenderingError for settings that do not fit the model."""
         key = rendering_key(rendering)
         if key not in self._encoders:
-            options = rendering.template_options or {}
-            given = (
-                self.base.tokenizer,
-                rendering.rendering,
-                options,
-                rendering.keep_special or (),
-            )
+            options, kept = rendering.template_options or {}, rendering.keep_special or ()
             with self._inside(rendering):
-                renderer = make_renderer(*given)
+                name = rendering.rendering
+                renderer = make_renderer(self.base.tokenizer, name, options, kept)
             ends = self.base.end_tokens
             self._encoders[key] = LanguageEncoder(renderer, ends, options=options)
         return self._encoders[key]
 
     def _inside(self, rendering: RenderingSettings) -> AbstractContextManager[None]:
         """Inside, errors name the stage or evaluation that these settings are of."""
-        for kind, tables in (
-            ("stage", self.experiment.stage),
-            ("evaluate", self.experiment.evaluate),
-        ):
-            for name, table in tables.items():
-                if table is rendering:
-                    return within(f"{kind}.{name}")
-        return nullcontext()
+        stages, evaluations = self.experiment.stage.items(), self.experiment.evaluate.items()
+        tables = [*((f"stage.{n}", t) for n, t in stages)]
+        tables += ((f"evaluate.{n}", t) for n, t in evaluations)
+        return next((within(place) for place, t in tables if t is rendering), nullcontext())
 
     def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
         """See `Learner`; with its adapter, sampler and KL reference."""
@@ -462,11 +453,6 @@ class LanguageLearner:
     def first_batch_check(self, stage: StageSpec) -> BatchCheck:
         """See `Learner`: the packed path against Transformers' own."""
         return partial(check_language_policy, tokens=min(stage.micro_tokens, CHECKED_TOKENS))
-
-
-def make_language_learner(given: LearnerInput) -> LanguageLearner:
-    """The learner of every source that no task brings."""
-    return LanguageLearner(given.experiment, given.root, given.precision)
 
 
 def language_model(learner: Learner, what: str) -> LanguageLearner:
@@ -559,17 +545,12 @@ def load_of(
 
 def refuse_unopenable(experiment: Experiment, root: Path) -> None:
     """Raise what `load.check_loadable` does, ModelUnsupported for stages that cannot train, and
-    InputError. No weights are read.
+    InputError where answers may be longer than the model reads. No weights are read.
     """
     folder = model_folder(experiment.model, root)
     config, _ = check_loadable(folder)
     if experiment.stage:
         refuse_untrainable(config, folder / CONFIG)
-    refuse_beyond(experiment, config)
-
-
-def refuse_beyond(experiment: Experiment, config: PretrainedConfig) -> None:
-    """Raise InputError where the answers of a stage or an evaluation may be too long."""
     positions = getattr(config, "max_position_embeddings", None)
     limits = {
         f"stage.{name}": stage.sampling.max_tokens

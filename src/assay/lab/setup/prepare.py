@@ -295,9 +295,7 @@ def prepare(
     order = Fixed(tuple(range(len(train)))) if spec.order == "given" else None
     if isinstance(spec.order, OrderBy):
         order = Fixed(sorted_places(train, spec.order.by, spec.order.descending))
-    return DataSet(
-        name, train, dev, dropped, total, loaded.remarks, shift, order, chosen, test
-    )
+    return DataSet(name, train, dev, dropped, total, loaded.remarks, shift, order, chosen, test)
 
 
 def held_out(
@@ -485,5 +483,3 @@ def find_order(sets: Mapping[str, DataSet], name: str) -> RowOrder:
     if name == made.name and made.order is not None:
         return made.order
     return Shuffled(len(made.part(name)))
-
-

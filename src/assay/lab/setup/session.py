@@ -20,8 +20,8 @@ from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.setup.helper_models import HelperModels
-from assay.lab.setup.language_learner import make_language_learner
-from assay.lab.setup.learner import Learner, begun_from, learner_input, learner_of
+from assay.lab.setup.language_learner import LanguageLearner
+from assay.lab.setup.learner import Learner, LearnerInput, begun_from, learner_of
 from assay.lab.setup.prepare import DataSet, find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.stage_methods import StageInput
@@ -87,8 +87,10 @@ class Session:
     @cached_property
     def learner(self) -> Learner:
         """What is trained."""
-        given = learner_input(self.experiment, self.run.root, self.precision)
-        return learner_of(self.task, given) or make_language_learner(given)
+        experiment, root = self.experiment, self.run.root
+        begun = begun_from(experiment.model, root)
+        brought = learner_of(self.task, LearnerInput(experiment, root, self.precision, *begun))
+        return brought or LanguageLearner(experiment, root, self.precision)
 
     @cached_property
     def labs(self) -> tuple[BaseTask, ...]:
