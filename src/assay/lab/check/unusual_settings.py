@@ -57,7 +57,7 @@ def unlike(place: str, rows: Sequence[Row], count: int) -> Seen:
         "warning" if strange else "note",
         f"{place}: the first {count} of {len(rows)} rows are taken{said}",
         "; ".join(
-            f"{gap.words} (distance {gap.found.distance:.2f}, as far as {p_value:.1%} of random ones)"
+            f"{gap.words} (distance {gap.found.distance:.2f}; {p_value:.1%} of random ones as far)"
             for gap, p_value in zip(gaps, adjusted, strict=True)
         ),
         'take them at random: how = "random"' if strange else "nothing, if their order is random",

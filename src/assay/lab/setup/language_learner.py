@@ -420,8 +420,8 @@ class LanguageLearner:
     def _inside(self, rendering: RenderingSettings) -> AbstractContextManager[None]:
         """Inside, errors name the stage or evaluation that these settings are of."""
         stages, evaluations = self.experiment.stage.items(), self.experiment.evaluate.items()
-        tables = [*((f"stage.{n}", t) for n, t in stages)]
-        tables += ((f"evaluate.{n}", t) for n, t in evaluations)
+        tables: list[tuple[str, RenderingSettings]] = [(f"stage.{n}", t) for n, t in stages]
+        tables += [(f"evaluate.{n}", t) for n, t in evaluations]
         return next((within(place) for place, t in tables if t is rendering), nullcontext())
 
     def policy(self, run: RunDirectory, stage: StageSpec) -> StagePolicy:
