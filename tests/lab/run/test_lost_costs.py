@@ -5,9 +5,11 @@ import re
 import shutil
 import signal
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from assay.data.episode import Completion, Reward
@@ -78,11 +80,27 @@ def judged_metrics(run: RunDirectory) -> list[dict[str, float]]:
     return [{k: v for k, v in line.items() if not again.fullmatch(k)} for line in lines]
 
 
-def test_metrics_of_judged_steps_are_those_of_a_run_that_was_never_killed(whole, tmp_path) -> None:
-    # In the middle of a step, and after a checkpoint.
-    run = finished(tmp_path, 2, 3 * JUDGED)
+def results(run: RunDirectory) -> dict[str, list[dict]]:
+    """Samples and records, but for the seconds that they took."""
+    files = [*run.path.glob("samples/*/*.parquet"), *run.path.glob("evaluations/*/*.parquet")]
+    tables = {file.name: pq.read_table(file) for file in files}
+    return {
+        name: table.select([c for c in table.column_names if c != "seconds"]).to_pylist()
+        for name, table in tables.items()
+    }
+
+
+def test_a_run_killed_while_it_judges_pays_for_none_twice_and_ends_as_if_it_never_was(
+    whole, tmp_path
+) -> None:
+    deaths = (2, 3 * JUDGED)  # in the middle of a step, and after a checkpoint
+    run = finished(tmp_path, *deaths)
     assert judged_metrics(run) == judged_metrics(whole)
     assert all(line["helper/judge/cost"] > 0 for line in judged_metrics(run))
+    assert results(run) == results(whole)
+    asked_for = Counter((tmp_path / "calls").read_text().split())
+    assert asked_for.total() == len(asked_for) + len(deaths), "the interrupted ones alone again"
+    assert not [*run.path.glob("judgements-*")], "what is recorded is journalled no longer"
 
 
 def emptied(file: Path) -> None:

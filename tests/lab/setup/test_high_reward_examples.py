@@ -72,16 +72,6 @@ def test_no_example_is_of_the_rows_own_conversation_or_question(at, seed, shots)
     assert own.id not in {each.row.id for each in again}, "the same question under another id"
 
 
-def test_which_examples_a_row_gets_depends_on_ids_and_seed_alone() -> None:
-    own = row("own")
-    found = [e.row.id for e in high_reward_examples(own, POOL, 3)]
-    assert found == [e.row.id for e in high_reward_examples(own, POOL[::-1], 3)]
-    assert found[:2] == [e.row.id for e in high_reward_examples(own, POOL, 2)]
-    others = {tuple(e.row.id for e in high_reward_examples(own, POOL, 3, seed=s)) for s in range(5)}
-    rows = {tuple(e.row.id for e in high_reward_examples(row(str(n)), POOL, 3)) for n in range(5)}
-    assert len(others) > 1 and len(rows) > 1
-
-
 def test_an_example_that_asks_what_a_test_asks_is_refused() -> None:
     told = replace(row("own"), extra={"examples": [POOL[0].told]})
     refuse_leaked([told], [row("t", asks="What is code0?")], "bench")

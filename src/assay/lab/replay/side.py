@@ -159,22 +159,13 @@ def read_step(run: RunDirectory, stage: str, step: int, group: int) -> StoredSte
 
 def known(run: RunDirectory, stage: str) -> str:
     """Which steps of a stage have samples, in words."""
-    steps = History(run).sampled(stage)
-    if not steps:
-        return "it has none yet"
-    pieces = [f"{a} to {b}" if b > a else str(a) for a, b in spans(steps)]
-    return "it has " + ", ".join(pieces)
-
-
-def spans(steps: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each unbroken stretch of ascending numbers."""
-    found: list[tuple[int, int]] = []
-    for step in steps:
-        if found and step == found[-1][1] + 1:
-            found[-1] = (found[-1][0], step)
-        else:
-            found.append((step, step))
-    return found
+    stretches: list[list[int]] = []
+    for step in History(run).sampled(stage):
+        if not stretches or step != stretches[-1][-1] + 1:
+            stretches.append([])
+        stretches[-1].append(step)
+    pieces = [f"{s[0]} to {s[-1]}" if s[1:] else str(s[0]) for s in stretches]
+    return "it has " + (", ".join(pieces) or "none yet")
 
 
 def completion_of(sample: Sample) -> Completion:
@@ -257,17 +248,6 @@ def accumulate_pass(policy: Policy, batch: Batch, passes: int, micro_tokens: int
     sums = [totals.sums for totals in found]
     gaps = [each["rollout_gap_mean"] for each in sums if "rollout_gap_mean" in each]
     return sum(gaps) / sum(each["tokens"] for each in sums) if gaps else None
-
-
-def take_gradient(policy: Policy) -> dict[str, Tensor]:
-    """The gradients that lie at the parameters, on the CPU; they are there no longer."""
-    found = {
-        name: parameter.grad.cpu()
-        for name, parameter in policy.module.named_parameters()
-        if parameter.grad is not None
-    }
-    policy.module.zero_grad(set_to_none=True)
-    return found
 
 
 PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
@@ -370,7 +350,7 @@ def judge_side(
     policy, place = None, Place(step=bench.stored.step - 1, kl_coef=bench.kl_coef)
     if isinstance(method, Grpo):
         method = replace(method.at(place.step), schedules={})
-    if gradient or reads_weights(method):
+    if gradient or (isinstance(method, Grpo) and method.reads_weights):
         largest = largest_of(stage, method, bench.session.learner.encoder(stage))
         policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights, largest)
     if not gradient and isinstance(method, Grpo):
@@ -381,6 +361,11 @@ def judge_side(
     drawn = min(batch.consumed * stage.group, len(rewards))
     found = [episode for group in groups for episode in group]
     judged = [[e for e in g if value_of(e) is not None] for g in groups]
+    short = False
+    if isinstance(stage, GrpoStage) and stage.dynamic is not None:
+        # Dynamic sampling would have gone on behind the last stored group.
+        left = stage.dynamic.max_batches * stage.prompts > len(judged)
+        short = left and len(groups_that_teach(judged)) < stage.prompts
     side = Side(
         rewards=tuple(e.reward or Reward(None) for e in found),
         pulls=tuple(pulls_of(stage, batch, found)),
@@ -388,11 +373,14 @@ def judge_side(
         batch=batch,
         drawn=drawn,
         passes=stage.updates.epochs if isinstance(stage, GrpoStage) else 1,
-        short=runs_short(stage, judged),
+        short=short,
     )
     if gradient and policy is not None and batch.updates:
         gap = accumulate_pass(policy, batch, side.passes, stage.micro_tokens)
-        return replace(side, gradient=take_gradient(policy), gap=gap)
+        parameters = policy.module.named_parameters()
+        found_at = {name: p.grad.cpu() for name, p in parameters if p.grad is not None}
+        policy.module.zero_grad(set_to_none=True)
+        return replace(side, gradient=found_at, gap=gap)
     return side
 
 
@@ -433,22 +421,10 @@ def shaped(bench: Bench, stage: SampledStage, rewards: Sequence[Reward]) -> list
 
 
 def needs_weights(bench: Bench, stage: SampledStage) -> bool:
-    """Whether the stage's advantages cannot be known without its model."""
+    """Whether the stage's advantages depend on its model's log-probs of the samples."""
     recorded = [Reward(None) for _ in bench.stored.samples]
-    return reads_weights(stored_method(bench, stage, recorded)[0])
-
-
-def reads_weights(method: Method) -> bool:
-    """Whether advantages depend on the model's log-probs of the samples."""
+    method, _ = stored_method(bench, stage, recorded)
     return isinstance(method, Grpo) and method.reads_weights
-
-
-def runs_short(stage: StageSpec, judged: Sequence[Sequence[Episode]]) -> bool:
-    """Whether dynamic sampling would have gone on behind the last stored group."""
-    if not isinstance(stage, GrpoStage) or stage.dynamic is None:
-        return False
-    left = stage.dynamic.max_batches * stage.prompts > len(judged)
-    return left and len(groups_that_teach(judged)) < stage.prompts
 
 
 def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> list[float | None]:
