@@ -9,8 +9,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -50,13 +51,6 @@ Result = TypeVar("Result")
 PromptT = TypeVar("PromptT")
 
 
-@dataclass
-class _Call(Generic[Item, Result]):
-    items: Sequence[Item]
-    results: list[Result] | None = None
-    error: BaseException | None = None
-
-
 @dataclass(frozen=True)
 class OneThread:
     """The thread that computes, for one caller at a time.
@@ -78,35 +72,32 @@ class JointCalls(Generic[Item, Result]):
     def __init__(self, compute: Callable[[list[Item]], list[Result]], at_work: OneThread):
         """One list at a time is computed by those that share `at_work`."""
         self._compute, self._at_work = compute, at_work
-        self._waiting: list[_Call[Item, Result]] = []
+        self._waiting: list[tuple[Sequence[Item], Future[list[Result]]]] = []
         self._list = threading.Lock()
 
     def __call__(self, items: Sequence[Item]) -> list[Result]:
         """The results of these items, in order. Raises what computing them raises."""
-        call: _Call[Item, Result] = _Call(items)
+        future: Future[list[Result]] = Future()
         with self._list:
-            self._waiting.append(call)
+            self._waiting.append((items, future))
         with self._at_work.busy:
-            if call.results is None and call.error is None:
+            if not future.done():
                 self._run()
-        if call.error is not None:
-            raise call.error
-        assert call.results is not None
-        return call.results
+        return future.result()
 
     def _run(self) -> None:
         """Compute all calls that wait."""
         with self._list:
             calls, self._waiting = self._waiting, []
         try:
-            items = [item for call in calls for item in call.items]
-            results = self._at_work.thread.submit(self._compute, items).result()
+            every = [item for items, _ in calls for item in items]
+            results = iter(self._at_work.thread.submit(self._compute, every).result())
         except BaseException as error:
-            for call in calls:
-                call.error = error
+            for _, future in calls:
+                future.set_exception(error)
             return
-        for call in calls:
-            call.results, results = results[: len(call.items)], results[len(call.items) :]
+        for items, future in calls:
+            future.set_result([*islice(results, len(items))])
 
 
 class TooLong(HelperFailed):
@@ -187,6 +178,11 @@ class InProcess(ABC, Generic[PromptT]):
         kept = [token for token in tokens if token not in self.end_tokens]
         return self.renderer.tokenizer.decode(kept, skip_special_tokens=False)
 
+    def text(self, tokens: Sequence[int], sampling: Sampling) -> str:
+        """The same, cut before a stop string."""
+        whole = self.decoded(tokens)
+        return whole if sampling.stop is None else sampling.stop.cut(whole)
+
 
 @dataclass(frozen=True)
 class Weights:
@@ -260,13 +256,15 @@ class LocalHelper(InProcess[Tokens]):
             turns = model.sample(prompts, keys, sampling)
         else:
             turns, _ = sample_turns(model, prompts, keys, sampling, self.end_tokens)
-        answers = []
-        for turn in turns:
-            text = self.decoded(turn.actions)
-            text = text if sampling.stop is None else sampling.stop.cut(text)
-            counts = len(tokens_of(turn.context)), len(turn.actions)
-            answers.append(HelperAnswer(text, turn.ended, *counts))
-        return answers
+        return [
+            HelperAnswer(
+                self.text(turn.actions, sampling),
+                turn.ended,
+                len(tokens_of(turn.context)),
+                len(turn.actions),
+            )
+            for turn in turns
+        ]
 
     def scores(self, prompts: Sequence[Tokens], answers: Sequence[Tokens]) -> Scores:
         """See `InProcess`."""
@@ -395,8 +393,7 @@ class VisionHelper(InProcess[Prompt]):
         return [found[n] for n in range(len(prompts))]
 
     def _written(self, prompt: Prompt, actions: list[int], sampling: Sampling) -> HelperAnswer:
-        text = self.decoded(actions)
-        text = text if sampling.stop is None else sampling.stop.cut(text)
+        text = self.text(actions, sampling)
         ended = "stop" if stopped(actions, self.loaded.end_tokens, sampling.stop) else "length"
         return HelperAnswer(text, ended, len(prompt.tokens), len(actions))
 
