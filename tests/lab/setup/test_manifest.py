@@ -53,6 +53,25 @@ def test_a_manifest_is_json_and_comes_out_the_same_twice(lab, made):
     assert json.loads(json.dumps(again)) == json.loads(json.dumps(first))
 
 
+def test_everything_the_design_names_has_a_fingerprint(made):
+    _, manifest = made
+    train = manifest["data"]["sums"]
+    assert (train["total"], train["train"]["rows"], train["dev"]["rows"]) == (16, 12, 4)
+    hashes = [
+        manifest["base_weights"]["sha256"],
+        *(train[k] for k in ("file_sha256", "contents_sha256", "prompts_sha256")),
+        train["train"]["row_ids_sha256"],
+        manifest["stages"]["rl"]["rendering"]["sha256"],
+        manifest["evaluation"]["test"]["prompts_sha256"],
+        manifest["code"]["source_sha256"],
+    ]
+    assert all(len(h) == 64 for h in hashes)
+    assert manifest["stages"]["rl"]["reward"]["accuracy"]["version"] == 1
+    assert manifest["evaluation"]["dev"]["reward"]["accuracy"]["version"] == 1
+    assert manifest["packages"]["torch"].startswith("2.")
+    assert manifest["machine"]["precision"]["master"] == "float32"
+
+
 @pytest.mark.parametrize(
     ("override", "vary"),
     [

@@ -29,7 +29,7 @@ from assay.experiment.price_table import (
     token_price,
     units,
 )
-from assay.lab.setup.endpoint_helper import EndpointHelper
+from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds
 from assay.lab.setup.language_learner import make_renderer, model_folder
 from assay.lab.setup.local_helper import FEATURE_BYTES, LocalHelper, VisionHelper, load_weights
 from assay.lab.setup.metering import HelperBudgets, Meter, MeteredModel
@@ -129,7 +129,8 @@ class HelperModels(Mapping[str, HelperModel]):
         if kind == "scripted":
             return ScriptedHelper(name, self.root / rest, read_script(self.root / rest))
         if kind == "openai":
-            return EndpointHelper(name, endpoint_for(name, spec), spec.rendering)
+            rounds = Rounds(self.ledger)
+            return EndpointHelper(name, endpoint_for(name, spec), spec.rendering, rounds)
         with within(f"model.{name}.source"):
             folder = model_folder(spec.source, self.root, images=True)
         precision = helper_precision(spec, self.precision)
