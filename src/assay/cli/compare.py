@@ -138,6 +138,7 @@ def plan(
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.compare.table import Table
+    from assay.errors import Finding
     from assay.library.typed_results import BenchmarksComparison
 
 Runs = Annotated[
