@@ -152,7 +152,7 @@ def generate(
     ] = "1/1",
 ) -> Outcome:
     """Make the stored selections that an experiment learns from; goes on where it was stopped."""
-    from assay.lab.setup.generate import generate_tables
+    from assay.lab.setup.session import generate_tables
     from assay.pages.live_display import progress as shown_progress
 
     with shown_progress() as observer:
