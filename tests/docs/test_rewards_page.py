@@ -10,9 +10,9 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.endpoint_helper import ScriptedHelper, read_script
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.reward_parts import full_reward, reward_of
+from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
 from assay.rl.policy import Sampling
 from assay.sandbox.limits import Outcome
 from assay.tasks.judge_reward import Pair
@@ -33,11 +33,11 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_judge_asks_its_helper_and_abstains_where_that_fails(module, tmp_path: Path) -> None:
-    script = tmp_path / "script.toml"
+    script = tmp_path / "script.jsonl"
     script.write_text(
-        '[[rule]]\nprompt = "good"\nanswer = "8 of 10"\n'
-        '[[rule]]\nprompt = "odd"\nanswer = "well"\n'
-        '[[rule]]\nfailure = "HTTP 500"\n'
+        '{"prompt": "good", "answer": "8 of 10"}\n'
+        '{"prompt": "odd", "answer": "well"}\n'
+        '{"failure": "HTTP 500"}\n'
     )
     grader = ScriptedHelper("grader", script, read_script(script))
     helpers = {"grader": MeteredModel("grader", grader, Sampling(temperature=0.0))}

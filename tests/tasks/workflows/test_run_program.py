@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Completion
-from assay.lab.setup.endpoint_helper import ScriptedHelper, ScriptRule
 from assay.lab.setup.metering import MeteredModel
+from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
 from assay.tasks.task import BenchmarkOptions
