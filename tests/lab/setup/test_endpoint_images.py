@@ -20,9 +20,14 @@ from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
+from assay.tasks.demos.demonstrations import (
+    Demonstration,
+    DemonstrationSet,
+    Query,
+    conversation,
+    query_row,
+)
 from assay.tasks.demos.frozen import ask, judge
-from assay.tasks.demos.selections import conversation
 from assay.tasks.helper_model import HelperModel
 
 FP32 = choose_precision("fp32", "cpu")

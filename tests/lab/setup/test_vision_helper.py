@@ -18,9 +18,14 @@ from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.vision_helper import VisionHelper
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
+from assay.tasks.demos.demonstrations import (
+    Demonstration,
+    DemonstrationSet,
+    Query,
+    conversation,
+    query_row,
+)
 from assay.tasks.demos.frozen import judge
-from assay.tasks.demos.selections import conversation
 from assay.tasks.helper_model import HelperFailed
 from tests.models.vision_folders import (
     KINDS,

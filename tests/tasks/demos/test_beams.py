@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message
-from assay.tasks.demos.beams import TooFewCandidates, beam_search, searched
+from assay.errors import InputError
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
 from assay.tasks.demos.frozen import gold_probabilities, probabilities, target_probabilities
-from assay.tasks.demos.selection_data import beam_candidates
+from assay.tasks.demos.selection_data import beam_candidates, beam_search, searched
 from tests.tasks.demos.scripted import scripted
 
 
@@ -107,5 +107,5 @@ def test_no_shots_is_one_empty_selection():
 
 
 def test_more_shots_than_candidates_is_refused():
-    with pytest.raises(TooFewCandidates, match="3 picks of 2 candidates"):
+    with pytest.raises(InputError, match="3 picks of 2 candidates"):
         beam_search([1, 2], 3, 5, lambda states: [0.5] * len(states))

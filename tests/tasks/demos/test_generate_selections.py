@@ -9,15 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.generate import generate_tables
-from assay.tasks.demos.generate import (
-    BadShard,
-    Generated,
-    parse_shard,
-)
-from assay.tasks.demos.stored import OtherQueries
+from assay.tasks.demos.generate import Generated, parse_shard
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
 from tests.tasks.demos.kinds_lab import EXPERIMENT, KINDS, make_kinds_lab
@@ -114,7 +110,7 @@ def test_selections_of_another_script_are_refused(tmp_path):
     made(tmp_path, "1/2")
     with (tmp_path / "frozen.jsonl").open("a") as script:
         script.write("\n")
-    with pytest.raises(OtherQueries, match="were made of other frozen"):
+    with pytest.raises(InputError, match="were made of other frozen"):
         made(tmp_path, "2/2")
 
 
@@ -174,7 +170,7 @@ def test_check_reports_the_health_of_the_groups(lab):
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/2"])
 def test_a_shard_that_is_none_is_refused(text):
-    with pytest.raises(BadShard):
+    with pytest.raises(InputError):
         parse_shard(text)
 
 

@@ -9,10 +9,16 @@ from transformers import GPT2LMHeadModel
 
 from assay.errors import InputError
 from assay.models.adapt import freeze_matching, measure
-from assay.tasks.demos.choice import ChoiceBatch, batch_of
-from assay.tasks.demos.kinds import MAKERS, SelectorSizes, make_selector
-from assay.tasks.demos.lever import LeverSelector
-from assay.tasks.demos.pointer import BACKBONE, PointerSelector
+from assay.tasks.demos.modules import (
+    BACKBONE,
+    MAKERS,
+    ChoiceBatch,
+    LeverSelector,
+    PointerSelector,
+    SelectorSizes,
+    batch_of,
+    make_selector,
+)
 from tests.tasks.demos.choices import WIDTH, choice, table
 
 NONE = torch.zeros(1, 0, dtype=torch.long)

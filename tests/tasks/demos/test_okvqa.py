@@ -11,9 +11,8 @@ import pytest
 from assay.data.row import ImagePart
 from assay.data.splits import conversation_of
 from assay.errors import InputError
-from assay.tasks.demos.demonstrations import set_of
+from assay.tasks.demos.demonstrations import conversation, set_of
 from assay.tasks.demos.outcomes import METRICS
-from assay.tasks.demos.selections import conversation
 from assay.tasks.demos.task import TASK
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, read_source
 

@@ -82,7 +82,7 @@ def test_a_comparison_names_the_oracle_and_refuses_another_frozen_model(lab):
 def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, monkeypatch):
     monkeypatch.setattr(demos_task, "ORACLE", replace(demos_task.ORACLE, chunk=5))
     file = make_helped_lab(tmp_path)
-    real, calls = oracle_search.search_levels, []
+    real, calls = oracle_search.search, []
 
     def stops(*given):
         calls.append(len(given[1]))
@@ -90,7 +90,7 @@ def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, 
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(oracle_search, "search_levels", stops)
+    monkeypatch.setattr(oracle_search, "search", stops)
     assert call("run", file, "--lab", tmp_path).exit_code == 130
     assert call("resume", "helped", "--lab", tmp_path).exit_code == 0
     assert calls == [5, 5, 5, 5, 5, 4], "two chunks were recorded, the third is asked again"

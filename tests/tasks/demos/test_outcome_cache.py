@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from assay.data.row import Message
+from assay.errors import RunFailure
 from assay.rl.policy import Sampling
-from assay.tasks.demos import outcome_cache
-from assay.tasks.demos.outcome_cache import CacheUnusable, once, outcome_file
+from assay.tasks.demos.frozen import once, outcome_file, shown
 from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
 
 
@@ -96,7 +96,7 @@ def test_a_damaged_file_is_named_in_one_line():
     frozen = Frozen()
     frozen.lengths(["a"])
     outcome_file(frozen).write_bytes(b"no database, but long enough to be read as one" * 100)
-    with pytest.raises(CacheUnusable, match=r"\.sqlite: .*delete the file"):
+    with pytest.raises(RunFailure, match=r"\.sqlite: .*delete the file"):
         frozen.lengths(["a"])
 
 
@@ -118,4 +118,4 @@ def test_processes_that_write_at_once_lose_nothing(cache):
 
 def test_a_conversation_is_known_by_its_words_and_images():
     one = (Message("user", "a"),)
-    assert outcome_cache.shown(one) != outcome_cache.shown((Message("system", "a"),))
+    assert shown(one) != shown((Message("system", "a"),))

@@ -10,13 +10,13 @@ from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Qu
 from assay.tasks.demos.pools import (
     POOL_OPTIONS,
     SAMPLERS,
-    BadPool,
-    PoolTooSmall,
+    SIMILARITIES,
+    image_features,
+    most_similar,
     pools_of,
     quotas_of,
     with_pools,
 )
-from assay.tasks.demos.similarity import SIMILARITIES, NoImage, image_features, most_similar
 from tests.tasks.demos.made_sets import asked, features_of, known_features, queries, shown
 
 __all__ = ["known_features"]
@@ -152,15 +152,15 @@ def test_a_row_carries_its_pool_and_how_many_are_picked():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"pool": 20}, PoolTooSmall, "pool of 20 of the 19 demonstrations"),
-        ({"pool": 0}, PoolTooSmall, "1 to 19"),
-        ({"shots": 17}, BadPool, "17 shots of a pool of 16"),
-        ({"shots": -1}, BadPool, "-1 shots"),
+        ({"pool": 20}, InputError, "pool of 20 of the 19 demonstrations"),
+        ({"pool": 0}, InputError, "1 to 19"),
+        ({"shots": 17}, InputError, "17 shots of a pool of 16"),
+        ({"shots": -1}, InputError, "-1 shots"),
         ({"sampler": "first"}, InputError, "unknown sampler of pools 'first'"),
-        ({"sampler": "mix"}, BadPool, "text_similarity = 1"),
-        ({"mix": {"random": 1}}, BadPool, "sampler 'random' with mix"),
-        ({"sampler": "mix", "mix": {"random": 0}}, BadPool, "a share of 0"),
-        ({"sampler": "mix", "mix": {"random": True}}, BadPool, "a share of True"),
+        ({"sampler": "mix"}, InputError, "text_similarity = 1"),
+        ({"mix": {"random": 1}}, InputError, "sampler 'random' with mix"),
+        ({"sampler": "mix", "mix": {"random": 0}}, InputError, "a share of 0"),
+        ({"sampler": "mix", "mix": {"random": True}}, InputError, "a share of True"),
         ({"sampler": "mix", "mix": {"first": 1}}, InputError, "unknown sampler of pools 'first'"),
         ({"sampler": "mix", "mix": {"mix": 1}}, InputError, "unknown sampler of pools 'mix'"),
     ],
@@ -174,5 +174,5 @@ def test_options_that_make_no_pool_are_refused_in_one_line(options, error, words
 
 
 def test_a_question_without_an_image_names_its_place():
-    with pytest.raises(NoImage, match=r"questions\.json:7.*text_similarity"):
+    with pytest.raises(InputError, match=r"questions\.json:7.*text_similarity"):
         image_features([asked("wants 0")], ["questions.json:7"])

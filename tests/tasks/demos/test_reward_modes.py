@@ -10,8 +10,7 @@ from assay.experiment.reward_tables import RewardPart
 from assay.lab.setup.reward_parts import full_reward, table_part
 from assay.rl.policy import Sampling
 from assay.tasks.demos.demonstrations import Query, query_row
-from assay.tasks.demos.reward_modes import MODES, Known, reward_of_known
-from assay.tasks.demos.rewards import REWARDS
+from assay.tasks.demos.rewards import MODES, REWARDS, Known, reward_of_known
 from assay.tasks.demos.task import TASK
 from assay.tasks.helper_model import HelperAnswer, Usage
 from assay.tasks.reward_options import WrongOption

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from assay.data.row import Message
+from assay.errors import InputError
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
 from assay.tasks.demos.outcomes import Accuracy, SelectionOutcome
 from assay.tasks.demos.selection_file import (
-    BadSelectionFile,
     Candidate,
     SelectionFile,
     file_text,
@@ -99,7 +99,7 @@ def test_every_convention_means_the_same_demonstrations(tmp_path, given, pool):
 
 def test_positions_in_the_pool_of_the_file_are_those_of_the_picks(tmp_path):
     given = of_global_pointers() | {"pointer_pos": [3, 1]}
-    with pytest.raises(BadSelectionFile, match="pointer_pos: means the demonstrations"):
+    with pytest.raises(InputError, match="pointer_pos: means the demonstrations"):
         read(tmp_path, content(given))
 
 
@@ -135,7 +135,7 @@ def test_what_scored_an_answer_is_known_whichever_script_wrote_it(tmp_path, mode
 def test_a_probability_may_exceed_one_by_what_float32_rounds(tmp_path):
     (query,) = read(tmp_path, content(candidate(vqa_gt_prob=1.0000001))).queries
     assert query.candidates[0].outcome.gold_probability == 1.0
-    with pytest.raises(BadSelectionFile, match=r"1\.1 is not between 0 and 1"):
+    with pytest.raises(InputError, match=r"1\.1 is not between 0 and 1"):
         read(tmp_path, content(candidate(vqa_gt_prob=1.1)))
 
 
@@ -162,7 +162,7 @@ def test_beams_of_a_lever_lm_are_selections_that_were_only_ranked(tmp_path):
     ],
 )
 def test_beams_that_are_cut_are_refused_by_query_and_field(tmp_path, beams, said):
-    with pytest.raises(BadSelectionFile, match=f"rl_data.json: query 3: {said}"):
+    with pytest.raises(InputError, match=f"rl_data.json: query 3: {said}"):
         read(tmp_path, {"3": beams})
 
 
@@ -190,29 +190,29 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_one_line_with_file_query_and_field(tmp_path, fault):
     given, said = FAULTS[fault]
-    with pytest.raises(BadSelectionFile, match=said) as refused:
+    with pytest.raises(InputError, match=said) as refused:
         read(tmp_path, content(candidate(), given))
     message = str(refused.value)
     assert "rl_data.json: query 3: pointer_candidates[1]" in message and "\n" not in message
 
 
 def test_places_that_are_given_as_numbers_are_refused(tmp_path):
-    with pytest.raises(BadSelectionFile, match="1 is not in candidate_pool_ids"):
+    with pytest.raises(InputError, match="1 is not in candidate_pool_ids"):
         read(tmp_path, content(of_global_pointers() | {"pointer": [1, 3]}))
 
 
 def test_mixed_conventions_are_refused_with_the_two_queries(tmp_path):
     written = content(candidate())
     written["8"] = content(of_global_pointers())["3"]
-    with pytest.raises(BadSelectionFile, match=r"mixed index conventions.*query 3 has"):
+    with pytest.raises(InputError, match=r"mixed index conventions.*query 3 has"):
         read(tmp_path, written)
     written = {"1": content(of_global_pointers())["3"], "2": content(candidate())["3"]}
-    with pytest.raises(BadSelectionFile, match=r"query 2.*mixed index conventions"):
+    with pytest.raises(InputError, match=r"query 2.*mixed index conventions"):
         read(tmp_path, written)
 
 
 def test_places_without_a_pool_are_refused(tmp_path):
-    with pytest.raises(BadSelectionFile, match="has no candidate_pool_ids"):
+    with pytest.raises(InputError, match="has no candidate_pool_ids"):
         read(tmp_path, content(candidate(), pool=None))
 
 
@@ -227,7 +227,7 @@ def test_places_without_a_pool_are_refused(tmp_path):
     ],
 )
 def test_what_is_no_file_of_selections_is_refused(tmp_path, written, said):
-    with pytest.raises(BadSelectionFile, match=said):
+    with pytest.raises(InputError, match=said):
         read(tmp_path, written)
 
 
@@ -273,5 +273,5 @@ def test_a_written_file_gives_the_candidates_again(tmp_path):
     assert again.queries == first.queries
     changed = copy.deepcopy(entry)
     changed["pointer_candidates"][0]["pointer_global"] = [7, 93]
-    with pytest.raises(BadSelectionFile):
+    with pytest.raises(InputError):
         read(tmp_path, file_text({3: changed}, {}))

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
 from assay.models.prefix_tree import lay_branches
-from assay.tasks.demos.demonstrations import Query, query_row
-from assay.tasks.demos.selections import conversation
+from assay.tasks.demos.demonstrations import Query, conversation, query_row
 from tests.tasks.demos.made_sets import asked, queries, shown
 
 SET = shown(6)

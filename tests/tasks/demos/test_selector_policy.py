@@ -15,8 +15,7 @@ from assay.models.folder import MODULE
 from assay.models.lora import begin_masks
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.tasks.demos.choice import Choice
-from assay.tasks.demos.kinds import SelectorSizes, make_selector
+from assay.tasks.demos.modules import Choice, SelectorSizes, make_selector
 from assay.tasks.demos.selector_policy import NotInThePool, RandomPolicy, SelectorPolicy
 from tests.tasks.demos.choices import WIDTH, choice
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from assay.errors import InputError
 from assay.lab.run.runner import start
 from assay.models.precomputed import read_precomputed
-from assay.tasks.demos.foreign import ForeignSelectorError, read_foreign
-from assay.tasks.demos.kinds import SelectorSizes, make_selector
+from assay.tasks.demos.foreign import read_foreign
+from assay.tasks.demos.modules import SelectorSizes, make_selector
 from assay.tasks.demos.selector_encoder import Features
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.selector_task import HEAD, SHOWN, UNTRAINED, make_colours_lab, row_of, use_words
@@ -100,7 +100,7 @@ class Code:
 )
 def test_what_is_another_selector_or_none_is_told_in_one_line(tmp_path, capsys, content, said):
     torch.save(content, tmp_path / "x.pt")
-    with pytest.raises(ForeignSelectorError, match=said):
+    with pytest.raises(InputError, match=said):
         read_foreign(tmp_path / "x.pt")
     assert "run" not in capsys.readouterr().out
 

@@ -20,7 +20,7 @@ from assay.lab.setup.helper_models import in_process
 from assay.lab.setup.prepare import find_part
 from assay.models.vision_language import is_vision_language
 from assay.tasks.demos.demonstrations import DEMONSTRATIONS, FROZEN, POOL, Query, set_of
-from assay.tasks.demos.kinds import make_selector
+from assay.tasks.demos.modules import make_selector
 from assay.tasks.demos.pools import excluded_of, right_answers
 from assay.tasks.demos.selection_file import read_selection_file
 from assay.tasks.demos.selector_learner import SelectorLearner, adapt

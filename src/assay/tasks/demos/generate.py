@@ -32,9 +32,8 @@ from assay.lab.setup.session import Session
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_names import experiment_of, run_checkpoint
-from assay.tasks.demos.beams import searched
-from assay.tasks.demos.choice import Choice, choice_of
 from assay.tasks.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
+from assay.tasks.demos.modules import Choice, choice_of
 from assay.tasks.demos.selection_data import (
     Picks,
     Proposal,
@@ -44,6 +43,7 @@ from assay.tasks.demos.selection_data import (
     judged,
     retrieved,
     search,
+    searched,
 )
 from assay.tasks.demos.selection_file import (
     BY_SCORE,
@@ -55,7 +55,6 @@ from assay.tasks.demos.selection_file import (
 from assay.tasks.demos.selector_policy import SelectorPolicy
 from assay.tasks.demos.stored import (
     MERGED,
-    OtherQueries,
     generated_folder,
     selections_of,
     stored_file,
@@ -74,14 +73,6 @@ Find = Callable[[Row], list[Candidate]]
 """The selections of one query."""
 
 
-class BadShard(InputError):
-    """A shard that is none."""
-
-
-class NotMade(InputError):
-    """A table whose selections are not made here."""
-
-
 @dataclass(frozen=True, slots=True)
 class Shard:
     """Every `count`th query, from the one at `index`."""
@@ -96,11 +87,11 @@ class Shard:
 
 
 def parse_shard(text: str) -> Shard:
-    """`2/4` as the second of four. Raises BadShard."""
+    """`2/4` as the second of four. Raises InputError."""
     found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         fix = "write 1/4 for the first of four"
-        raise BadShard(f"{text!r} is no shard", field="--shard", fix=fix)
+        raise InputError(f"{text!r} is no shard", field="--shard", fix=fix)
     return Shard(int(found[1]) - 1, int(found[2]))
 
 
@@ -129,13 +120,13 @@ class Generated:
 def generate(session: Session, name: str, shard: Shard = WHOLE) -> Generated:
     """Make the selections of a table that are not made yet.
 
-    Raises NotMade for a table of a file, OtherQueries where the folder's were made of something
+    Raises InputError for a table of a file, InputError where the folder's were made of something
     else, and what preparing the data and asking the models raises.
     """
     spec = session.experiment.selections[name]
     if spec.kind is None:
         problem = "the selections are those of a file, and nothing is to be made"
-        raise NotMade(problem, field=f"{SELECTIONS}.{name}.file")
+        raise InputError(problem, field=f"{SELECTIONS}.{name}.file")
     rows = queries(session, spec)
     folder = generated_folder(session.experiment, name, session.run.root)
     made_of = note_sources(session, spec, rows, folder)
@@ -177,7 +168,7 @@ def queries(session: Session, spec: SelectionsSpec) -> tuple[Row, ...]:
 def note_sources(
     session: Session, spec: SelectionsSpec, rows: Sequence[Row], folder: Path
 ) -> dict[str, Any]:
-    """Write down what a folder's selections are made of, or check it. Raises OtherQueries."""
+    """Write down what a folder's selections are made of, or check it. Raises InputError."""
     made_of = {
         "schema": 1,
         "settings": spec.makes,
@@ -195,7 +186,7 @@ def note_sources(
     for key, value in made_of.items():
         if before.get(key) != value:
             problem = f"its selections were made of other {key.removesuffix('_sha256')}"
-            raise OtherQueries(problem, file=folder, fix="delete the folder to make them again")
+            raise InputError(problem, file=folder, fix="delete the folder to make them again")
     return made_of
 
 
@@ -296,10 +287,6 @@ def generate_missing(session: Session) -> None:
         generate(session, name)
 
 
-class NoSelector(InputError):
-    """The checkpoint of something that picks no demonstrations."""
-
-
 @dataclass(frozen=True)
 class TrainedSelector:
     """A selector that can be asked."""
@@ -327,13 +314,13 @@ class TrainedSelector:
 
 
 def trained_selector(source: str, root: Path, observer: Observer, seed: int) -> TrainedSelector:
-    """The selector of `run:NAME@CHECKPOINT`. Raises NoSelector, RunNotFound, CheckpointDamaged."""
+    """The selector of `run:NAME@CHECKPOINT`. Raises InputError, RunNotFound, CheckpointDamaged."""
     run, reference, folder = run_checkpoint(source.removeprefix(RUN), root)
     session = Session(experiment_of(run), run, seed, observer)
     policy = session.learner.sampler(run, reference)
     if not isinstance(policy, SelectorPolicy):
         problem = f"{source} is a {session.learner.name}, which picks no demonstrations"
-        raise NoSelector(problem, field="selector", fix="name a checkpoint of a selector")
+        raise InputError(problem, field="selector", fix="name a checkpoint of a selector")
     encoder = session.learner.encoder(RenderingSettings())
     return TrainedSelector(policy, encoder, session.task, folder.relative_to(root).as_posix())
 

@@ -25,7 +25,7 @@ from assay.judge.group_health import (
     group_findings,
     health_of,
 )
-from assay.tasks.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
+from assay.tasks.demos.demonstrations import FROZEN, POOL, SHOTS, selection_text, set_of
 from assay.tasks.demos.outcomes import SelectionOutcome
 from assay.tasks.demos.selection_file import (
     Candidate,
@@ -33,7 +33,6 @@ from assay.tasks.demos.selection_file import (
     StoredQuery,
     read_selection_file,
 )
-from assay.tasks.demos.selections import selection_text
 
 CANDIDATES = "candidates"
 """The field of `extra` that holds a row's stored selections."""
@@ -47,18 +46,6 @@ OTHER_LAYOUT = (
 )
 ALL_SKIPPED = "all its selections were scored by a fallback"
 NO_POSITIVE = "no selection with a positive score"
-
-
-class NotGenerated(InputError):
-    """Selections that are not made yet."""
-
-
-class OtherQueries(InputError):
-    """Stored selections of other queries than those of the table."""
-
-
-class UnhealthyGroups(InputError):
-    """Stored selections that can teach nothing."""
 
 
 def selections_of(source: str | None) -> str | None:
@@ -104,24 +91,24 @@ def selection_record(experiment: Experiment, name: str, root: Path) -> dict[str,
 def selection_rows(experiment: Experiment, name: str, rows: Sequence[Row], root: Path) -> Loaded:
     """The rows of a table's queries with their selections; the others are dropped and counted.
 
-    Raises NotGenerated, and what `read_selection_file` and `with_selections` raise.
+    Raises InputError, and what `read_selection_file` and `with_selections` raise.
     """
     file, spec = stored_file(experiment, name, root), experiment.selections[name]
     if not file.exists():
         problem = f"the selections {name!r} are not made"
         fix = "assay generate FILE makes them" if spec.kind else f"it counts from {root}"
-        raise NotGenerated(f"{problem}: no file {file}", fix=fix)
+        raise InputError(f"{problem}: no file {file}", fix=fix)
     found = read_selection_file(file)
     refuse_unhealthy(found, spec, rows)
     return with_selections(found, spec, rows)
 
 
 def refuse_unhealthy(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> None:
-    """Raise UnhealthyGroups where the groups of a file can teach nothing, unless that is allowed by
+    """Raise InputError where the groups of a file can teach nothing, unless that is allowed by
     its name."""
     for finding in stored_findings(found, spec, rows, str(found.path)):
         if finding.severity == "error":
-            raise UnhealthyGroups(f"{finding.what}: {finding.evidence}", fix=finding.fix)
+            raise InputError(f"{finding.what}: {finding.evidence}", fix=finding.fix)
 
 
 def stored_findings(
@@ -149,7 +136,7 @@ def _group(query: StoredQuery, found: SelectionFile, spec: SelectionsSpec) -> Ca
 
 
 def with_selections(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> Loaded:
-    """The rows with the selections of a file. Raises OtherQueries."""
+    """The rows with the selections of a file. Raises InputError."""
     stored = _by_row(found, rows)
     kept: list[Row] = []
     dropped: dict[str, list[str]] = {}
@@ -186,7 +173,7 @@ def _why_dropped(used: Sequence[Candidate], spec: SelectionsSpec) -> str:
 
 def _by_row(found: SelectionFile, rows: Sequence[Row]) -> Mapping[str, StoredQuery]:
     """The queries by the id of their row: a row's id, what stands behind its last dash, or the
-    number of the demonstration that the row is. Raises OtherQueries where none fits."""
+    number of the demonstration that the row is. Raises InputError where none fits."""
     known = {str(query.question_id): query for query in found.queries}
     names = {row.id: (row.id, row.id.rpartition("-")[2]) for row in rows}
     named = {name for both in names.values() for name in both}
@@ -200,7 +187,7 @@ def _by_row(found: SelectionFile, rows: Sequence[Row]) -> Mapping[str, StoredQue
     if not stored:
         problem = f"none of its {len(found.queries)} queries is a row of the data set"
         first = found.queries[0].question_id
-        raise OtherQueries(problem, file=found.path, fix=f"its first is {first!r}")
+        raise InputError(problem, file=found.path, fix=f"its first is {first!r}")
     return stored
 
 
@@ -216,7 +203,7 @@ def _with_candidates(
 
 def pool_of(found: SelectionFile, row: Row, query: StoredQuery) -> list[int]:
     """The pool that a query's selections were picked from: the file's own; of a file without pools
-    all that was picked, filled up to its size from the row's. Raises OtherQueries."""
+    all that was picked, filled up to its size from the row's. Raises InputError."""
     if query.pool is not None:
         pool = list(query.pool)
     else:
@@ -229,7 +216,7 @@ def pool_of(found: SelectionFile, row: Row, query: StoredQuery) -> list[int]:
         if number >= count or number == itself:
             what = "the query itself" if number == itself else f"not among {count} demonstrations"
             place = f"query {query.number}: candidate_pool_ids"
-            raise OtherQueries(f"{number} is {what}", file=found.path, field=place)
+            raise InputError(f"{number} is {what}", file=found.path, field=place)
     return pool
 
 
@@ -237,7 +224,7 @@ def _check_picks(found: SelectionFile, row: Row, query: StoredQuery, candidate: 
     if len(candidate.picks) != row.extra[SHOTS]:
         problem = f"{list(candidate.picks)} are not the {row.extra[SHOTS]} shots of the data set"
         place = f"query {query.number}: pointer"
-        raise OtherQueries(problem, file=found.path, field=place, fix="set options.shots alike")
+        raise InputError(problem, file=found.path, field=place, fix="set options.shots alike")
 
 
 def stored_candidate(candidate: Candidate, found: SelectionFile) -> dict[str, Any]:

@@ -31,10 +31,6 @@ MOST_TERMS = 0.5
 """Cost and length together take less than this share, and no wrong answer earns more than it."""
 
 
-class BadTerms(InputError):
-    """Terms that could outweigh correctness, or that nothing scales."""
-
-
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What cost and length take off a score, as shares of it."""
@@ -48,15 +44,15 @@ class Terms:
     full_tokens: float = 2000.0
 
     def __post_init__(self) -> None:
-        """Raise BadTerms unless a right answer earns more than half, whatever it costs."""
+        """Raise InputError unless a right answer earns more than half, whatever it costs."""
         shares, scales = (self.cost, self.length), (self.full_cost, self.full_tokens)
         if not all(math.isfinite(v) and v >= 0 for v in shares) or sum(shares) >= MOST_TERMS:
             problem = f"cost {self.cost:g} and length {self.length:g} could outweigh correctness"
             fix = f"let them add up to less than {MOST_TERMS:g}"
-            raise BadTerms(problem, field="options.cost", fix=fix)
+            raise InputError(problem, field="options.cost", fix=fix)
         if not all(math.isfinite(v) and v > 0 for v in scales):
             problem = f"full_cost {self.full_cost:g} and full_tokens {self.full_tokens:g}"
-            raise BadTerms(problem, field="options.full_cost", fix="numbers above 0")
+            raise InputError(problem, field="options.full_cost", fix="numbers above 0")
 
     def taken(self, cost: float | None, tokens: float) -> tuple[float, float]:
         """The shares that cost and length take; an unknown cost takes nothing."""
