@@ -32,6 +32,7 @@ def one_pool(evidence: RunEvidence) -> Iterator[Improvement]:
         trained = evidence.stages.values()
         stages = [each for each in trained if each.spec.data.partition(".")[0] == name]
         seconds = [each.seconds for each in stages if each.seconds is not None]
+        risks = {guarded(evidence, each.name) for each in stages}
         yield Improvement(
             "one_pool",
             f"data.{name}",
@@ -40,9 +41,7 @@ def one_pool(evidence: RunEvidence) -> Iterator[Improvement]:
             (Fact("improve_evidence.one_pool", figures, f"data.{name}"),),
             Stake(1.0, "queries", at_most=False),
             Cost("data", sum(seconds) if seconds else None),
-            "guarded"
-            if {guarded(evidence, each.name) for each in stages} == {"guarded"}
-            else "open",
+            "guarded" if risks == {"guarded"} else "open",
         )
 
 

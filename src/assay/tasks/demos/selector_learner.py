@@ -168,10 +168,8 @@ class SelectorLearner:
 
     def about(self) -> dict[str, object]:
         """What a checkpoint says of itself."""
-        return {"kind": self.kind, "sizes": self._shape(), "settings": self.spec.model_dump()}
-
-    def _shape(self) -> dict[str, object]:
-        return {"width": self.features.width, "features": self.features.fingerprint}
+        sizes = {"width": self.features.width, "features": self.features.fingerprint}
+        return {"kind": self.kind, "sizes": sizes, "settings": self.spec.model_dump()}
 
     def check(self) -> None:
         """Raise InputError for stages that cannot train this selector, and for weights of a file
