@@ -9,12 +9,13 @@ import pytest
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.tasks.workflows.generated_programs import (
+    PROBLEM_TYPES,
     STRATEGIES,
     draw_one,
     draw_programs,
+    policy_prompt,
     warm_up_rows,
 )
-from assay.tasks.workflows.policy_prompt import PROBLEM_TYPES, policy_prompt
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.programs.shapes import shape_of

@@ -9,8 +9,7 @@ from assay.experiment.stage_tables import RftStage
 from assay.lab.monitor.milestones import GROUP_MEANS
 from assay.lab.setup.stage_methods import with_step_metrics
 from assay.tasks.reward_metrics import own_names
-from assay.tasks.workflows.facts import difficulties, fact, valid_program
-from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
+from assay.tasks.workflows.execution import GROUP_DIVERSITY, difficulties, fact, valid_program
 from assay.tasks.workflows.task import TASK
 from tests.tasks.workflows.programs.good_programs import text
 from tests.train.test_methods import grpo

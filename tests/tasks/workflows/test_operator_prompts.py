@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.tasks.workflows.operator_prompts import FIELD, question
-from assay.tasks.workflows.programs.operators import OPERATORS, checked_arguments
+from assay.tasks.workflows.programs.operators import FIELD, OPERATORS, checked_arguments, question
 
 BESIDES = {"Programmer": {"feedback"}, "Test": {"failure"}}
 UNUSED = {"Test": {"test_loop"}}

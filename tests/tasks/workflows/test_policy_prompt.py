@@ -5,7 +5,7 @@ import re
 import pytest
 
 from assay.errors import InputError
-from assay.tasks.workflows.policy_prompt import PROBLEM_TYPES, TEMPLATE, policy_prompt, prefix
+from assay.tasks.workflows.generated_programs import PROBLEM_TYPES, TEMPLATE, policy_prompt, prefix
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.program import program_of
 from assay.tasks.workflows.programs.validate import validate

@@ -7,18 +7,21 @@ from hypothesis import strategies as st
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.tasks.workflows.execution import Execution, OperatorCall
-from assay.tasks.workflows.report_rewards import (
+from assay.tasks.workflows.rewards import (
+    FAILED,
     V1,
     V2,
+    Terms,
+    accuracy,
     correct,
     efficiency,
     last_number,
     levels,
     repetition,
     simplicity,
+    solved,
     weighted,
 )
-from assay.tasks.workflows.rewards import FAILED, Terms, accuracy, solved
 
 FAILURES = ("invalid program", "operator error", "timeout", "over budget")
 share = st.floats(0, 0.49)

@@ -13,9 +13,9 @@ from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
 from assay.tasks.task import BenchmarkOptions
 from assay.tasks.workflows import run_program
-from assay.tasks.workflows.facts import facts_of
+from assay.tasks.workflows.execution import facts_of
 from assay.tasks.workflows.fixed_workflows import FIXED, FIXED_CODE
-from assay.tasks.workflows.policy_prompt import fenced
+from assay.tasks.workflows.generated_programs import fenced
 from assay.tasks.workflows.problems import asdiv_problems, humaneval_problems
 from assay.tasks.workflows.programs.validate import validate
 from assay.tasks.workflows.rewards import Terms, solved

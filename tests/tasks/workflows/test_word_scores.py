@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.tasks.workflows.word_scores import (
+from assay.tasks.workflows.answers import (
     agreement,
     drop,
     drop_words,

@@ -98,10 +98,15 @@ def selection_rows(experiment: Experiment, name: str, rows: Sequence[Row], root:
         fix = "assay generate FILE makes them" if spec.kind else f"it counts from {root}"
         raise InputError(f"{problem}: no file {file}", fix=fix)
     found = read_selection_file(file)
+    refuse_unhealthy(found, spec, rows)
+    return with_selections(found, spec, rows)
+
+
+def refuse_unhealthy(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> None:
+    """Raise InputError where the groups of a file can teach nothing, unless `spec` allows it."""
     for finding in stored_findings(found, spec, rows, str(found.path)):
         if finding.severity == "error":
             raise InputError(f"{finding.what}: {finding.evidence}", fix=finding.fix)
-    return with_selections(found, spec, rows)
 
 
 def stored_findings(

@@ -25,9 +25,8 @@ from assay.sandbox.program_pool import ProgramPool
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
 from assay.tasks.judge_reward import Pair
 from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
-from assay.tasks.workflows.execution import ABSTAINED, Execution, Outcome
+from assay.tasks.workflows.execution import ABSTAINED, NO_PROGRAM, Execution, Outcome
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
-from assay.tasks.workflows.facts import NO_PROGRAM
 from assay.tasks.workflows.fixed_workflows import FALLBACK
 from assay.tasks.workflows.inside import checked_result
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE

@@ -18,12 +18,14 @@ from assay.tasks.workflows.operator_choice import (
 )
 from assay.tasks.workflows.patterns_page import find_patterns
 from assay.tasks.workflows.programs.shapes import shape_of
-from assay.tasks.workflows.recorded_programs import (
+from assay.tasks.workflows.reward_patterns import (
+    Pattern,
     PatternRequest,
     RecordedProgram,
+    RewardPatterns,
     recorded_programs,
+    reward_patterns,
 )
-from assay.tasks.workflows.reward_patterns import Pattern, RewardPatterns, reward_patterns
 from assay.tasks.workflows.rewards import Terms, solved
 from tests.sample_lines import read_samples
 from tests.tasks.workflows.patterns.program_lab import (

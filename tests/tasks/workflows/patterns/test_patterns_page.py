@@ -23,7 +23,7 @@ from assay.tasks.workflows.patterns_page import (
     signed_number,
 )
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.recorded_programs import PatternRequest
+from assay.tasks.workflows.reward_patterns import PatternRequest
 from assay.tasks.workflows.rewards import Terms, solved
 from tests.pages.pages import Page
 from tests.pages.test_wholly_chinese import EMPTY, ENGLISH, lines
