@@ -97,11 +97,6 @@ def test_the_gate_moves_the_query_as_its_formula_says():
     np.testing.assert_allclose(scores, pool_BKH[0].detach().numpy() @ moved / 0.1, rtol=1e-4)
 
 
-def test_without_a_gate_a_pick_changes_no_score():
-    scores = pointer()(batch_of([choice()]), FIRST, torch.tensor([[3, 1]]))[0]
-    assert torch.equal(scores[0], scores[1]) and torch.equal(scores[0], scores[2])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gate", [False, True])
 def test_the_order_of_a_pool_changes_nothing_but_the_order(kind, gate):

@@ -11,7 +11,7 @@ from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.demos import oracle_search
 from assay.tasks.demos import task as demos_task
-from tests.cli.conftest import answer, assert_one_line, call
+from tests.cli.conftest import assert_one_line, call
 from tests.tasks.demos.helped_lab import OPTIONS, helps, items, make_helped_lab
 
 ROWS = {row.id: row for row in items(24, OPTIONS)}
@@ -96,11 +96,6 @@ def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, 
     assert calls == [5, 5, 5, 5, 5, 4], "two chunks were recorded, the third is asked again"
     (again,) = runs_of(tmp_path, "helped")
     assert columns_of(again) == columns_of(run)
-
-
-def test_checking_it_reads_no_weights(lab):
-    checked = call("check", lab / "helped.toml", "--lab", lab, "--json")
-    assert checked.exit_code == 0 and answer(checked)["result"]["counts"]["error"] == 0
 
 
 STAGE = '\n[data.train]\nsource = "helped:train"\n\n[stage.sft]\nmethod = "sft"\ndata = "train"\n'

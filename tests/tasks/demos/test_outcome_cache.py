@@ -79,12 +79,6 @@ def test_a_model_that_may_change_is_asked_again_in_the_next_call_alone(cache):
     assert not [*cache.iterdir()]
 
 
-def test_what_is_none_is_asked_again():
-    frozen = Frozen()
-    assert once(frozen, ["a"], lambda places: [None]) == [None]
-    assert once(frozen, ["a"], lambda places: [4]) == [4]
-
-
 def test_numbers_come_back_to_the_last_bit():
     values = [math.pi * 10.0**n for n in range(-8, 3)]
     texts = [str(value) for value in values]

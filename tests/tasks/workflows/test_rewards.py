@@ -95,12 +95,6 @@ def test_a_failed_executor_is_an_abstention_whatever_the_reward() -> None:
         assert found.value is None and found.why == "no answer: HTTP 500"
 
 
-def test_an_unknown_cost_is_left_out_of_the_facts_and_takes_nothing() -> None:
-    found = solved(execution("solved", None), 1.0, row(), Terms())
-    assert "cost" not in found.facts and found.value == 1.0
-    assert solved(execution("solved", 0.25), 1.0, row(), Terms()).facts["cost"] == 0.25
-
-
 @pytest.mark.parametrize(
     ("answer", "points"),
     [

@@ -70,10 +70,6 @@ def test_f1_is_drops(answer: str, truth: str, score: float) -> None:
     assert drop(answer, truth).f1 == pytest.approx(score)
 
 
-def test_words_of_drop_are_parted_by_hyphens_and_lose_their_punctuation() -> None:
-    assert drop_words("The 1,000-yard (run)") == ["1000.0", "yard", "run"]
-
-
 @given(TEXTS, TEXTS, st.sampled_from(["hotpotqa", "drop"]))
 def test_agreement_is_a_share_that_is_full_for_equal_texts_alone(
     answer: str, truth: str, rules: str

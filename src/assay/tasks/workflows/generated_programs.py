@@ -160,18 +160,6 @@ class Plan:
     answer: str
 
 
-def draw_words(chance: random.Random, problem_type: str) -> Draw:
-    """Words of one program."""
-    return Draw(
-        problem_type,
-        chance.choice(INSTRUCTIONS[problem_type]),
-        chance.choice(ANALYSES),
-        chance.choice(COUNTS),
-        chance.choice(RESULTS),
-        chance.choice(LISTS),
-    )
-
-
 def answered(draw: Draw) -> Plan:
     """One AnswerGenerate."""
     line = f"{draw.result} = await self.answer_generate(input=problem)"
@@ -235,16 +223,6 @@ def checked(draw: Draw) -> Plan:
     return Plan(("Programmer", "Review", "AnswerGenerate"), lines, "answer")
 
 
-def collected(first: Plan, draw: Draw) -> tuple[str, ...]:
-    """A list of several answers."""
-    return (
-        f"{draw.solutions} = []",
-        f"for _ in range({draw.count}):",
-        *(f"    {line}" for line in first.lines),
-        f"    {draw.solutions}.append({first.answer})",
-    )
-
-
 def ensembled(
     first: Plan, draw: Draw, picker: str = "ScEnsemble", more: Plan | None = None
 ) -> Plan:
@@ -253,7 +231,10 @@ def ensembled(
     operator = OPERATORS[picker]
     (key,) = operator.returns
     lines = (
-        *collected(first, draw),
+        f"{draw.solutions} = []",
+        f"for _ in range({draw.count}):",
+        *(f"    {line}" for line in first.lines),
+        f"    {draw.solutions}.append({first.answer})",
         *added,
         f"best = await self.{operator.attribute}({draw.solutions}, problem)",
     )
@@ -281,16 +262,19 @@ def retried(first: Plan, draw: Draw) -> Plan:
 
 
 Strategy = Callable[[Draw], Plan]
+OF_TEXTS: Mapping[str, Strategy] = {
+    "answer": answered,
+    "custom": customised,
+    "custom, format": formatted,
+    "answer, review": lambda draw: revised(answered(draw)),
+    "custom, review": lambda draw: revised(customised(draw)),
+    "answer ensemble": lambda draw: ensembled(answered(draw), draw),
+    "custom ensemble": lambda draw: ensembled(customised(draw), draw),
+    "answer vote": lambda draw: ensembled(answered(draw), draw, "MdEnsemble"),
+}
 STRATEGIES: Mapping[str, Mapping[str, Strategy]] = {
     "math": {
-        "answer": answered,
-        "custom": customised,
-        "custom, format": formatted,
-        "answer, review": lambda draw: revised(answered(draw)),
-        "custom, review": lambda draw: revised(customised(draw)),
-        "answer ensemble": lambda draw: ensembled(answered(draw), draw),
-        "custom ensemble": lambda draw: ensembled(customised(draw), draw),
-        "answer vote": lambda draw: ensembled(answered(draw), draw, "MdEnsemble"),
+        **OF_TEXTS,
         "program": programmed,
         "analysis, program": analysed,
         "program, check": checked,
@@ -309,14 +293,7 @@ STRATEGIES: Mapping[str, Mapping[str, Strategy]] = {
         "code vote": lambda draw: ensembled(customised(draw), draw, "MdEnsemble"),
     },
     "qa": {
-        "answer": answered,
-        "custom": customised,
-        "custom, format": formatted,
-        "answer, review": lambda draw: revised(answered(draw)),
-        "custom, review": lambda draw: revised(customised(draw)),
-        "answer ensemble": lambda draw: ensembled(answered(draw), draw),
-        "custom ensemble": lambda draw: ensembled(customised(draw), draw),
-        "answer vote": lambda draw: ensembled(answered(draw), draw, "MdEnsemble"),
+        **OF_TEXTS,
         "mixed ensemble": lambda draw: ensembled(answered(draw), draw, more=customised(draw)),
     },
 }
@@ -360,7 +337,15 @@ def draw_programs(
 
 def draw_one(name: str, problem_type: str, chance: random.Random) -> tuple[Generated, Plan]:
     """One program of a strategy, and its plan."""
-    plan = STRATEGIES[problem_type][name](draw_words(chance, problem_type))
+    draw = Draw(
+        problem_type,
+        chance.choice(INSTRUCTIONS[problem_type]),
+        chance.choice(ANALYSES),
+        chance.choice(COUNTS),
+        chance.choice(RESULTS),
+        chance.choice(LISTS),
+    )
+    plan = STRATEGIES[problem_type][name](draw)
     return Generated(name, problem_type, written(plan, problem_type)), plan
 
 
