@@ -54,12 +54,6 @@ def test_a_bonus_for_form_alone_solves_nothing_and_a_long_right_answer_is_right(
     assert floor is not None and floor.solved == 1
 
 
-def test_abstentions_are_no_failures():
-    floor = capability(judged([None, 1.0], [None, None]), 1.0)
-    assert floor is not None and (floor.prompts, floor.solved, floor.group) == (1, 1, 1)
-    assert capability(judged([None, None]), 1.0) is None
-
-
 def test_the_full_reward_of_a_weighted_sum_is_the_sum_of_its_parts():
     tools = task("tools")
     assert full_reward(tools, "tools.fine_grained", Path()) == 1.1

@@ -13,7 +13,7 @@ import pytest
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.generate import generate_tables
+from assay.lab.setup.session import generate_tables
 from assay.tasks.demos.generate import Generated, parse_shard
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked

@@ -112,7 +112,7 @@ class Subject:
 
     session: Session
     pairs: dict[int, Any] = field(default_factory=dict, repr=False)
-    """The pairs of dpo stages, see `preference_pairs.pairs_of`."""
+    """The pairs of dpo stages, see `work.pairs_of`."""
     _golds: dict[tuple[str, str], Golds] = field(default_factory=dict)
 
     def golds_of_data(self, name: str, rendering: RenderingSettings) -> Golds:
