@@ -86,7 +86,7 @@ def check(
     ] = False,
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
-    from assay.judge.findings import filled
+    from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
 
@@ -123,6 +123,7 @@ def ceiling(
     from assay.lab.run.ceiling import measure_ceiling
     from assay.library.actions import compare, shown
     from assay.pages.comparison.comparison_page import comparison_shown
+    from assay.pages.words import worded, words
 
     with shown(True) as observer:
         found = measure_ceiling(
@@ -137,7 +138,8 @@ def ceiling(
         "page": table.page,
     }
     lines = [*comparison_shown(table.table)[:3], best, f"page: {table.page}"]
-    return Outcome(result, lines, table.findings, warnings=found.warnings)
+    findings = [worded(each, words()) for each in table.findings]
+    return Outcome(result, lines, findings, warnings=found.warnings)
 
 
 def generate(
@@ -152,7 +154,7 @@ def generate(
     ] = "1/1",
 ) -> Outcome:
     """Make the stored selections that an experiment learns from; goes on where it was stopped."""
-    from assay.lab.setup.generate import generate_tables
+    from assay.lab.setup.session import generate_tables
     from assay.pages.live_display import progress as shown_progress
 
     with shown_progress() as observer:
