@@ -91,7 +91,7 @@ def check(
     ] = False,
 ) -> Outcome:
     """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
-    from assay.judge.findings import filled
+    from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
 
@@ -130,6 +130,7 @@ def ceiling(
     from assay.cli.results import table_result
     from assay.lab.run.ceiling import measure_ceiling
     from assay.library.actions import compare, shown
+    from assay.pages.words import worded, words
 
     with shown(True) as observer:
         found = measure_ceiling(
@@ -159,7 +160,8 @@ def ceiling(
         *(f"{arm} answers these items as {other} does" for arm, other in found.same.items()),
         f"page: {table.page}",
     ]
-    return Outcome(result, lines, table.findings, warnings=found.warnings)
+    findings = [worded(each, words()) for each in table.findings]
+    return Outcome(result, lines, findings, warnings=found.warnings)
 
 
 def ceiling_table(found: "Ceiling") -> "Table":
