@@ -15,7 +15,7 @@ from assay.tasks.demos.rewards import REWARDS
 from assay.tasks.demos.task import TASK
 from assay.tasks.helper_model import HelperAnswer, Usage
 from assay.tasks.reward_options import WrongOption
-from assay.tasks.stored_reward import is_right, stored_reward
+from assay.tasks.reward_table import is_right, stored_reward
 from tests.tasks.demos.made_sets import asked, shown
 
 WRONG = Known(0.0, "official", "cat", 0.25, 0.5, score=-0.3, logp=-2.0)

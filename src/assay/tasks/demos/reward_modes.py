@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.data.episode import Reward
 from assay.judge.identity import FALLBACK
-from assay.tasks.stored_reward import CORRECT
+from assay.tasks.reward_table import CORRECT
 
 HELD = 5.0
 """Rewards are held in [-5, 5]."""
