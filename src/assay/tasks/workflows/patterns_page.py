@@ -36,17 +36,15 @@ from assay.tasks.workflows.operator_choice import (
 from assay.tasks.workflows.operator_choice import (
     Cell as ChoiceCell,
 )
-from assay.tasks.workflows.recorded_programs import (
-    PatternRequest,
-    judged,
-    recorded_programs,
-    reward_bounds,
-)
 from assay.tasks.workflows.reward_patterns import (
     Kind,
     Pattern,
+    PatternRequest,
     RewardPatterns,
     Side,
+    judged,
+    recorded_programs,
+    reward_bounds,
     reward_patterns,
     shown_first,
 )
