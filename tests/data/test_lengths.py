@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
-from assay.data.splits import (
-    BINS,
-    PERCENTILES,
-    Dropped,
-    drop_long,
-    drop_short,
-    length_statistics,
-)
+from assay.data.splits import BINS, PERCENTILES, Dropped, drop_long, drop_short, length_statistics
 
 
 @given(st.lists(st.integers(1, 10_000), min_size=2, max_size=60))

@@ -47,10 +47,7 @@ def test_without_an_order_rows_come_as_runs_before_had_them() -> None:
     assert visits("abcde", 7, 3, 4) == expected[3:7]
 
 
-@given(
-    st.lists(st.floats(0.01, 1), min_size=1, max_size=4),
-    st.integers(1, 1000),
-)
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=4), st.integers(1, 1000))
 def test_shares_add_up_and_are_less_than_a_row_from_the_weight(
     weights: list[float], count: int
 ) -> None:
@@ -67,9 +64,7 @@ def test_the_largest_remainder_gets_the_odd_row() -> None:
     assert exact_shares({"b": 0.5, "a": 0.5}, 3) == {"a": 2, "b": 1}
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.05, 1), st.integers(1, 60)), min_size=2, max_size=4),
-)
+@given(st.lists(st.tuples(st.floats(0.05, 1), st.integers(1, 60)), min_size=2, max_size=4))
 def test_an_epoch_is_the_longest_that_visits_no_row_twice(sets: list[tuple[float, int]]) -> None:
     total = sum(weight for weight, _ in sets)
     weights = {name: weight / total for name, (weight, _) in zip(NAMES, sets, strict=False)}

@@ -81,9 +81,7 @@ def test_the_last_call_ends_the_conversation() -> None:
 
 def test_undeclared_calls_are_counted_and_kept_or_dropped_row_by_row() -> None:
     strange = Row(
-        "strange",
-        (ASKS, CALLS, TOLD, Message("assistant", "And g.", (ToolCall("g", {}),))),
-        TOOLS,
+        "strange", (ASKS, CALLS, TOLD, Message("assistant", "And g.", (ToolCall("g", {}),))), TOOLS
     )
     bare = Row("bare", (ASKS, CALLS))
     kept = gather(shaped([TALK, strange, bare], "each_turn", True))

@@ -83,10 +83,7 @@ def test_an_override_reaches_a_helper(tmp_path):
             HEAD + '[model.judge]\nsource = "openai:g"\nendpiont = "http://x"\n',
             "e.toml:5: model.judge.endpiont: unknown key (did you mean 'endpoint'",
         ),
-        (
-            HEAD + "[model.judge]\nprice = {}\n",
-            "e.toml:3: model.judge.source: missing (add it: ",
-        ),
+        (HEAD + "[model.judge]\nprice = {}\n", "e.toml:3: model.judge.source: missing (add it: "),
         (
             HEAD + 'model.policy = 3\n[model.judge]\nsource = "openai:g"\n',
             "e.toml:3: model.policy: expected a string, got the integer 3",
@@ -196,10 +193,7 @@ def test_what_was_chosen_stays_when_the_written_experiment_is_read_elsewhere(tmp
             'with_endpoint = "openai:gpt"\nendpoint = "http://127.0.0.1:1/v1"',
             "model.executor.endpoint: with_endpoint asks at OPENAI_BASE_URL",
         ),
-        (
-            'with_endpoint = "openai:gpt"\nconcurrency = 0',
-            "model.executor.concurrency",
-        ),
+        ('with_endpoint = "openai:gpt"\nconcurrency = 0', "model.executor.concurrency"),
     ],
 )
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:8000/v1"])

@@ -43,11 +43,7 @@ def message(file: Path, *overrides: str) -> str:
             'steps = "15"',
             "e.toml:22: stage.rl.steps: expected an integer, got the string '15'",
         ),
-        (
-            "steps = 15",
-            "steps = true",
-            "e.toml:22: stage.rl.steps: expected an integer, got true",
-        ),
+        ("steps = 15", "steps = true", "e.toml:22: stage.rl.steps: expected an integer, got true"),
         ("group = 4", "group = 0", "e.toml:24: stage.rl.group: must be at least 1, not 0"),
         (
             "dev = 0.05",
@@ -101,11 +97,7 @@ def message(file: Path, *overrides: str) -> str:
             "e.toml:26: stage.rl.reward.fine_grained: expected a number or a table, got the string "
             "'x'",
         ),
-        (
-            "[0.9, 0.95]",
-            "[0.9]",
-            "e.toml:30: stage.rl.optimizer.betas: has too few elements",
-        ),
+        ("[0.9, 0.95]", "[0.9]", "e.toml:30: stage.rl.optimizer.betas: has too few elements"),
         (
             "[0.9, 0.95]",
             "[0.9, 0.95, 0.99]",

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.formats.formats import iter_items, read_rows
-from assay.data.formats.hardgen import (
-    NO_RESULTS,
-    NO_TEXT,
-    POSITIONAL,
-    SHORTENED,
-    UNKNOWN_ROLE,
-)
+from assay.data.formats.hardgen import NO_RESULTS, NO_TEXT, POSITIONAL, SHORTENED, UNKNOWN_ROLE
 from assay.data.loaded import DataError, Loaded, gather
 from assay.data.python_calls import (
     NO_CALLS,
