@@ -54,13 +54,6 @@ def _trained(turn) -> list[int]:
     return [token for token, mask in zip(turn.actions, turn.loss_mask, strict=True) if mask]
 
 
-def test_messages_without_loss_are_no_targets() -> None:
-    silent = Message("assistant", "Hm.", loss=False)
-    row = Row("talk", (ASKS, silent, Message("user", "So?"), SAYS))
-    (only,) = expanded(row, "each_turn")
-    assert only.id == "talk:2" and isinstance(only, Row) and only.messages == row.messages
-
-
 def test_a_prompt_with_a_gold_answer_is_a_turn() -> None:
     row = Row("talk", (ASKS, SAYS, ASKS), gold="42")
     first, second = expanded(row, "each_turn")
