@@ -37,8 +37,7 @@ from assay.rl.presets import PRESETS, Preset
 from assay.rl.signal import may_drop
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_metrics import metrics_of, own_group_metrics
-from assay.tasks.reward_table import RewardTable
-from assay.tasks.stored_reward import is_right, not_in_facts, stored_reward
+from assay.tasks.reward_table import RewardTable, is_right, not_in_facts, stored_reward
 from assay.tasks.task import RewardFunction, Task
 from assay.train.checkpoint import Method, Score
 from assay.train.grpo import Grpo, GrpoSettings
