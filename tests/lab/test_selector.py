@@ -15,9 +15,8 @@ import torch
 
 from assay.data.episode import Episode
 from assay.data.row import Message
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.read_file import read_experiment
-from assay.judge.findings import Finding
 from assay.lab.check import memory_and_disk
 from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent

@@ -9,8 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Row
+from assay.errors import Finding
 from assay.experiment.read_file import SpecError
-from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
 from assay.lab.check import memory_and_disk
 from assay.lab.check.all_checks import CheckResult, check_experiment

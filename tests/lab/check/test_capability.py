@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Reward
+from assay.errors import Finding
 from assay.experiment.reward_tables import Reward as RewardSpec
-from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
 from assay.lab.check.capability import capability, floor_finding, full_reward
 from assay.lab.monitor.observer import Silent

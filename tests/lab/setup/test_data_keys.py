@@ -11,9 +11,8 @@ from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.data.row_checks import UNDECLARED
 from assay.data.splits import SplitError
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.data_tables import DataSpec, Split
-from assay.judge.findings import Finding
 from assay.lab.check.subject import Number
 from assay.lab.check.unusual_settings import unlike
 from assay.lab.setup.language_learner import LanguageEncoder

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from assay.errors import InputError
+from assay.errors import Finding, InputError, worst_first
 from assay.experiment.helper_tables import choice
 from assay.experiment.read_file import ExperimentSource, name_line
 from assay.experiment.stage_tables import OTHER_RUN
-from assay.judge.findings import Finding, filled, worst_first
+from assay.judge.templates import filled
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import answering, helper_uses

@@ -13,8 +13,8 @@ from typing import Literal, TypeVar
 
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Row
+from assay.errors import Finding
 from assay.experiment.base_table import RenderingSettings
-from assay.judge.findings import Finding
 from assay.lab.check.subject import (
     Gold,
     Number,

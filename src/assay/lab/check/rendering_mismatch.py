@@ -17,13 +17,12 @@ from assay.data.renderings.qwen import is_tool_result, split_thought
 from assay.data.renderings.rendering import Renderer, Tools, first_difference
 from assay.data.renderings.template import PROBE, RenderingError
 from assay.data.row import Message, Row, ToolCall
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import OTHER_RUN, SftStage, StageSpec, start_of
 from assay.experiment.training_settings import LoraAdapt
-from assay.judge.findings import Finding
 from assay.lab.check.subject import Gold, Number, Seen, Subject, reading, share_of, some
 from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model
 from assay.lab.setup.prepare import find_part

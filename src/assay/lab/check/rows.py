@@ -18,7 +18,7 @@ from assay.data.row_fields import WHERE
 from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
-from assay.errors import InputError, within
+from assay.errors import Finding, InputError, within
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.stage_tables import (
     DpoStage,
@@ -28,7 +28,6 @@ from assay.experiment.stage_tables import (
     rows_per_step,
     steps_of,
 )
-from assay.judge.findings import Finding
 from assay.lab.check.subject import (
     SHOWN,
     Golds,

@@ -11,10 +11,10 @@ from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.data.splits import conversation_of
 from assay.data.tools import function_names
+from assay.errors import Finding
 from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.families import holm
-from assay.judge.findings import Finding
 from assay.judge.power import minimum_detectable_difference
 from assay.judge.subset import Unlike, names_unlike, values_unlike
 from assay.lab.check.subject import Number, Seen, Subject

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from assay.data.episode import tokens_of
 from assay.data.row_order import packs_of
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
@@ -29,7 +29,6 @@ from assay.experiment.stage_tables import (
     rows_per_step,
     steps_of,
 )
-from assay.judge.findings import Finding
 from assay.lab.check.subject import Gold, Number, Seen, Subject, samples, share_of, target_messages
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.language_learner import adapt, language_model

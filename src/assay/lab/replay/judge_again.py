@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.data.episode import Reward
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override, place
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.judge.confounds import Confound, differences
-from assay.judge.findings import Finding
 from assay.judge.judgement_changes import (
     Bin,
     Distribution,

@@ -13,7 +13,7 @@ import numpy as np
 
 from assay.compare.arm import Arm
 from assay.compare.fairness import ROWS, Terms, check_one_metric
-from assay.errors import InputError, nearest
+from assay.errors import Finding, InputError, finding, nearest
 from assay.judge.averages import Average, average, average_change
 from assay.judge.families import Tally, relation, tally
 from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
@@ -36,7 +36,6 @@ from assay.lab.sweep.matrix.model import (
     Changes,
     Margin,
     Matrix,
-    Note,
     Overlap,
     State,
     Trend,
@@ -269,7 +268,7 @@ class Question:
     declared: tuple[str, ...]
     """Keys in which the units may differ: the axes, and what arms set."""
     allow: tuple[str, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Finding, ...] = ()
     select_ratios: Mapping[str, float] = field(default_factory=dict)
     """Baseline scores of `select`, where it is several."""
     listed: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -295,7 +294,10 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     ratios = tuple(ask.ratios_to.values())
     cells = {p: scored(c, ratios) if c.state == "measured" else c for p, c in cells.items()}
     controls: dict[str, Controls] = {}
-    notes = [*ask.notes, *(Note("damaged", u.problem) for u in units if u.state == "damaged")]
+    notes = [
+        *ask.notes,
+        *(finding("damaged", "warning", name=u.problem) for u in units if u.state == "damaged"),
+    ]
     if ask.controls:
         terms = Terms(allow=ask.allow, axes=ask.declared)
         cells, controls, more = judge_cells(cells, layout, ask.controls, ratios, terms)
@@ -332,11 +334,15 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
     )
 
 
-def _overridden(units: Sequence[Unit]) -> list[Note]:
+def _overridden(units: Sequence[Unit]) -> list[Finding]:
     """A note on each run that was made although its checks ended with errors."""
     runs = (origin.run for unit in units for arm in unit.parts for origin in origins_of(arm))
     reasons = {run: overridden(read_manifest(run)) for run in dict.fromkeys(runs)}
-    return [Note("despite", f"{run} ({reason})") for run, reason in reasons.items() if reason]
+    return [
+        finding("made_despite", "warning", name=f"{run} ({reason})")
+        for run, reason in reasons.items()
+        if reason
+    ]
 
 
 def _check_one_metric(arms: Iterable[Arm]) -> None:
