@@ -28,10 +28,10 @@ from assay.rl.signal import signal_stats
 from assay.rollout.episodes import Samples
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import RunNotFound, checkpoint_directory
-from assay.train.group_choice import OVERLONG
+from assay.train.checkpoint import Method, SampleRecord
 from assay.train.loop import FirstSamples
+from assay.train.pair_choice import OVERLONG
 from assay.train.sampled_groups import is_truncated, judge
-from assay.train.train_state import Method, SampleRecord
 
 SOLVED = 0.5
 """A completion with this share of the full reward counts as solved: form alone earns less, and a

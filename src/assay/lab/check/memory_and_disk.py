@@ -29,7 +29,7 @@ from assay.models.memory import (
 )
 from assay.models.supported import FAMILIES, SLOWER, why_plain
 from assay.rollout.engines.cpu.engine import prompt_slots
-from assay.rollout.engines.cpu.prefill import most_bytes
+from assay.rollout.engines.cpu.kv_cache import most_bytes
 from assay.rollout.engines.plain.plain_sampler import CACHE_BYTES, ROWS
 from assay.train.checkpoint import HEADROOM
 from assay.train.update import MicroBatchSize

@@ -38,7 +38,7 @@ from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS
 from assay.rollout.engines.register import Sampler
-from assay.train.dpo import Dpo
+from assay.train.likelihood import Dpo
 from assay.train.update import MicroBatchSize, largest_micro_batch
 
 FEW = 0.5

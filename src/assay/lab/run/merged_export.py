@@ -29,12 +29,11 @@ from assay.lab.setup.learner import begun_from
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.models.composite import is_composite, write_back
-from assay.models.config_file import TESTED
 from assay.models.folder import WEIGHTS, weight_files
 from assay.models.gguf_file import check_gguf, write_gguf
 from assay.models.load import GENERATION
 from assay.models.supported import TEMPLATE, read_config
-from assay.models.weight_files import in_file_names, save_weights, whole_state
+from assay.models.weight_files import TESTED, in_file_names, save_weights, whole_state
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     checkpoint_directory,

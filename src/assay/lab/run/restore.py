@@ -40,8 +40,7 @@ from assay.runs.run_files import read_json
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.sink_states import start_sinks_over
 from assay.runs.status import hold_run, stored_status, write_status
-from assay.train.checkpoint import NotContinuable, load_checkpoint
-from assay.train.train_state import TrainState
+from assay.train.checkpoint import NotContinuable, TrainState, load_checkpoint
 
 ASIDE = "aside"
 
