@@ -148,7 +148,7 @@ def test_a_good_choice_does_not_make_its_own_prompt_easy(tmp_path):
         return 0.9 if "self.programmer(" in program else 0.1
 
     naive = halves = 0
-    for seed in range(12):
+    for seed in range(6):
         run = program_run(tmp_path, Drawn(only_programmer, seed=seed), f"run{seed}")
         programs = recorded_programs(run, ALL).programs
         for levels in (naive_levels(programs), pass_rate_levels(programs)):
@@ -158,7 +158,7 @@ def test_a_good_choice_does_not_make_its_own_prompt_easy(tmp_path):
                 naive += p < 0.05
             else:
                 halves += p < 0.05
-    assert naive >= 10 and halves <= 2
+    assert naive >= 5 and halves <= 1
 
 
 def test_difficulty_is_the_rows_own_field_where_it_has_one(tmp_path):
