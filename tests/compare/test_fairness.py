@@ -157,15 +157,19 @@ def test_two_versions_of_a_benchmarks_checker_are_refused(run, tmp_path):
 
 
 def test_two_versions_of_the_reward_that_scores_an_evaluation_are_refused(run, tmp_path):
-    def manifest(source: str) -> dict[str, Any]:
-        reward = {"tools.ast": {"weight": 1.0, "source_sha256": source * 64}}
+    def manifest(**known_by: Any) -> dict[str, Any]:
+        reward = {"tools.ast": {"weight": 1.0, **known_by}}
         return {**MANIFEST, "evaluation": {"held_out": {"reward": reward, "role": "report"}}}
 
-    write_manifest(run, manifest("a"))
-    other = other_run(tmp_path, manifest("b"), SFT, record=CLEAN)
+    write_manifest(run, manifest(source_sha256="a" * 64))
+    other = other_run(tmp_path, manifest(source_sha256="b" * 64), SFT, record=CLEAN)
     refused(run, other, r"'tools.ast'.* another version .*aaaaaaaa.*bbbbbbbb")
-    write_manifest(other, manifest("a"))
+    write_manifest(other, manifest(source_sha256="a" * 64))
     assert runs_table(run, other).differences == ()
+    write_manifest(other, manifest(version=2))
+    refused(run, other, r"'tools.ast'.* another version .*\(1\).*\(2\)")
+    write_manifest(other, manifest(version=1))
+    assert runs_table(run, other).differences == (), "a record of before there were versions"
 
 
 def fallback_run(root: Path, name: str, shares: int) -> RunDirectory:

@@ -229,8 +229,11 @@ def _check_checker(first: Arm, other: Arm) -> None:
         raise Unfair(problem, fix="score both with one checker")
     rewards = [_measured_with(each).get("reward", {}) for each in (one, two)]
     for name in rewards[0].keys() & rewards[1].keys():
-        versions = [reward[name].get("source_sha256", "")[:8] for reward in rewards]
-        if versions[0] != versions[1]:
+        tables = [{"reward": reward[name]} for reward in rewards]
+        keys = ("reward.version", "reward.source_sha256")
+        found = [d for d in differences(*tables) if d.path in keys]
+        if found:
+            versions = [str(value)[:8] for value in (found[0].control, found[0].other)]
             problem = (
                 f"reward {name!r}, which scores {one.record.name}, is another version in "
                 f"{one.run} ({versions[0]}) than in {two.run} ({versions[1]})"

@@ -234,7 +234,7 @@ def test_rft_shows_who_is_kept_and_rce_how_much_each_counts(run: RunDirectory):
 
 def test_a_reward_that_has_changed_since_is_named_with_what_it_gave(own: RunDirectory):
     manifest = json.loads(own.manifest.read_text())
-    manifest["stages"]["rl"]["reward"]["accuracy"]["source_sha256"] = "old"
+    manifest["stages"]["rl"]["reward"]["accuracy"]["version"] = 0
     own.manifest.write_text(json.dumps(manifest))
     lines = lines_of(own, "rl", 1)
     lines[2]["reward"] += 0.25
@@ -244,9 +244,9 @@ def test_a_reward_that_has_changed_since_is_named_with_what_it_gave(own: RunDire
     assert (found.what, found.recorded) == ("reward", lines[2]["reward"])
     assert found.now == pytest.approx(lines[2]["reward"] - 0.25)
     assert found.sample.endswith(f":rl/1/{lines[2]['row_id']}#{lines[2]['sample']}")
-    assert [c.path for c in done.proof.causes] == ["stages.rl.reward.accuracy.source_sha256"]
+    assert [c.path for c in done.proof.causes] == ["stages.rl.reward.accuracy.version"]
     (warning,) = (f for f in done.findings if "rewards are not reproduced" in f.what)
-    assert warning.severity == "warning" and "source_sha256 has changed" in warning.evidence
+    assert warning.severity == "warning" and "version has changed" in warning.evidence
     assert done.samples[2].reward_before == lines[2]["reward"], "before is what was recorded"
 
 

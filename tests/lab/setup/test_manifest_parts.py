@@ -179,16 +179,28 @@ def patched_source(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr(manifest.inspect, "getsource", source)
 
 
-def test_an_edited_reward_shows_in_the_stage_and_in_the_evaluation(lab, before, monkeypatch):
+def test_a_built_in_reward_is_known_by_its_version_and_not_by_its_text(lab, before, monkeypatch):
     patched_source(monkeypatch, "assay.tasks.math.rewards")
+    assert differences(before, lab.manifest()) == []
+    monkeypatch.setattr(type(TASK), "reward_versions", {"accuracy": 2})
     after = lab.manifest()
     paths = {d.path for d in differences(before, after)}
     assert paths == {
-        "stages.rl.reward.accuracy.source_sha256",
-        "stages.rl.reward.cosine.source_sha256",
-        "evaluation.dev.reward.accuracy.source_sha256",
+        "stages.rl.reward.accuracy.version",
+        "evaluation.dev.reward.accuracy.version",
     }
     assert changed_parts(before, after) == {"reward", "checker"}
+
+
+def test_a_run_begun_before_rewards_had_versions_is_resumed(before):
+    older = json.loads(json.dumps(before))
+    for reward in (older["stages"]["rl"]["reward"], older["evaluation"]["dev"]["reward"]):
+        for part in reward.values():
+            del part["version"]
+            part["source_sha256"] = "a" * 64
+    assert differences(older, before) == [] == differences(before, older)
+    older["stages"]["rl"]["reward"]["accuracy"]["weight"] = 2.0
+    assert [d.path for d in differences(older, before)] == ["stages.rl.reward.accuracy.weight"]
 
 
 def test_a_reward_is_more_than_the_class_that_runs_it(monkeypatch):

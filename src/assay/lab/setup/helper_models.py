@@ -30,7 +30,7 @@ from assay.experiment.price_table import (
     units,
 )
 from assay.lab.setup.checkpoint_models import model_folder
-from assay.lab.setup.endpoint_helper import EndpointHelper
+from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds
 from assay.lab.setup.language_learner import make_renderer
 from assay.lab.setup.local_helper import LocalHelper, load_weights
 from assay.lab.setup.metering import HelperBudgets, Meter, MeteredModel
@@ -131,7 +131,8 @@ class HelperModels(Mapping[str, HelperModel]):
         if kind == "scripted":
             return ScriptedHelper(name, self.root / rest, read_script(self.root / rest))
         if kind == "openai":
-            return EndpointHelper(name, endpoint_for(name, spec), spec.rendering)
+            rounds = Rounds(self.ledger)
+            return EndpointHelper(name, endpoint_for(name, spec), spec.rendering, rounds)
         with within(f"model.{name}.source"):
             folder = model_folder(spec.source, self.root, images=True)
         precision = helper_precision(spec, self.precision)

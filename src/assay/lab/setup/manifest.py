@@ -13,6 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
@@ -33,7 +34,7 @@ from assay.data.row import Row
 from assay.data.row_order import Mixture
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.reward_tables import Reward, parts_of, plain
+from assay.experiment.reward_tables import Reward, RewardPart, parts_of, plain
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
@@ -52,7 +53,7 @@ from assay.tasks.helper_model import find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import DEADLINE_SECONDS
-from assay.tasks.task import RewardFunction, made_source, task_fingerprint
+from assay.tasks.task import RewardFunction, Task, made_source, reward_version, task_fingerprint
 from assay.tasks.user_code import file_of
 
 PACKAGE = Path(assay.__file__).parent
@@ -66,6 +67,10 @@ def prompts_sha256(prompts: Iterable[Any]) -> str:
     for prompt in prompts:
         digest.update(sha256_text(canonical_json(prompt)).encode("ascii"))
     return digest.hexdigest()
+
+
+BUILT_IN = frozenset({"assay"}) | sys.stdlib_module_names
+"""Packages whose functions are known by the version of a reward: closures hold partials too."""
 
 
 def source_sha256(function: Callable[..., Any]) -> str:
@@ -405,8 +410,19 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
         told = {} if part.kind == name else {"kind": part.kind}
         also = {"value", "options", "when"}
         told |= part.model_dump(mode="json", include=also, exclude_defaults=True)
-        found[name] = {"weight": part.weight, **told, "source_sha256": source_sha256(made.reward)}
+        found[name] = {"weight": part.weight, **told, **_known_by(session.task, part, made.reward)}
     return found
+
+
+def _known_by(task: Task, part: RewardPart, reward: RewardFunction) -> dict[str, Any]:
+    """What a reward is known by: a built-in one by its version, a user's by its source.
+
+    The text of a built-in reward changes with each tidying of the package, its values only with
+    its version, which a test holds (`tests/tasks/test_reward_versions.py`).
+    """
+    if {module.split(".")[0] for module in _sources(reward)} <= BUILT_IN:
+        return {"version": reward_version(task, part.kind)}
+    return {"source_sha256": source_sha256(reward)}
 
 
 def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
