@@ -59,9 +59,22 @@ def _judged(file: Path, items: int | None, lang: str) -> Outcome:
     reading = read_reported(file, items)
     flaws = audit_all(reading.records)
     records = [record.model_dump(mode="json") for record in reading.records]
-    result = {"file": file, "reports": records, "unused": reading.unused, "flaws": flaws}
+    result = {
+        "file": file,
+        "reports": records,
+        "unused": reading.unused,
+        "flaws": [*map(_flaw, flaws)],
+    }
     shown = [*unused_lines(reading.unused, lang), summary(file, reading, flaws, lang)]
     return Outcome(result, shown, audit_findings(flaws, lang), lang=lang)
+
+
+def _flaw(found: "Finding") -> dict[str, Any]:
+    """A finding for programs, as the report names its parts."""
+    numbers = {k: v for k, v in found.values.items() if k not in ("about", "line")}
+    about, line = found.values["about"], found.values["line"]
+    shown = {"key": found.code, "severity": found.severity, "about": about}
+    return {**shown, "numbers": numbers, "line": line}
 
 
 def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, Path]:
@@ -125,6 +138,7 @@ def plan(
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.compare.table import Table
+    from assay.errors import Finding
     from assay.library.typed_results import BenchmarksComparison
 
 Runs = Annotated[
@@ -309,7 +323,7 @@ def compare(
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
     from assay.pages.comparison.comparison_page import comparison_shown
-    from assay.pages.words import translated, words
+    from assay.pages.words import worded, words
 
     found = compare_runs(
         *runs,
@@ -323,7 +337,7 @@ def compare(
     table, w = found.table, words(lang)
     shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]
     result = {**table_result(table), "page": found.page}
-    findings = [translated(each, w) for each in found.findings]
+    findings = [worded(each, w) for each in found.findings]
     outcome = Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
     return _gated(outcome, [table], fail_on)
 
@@ -344,12 +358,12 @@ def _several(found: "BenchmarksComparison") -> Outcome:
     """Several benchmarks for programs and for people."""
     from assay.cli.results import benchmarks_result
     from assay.pages.comparison.benchmarks_content import benchmarks_shown, findings_of
-    from assay.pages.words import translated, words
+    from assay.pages.words import worded, words
 
     w = words(found.lang)
     shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]
     result = {**benchmarks_result(found.table), "page": found.page}
-    findings = [translated(each, w) for each in findings_of(found.table)]
+    findings = [worded(each, w) for each in findings_of(found.table)]
     damaged = any(table.left_out for table in found.table.tables)
     return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)
 

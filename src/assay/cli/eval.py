@@ -167,7 +167,7 @@ def evaluate(
 
 def measured(done: "EvaluationResult") -> list[str]:
     """The score with its interval, the outcomes and the warnings, a line each."""
-    from assay.judge.findings import filled
+    from assay.judge.templates import filled
     from assay.pages.words import score_text
 
     shown = (done.score, done.interval.low, done.interval.high)

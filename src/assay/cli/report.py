@@ -44,7 +44,7 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines with the prompt that each answers."""
     from assay.experiment.read_file import read_experiment
     from assay.lab.monitor.observer import Silent
-    from assay.lab.replay.prompts import prompt_of
+    from assay.lab.replay.side import prompt_of
     from assay.lab.setup.session import Session
     from assay.runs.status import stored_status
 

@@ -9,7 +9,7 @@ from assay.lab.monitor.fact_changes import FactChanges, ShareRow
 from assay.lab.monitor.progress import Progress, progress
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.fact_reading import plain_facts
-from assay.tasks.workflows.facts import FAMILIES, OTHER, family_of
+from assay.tasks.workflows.execution import FAMILIES, OTHER, family_of
 from assay.tasks.workflows.programs.validate import CODES
 from tests.lab.monitor.program_runs import Made, Of, program_run
 from tests.lab.watched import watched_run

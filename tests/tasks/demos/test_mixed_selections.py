@@ -4,7 +4,6 @@ its beam is what its own probabilities say.
 
 import itertools
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,11 @@ import pytest
 from assay.experiment.selection_tables import SelectionsSpec
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.generate import generate_tables
+from assay.lab.setup.session import generate_tables
 from assay.tasks.demos.demonstrations import POOL
 from assay.tasks.demos.generate import (
     TrainedSelector,
     proposals_of,
-    similarities,
     trained_selector,
 )
 from assay.tasks.task import BenchmarkOptions
@@ -69,13 +67,6 @@ def selector(lab: Path) -> TrainedSelector:
     return trained_selector("run:kinds@weigh.last", lab, Silent(), 7)
 
 
-def test_probabilities_of_all_ordered_pairs_add_up_to_one(selector):
-    choice = selector.choice(ROW)
-    pairs: list[tuple[int, ...]] = [*itertools.permutations(choice.pool, 2)]
-    assert sum(map(math.exp, selector.logps(choice, pairs))) == pytest.approx(1, abs=1e-5)
-    assert selector.logps(choice, [()]) == [0.0]
-
-
 def test_the_beam_is_the_likeliest_selections_of_the_selector(selector):
     choice = selector.choice(ROW)
     pairs: list[tuple[int, ...]] = [*itertools.permutations(choice.pool, 2)]
@@ -95,14 +86,6 @@ def test_every_origin_is_there_and_every_set_once(selector):
     assert len({frozenset(each.picks) for each in found}) == len(found)
     assert found == proposals_of(selector, ROW, few), "the same at every call"
     assert all({*each.picks} <= {*ROW.extra[POOL]} for each in found)
-
-
-def test_the_most_similar_demonstrations_are_those_of_the_features(selector):
-    choice = selector.choice(ROW)
-    found = similarities(choice)
-    for number, cosine in found.items():
-        own = choice.features.demonstrations_ND[number]
-        assert cosine == pytest.approx(float((own * choice.query_D).sum()), abs=1e-6)
 
 
 def test_a_run_learns_from_what_another_runs_selector_found(lab):

@@ -9,10 +9,16 @@ from transformers import GPT2LMHeadModel
 
 from assay.errors import InputError
 from assay.models.adapt import freeze_matching, measure
-from assay.tasks.demos.choice import ChoiceBatch, batch_of
-from assay.tasks.demos.kinds import MAKERS, SelectorSizes, make_selector
-from assay.tasks.demos.lever import LeverSelector
-from assay.tasks.demos.pointer import BACKBONE, PointerSelector
+from assay.tasks.demos.modules import (
+    BACKBONE,
+    MAKERS,
+    ChoiceBatch,
+    LeverSelector,
+    PointerSelector,
+    SelectorSizes,
+    batch_of,
+    make_selector,
+)
 from tests.tasks.demos.choices import WIDTH, choice, table
 
 NONE = torch.zeros(1, 0, dtype=torch.long)
@@ -89,11 +95,6 @@ def test_the_gate_moves_the_query_as_its_formula_says():
     moved /= np.linalg.norm(moved)
     scores = module(batch, FIRST, torch.tensor([[3]]))[0, 1].detach().numpy()
     np.testing.assert_allclose(scores, pool_BKH[0].detach().numpy() @ moved / 0.1, rtol=1e-4)
-
-
-def test_without_a_gate_a_pick_changes_no_score():
-    scores = pointer()(batch_of([choice()]), FIRST, torch.tensor([[3, 1]]))[0]
-    assert torch.equal(scores[0], scores[1]) and torch.equal(scores[0], scores[2])
 
 
 @pytest.mark.parametrize("kind", KINDS)

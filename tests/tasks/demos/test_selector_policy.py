@@ -15,8 +15,7 @@ from assay.models.folder import MODULE
 from assay.models.lora import begin_masks
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
-from assay.tasks.demos.choice import Choice
-from assay.tasks.demos.kinds import SelectorSizes, make_selector
+from assay.tasks.demos.modules import Choice, SelectorSizes, make_selector
 from assay.tasks.demos.selector_policy import NotInThePool, RandomPolicy, SelectorPolicy
 from tests.tasks.demos.choices import WIDTH, choice
 
@@ -60,14 +59,6 @@ def test_the_probabilities_of_all_ordered_picks_add_up_to_one(kind, temperature)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_whole_pool_can_be_picked_and_its_last_pick_is_certain(kind):
-    one = choice(shots=5)
-    (drawn,) = SelectorPolicy(module(kind)).sample([one], keys(1), Sampling(1.0))
-    assert {*drawn.actions} == {*one.pool}
-    assert drawn.behaviour_logps and drawn.behaviour_logps[-1] == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_teacher_forcing_gives_the_log_probs_that_were_sampled(kind):
     policy = SelectorPolicy(module(kind))
     contexts = [choice(0), choice(1, (3, 8)), choice(0), choice(2, (1, 2, 3, 4, 5, 6), 3)]
@@ -105,13 +96,6 @@ def test_greedy_picks_are_the_highest_of_those_left_in_any_order_of_the_pool(kin
     with torch.no_grad():
         seconds = policy.score(packed(*turns)).logps_S.view(-1, 2)[:, 1]
     assert singles[int(seconds.argmax())] == plain.actions[1:]
-
-
-def test_the_most_similar_is_picked_first():
-    one = choice(shots=5)
-    (picked,) = SelectorPolicy(module("similarity")).sample([one], keys(1), GREEDY)
-    cosines = [float(one.features.demonstrations_ND[n] @ one.query_D) for n in picked.actions]
-    assert cosines == sorted(cosines, reverse=True)
 
 
 def test_random_picks_are_uniform_even_greedily_and_differ_between_samples():

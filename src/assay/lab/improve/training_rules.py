@@ -13,10 +13,10 @@ from pathlib import Path
 
 from safetensors import safe_open
 
+from assay.errors import Finding
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import GrpoStage, RceStage
 from assay.judge.group_health import CandidateGroup
-from assay.judge.health_checks import Diagnosis
 from assay.judge.health_rules import RULES, WINDOW
 from assay.judge.identity import FALLBACK, MANY_FALLBACKS
 from assay.judge.improvements import Aim, Cost, Fact, Improvement, Stake, Unit, loss_at_stake
@@ -299,23 +299,24 @@ def health(evidence: RunEvidence) -> Iterator[Improvement]:
     steps = sum(len(stage.lines) for stage in evidence.stages.values())
     for stage in evidence.stages.values():
         for found in stage.health:
-            if found.rule in HEALTH:
+            if found.code in HEALTH:
                 yield _unhealthy(evidence, stage, found, len(stage.lines) / steps)
 
 
 def _unhealthy(
-    evidence: RunEvidence, stage: StageEvidence, found: Diagnosis, steps: float
+    evidence: RunEvidence, stage: StageEvidence, found: Finding, steps: float
 ) -> Improvement:
-    meaning = HEALTH[found.rule]
-    share = _recent(stage, RULES[found.rule].metrics[0]) if meaning.share else steps
+    meaning = HEALTH[found.code]
+    share = _recent(stage, RULES[found.code].metrics[0]) if meaning.share else steps
+    figures = {k: v for k, v in found.values.items() if k not in ("template", "advice")}
     facts = (
-        Fact(f"health.{found.rule}", {}, "metrics.jsonl"),
-        Fact(f"health_evidence.{found.evidence}", found.figures, "metrics.jsonl"),
+        Fact(f"finding.{found.code}", {}, "metrics.jsonl"),
+        Fact(f"evidence.{found.values['template']}", figures, "metrics.jsonl"),
     )
     return Improvement(
-        found.rule,
+        found.code,
         stage.name,
-        tuple(f"health_advice.{key}" for key in found.advice),
+        tuple(f"fix.{key}" for key in found.values["advice"]),
         meaning.aim,
         facts,
         Stake(min(1.0, share), meaning.unit, at_most=True),

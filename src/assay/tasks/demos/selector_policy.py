@@ -19,7 +19,7 @@ from assay.models.weight_files import load_module, save_module
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Sampling, Scores
 from assay.rollout.token_choice import draw, key_states, uniforms
-from assay.tasks.demos.choice import Choice, ChoiceBatch, batch_of, choice_of
+from assay.tasks.demos.modules import Choice, ChoiceBatch, batch_of, choice_of
 
 
 class NotInThePool(RunFailure):

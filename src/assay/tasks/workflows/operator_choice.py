@@ -21,9 +21,15 @@ from assay.judge.group_effects import (
     judged_effects,
 )
 from assay.judge.intervals import Estimate, grouped
-from assay.tasks.workflows.facts import DIFFICULTIES
-from assay.tasks.workflows.recorded_programs import RecordedProgram, judged, reward_bounds
-from assay.tasks.workflows.reward_patterns import MOST_VALUES, combination_of, mean
+from assay.tasks.workflows.execution import DIFFICULTIES
+from assay.tasks.workflows.reward_patterns import (
+    MOST_VALUES,
+    RecordedProgram,
+    combination_of,
+    judged,
+    mean,
+    reward_bounds,
+)
 
 PASS_RATE = "pass_rate"
 THIRDS = ("hard", "medium", "easy")

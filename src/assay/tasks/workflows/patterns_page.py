@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from assay.judge.dependence import Dependence
-from assay.judge.findings import MOST_NEEDED
 from assay.judge.group_effects import Effect
+from assay.judge.templates import MOST_NEEDED
 from assay.pages.content import interval_text
 from assay.pages.page import (
     Block,
@@ -36,17 +36,15 @@ from assay.tasks.workflows.operator_choice import (
 from assay.tasks.workflows.operator_choice import (
     Cell as ChoiceCell,
 )
-from assay.tasks.workflows.recorded_programs import (
-    PatternRequest,
-    judged,
-    recorded_programs,
-    reward_bounds,
-)
 from assay.tasks.workflows.reward_patterns import (
     Kind,
     Pattern,
+    PatternRequest,
     RewardPatterns,
     Side,
+    judged,
+    recorded_programs,
+    reward_bounds,
     reward_patterns,
     shown_first,
 )

@@ -16,31 +16,25 @@ from assay.data.row import Message, Row
 from assay.errors import InputError, within
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from assay.tasks.task import (
-    BaseTask,
-    Benchmark,
-    BenchmarkOptions,
-    FixedArm,
-    NoTargetError,
-    lookup,
-)
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, NoTargetError, lookup
+from assay.tasks.workflows.execution import GROUP_DIVERSITY, READING
 from assay.tasks.workflows.executor_rows import read_executor_rows
-from assay.tasks.workflows.facts import READING
 from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW, workflow
-from assay.tasks.workflows.generated_programs import warm_up_rows
-from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
-from assay.tasks.workflows.policy_prompt import fenced, policy_prompt
-from assay.tasks.workflows.problems import (
-    ENTRY_POINT,
-    PROBLEM,
-    PROBLEM_TYPE,
-    READERS,
-    SOLUTION,
-)
+from assay.tasks.workflows.generated_programs import fenced, policy_prompt, warm_up_rows
+from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE, READERS, SOLUTION
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.program import program_of
-from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
-from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
+from assay.tasks.workflows.rewards import (
+    EXECUTOR,
+    HIGHEST,
+    V1,
+    V2,
+    Terms,
+    accuracy,
+    levels,
+    solved,
+    weighted,
+)
 from assay.tasks.workflows.run_program import OFFERED, TEST_SECONDS, RunSettings, run_all
 
 EXAMPLES = "examples"
@@ -109,7 +103,7 @@ def solved_reward(
     length: float = Terms().length,
     full_tokens: float = Terms().full_tokens,
 ) -> JudgeReward:
-    """The default reward, with its limits and terms. Raises BadTerms."""
+    """The default reward, with its limits and terms. Raises InputError."""
     terms = Terms(cost, full_cost, length, full_tokens)
     return judged_by(partial(solved, terms=terms), RunSettings(seconds, calls), solved_reward)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from assay.compare.arm import Arm
 from assay.compare.fairness import ROWS, Terms, check_one_metric
-from assay.errors import InputError, nearest
+from assay.errors import InputError, finding, nearest
 from assay.judge.averages import Average, average, average_change
 from assay.judge.families import Tally, relation, tally
 from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
@@ -37,7 +37,6 @@ from assay.lab.sweep.matrix.model import (
     Changes,
     Margin,
     Matrix,
-    Note,
     Overlap,
     Question,
     State,
@@ -272,7 +271,10 @@ def build(units: Sequence[Unit], ask: Question) -> Matrix:
     ratios = tuple(ask.ratios_to.values())
     cells = {p: scored(c, ratios) if c.state == "measured" else c for p, c in cells.items()}
     controls: dict[str, Controls] = {}
-    notes = [*ask.notes, *(Note("damaged", u.problem) for u in units if u.state == "damaged")]
+    notes = [
+        *ask.notes,
+        *(finding("damaged", "warning", name=u.problem) for u in units if u.state == "damaged"),
+    ]
     if ask.controls:
         terms = Terms(allow=ask.allow, axes=ask.declared)
         cells, controls, more = judge_cells(cells, layout, ask.controls, ratios, terms)
@@ -280,7 +282,11 @@ def build(units: Sequence[Unit], ask: Question) -> Matrix:
     runs = list(dict.fromkeys(run for unit in units for run in unit.runs))
     measured = {origin.run for unit in units for arm in unit.parts for origin in origins_of(arm)}
     reasons = {run: overridden(read_manifest(run)) for run in runs if run in measured}
-    notes += [Note("despite", f"{run} ({why})") for run, why in reasons.items() if why]
+    notes += [
+        finding("made_despite", "warning", name=f"{run} ({why})")
+        for run, why in reasons.items()
+        if why
+    ]
     compared = [arm for found in controls.values() for parts in found.values() for arm in parts]
     _check_one_metric([*(arm for unit in units for arm in unit.parts), *compared])
     views = {name: View(cells, found, ratios, name) for name, found in controls.items()}
