@@ -173,17 +173,17 @@ def test_no_verdict_reads_the_plan():
             )
 
 
-@pytest.mark.parametrize("chance", [0.1, 0.5])
+@pytest.mark.parametrize("chance", [0.1, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_at_most_7_percent_of_null_pairs_get_a_false_verdict(chance):
     rng = np.random.default_rng(11)
-    tables = (rng.random((2, PAIRS, 100, 1)) < chance).astype(float)
+    tables = (rng.random((2, PAIRS // 4, 100, 1)) < chance).astype(float)
     ids = item_ids(100)
     with without_plans():
         verdicts = [
             compare(ItemScores(ids, control), ItemScores(ids, other)).verdict
             for control, other in zip(*tables, strict=True)
         ]
-    assert sum(v in ("better", "worse") for v in verdicts) / PAIRS <= 0.07
+    assert sum(v in ("better", "worse") for v in verdicts) / len(verdicts) <= 0.07
 
 
 def test_comparing_a_thousand_items_with_five_repeats_uses_every_item():
@@ -236,11 +236,11 @@ def test_a_run_that_lost_items_is_no_part():
 def test_at_most_7_percent_of_null_pairs_get_a_false_verdict_on_a_part():
     """Which items a part has says nothing of their scores, so that nothing is to be corrected."""
     rng, wrong = np.random.default_rng(5), 0
-    for _ in range(PAIRS // 4):
+    for _ in range(PAIRS // 10):
         control, other = (single_pass((rng.random(120) < 0.4).astype(float)) for _ in range(2))
         kept = rng.permutation(120)[:40]
         ids = tuple(control.item_ids[place] for place in kept)
         part = ItemScores(ids, control.scores[kept], part=True)
         with without_plans():
             wrong += compare(part, other).verdict in ("better", "worse")
-    assert wrong / (PAIRS // 4) <= 0.07
+    assert wrong / (PAIRS // 10) <= 0.07

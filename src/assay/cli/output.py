@@ -258,11 +258,12 @@ def failed(error: AssayError) -> Outcome:
 
 def print_json(name: str, outcome: Outcome) -> None:
     """The one object that a program reads."""
+    keys = ("severity", "what", "evidence", "fix")
     value = {
         "schema": SCHEMA,
         "command": name,
         "result": outcome.result,
-        "findings": outcome.findings,
+        "findings": [{key: each[key] for key in keys} for each in map(plain, outcome.findings)],
         "warnings": outcome.warnings,
     }
     typer.echo(escaped(json.dumps(plain(value), ensure_ascii=False, allow_nan=False)))

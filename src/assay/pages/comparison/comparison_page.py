@@ -30,6 +30,7 @@ from assay.pages.content import (
     items_text,
     outcome_blocks,
     pairing_view,
+    picked_sentences,
     sentence,
     sentence_line,
     shared_scale,
@@ -60,7 +61,6 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.page import Row as TableRow
-from assay.pages.picked_content import picked_sentences
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import (
     Words,

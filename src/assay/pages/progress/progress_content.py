@@ -32,8 +32,6 @@ from assay.pages.progress.fact_tables import (
     fact_sentences,
     mark_lines,
     moved_lines,
-)
-from assay.pages.progress.state_tables import (
     program_pair,
     rule_counts,
     rule_table,

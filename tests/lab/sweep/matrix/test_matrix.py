@@ -250,7 +250,7 @@ def test_seeds_are_pooled_and_counted(lab):
     cell = at(matrix, 2e-5, None)
     assert (cell.seeds, cell.items) == (3, 80)
     assert cell.comparison is not None
-    assert cell.comparison.method == "t over 3 and 3 seeds and items"
+    assert cell.comparison.method == "t over seeds and items"
     by_seed = make_matrix(lab.root, ["a", "b"], Request(rows="seed", columns="name"))
     assert by_seed.rows == (1, 2, 3)
 
@@ -331,7 +331,7 @@ def test_a_run_of_a_cells_name_made_otherwise_is_left_out_and_said(lab):
     score(run, LAST, ones(60, 60))
     matrix = make_matrix(lab.root, [str(lab.sweep(SWEEP))], Request())
     assert state(matrix, 4, "plain") == "not run"
-    assert [(note.key, note.subject) for note in matrix.notes] == [
+    assert [(note.code, note.values["name"]) for note in matrix.notes] == [
         ("made_otherwise", str(run)),
         ("no_baseline", f"cot.more.batch-4@{LAST}"),
     ]
@@ -379,7 +379,7 @@ def test_a_damaged_record_is_named_and_the_others_are_shown(lab):
     assert state(matrix, 4, 2e-5) == "damaged"
     assert at(matrix, 4, 2e-5).score is None
     (note,) = matrix.notes
-    assert note.key == "damaged" and str(file) in note.subject
+    assert note.code == "damaged" and str(file) in note.values["name"]
     assert matrix.tally.run == matrix.tally.compared == 3
 
 

@@ -14,9 +14,8 @@ from typing import Any
 from assay.compare.arm import Arm
 from assay.judge.arms import as_repeats
 from assay.judge.averages import value_of
-from assay.judge.harmonic_choice import choose_harmonic
 from assay.judge.scores import ItemScores
-from assay.judge.selection import Choice, choose
+from assay.judge.selection import Choice, choose, choose_harmonic
 from assay.lab.sweep.matrix.coordinates import Place
 from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation, origins_of
 from assay.lab.sweep.matrix.units import dev_scores
