@@ -37,7 +37,7 @@ from assay.rollout.engines.endpoint.client import (
     check_rendering,
 )
 from assay.rollout.engines.register import TEXT_ENGINES
-from assay.rollout.finished_turns import turn_finished
+from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
 from assay.runs.manifest_file import Manifest
 from assay.runs.run_files import FIX, DamagedFile, whole_lines

@@ -30,7 +30,7 @@ from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.learner import arm_of
 from assay.lab.setup.manifest import about_run, evaluation_table, judge_sha256
 from assay.lab.setup.session import Session
-from assay.rollout.finished_turns import telling
+from assay.rollout.episodes import telling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import (
@@ -212,7 +212,7 @@ def fallbacks(texts: Sequence[str]) -> int | None:
 
 def answerer_of(session: Session) -> Answerer:
     """The answerer of a run's model: an endpoint, an arm of a task, or a learner in this process.
-    Raises UnknownName."""
+    Raises UnknownNameError."""
     source = session.experiment.model
     if source.startswith("openai:"):
         return EndpointAnswerer(session)
