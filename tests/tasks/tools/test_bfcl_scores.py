@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from assay.data.wheels import wheel_directory
+from assay.errors import InputError
 from assay.judge.intervals import wilson
 from assay.judge.scores import ItemScores
 from assay.runs.history import reported_answers
@@ -25,7 +26,6 @@ from assay.tasks.tools.bfcl_scores import (
     SEVERAL_TURNS,
     WEIGHTS,
     BfclScores,
-    NoBfclScores,
     bfcl_lines,
     bfcl_result,
     bfcl_scores,
@@ -193,13 +193,13 @@ def test_evaluations_that_select_are_not_reported_and_two_of_one_category_are_re
     run: RunDirectory,
 ):
     add(run, "multi_turn_base", 1, role="select")
-    with pytest.raises(NoBfclScores, match="was measured on no category of BFCL"):
+    with pytest.raises(InputError, match="was measured on no category of BFCL"):
         scores_of(run)
     add(run, "multi_turn_miss_func", 1)
     other = replace(RECORD, name="again", benchmark="bfcl/multi_turn_miss_func", seed=7)
     row = entries("multi_turn_miss_func")[0]
     add_record(run, "base", [answer("again", "base", row.id, 0, 1.0)], other)
-    with pytest.raises(NoBfclScores, match=r"measured bfcl/multi_turn_miss_func as '.*' and '.*'"):
+    with pytest.raises(InputError, match=r"measured bfcl/multi_turn_miss_func as '.*' and '.*'"):
         scores_of(run)
 
 
