@@ -10,7 +10,7 @@ from assay.judge.intervals import tango
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores, ItemsDifferError, ScoreError
 from assay.judge.significance import mid_p_mcnemar
-from assay.judge.verdict import explain
+from tests.english import explain
 from tests.judge.simulated import PAIRS, item_ids, single_pass, without_plans
 
 FIGURES = ("p_value", "minimum_detectable_difference", "items_needed", "unchanged", "items")
