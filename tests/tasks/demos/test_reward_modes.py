@@ -14,7 +14,7 @@ from assay.tasks.demos.rewards import MODES, REWARDS, Known
 from assay.tasks.demos.task import TASK
 from assay.tasks.helper_model import HelperAnswer, Usage
 from assay.tasks.reward_options import WrongOption
-from assay.tasks.stored_reward import stored_reward
+from assay.tasks.reward_table import stored_reward
 from tests.tasks.demos.made_sets import asked, shown
 
 WRONG = Known(0.0, "official", "cat", 0.25, 0.5, score=-0.3, logp=-2.0)

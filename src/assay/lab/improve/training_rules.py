@@ -24,7 +24,7 @@ from assay.judge.trends import trend
 from assay.lab.improve.result_rules import against_start, guarded
 from assay.lab.improve.run_evidence import Candidate, Group, RunEvidence, StageEvidence
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.stored_reward import CORRECT
+from assay.tasks.reward_table import CORRECT
 
 MOST_TIED = 0.5
 """Share of groups of equal rewards from which on they are the first thing to change."""

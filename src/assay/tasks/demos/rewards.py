@@ -20,7 +20,7 @@ from assay.tasks.demos.frozen import FROZEN, Selection, ask, judge
 from assay.tasks.demos.outcomes import SelectionOutcome
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from assay.tasks.stored_reward import CORRECT
+from assay.tasks.reward_table import CORRECT
 
 HELD = 5.0
 """Rewards are held in [-5, 5]."""
