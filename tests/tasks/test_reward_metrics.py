@@ -20,9 +20,9 @@ from assay.tasks.reward_metrics import (
     metrics_of,
     share_of,
 )
+from assay.train.checkpoint import SampleRecord, TrainingFailure, TrainState
 from assay.train.loop import LoopSettings, StepMetrics, rewards_by_group, train
 from assay.train.metric_names import METHODS, REWARDS
-from assay.train.train_state import SampleRecord, TrainingFailure, TrainState
 from tests.train import toys
 from tests.train.test_methods import grpo
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from assay.errors import InputError
 from assay.lab.run.runner import start
-from assay.models.precomputed import read_precomputed
+from assay.models.embeddings import read_precomputed
 from assay.tasks.demos.foreign import read_foreign
 from assay.tasks.demos.modules import SelectorSizes, make_selector
 from assay.tasks.demos.selector_encoder import Features

@@ -5,6 +5,7 @@ answers, and holds the register of answerers.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.session import Session
 from assay.runs.manifest_file import Manifest
 from assay.tasks.user_code import SCHEME
 
@@ -94,6 +96,34 @@ class Answerer(Protocol):
         not on the chunk. Raises RunFailure or InputError if no further request can be answered.
         """
         ...
+
+
+@dataclass(frozen=True)
+class WithoutLearner(ABC):
+    """Part of an `Answerer` whose model is not trained or opened here: it has one checkpoint,
+    "base"."""
+
+    session: Session
+
+    @property
+    def in_process(self) -> bool:
+        """See `Answerer`."""
+        return False
+
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        """See `Answerer`."""
+        tables = self.session.experiment.evaluate
+        return {name: self.made(name, spec) for name, spec in tables.items()}
+
+    def evaluation(
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+    ) -> Evaluation:
+        """See `Answerer`."""
+        return self.made(name, spec)
+
+    @abstractmethod
+    def made(self, name: str, spec: EvaluateSpec) -> Evaluation:
+        """An evaluation made ready. Raises InputError for items that cannot be answered."""
 
 
 def plain_name(skill: str, source: str) -> str:

@@ -22,13 +22,11 @@ from assay.data.files import append_line, sync
 from assay.data.hashing import sha256_text
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure, within
-from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
+from assay.lab.evaluate.answerer import Answered, Request, WithoutLearner, holder, plain_name
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.manifest import about_run
-from assay.lab.setup.session import Session
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.client import (
     Endpoint,
@@ -38,7 +36,7 @@ from assay.rollout.engines.endpoint.client import (
     check_rendering,
 )
 from assay.rollout.engines.register import TEXT_ENGINES
-from assay.rollout.finished_turns import turn_finished
+from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
 from assay.runs.manifest_file import Manifest
 from assay.runs.run_files import FIX, DamagedFile, whole_lines
@@ -141,20 +139,13 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True)
-class EndpointAnswerer:
-    """See `Answerer`. There is one checkpoint, "base"; what weights answer is not known."""
-
-    session: Session
+class EndpointAnswerer(WithoutLearner):
+    """See `Answerer`; what weights answer is not known."""
 
     @property
     def chunk(self) -> int:
         """See `Answerer`."""
         return CHUNK
-
-    @property
-    def in_process(self) -> bool:
-        """See `Answerer`."""
-        return False
 
     @cached_property
     def endpoint(self) -> Endpoint:
@@ -166,18 +157,8 @@ class EndpointAnswerer:
         """Raise EndpointError where nothing answers, or not with this key."""
         self.endpoint.check()
 
-    def evaluations(self) -> Mapping[str, Evaluation]:
-        """See `Answerer`."""
-        tables = self.session.experiment.evaluate
-        return {name: self._made(name, spec) for name, spec in tables.items()}
-
-    def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
-    ) -> Evaluation:
-        """See `Answerer`."""
-        return self._made(name, spec)
-
-    def _made(self, name: str, spec: EvaluateSpec) -> Evaluation:
+    def made(self, name: str, spec: EvaluateSpec) -> Evaluation:
+        """See `WithoutLearner`."""
         session = self.session
         given = (session.task, {}, f"endpoint: {spec.rendering}", session.seed)
         made = make_evaluation(name, spec, *given, root=session.run.root)

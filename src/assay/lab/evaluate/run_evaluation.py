@@ -22,7 +22,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
-from assay.lab.evaluate.answerer import Answered, Answerer, Request
+from assay.lab.evaluate.answerer import Answered, Answerer, Request, WithoutLearner
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.monitor.observer import Observer
@@ -30,7 +30,7 @@ from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.learner import arm_of
 from assay.lab.setup.manifest import about_run, evaluation_table, judge_sha256
 from assay.lab.setup.session import Session
-from assay.rollout.finished_turns import telling
+from assay.rollout.episodes import telling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import (
@@ -50,10 +50,9 @@ from assay.tasks.task import FixedArm, error_type
 
 
 @dataclass(frozen=True)
-class FunctionAnswerer:
+class FunctionAnswerer(WithoutLearner):
     """See `Answerer`."""
 
-    session: Session
     arm: FixedArm
 
     @property
@@ -61,28 +60,13 @@ class FunctionAnswerer:
         """See `Answerer`."""
         return self.arm.chunk
 
-    @property
-    def in_process(self) -> bool:
-        """See `Answerer`: there is no learner."""
-        return False
-
     def check(self) -> None:
         """Raise UnknownHelper without the arm's helper model, which is not opened."""
         if self.arm.helper and self.arm.helper not in self.session.experiment.helpers:
             find_helper({}, self.arm.helper, "model")
 
-    def evaluations(self) -> Mapping[str, Evaluation]:
-        """See `Answerer`. Raises InputError for items that the arm cannot answer."""
-        tables = self.session.experiment.evaluate
-        return {name: self._made(name, spec) for name, spec in tables.items()}
-
-    def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
-    ) -> Evaluation:
-        """See `Answerer`."""
-        return self._made(name, spec)
-
-    def _made(self, name: str, spec: EvaluateSpec) -> Evaluation:
+    def made(self, name: str, spec: EvaluateSpec) -> Evaluation:
+        """See `WithoutLearner`."""
         session = self.session
         sets = session.sets if spec.data is not None else {}
         source, root = session.experiment.model, session.run.root

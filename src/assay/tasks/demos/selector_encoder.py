@@ -20,14 +20,16 @@ from assay.data.renderings.rendering import Loss
 from assay.data.row import ImagePart, Message, Row
 from assay.errors import InputError
 from assay.models.embeddings import (
+    ENDINGS,
     PATH,
+    Precomputed,
     combined,
     content,
     embed_images,
     embed_texts,
     encoder_named,
+    read_precomputed,
 )
-from assay.models.precomputed import ENDINGS, Precomputed, read_precomputed
 from assay.tasks.demos.demonstrations import (
     POOL,
     SHOTS,
