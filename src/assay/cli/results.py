@@ -196,6 +196,8 @@ def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
 
 def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
     """A comparison, its explanation, and the `assay show` addresses of changed items."""
+    from assay.pages.words import words
+
     if pairing is None:
         return None
     addresses = {line.name: line.address for line in table.lines}
@@ -206,7 +208,7 @@ def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] |
         "comparison": pairing.comparison,
         "as_scored": as_scored(pairing.comparison),
         "worst_case": pairing.comparison.worst_case,
-        "explanation": pairing.explanation(),
+        "explanation": pairing.explanation(words().verdicts),
         "gained": pairing.flips.gained,
         "lost": pairing.flips.lost,
         "unchanged": len(pairing.flips.unchanged),

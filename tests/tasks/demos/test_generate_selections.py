@@ -19,17 +19,6 @@ from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
 from tests.tasks.demos.kinds_lab import EXPERIMENT, KINDS, make_kinds_lab
 
-EVALUATION = """
-[data.others]
-source = "kinds:test"
-
-[evaluate.others]
-data   = "others"
-reward = "accuracy"
-role   = "report"
-checkpoints = ["weigh.last"]
-"""
-
 
 def merged(lab: Path, name: str = "best") -> Path:
     (found,) = lab.glob(f"generated/{name}-*/selections.json")
@@ -38,14 +27,6 @@ def merged(lab: Path, name: str = "best") -> Path:
 
 def made(folder: Path, shard: str = "1/1") -> list[Generated]:
     return generate_tables(folder / "kinds.toml", (), folder, "best", shard, Silent())
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab with a finished run."""
-    folder = tmp_path_factory.mktemp("kinds")
-    start(make_kinds_lab(folder, EXPERIMENT + EVALUATION), root=folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
