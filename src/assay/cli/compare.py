@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Outcome, run_names
+from assay.cli.output import Lang, Outcome, run_names
 
 
 def audit(
@@ -22,7 +22,7 @@ def audit(
     items: Annotated[
         int | None, typer.Option(min=1, help="Items of the benchmark, where the file has none.")
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the findings: en or zh.")] = "en",
+    lang: Lang = "en",
     extract_with: Annotated[
         str | None,
         typer.Option(
@@ -59,9 +59,22 @@ def _judged(file: Path, items: int | None, lang: str) -> Outcome:
     reading = read_reported(file, items)
     flaws = audit_all(reading.records)
     records = [record.model_dump(mode="json") for record in reading.records]
-    result = {"file": file, "reports": records, "unused": reading.unused, "flaws": flaws}
+    result = {
+        "file": file,
+        "reports": records,
+        "unused": reading.unused,
+        "flaws": [*map(_flaw, flaws)],
+    }
     shown = [*unused_lines(reading.unused, lang), summary(file, reading, flaws, lang)]
     return Outcome(result, shown, audit_findings(flaws, lang), lang=lang)
+
+
+def _flaw(found: "Finding") -> dict[str, Any]:
+    """A finding for programs, as the report names its parts."""
+    numbers = {k: v for k, v in found.values.items() if k not in ("about", "line")}
+    about, line = found.values["about"], found.values["line"]
+    shown = {"key": found.code, "severity": found.severity, "about": about}
+    return {**shown, "numbers": numbers, "line": line}
 
 
 def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, Path]:
@@ -106,7 +119,7 @@ def plan(
     seeds: Annotated[int, typer.Option(help="The most trainings of an arm to look at.")] = 1,
     repeats: Annotated[int, typer.Option(help="The most repeats to look at.")] = 1,
     power: Annotated[float, typer.Option(help="The chance of seeing the difference.")] = 0.8,
-    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+    lang: Lang = "en",
 ) -> Outcome:
     """Plan items, repeats and seeds so that a difference is seen, from a pilot or typed numbers."""
     from assay.compare.pilot_runs import Wish, designs, pilot, typed
@@ -125,6 +138,7 @@ def plan(
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.compare.table import Table
+    from assay.errors import Finding
     from assay.library.typed_results import BenchmarksComparison
 
 Runs = Annotated[
@@ -172,7 +186,6 @@ Page = Annotated[
         metavar="FILE", help="Where the page goes; else under comparisons/ in the lab's root."
     ),
 ]
-Lang = Annotated[str, typer.Option(help="Language of table and page: en or zh.")]
 Metric = Annotated[str | None, typer.Option(help="The score to take from files that have several.")]
 Format = Annotated[
     str | None, typer.Option(help="The format of the files; else the one recognised.")
@@ -286,57 +299,45 @@ def compare(
     fail_on: Failing = None,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
+    shared: dict[str, Any] = {
+        "root": root,
+        "control": control,
+        "allow": allow or (),
+        "margin": margin,
+    }
+    shared |= {"page": page, "lang": lang}
+    columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
+    of_files: dict[str, Any] = {"metric": metric, "format": format, "cluster": cluster, **columns}
     if ratios_to or len(on or ()) > 1:
         from assay.errors import InputError
         from assay.library.actions import compare_benchmarks
 
-        of_files = (metric, format, cluster, item, score, repeat, where)
-        of_two = non_inferior is not None or flips or sequential
-        if any(of_files) or of_two or higher_is_better is not None:
+        of_two = non_inferior is not None or flips or sequential or higher_is_better is not None
+        if of_two or any(of_files.values()):
             fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
             fix += "--lower-is-better, --non-inferior, --flips and --sequential out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
-        found = compare_benchmarks(
-            *runs,
-            on=on or (),
-            ratios_to=figures_of(ratios_to or ()),
-            root=root,
-            control=control,
-            allow=allow or (),
-            margin=margin,
-            page=page,
-            lang=lang,
-        )
+        ratios = figures_of(ratios_to or ())
+        found = compare_benchmarks(*runs, on=on or (), ratios_to=ratios, **shared)
         return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
     from assay.pages.comparison.comparison_page import comparison_shown
-    from assay.pages.words import translated, words
+    from assay.pages.words import worded, words
 
     found = compare_runs(
         *runs,
-        root=root,
         on=on[0] if on else None,
-        control=control,
-        allow=allow or (),
-        margin=margin,
         non_inferior=non_inferior,
         sequential=sequential,
-        metric=metric,
-        format=format,
-        cluster=cluster,
-        item=item,
-        score=score,
-        repeat=repeat,
-        where=where or (),
         higher_is_better=higher_is_better,
-        page=page,
-        lang=lang,
+        **shared,
+        **of_files,
     )
     table, w = found.table, words(lang)
     shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]
     result = {**table_result(table), "page": found.page}
-    findings = [translated(each, w) for each in found.findings]
+    findings = [worded(each, w) for each in found.findings]
     outcome = Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
     return _gated(outcome, [table], fail_on)
 
@@ -357,12 +358,12 @@ def _several(found: "BenchmarksComparison") -> Outcome:
     """Several benchmarks for programs and for people."""
     from assay.cli.results import benchmarks_result
     from assay.pages.comparison.benchmarks_content import benchmarks_shown, findings_of
-    from assay.pages.words import translated, words
+    from assay.pages.words import worded, words
 
     w = words(found.lang)
     shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]
     result = {**benchmarks_result(found.table), "page": found.page}
-    findings = [translated(each, w) for each in findings_of(found.table)]
+    findings = [worded(each, w) for each in findings_of(found.table)]
     damaged = any(table.left_out for table in found.table.tables)
     return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Outcome, run_names
+from assay.cli.output import Lang, Outcome, run_names
 from assay.pages.safe_console import tell
 
 
@@ -42,7 +42,7 @@ def export(
         str | None,
         typer.Option(metavar="OWNER/NAME", help="Upload it as a new private repository."),
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the model card: en or zh.")] = "en",
+    lang: Lang = "en",
 ) -> Outcome:
     """Export a checkpoint as one merged model with tokenizer, chat template and model card."""
     from assay.lab.run.merged_export import export as make
@@ -167,7 +167,7 @@ def evaluate(
 
 def measured(done: "EvaluationResult") -> list[str]:
     """The score with its interval, the outcomes and the warnings, a line each."""
-    from assay.judge.findings import filled
+    from assay.judge.templates import filled
     from assay.pages.words import score_text
 
     shown = (done.score, done.interval.low, done.interval.high)

@@ -13,11 +13,9 @@ from typing import Any
 
 from assay.compare.arm import Arm, Provenance, one_metric
 from assay.data.results.foreign_result import Result
-from assay.errors import InputError, nearest
+from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
-from assay.judge.finding_words import finding
-from assay.judge.findings import Finding
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
 from assay.runs.records import EvaluationRecord

@@ -1,24 +1,19 @@
 """Words and numbers in the language of the page: one catalogue file per language in `wording/`.
 
-Findings and names of tests, which other packages write in English, are translated by the
-catalogue. Text of runs (names, errors, answers) is not translated, only made safe to show.
+Findings are worded by their codes. Text of runs (names, errors, answers) is not translated, only
+made safe to show.
 """
 
-import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from assay.errors import InputError
-from assay.judge.finding_words import FINDINGS, clause
-from assay.judge.findings import Finding, filled, with_minus
-from assay.judge.health_rules import ENGLISH as HEALTH
+from assay.errors import Finding, InputError
 from assay.judge.intervals import Interval
-from assay.judge.verdict import ENGLISH
+from assay.judge.templates import filled, with_minus
 
 LANGUAGES = ("en", "zh")
 UNSEEN = (
@@ -37,6 +32,8 @@ CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9,
 
 
 ROUNDING = 1e-9
+SMALLEST = 1e-12
+"""Differences below this come from rounding."""
 
 
 class UnknownLanguage(InputError):
@@ -55,20 +52,13 @@ class Words:
         section, _, name = key.partition(".")
         return filled(self.sections[section][name], values)
 
-    def known(self, section: str, text: str) -> str:
-        """`text` in this language where the catalogue has it, else as it is.
+    def or_own(self, section: str, text: str) -> str:
+        """`text` in this language where the section has it, else as it is."""
+        return self.sections.get(section, {}).get(text, text)
 
-        A key of the catalogue may have gaps; what `text` has there is looked up in turn.
-        """
-        exact = self.sections[section].get(text)
-        if exact is not None:
-            return exact
-        for key, template in self.sections[section].items():
-            found = _pattern(key).fullmatch(text) if "{" in key else None
-            if found:
-                values = {gap: self.known(section, said) for gap, said in found.groupdict().items()}
-                return filled(template, values)
-        return text
+    def ends(self, interval: Interval, write: Callable[[float], str]) -> str:
+        """The limits of an interval."""
+        return self("table.interval_text", low=write(interval.low), high=write(interval.high))
 
     def within(self, text: str) -> str:
         """A text in brackets behind another."""
@@ -102,32 +92,13 @@ class Words:
 
 
 @cache
-def _pattern(key: str) -> re.Pattern[str]:
-    """The pattern of a text with gaps: each gap is some text in one line."""
-    parts = re.split(r"\{(\w+)\}", key)
-    gaps = [f"(?P<{p}>.+)" if n % 2 else re.escape(p) for n, p in enumerate(parts)]
-    return re.compile("".join(gaps))
-
-
-@cache
 def words(lang: str = "en") -> Words:
     """The catalogue of a language. Raises UnknownLanguage."""
     if lang not in LANGUAGES:
         fix = "choose " + " or ".join(LANGUAGES)
         raise UnknownLanguage(f"no pages in {lang!r}", field="--lang", fix=fix)
     text = (files("assay.pages") / "wording" / f"{lang}.toml").read_text(encoding="utf-8")
-    sections = tomllib.loads(text)
-    # The English sentences of verdicts and health rules belong to `judge`.
-    return Words(lang, _with_identity_rules({"verdict": ENGLISH, **HEALTH, **sections}))
-
-
-def _with_identity_rules(sections: dict[str, Any]) -> dict[str, Any]:
-    """The sections, with what identity rules say of tables: the words of the health rules."""
-    shared = {"finding": "health", "evidence": "health_evidence", "advice": "health_advice"}
-    for own, health in shared.items():
-        told = {text: sections[health][key] for key, text in HEALTH[health].items()}
-        sections[own] = {**told, **sections[own]}
-    return sections
+    return Words(lang, tomllib.loads(text))
 
 
 def in_language(file: Path, lang: str) -> Path:
@@ -179,19 +150,33 @@ def number(value: float | None) -> str:
     return with_minus(f"{value:.3g}" if small else f"{value:.4g}")
 
 
-def translated(finding: Finding, words: Words) -> Finding:
-    """A finding in the page's language: by its code and values; without a code it is a text of
-    somebody else."""
-    if not finding.code:
+def signed_number(value: float) -> str:
+    """A difference in three digits with its sign, with a true minus sign."""
+    return "+0" if abs(value) < SMALLEST else f"{value:+.3g}".replace("-", "−")
+
+
+def metric_label(metric: str, words: Words) -> str:
+    """The name of a metric in the reader's language, or as the file has it."""
+    return visible(words.or_own("metric", metric))
+
+
+def worded(finding: Finding, words: Words) -> Finding:
+    """A finding with its words in the page's language, by its code; one without has its own."""
+    code, values = finding.code, dict(finding.values)
+    if not code:
         return finding
-    told = {n: clause(value, words.sections["evidence"]) for n, value in finding.values.items()}
-    templates = zip(("finding", "evidence", "advice"), FINDINGS[finding.code], strict=True)
-    said = [filled(words.sections[section].get(text, text), told) for section, text in templates]
-    return replace(finding, what=said[0], evidence=said[1], fix=said[2])
+    for name, key in values.get("words", {}).items():
+        values[name] = words(key, **values)
+    return replace(
+        finding,
+        what=words(f"finding.{code}", **values),
+        evidence=words(f"evidence.{values.get('template', code)}", **values),
+        fix="; ".join(words(f"fix.{key}", **values) for key in values.get("advice", (code,))),
+    )
 
 
 def named_tests(methods: Iterable[str], words: Words) -> str:
     """The tests and intervals that comparisons were made with, each once."""
     joint = words.semicolon
-    parts = sorted({joint.join(words.known("method", p) for p in m.split("; ")) for m in methods})
+    parts = sorted({joint.join(words.or_own("method", p) for p in m.split("; ")) for m in methods})
     return joint.join(parts)

@@ -28,7 +28,7 @@ from assay.data.formats.formats import (
 from assay.data.formats.messages import refuse_preferences
 from assay.data.formats.plain_text import PlainText
 from assay.data.formats.trl_rows import KEPT
-from assay.data.json_files import begins_array, read_jsonl
+from assay.data.json_files import read_jsonl
 from assay.data.loaded import UNREADABLE, DataError, Item, LeftOut, Remark, named
 from assay.data.message_parts import moved
 from assay.data.renderings.template import RenderingError
@@ -76,27 +76,28 @@ def _format_of(value: Any) -> str | None:
         return "looptool" if loop else "verl"
     if {"prompt", "answer"} <= set(value) and not {"completion", KEPT} & set(value):
         return "math_cot" if "solution" in value else "prompt_answer"
-    if "prompt" in value:
-        return "trl"
-    if {"instruction", "output"} <= set(value):
-        return "alpaca"
-    if "problem" in value and {"solution", "answer"} & set(value):
-        return "math"
-    if {"question", "final_answer"} <= set(value):
-        return "olympiadbench"
-    if {"context", "context_messages", "answer"} <= set(value):
-        return "limr"
-    if {"question", "answer"} <= set(value):
-        return "gsm8k"
-    if {"query", "answers", "tools"} <= set(value):
-        return "xlam"
-    if {"system", "chat"} <= set(value):
-        return "glaive"
+    for format, columns in BY_COLUMNS:
+        if columns <= set(value):
+            return format
     if "conversations" in value and "func1(" in str(value.get("system", "")):
         return "toolace"
     if "conversations" in value or "<|im_start|>" in str(value.get("text", "")):
         return "hermes"
     return _format_of_messages(value.get("messages"))
+
+
+BY_COLUMNS: tuple[tuple[str, set[str]], ...] = (
+    ("trl", {"prompt"}),
+    ("alpaca", {"instruction", "output"}),
+    ("math", {"problem", "solution"}),
+    ("math", {"problem", "answer"}),
+    ("olympiadbench", {"question", "final_answer"}),
+    ("limr", {"context", "context_messages", "answer"}),
+    ("gsm8k", {"question", "answer"}),
+    ("xlam", {"query", "answers", "tools"}),
+    ("glaive", {"system", "chat"}),
+)
+"""Formats with the columns by which they are known, the first that fits."""
 
 
 def _format_of_messages(messages: Any) -> str | None:
@@ -184,12 +185,13 @@ class _Tally:
     def moved(self, rows: Iterable[Row], folder: Path) -> Iterator[Row]:
         """The rows with their images as a file in the folder can name them."""
         for row in rows:
-            if not any(message.parts for message in row.messages):
-                yield row
-                continue
-            found = replace(row, messages=tuple(moved(m, folder) for m in row.messages))
-            self.remarks[EMBEDDED] += _paths(row) - _paths(found)
-            yield found
+            messages = tuple(moved(message, folder) for message in row.messages)
+            before, after = (
+                sum(isinstance(p, ImagePart) and bool(p.path) for m in some for p in m.parts)
+                for some in (row.messages, messages)
+            )
+            self.remarks[EMBEDDED] += before - after
+            yield replace(row, messages=messages) if any(m.parts for m in messages) else row
 
 
 REWRITTEN = "conversations whose earlier answers the rendering rewrites: a row for each answer"
@@ -197,9 +199,7 @@ EMBEDDED = "images that lie outside the new folder, whose bytes the file holds n
 
 
 Told = Callable[[str, int, int], None]
-"""Is told what is done, how many lines or rows of it, and of how many; 0 where that is unknown."""
-TOLD_EACH = 200
-"""Rows between two calls."""
+"""Is told what is done, how many rows of it, and of how many; 0 where that is unknown."""
 
 
 def convert(
@@ -213,8 +213,9 @@ def convert(
     """
     source, target = Path(source), Path(target)
     places = places_of(target, wanted)
-    for place in places:
-        _refuse_overwriting(place[0])
+    for path, _, _ in places:
+        if path.exists():
+            raise ConvertError("exists", file=path, fix="remove it, or choose another name")
     format = wanted.format or recognise(source)
     tally = _Tally()
     items = shaped(iter_items(source, format), wanted.expand, wanted.keep_undeclared)
@@ -227,7 +228,7 @@ def convert(
     try:
         with scratch_folder(folder, "converting") as scratch:
             told = told or (lambda what, done, total: None)
-            read = _telling(rows, f"reading {source.name}", lines_of(source), told)
+            read = _telling(rows, f"reading {source.name}", 0, told)
             seen, losses = _write(read, places, wanted, scratch, tally, told)
             for path, _, _ in places:
                 part = scratch / path.name
@@ -247,29 +248,14 @@ def convert(
     )
 
 
-def lines_of(source: Path) -> int:
-    """The lines of a text file; 0 for a parquet file, and for an array, whose rows have no line."""
-    if source.suffix == ".parquet" or begins_array(source):
-        return 0
-    with source.open("rb") as stream:
-        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
-
-
 def _telling(rows: Iterable[Row], what: str, total: int, told: Told) -> Iterator[Row]:
-    """The rows; `told` hears of every TOLD_EACH-th: its line, or its number without a `total`."""
+    """The rows; `told` hears of every 200th."""
     done = 0
     for done, row in enumerate(rows, 1):
         yield row
-        if done % TOLD_EACH == 0:
-            line = row.origin.rpartition(":")[2]
-            told(what, min(int(line), total) if total and line.isdecimal() else done, total)
-    told(what, total or done, total or done)
-
-
-def _paths(row: Row) -> int:
-    """Images that a row names by a path."""
-    parts = (part for message in row.messages for part in message.parts)
-    return sum(isinstance(part, ImagePart) and bool(part.path) for part in parts)
+        if done % 200 == 0:
+            told(what, done, total)
+    told(what, done, done)
 
 
 def _answered(items: Iterable[Item]) -> Iterator[Item]:
@@ -289,23 +275,21 @@ def _carried(items: Iterable[Item], text: PlainText, to: Sequence[str]) -> Itera
         if not isinstance(item, Row):
             yield item
             continue
+        rows: list[Row | LeftOut] = [item]
         try:
-            several = "swift" in to and text.sequences(item) > 1
-            if several:
+            if "swift" in to and text.sequences(item) > 1:
                 yield Remark(item.id, REWRITTEN)
-            for row in expanded(item, "each_turn" if several else None):
-                yield _carried_row(row, text, to) if isinstance(row, Row) else row
+                rows = [*expanded(item, "each_turn")]
         except RenderingError as error:
-            yield LeftOut(item.id, error.problem, item.origin)
-
-
-def _carried_row(row: Row, text: PlainText, to: Sequence[str]) -> Row | LeftOut:
-    try:
-        for name in to:
-            WRITERS[name](row, text)
-    except RenderingError as error:
-        return LeftOut(row.id, error.problem, row.origin)
-    return row
+            rows = [LeftOut(item.id, error.problem, item.origin)]
+        for row in rows:
+            try:
+                if isinstance(row, Row):
+                    for name in to:
+                        WRITERS[name](row, text)
+                yield row
+            except RenderingError as error:
+                yield LeftOut(row.id, error.problem, row.origin)
 
 
 Place = tuple[Path, str, str]
@@ -337,11 +321,6 @@ def places_of(target: Path, wanted: Wanted) -> list[Place]:
         fix = "convert twice: the sides of a split depend on the conversations alone"
         raise ConvertError("would be written in two formats", file=double[0], fix=fix)
     return places
-
-
-def _refuse_overwriting(path: Path) -> None:
-    if path.exists():
-        raise ConvertError("exists", file=path, fix="remove it, or choose another name")
 
 
 def _write(

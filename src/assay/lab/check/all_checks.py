@@ -12,26 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from assay.errors import InputError
+from assay.errors import Finding, InputError, worst_first
 from assay.experiment.helper_tables import choice
 from assay.experiment.read_file import ExperimentSource, name_line
 from assay.experiment.stage_tables import OTHER_RUN
-from assay.judge.findings import Finding, filled, worst_first
+from assay.judge.templates import filled
 from assay.lab.check.capability import probe as sample_groups
-from assay.lab.check.gold_trials import gold_answers
+from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import answering, helper_uses
 from assay.lab.check.memory_and_disk import helper_memory, room
-from assay.lab.check.preference_pairs import preference_pairs
-from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings
-from assay.lab.check.rows import lengths, rows
-from assay.lab.check.shared_items import leakage
+from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
+from assay.lab.check.rows import leakage, lengths, rows
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
-from assay.lab.check.task_sanity import task_sanity
-from assay.lab.check.trained_tokens import trained
 from assay.lab.check.unusual_settings import learning_rates, smells
-from assay.lab.check.work import speed
+from assay.lab.check.work import preference_pairs, speed
 from assay.lab.evaluate.answerer import Answerer
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
@@ -221,12 +216,19 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
-    tell_choices(session)
+    begun = session.run.spec.exists()
+    for name, spec in session.experiment.helpers.items():
+        if said := choice(name, spec, begun):
+            session.observer.note(said)
     session.helpers.check()
     if not answerer_of(session).in_process:
         return session
     if (known := read_manifest(session.run).get(CHECKED)) is not None:
-        tell_known(session, known, reason)
+        if reason:
+            before = known.get("despite")
+            why = f"overridden already: {before}" if before else "no check ended with an error"
+            words = f"--despite: {session.run} was checked when it was made; {why}"
+            session.observer.note(words)
         return session
     every = checks_of(session)
     cheap = {name: check for name, check in every.items() if name not in COMPUTING}
@@ -251,14 +253,6 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     return session.copy(checked={**overridden, "errors": errors, "shared": shared})
 
 
-def tell_choices(session: Session) -> None:
-    """Say which models answer for the helper tables that name two."""
-    begun = session.run.spec.exists()
-    for name, spec in session.experiment.helpers.items():
-        if said := choice(name, spec, begun):
-            session.observer.note(said)
-
-
 def refuse_other_bases(session: Session) -> None:
     """Raise InputError where a stage starts from a run that began with another model."""
     for name, stage in session.experiment.stage.items():
@@ -273,15 +267,6 @@ def refuse_other_bases(session: Session) -> None:
                 field=f"stage.{name}.start",
                 fix="name the model of that run, or start from a run of this model",
             )
-
-
-def tell_known(session: Session, known: Mapping[str, Any], reason: str) -> None:
-    """Warn what a new reason does for a run that was checked before."""
-    if not reason:
-        return
-    said = known.get("despite")
-    why = f"overridden already: {said}" if said else "no check ended with an error"
-    session.observer.note(f"--despite: {session.run} was checked when it was made; {why}")
 
 
 def reason_of(despite: str | None) -> str:

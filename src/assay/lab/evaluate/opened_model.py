@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 from assay.data.hub_names import with_scheme
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.checkpoint_models import model_folder
-from assay.lab.setup.language_learner import language_model, make_renderer
+from assay.lab.setup.language_learner import language_model, make_renderer, model_folder
 from assay.lab.setup.session import Session
 from assay.models.inference import inference_model
 from assay.models.load import load_model
@@ -25,7 +24,7 @@ from assay.models.source import EXAMPLES
 from assay.models.supported import why_plain
 from assay.rollout.engines.cpu.batcher import Decoder
 from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
-from assay.rollout.engines.plain.plain_batch import PlainBatch
+from assay.rollout.engines.plain.plain_sampler import PlainBatch
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
 from assay.tasks.task import CallSyntax, call_syntax

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from safetensors import safe_open
 
+from assay.errors import Finding
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import GrpoStage, RceStage
 from assay.judge.group_health import CandidateGroup
-from assay.judge.health_checks import Diagnosis
 from assay.judge.health_rules import RULES, WINDOW
 from assay.judge.identity import FALLBACK, MANY_FALLBACKS
 from assay.judge.improvements import Aim, Cost, Fact, Improvement, Stake, Unit, loss_at_stake
@@ -24,7 +24,7 @@ from assay.judge.trends import trend
 from assay.lab.improve.result_rules import against_start, guarded
 from assay.lab.improve.run_evidence import Candidate, Group, RunEvidence, StageEvidence
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.stored_reward import CORRECT
+from assay.tasks.reward_table import CORRECT
 
 MOST_TIED = 0.5
 """Share of groups of equal rewards from which on they are the first thing to change."""
@@ -128,7 +128,9 @@ def break_ties(evidence: RunEvidence) -> Iterator[Improvement]:
     """Stages whose tied groups differ in a number that was recorded beside the reward."""
     for stage in evidence.stages.values():
         tied = [group for group in stage.groups.found if is_tied(group)]
-        names = {name for group in tied for each in group for name in each.numbers if _tells(name)}
+        names = {name for group in tied for each in group for name in each.numbers}
+        # What scored an answer does not say how good it is.
+        names = {name for name in names if name.rpartition("/")[2] != FALLBACK}
         counts = {name: sum(_differs(group, name) for group in tied) for name in sorted(names)}
         best = max(counts, key=lambda name: counts[name], default="")
         if not best or not counts[best] or len(tied) < MOST_TIED * len(stage.groups.found):
@@ -142,11 +144,6 @@ def break_ties(evidence: RunEvidence) -> Iterator[Improvement]:
             unit="groups",
             at_most=True,
         )
-
-
-def _tells(name: str) -> bool:
-    """Whether a number says how good an answer is; what scored it does not."""
-    return name.rpartition("/")[2] != FALLBACK
 
 
 def _differs(group: Group, name: str) -> bool:
@@ -302,23 +299,24 @@ def health(evidence: RunEvidence) -> Iterator[Improvement]:
     steps = sum(len(stage.lines) for stage in evidence.stages.values())
     for stage in evidence.stages.values():
         for found in stage.health:
-            if found.rule in HEALTH:
+            if found.code in HEALTH:
                 yield _unhealthy(evidence, stage, found, len(stage.lines) / steps)
 
 
 def _unhealthy(
-    evidence: RunEvidence, stage: StageEvidence, found: Diagnosis, steps: float
+    evidence: RunEvidence, stage: StageEvidence, found: Finding, steps: float
 ) -> Improvement:
-    meaning = HEALTH[found.rule]
-    share = _recent(stage, RULES[found.rule].metrics[0]) if meaning.share else steps
+    meaning = HEALTH[found.code]
+    share = _recent(stage, RULES[found.code].metrics[0]) if meaning.share else steps
+    figures = {k: v for k, v in found.values.items() if k not in ("template", "advice")}
     facts = (
-        Fact(f"health.{found.rule}", {}, "metrics.jsonl"),
-        Fact(f"health_evidence.{found.evidence}", found.figures, "metrics.jsonl"),
+        Fact(f"finding.{found.code}", {}, "metrics.jsonl"),
+        Fact(f"evidence.{found.values['template']}", figures, "metrics.jsonl"),
     )
     return Improvement(
-        found.rule,
+        found.code,
         stage.name,
-        tuple(f"health_advice.{key}" for key in found.advice),
+        tuple(f"fix.{key}" for key in found.values["advice"]),
         meaning.aim,
         facts,
         Stake(min(1.0, share), meaning.unit, at_most=True),

@@ -188,7 +188,15 @@ def make_manifest(session: Session) -> Manifest:
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         **opened_sets(session),
         "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
-        "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
+        "evaluation": {
+            name: {
+                **evaluation_table(session, made),
+                "prompts_sha256": prompts_sha256(
+                    map(session.learner.encoder(made.spec).plain, made.contexts)
+                ),
+            }
+            for name, made in session.evaluations.items()
+        },
         "machine": {
             **machine(),
             "precision": session.precision.record(),
@@ -200,24 +208,19 @@ def make_manifest(session: Session) -> Manifest:
 def about_run(session: Session) -> Manifest:
     """The common parts of every manifest: notes, code, packages, machine."""
     experiment = session.experiment
+    source = task_fingerprint(experiment.task, session.run.root)  # of one outside the package
     return {
         "name": experiment.name,
         "about": experiment.about,
         "time": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
         "seed": session.seed,
         "task": experiment.task,
-        **task_source(session),
+        **({"task_source": source} if source else {}),
         "as_reported": experiment.as_reported,
         "code": code_fingerprint(),
         "packages": packages(),
         "machine": machine(),
     }
-
-
-def task_source(session: Session) -> Manifest:
-    """The fingerprint of a task outside the package; nothing for a built-in one."""
-    found = task_fingerprint(session.experiment.task, session.run.root)
-    return {"task_source": found} if found else {}
 
 
 def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
@@ -266,10 +269,14 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     rows = made.rows
     encoder = session.learner.encoder(rendering_of(session.experiment, name))
     prompts = (encoder.plain(encoder.prompt(row, question(session.task, row))) for row in rows)
+    made_table = {}
+    if (maker := made_source(session.task, spec.source)) is not None:
+        scheme, _, table = (spec.source or "").partition(":")
+        made_table = {scheme: maker.record(session.experiment, table, session.run.root)}
     return {
         **spec.model_dump(mode="json", exclude_none=True),
         **_source(session, spec),
-        **_made(session, spec),
+        **made_table,
         **({} if made.chosen is None else {"selection": made.chosen.record}),
         "contents_sha256": hash_contents(rows),
         "prompts_sha256": prompts_sha256(prompts),
@@ -339,21 +346,11 @@ def _source(session: Session, spec: DataSpec) -> dict[str, Any]:
         found = {"source": kind, "file_sha256": sha256_file(root / name)}
     elif kind == "run" and spec.samples is not None:
         found = {"source": kind, **provenance(root, name, spec.samples)}
-    if spec.pass_rate is not None:
-        table = spec.pass_rate.model_dump(mode="json", exclude_none=True)
-        found["pass_rate"] = {**table, **provenance(root, spec.pass_rate.run, spec.pass_rate)}
-    if spec.examples is not None:
-        table = spec.examples.model_dump(mode="json", exclude_none=True)
-        found["examples"] = {**table, **provenance(root, spec.examples.run, spec.examples)}
+    for key in ("pass_rate", "examples"):
+        if (table := getattr(spec, key)) is not None:
+            values = table.model_dump(mode="json", exclude_none=True)
+            found[key] = {**values, **provenance(root, table.run, table)}
     return found
-
-
-def _made(session: Session, spec: DataSpec) -> dict[str, Any]:
-    """What a made source says of the table that it takes."""
-    if (maker := made_source(session.task, spec.source)) is None:
-        return {}
-    scheme, _, table = (spec.source or "").partition(":")
-    return {scheme: maker.record(session.experiment, table, session.run.root)}
 
 
 def _counts(made: DataSet) -> dict[str, Any]:
@@ -425,13 +422,6 @@ def _known_by(task: Task, part: RewardPart, reward: RewardFunction) -> dict[str,
     return {"source_sha256": source_sha256(reward)}
 
 
-def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
-    """The fingerprints of an evaluation, without its list of checkpoints."""
-    encoder = session.learner.encoder(made.spec)
-    hashed = prompts_sha256(map(encoder.plain, made.contexts))
-    return {**evaluation_table(session, made), "prompts_sha256": hashed}
-
-
 def evaluation_table(session: Session, made: Evaluation) -> dict[str, Any]:
     """The fingerprints of an evaluation that do not depend on the model under test."""
     record = asdict(made.record)
@@ -455,8 +445,12 @@ def rows_still_there(session: Session) -> Trained | None:
         kind, _, file = (spec.source or "").partition(":")
         if kind == "path" and not (root / file).is_file():
             return None
-        if kind == "run" and not still_recorded(root, file, spec):
-            return None
+        if kind == "run":
+            try:
+                if spec.samples is None or not files_of(root, file, spec.samples):
+                    return None
+            except (RunNotFound, NothingRecorded):
+                return None
         chosen = spec.take and spec.take.selection
         if chosen is not None and not (root / chosen).is_file():
             return None
@@ -464,14 +458,6 @@ def rows_still_there(session: Session) -> Trained | None:
         if noted.get(name, {}).get("contents_sha256") != hash_contents(made.rows):
             return None
     return trained_rows(session.experiment, session.sets)
-
-
-def still_recorded(root: Path, name: str, spec: DataSpec) -> bool:
-    """Whether a run still holds the answers that a data set was made of."""
-    try:
-        return spec.samples is not None and bool(files_of(root, name, spec.samples))
-    except (RunNotFound, NothingRecorded):
-        return False
 
 
 def check_base(session: Session) -> None:

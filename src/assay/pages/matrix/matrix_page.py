@@ -19,6 +19,7 @@ from assay.pages.matrix.figures import (
     change_text,
     column_labels,
     explained,
+    heat_maps,
     leaf_names,
     limits,
     place_text,
@@ -26,7 +27,6 @@ from assay.pages.matrix.figures import (
     value_text,
     values_text,
 )
-from assay.pages.matrix.heat_map import heat_maps
 from assay.pages.page import (
     Block,
     Bullets,
@@ -108,8 +108,8 @@ def note_lines(matrix: Matrix, w: Words) -> list[str]:
     """Omissions and warnings, one line for each kind."""
     subjects: dict[str, list[str]] = {}
     for note in matrix.notes:
-        subjects.setdefault(note.key, []).append(note.subject)
-    return [w(f"matrix.note_{key}", names=w.listing.join(n)) for key, n in subjects.items()]
+        subjects.setdefault(note.code, []).append(note.values["name"])
+    return [w(f"finding.{key}", names=w.listing.join(n)) for key, n in subjects.items()]
 
 
 def recommendation_blocks(matrix: Matrix, w: Words) -> list[Block]:

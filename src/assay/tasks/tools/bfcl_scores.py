@@ -28,8 +28,7 @@ from assay.judge.intervals import Interval, score_interval, wilson
 from assay.judge.scores import ItemScores, item_scores
 from assay.tasks.tools.agentic import AGENTIC
 from assay.tasks.tools.multi_turn import MULTI_TURN
-from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY, spread
-from assay.tasks.tools.single_turn import ENTRIES, entries
+from assay.tasks.tools.single_turn import ENTRIES, FORMAT_SENSITIVITY, entries, spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +119,6 @@ Reported = tuple[str, str, str, Sequence[Line]]
 """Benchmark, evaluation, checkpoint and its answers, as `runs.history` gives them."""
 
 
-class NoBfclScores(InputError):
-    """A run without BFCL's benchmarks, or with two evaluations of one category."""
-
-
 @dataclass(frozen=True)
 class CategoryAnswers:
     """The answers of one category at one checkpoint."""
@@ -200,7 +195,7 @@ class BfclScores:
         return f"every answer abstained: {reasons.most_common(1)[0][0]}"
 
     def spread(self) -> tuple[float, float] | None:
-        """See `prompt_formats.spread`; None where format sensitivity was not run."""
+        """See `single_turn.spread`; None where format sensitivity was not run."""
         measured = self.categories.get(FORMAT_SENSITIVITY)
         if measured is None or measured.scores is None:
             return None
@@ -220,7 +215,7 @@ def bfcl_scores(
 
     `reported` are the run's answers to benchmarks that are categories (`is_category`); `missing`
     says of benchmarks why they could not be run. Raises
-    NoBfclScores without any, and where two evaluations are of one category.
+    InputError without any, and where two evaluations are of one category.
     """
     found: dict[str, dict[str, CategoryAnswers]] = {}
     names: dict[str, str] = {}
@@ -228,14 +223,14 @@ def bfcl_scores(
         category = benchmark.removeprefix(PREFIX)
         if names.setdefault(category, evaluation) != evaluation:
             problem = f"{run} measured {benchmark} as {names[category]!r} and {evaluation!r}"
-            raise NoBfclScores(problem, fix="a table has one evaluation of each category")
+            raise InputError(problem, fix="a table has one evaluation of each category")
         rows = _rows(category)
         if category in AGENTIC:
             lines = [part for line in lines for part in _of_questions(category, line)]
         measured = CategoryAnswers(category, tuple(lines), len(rows), rows)
         found.setdefault(checkpoint, {})[category] = measured
     if not found:
-        raise NoBfclScores(f"{run} was measured on no category of BFCL", fix='role = "report"')
+        raise InputError(f"{run} was measured on no category of BFCL", fix='role = "report"')
     why = {name.removeprefix(PREFIX): text for name, text in missing.items()}
     return [BfclScores(f"{run}@{checkpoint}", found[checkpoint], why) for checkpoint in found]
 
@@ -308,7 +303,6 @@ NOT_RUN = "N/A"
 SPREADS = ("format_sensitivity_max_delta", "format_sensitivity_std")
 """What upstream calls the two figures of `BfclScores.spread`, in points."""
 UPSTREAM = "data_multi_turn.csv"
-CORRECT = "data_multi_turn_correct.csv"
 CATEGORIES = "bfcl_categories.csv"
 BREAKDOWN = "bfcl_breakdown.csv"
 GROUP_SCORES = "bfcl_overall.csv"
@@ -323,7 +317,7 @@ Table = Sequence[Sequence[str]]
 
 
 def write_bfcl(found: Sequence[BfclScores], folder: Path) -> list[Path]:
-    """The five files, in a folder that is made where it is absent.
+    """The four files, in a folder that is made where it is absent.
 
     Raises InputError when a file is in its place.
     """
@@ -332,7 +326,6 @@ def write_bfcl(found: Sequence[BfclScores], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         UPSTREAM: upstream_table(found),
-        CORRECT: _csv([HEADER, *_ranked([[s.model, *_correct(s)] for s in found])]),
         GROUP_SCORES: _csv([GROUP_COLUMNS, *(line for s in found for line in _groups(s))]),
         CATEGORIES: _csv([COLUMNS, *(line for s in found for line in _categories(s))]),
         BREAKDOWN: _csv([SHARES, *(line for s in found for line in _breakdown(s))]),
@@ -410,11 +403,6 @@ def _said(found: GroupScore) -> str:
 def _mean(scores: BfclScores, category: str) -> float | None:
     measured = scores.categories.get(category)
     return measured.scores.mean if measured is not None and measured.scores is not None else None
-
-
-def _correct(scores: BfclScores) -> list[float | None]:
-    means = [_mean(scores, category) for category in MULTI_TURN]
-    return [scores.group(SEVERAL_TURNS).mean, *means]
 
 
 def _ranked(table: Iterable[Sequence[Any]]) -> list[list[str]]:

@@ -18,14 +18,15 @@ from assay.tasks.workflows.operator_choice import (
 )
 from assay.tasks.workflows.patterns_page import find_patterns
 from assay.tasks.workflows.programs.shapes import shape_of
-from assay.tasks.workflows.recorded_programs import (
+from assay.tasks.workflows.reward_patterns import (
+    Pattern,
     PatternRequest,
     RecordedProgram,
+    RewardPatterns,
     recorded_programs,
+    reward_patterns,
 )
-from assay.tasks.workflows.reward_patterns import Pattern, RewardPatterns, reward_patterns
 from assay.tasks.workflows.rewards import Terms, solved
-from tests.sample_lines import read_samples
 from tests.tasks.workflows.patterns.program_lab import (
     ANSWER,
     CUSTOM,
@@ -34,7 +35,6 @@ from tests.tasks.workflows.patterns.program_lab import (
     PROGRAMMER_LOOP,
     Drawn,
     empty_run,
-    even_chance,
     execution,
     problem_row,
     program_run,
@@ -49,6 +49,11 @@ MATH_ALIKE = Drawn(weights={"math": (0.7, 0.1, 0.1, 0.05, 0.05)})
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory) -> tuple[RecordedProgram, ...]:
     return recorded_programs(program_run(tmp_path_factory.mktemp("lab")), ALL).programs
+
+
+@pytest.fixture(scope="module")
+def choice(planted) -> OperatorChoice:
+    return operator_choice(planted)
 
 
 def shuffled(programs: Sequence[RecordedProgram], seed: int) -> list[RecordedProgram]:
@@ -76,8 +81,7 @@ def worth(choice: OperatorChoice, operator: str, problem_type: str) -> Effect:
     return effect
 
 
-def test_a_planted_pattern_is_found_with_its_sign_on_each_type(planted):
-    choice = operator_choice(planted)
+def test_a_planted_pattern_is_found_with_its_sign_on_each_type(choice):
     on_math, on_qa = (worth(choice, "Programmer", kind) for kind in ("math", "qa"))
     assert (on_math.verdict, on_qa.verdict) == ("better", "worse")
     assert on_math.contrast.difference == pytest.approx(0.35, abs=0.1)
@@ -118,10 +122,10 @@ def test_the_best_choice_of_each_type_is_compared_with_the_one_made_most(tmp_pat
     assert (qa.effect.contrast.difference or 0) > 0
 
 
-def test_a_policy_that_chooses_by_type_is_seen_and_one_that_does_not_is_not(tmp_path, planted):
+def test_a_policy_that_chooses_by_type_is_seen_and_one_that_does_not_is_not(tmp_path, choice):
     adapted = find_patterns(program_run(tmp_path, MATH_ALIKE), ALL).choice
     assert adapted.on_type.depends
-    assert not operator_choice(planted).on_type.depends
+    assert not choice.on_type.depends
 
 
 def test_operators_that_follow_the_type_do_not_pass_for_following_difficulty(tmp_path):
@@ -148,7 +152,7 @@ def test_a_good_choice_does_not_make_its_own_prompt_easy(tmp_path):
         return 0.9 if "self.programmer(" in program else 0.1
 
     naive = halves = 0
-    for seed in range(12):
+    for seed in range(6):
         run = program_run(tmp_path, Drawn(only_programmer, seed=seed), f"run{seed}")
         programs = recorded_programs(run, ALL).programs
         for levels in (naive_levels(programs), pass_rate_levels(programs)):
@@ -158,7 +162,7 @@ def test_a_good_choice_does_not_make_its_own_prompt_easy(tmp_path):
                 naive += p < 0.05
             else:
                 halves += p < 0.05
-    assert naive >= 10 and halves <= 2
+    assert naive >= 5 and halves <= 1
 
 
 def test_difficulty_is_the_rows_own_field_where_it_has_one(tmp_path):
@@ -206,12 +210,6 @@ def test_sides_are_above_and_below_the_mean_of_the_own_group(tmp_path):
     assert (custom.high, custom.low, custom.programs) == (1, 1, 2)
 
 
-def test_equal_rewards_have_no_side(tmp_path):
-    found = find_patterns(small_run(tmp_path, [(CUSTOM, True), (CUSTOM, True)]), ALL).rewards
-    assert (found.high.completions, found.low.completions, found.with_signal) == (0, 0, 0)
-    assert found.high.program == "" and found.high.share is None
-
-
 def test_what_is_common_on_both_sides_stands_for_neither(tmp_path):
     both = [(CUSTOM, right) for right in (True, False) for _ in range(4)]
     run = small_run(tmp_path, [*both, (PROGRAMMER, True), (ENSEMBLE, False)])
@@ -238,12 +236,3 @@ def test_invalid_programs_count_as_a_pattern_and_in_no_other(tmp_path):
     )
     custom = pattern(found.rewards, "operator", "Custom")
     assert custom.effect.contrast.difference is None and custom.programs == 1
-
-
-def test_nothing_depends_on_the_order_of_the_steps_or_of_the_lines(tmp_path, planted):
-    run = program_run(tmp_path, Drawn(even_chance))
-    first = find_patterns(run, ALL)
-    for step in range(1, 5):
-        file = run.samples("rl", step)
-        write_samples(file, read_samples(file)[::-1])
-    assert find_patterns(run, ALL).rewards == first.rewards

@@ -15,7 +15,6 @@ from assay.pages.write_page import write_page
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.patterns_page import (
-    KINDS,
     MOST_CHARACTERS,
     Patterns,
     find_patterns,
@@ -23,7 +22,7 @@ from assay.tasks.workflows.patterns_page import (
     signed_number,
 )
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.recorded_programs import PatternRequest
+from assay.tasks.workflows.reward_patterns import PatternRequest
 from assay.tasks.workflows.rewards import Terms, solved
 from tests.pages.pages import Page
 from tests.pages.test_wholly_chinese import EMPTY, ENGLISH, lines
@@ -51,10 +50,19 @@ TYPE = '<b onclick="x">math|qa</b>'
 NAMES = {*OPERATORS, *["rl", "math", "qa", "flows", "Assay", "Holm", "level", "operations"]}
 
 
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory) -> "tuple[Patterns, Page, str]":
+    return written(program_run(tmp_path_factory.mktemp("lab")))
+
+
 def written(run: RunDirectory, lang: str = "en") -> tuple[Patterns, Page, str]:
     found = find_patterns(run, PatternRequest())
+    return found, *shown_in(run, found, lang)
+
+
+def shown_in(run: RunDirectory, found: Patterns, lang: str) -> tuple[Page, str]:
     html = write_page(page_of(found, words(lang)), run.path / "patterns.html")
-    return found, Page(html), html.with_suffix(".md").read_text(encoding="utf-8")
+    return Page(html), html.with_suffix(".md").read_text(encoding="utf-8")
 
 
 def printed(found: Patterns, lang: str = "en") -> str:
@@ -101,10 +109,15 @@ def test_a_huge_program_is_cut_and_its_length_told(tmp_path):
     assert said in page.source and said in markdown
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("drawn", [Drawn(), Drawn(even_chance, prompts=3, group=4)])
-def test_the_page_is_whole_in_both_languages(tmp_path, lang: str, drawn: Drawn):
-    found, page, markdown = written(program_run(tmp_path, drawn), lang)
+def test_the_page_is_whole_in_both_languages(tmp_path, drawn: Drawn):
+    run = program_run(tmp_path, drawn)
+    found = find_patterns(run, PatternRequest())
+    for lang in ("en", "zh"):
+        whole_in(lang, found, *shown_in(run, found, lang))
+
+
+def whole_in(lang: str, found: Patterns, page: Page, markdown: str) -> None:
     assert f'<html lang="{lang}">' in page.source
     terminal = re.sub("|".join(sorted(OPERATORS, key=len, reverse=True)), "X", printed(found, lang))
     for text in (markdown, terminal):
@@ -117,8 +130,8 @@ def test_the_page_is_whole_in_both_languages(tmp_path, lang: str, drawn: Drawn):
     assert "{" not in re.sub(r"<style>.*</style>|<pre>.*?</pre>", "", page.source, flags=re.DOTALL)
 
 
-def test_the_two_sides_stand_beside_each_other_with_their_programs(tmp_path):
-    found, page, _ = written(program_run(tmp_path))
+def test_the_two_sides_stand_beside_each_other_with_their_programs(planted):
+    found, page, _ = planted
     high, low = page.blocks
     assert (high, low) == (found.rewards.high.program, found.rewards.low.program)
     assert page.row("Completions")[1:] == [
@@ -127,8 +140,8 @@ def test_the_two_sides_stand_beside_each_other_with_their_programs(tmp_path):
     ]
 
 
-def test_every_pattern_has_its_counts_difference_and_verdict(tmp_path):
-    found, page, markdown = written(program_run(tmp_path))
+def test_every_pattern_has_its_counts_difference_and_verdict(planted):
+    found, page, markdown = planted
     for each in found.rewards.patterns:
         if each.kind != "operator":
             continue
@@ -138,27 +151,11 @@ def test_every_pattern_has_its_counts_difference_and_verdict(tmp_path):
         assert row[5].startswith(difference) and f"`{each.value}` | {each.high} |" in markdown
 
 
-def test_planted_verdicts_stand_at_the_head_with_their_sign(tmp_path):
-    found, _, markdown = written(program_run(tmp_path))
+def test_planted_verdicts_stand_at_the_head_with_their_sign(planted):
+    found, _, markdown = planted
     head = markdown.partition("## What is shown")[2].partition("##")[0]
     assert "math: Programmer: +0.3" in head and "qa: Programmer: −0.2" in head
     assert "adjusted p" in printed(found).partition("Patterns  ")[0]
-
-
-def test_the_head_tells_every_verdict_of_the_table_by_type_once(tmp_path):
-    found, page, markdown = written(program_run(tmp_path))
-    head = markdown.partition("## What is shown")[2].partition("##")[0].replace("\\", "")
-    operators = {row.value: row for row in found.choice.by_type.rows if row.kind == "operator"}
-    for row in found.choice.by_type.rows:
-        for kind, cell in row.cells.items():
-            assert cell.effect is not None
-            told = f"- {kind}: {row.value}" + (": " if row.kind == "operator" else " (")
-            whole = operators.get(row.value)
-            other = None if whole is row else whole
-            repeated = other is not None and other.cells[kind].used == cell.used
-            verdict = cell.effect.verdict != "undecided" and not repeated
-            assert head.count(told) == verdict, (row.kind, kind, row.value)
-    assert page.source.count("<li>") == head.count("\n- ") + 2
 
 
 def test_a_difference_that_rounds_to_nothing_has_no_sign():
@@ -185,18 +182,3 @@ def test_cells_without_data_are_absent_and_never_0(tmp_path):
     assert "there are not two levels and two choices" in printed(found)
     difficulty = markdown.partition("## Operators by difficulty")[2]
     assert "(operator) | – | – |" in difficulty
-
-
-def test_a_choice_that_nobody_made_on_a_type_has_a_share_and_no_reward(tmp_path):
-    weights = {"math": (1, 0, 0, 0, 0), "qa": (0, 1, 0, 0, 0)}
-    found, _, markdown = written(program_run(tmp_path, Drawn(weights=weights, prompts=4)))
-    (line,) = [x for x in markdown.splitlines() if x.startswith("| `Custom` (operator)")][:1]
-    of_qa = line.split("|")[3]
-    assert "0.0%" in of_qa and "0 of 32" in of_qa and "reward" not in of_qa and "cost" not in of_qa
-    assert [b.verdict for b in found.choice.best] == ["alone", "alone"]
-    assert "nothing else was chosen" in markdown
-
-
-def test_every_kind_of_pattern_is_shown(tmp_path):
-    found = find_patterns(program_run(tmp_path), PatternRequest())
-    assert {p.kind for p in found.rewards.patterns} == set(KINDS)

@@ -10,8 +10,9 @@ MODULES = "import asyncio\nimport json\n\n"
 WRONG = {
     "a variable": f'{CUSTOM}return r["answer"]',
     "at once": 'return (await self.custom(problem, ""))["answer"]',
-    "by get": f'{CUSTOM}return r.get("answer", "")',
+    "by get": f'{CUSTOM}return r.get("answer")',
     "as an attribute": f"{CUSTOM}return r.response",
+    "before or": f'{CUSTOM}return r["answer"] or "x"',
     "annotated": 'r: dict = await self.custom(problem, "")\nreturn r["answer"]',
     "walrus": 'if (r := await self.custom(problem, "")):\n    return r["answer"]\nreturn "x"',
     "in a condition": f'{CUSTOM}if r["answer"]:\n    return "x"\nreturn "y"',

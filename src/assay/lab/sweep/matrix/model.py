@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.compare.arm import Arm, Provenance
+from assay.errors import Finding
 from assay.judge.averages import Average
 from assay.judge.families import Tally
 from assay.judge.intervals import Interval
@@ -26,6 +27,55 @@ State = Literal[
     "no checkpoint",
     "damaged",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The baseline of cells: other cells, one run, or a checkpoint of the cell's own run."""
+
+    where: Mapping[str, Any] | None = None
+    run: RunDirectory | None = None
+    checkpoint: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The baseline as a user writes it."""
+        if self.where is not None:
+            return ", ".join(f"{key} = {value}" for key, value in self.where.items())
+        if self.run is not None:
+            return f"{self.run}@{self.checkpoint}" if self.checkpoint else str(self.run)
+        return self.checkpoint or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a matrix is asked for."""
+
+    name: str
+    about: str
+    layout: Layout
+    on: tuple[str, ...]
+    """Evaluations by name, benchmark or pattern; empty means the first reporting one."""
+    controls: Mapping[str, Baseline]
+    """What cells are compared with; cells show the first."""
+    select: tuple[str, ...]
+    """The evaluations that rank cells; empty: the only selecting one."""
+    declared: tuple[str, ...]
+    """Keys in which the units may differ: the axes, and what arms set."""
+    checkpoint: str | None = None
+    """STAGE.last, STAGE.best, STAGE.step-N, STAGE.all, base, or None for the last measured."""
+    ratios_to: Mapping[str, float] = field(default_factory=dict)
+    """Baseline scores of `on`, which then make one value together; else each record makes one."""
+    select_ratios: Mapping[str, float] = field(default_factory=dict)
+    """Baseline scores of `select`, where it is several."""
+    allow: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
+    listed: tuple[str, tuple[Value, ...]] | None = None
+    """A key of checkpoints with the values that are wanted; None: all there are."""
+    sweep: bool = False
+    """Whether the units are all points of one."""
+    chosen_points: bool = False
+    """Whether places without a unit are no part of the search; else their runs are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,29 +270,6 @@ class Block:
     columns: tuple[Changes, ...]
 
 
-NOTES = {
-    "no_baseline": "its baseline was not measured, so it is compared with nothing",
-    "made_otherwise": "made with other settings than the sweep's, and left out",
-    "damaged": "a record that cannot be read",
-    "damaged_run": "a run that cannot be read, and left out",
-    "despite": "made although its checks ended with errors",
-    "items_differ": "measured on other items than its baseline, so it is not compared",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One omission or warning."""
-
-    key: str
-    """Of NOTES."""
-    subject: str
-    """The run or the cell's name."""
-
-    def __str__(self) -> str:
-        return f"{self.subject}: {NOTES[self.key]}"
-
-
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A pivoted set of runs."""
@@ -268,7 +295,7 @@ class Matrix:
     blocks: tuple[Block, ...] = ()
     trainings: tuple[StageEpochs, ...] = ()
     data_files: tuple[DataFile, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Finding, ...] = ()
     """Omissions with their reasons, and warnings."""
 
     @property
