@@ -141,7 +141,7 @@ def test_every_cell_and_every_block_has_its_figure(made):
     assert {cell.state for cell in matrix.cells.values()} == {"measured"}
     assert len(matrix.cells) == 6 * (2 * 2 + 3)
     assert not any(cell.command for cell in matrix.cells.values())
-    assert [note.key for note in matrix.notes] == ["despite"]
+    assert [note.code for note in matrix.notes] == ["made_despite"]
     assert len({origin.file for c in matrix.cells.values() for origin in c.origins}) == 13
     found = {(b.control, dict(b.where)["arm"]): b for b in matrix.blocks}
     others = [

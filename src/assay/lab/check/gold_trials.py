@@ -190,10 +190,8 @@ def scored_trial(
 def exchanged_pairs(
     golds: Sequence[Value], same: Callable[[Value, Value], bool]
 ) -> list[tuple[Value, Value]]:
-    """Pairs of each value with another that is not the `same`; none if all are the same.
-
-    Values are paired with distant ones, since neighbours often share a source.
-    """
+    """Pairs of each value with another that is not the `same`; none if all are the same. Values are
+    paired with distant ones, since neighbours often share a source."""
     half = len(golds) // 2
     pairs = []
     for index, one in enumerate(golds):

@@ -198,9 +198,8 @@ def in_words(step: MemoryEstimate, beside: dict[str, float]) -> str:
 def disk_bytes(
     stage: StageSpec, work: StageWork, adaptation: Adaptation, shape: ModelShape
 ) -> float:
-    """Bytes of a stage's checkpoints at their most: while the newest is written, two optimizers
-    lie there.
-    """
+    """Bytes of a stage's checkpoints at their most: while the newest is written, two optimizers lie
+    there."""
     lora = isinstance(stage.adapt, LoraAdapt)
     weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
     count = work.checkpoints

@@ -94,11 +94,8 @@ def evaluate_again(
 
 @contextmanager
 def held_and_noted(session: Session) -> Iterator[None]:
-    """Lock the run while it is measured.
-
-    The status of a run without stages is that of its last measurement; a run with stages keeps the
-    status of its training.
-    """
+    """Lock the run while it is measured. The status of a run without stages is that of its last
+    measurement; a run with stages keeps the status of its training."""
     with hold_run(session.run.path):
         if holds_measurements(session):
             with noted(session), session.helpers.recorded_in(session.run):
@@ -167,10 +164,7 @@ def find_target(
 
 def model_run(root: Path, source: str, skill: str, observer: Observer) -> RunDirectory:
     """The run without stages that holds the records of a model source for a task, made where there
-    is none that came as far as its manifest.
-
-    A model that cannot be asked leaves no run behind.
-    """
+    is none that came as far as its manifest. A model that cannot be asked leaves no run behind."""
     experiment = holder_of(root, source, skill)
     if known := [run for run in runs_of(root, experiment.name) if run.manifest.exists()]:
         return known[-1]

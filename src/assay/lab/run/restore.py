@@ -82,10 +82,8 @@ def begin_aside(
 
 
 def move_checkpoints(run: RunDirectory, checkpoints: Sequence[Place], aside: Path) -> None:
-    """Move checkpoints, the last first and each after its records.
-
-    So a kill leaves no record without its checkpoint, and no checkpoint without earlier ones.
-    """
+    """Move checkpoints, the last first and each after its records. So a kill leaves no record
+    without its checkpoint, and no checkpoint without earlier ones."""
     for place in reversed(checkpoints):
         records = sorted(run.evaluations.glob(f"*/{place}.*"))  # finished and unfinished
         for path in (*records, run.checkpoint(place.stage, place.step)):
@@ -126,10 +124,8 @@ def restore(
     optimizer: torch.optim.Optimizer,
     observer: Observer,
 ) -> TrainState:
-    """The state in the stage's newest complete checkpoint, or a fresh one if there is none.
-
-    Raises CheckpointDamaged if damage leaves only checkpoints without optimizer state.
-    """
+    """The state in the stage's newest complete checkpoint, or a fresh one if there is none. Raises
+    CheckpointDamaged if damage leaves only checkpoints without optimizer state."""
     state, damaged = TrainState(), dict[Place, CheckpointDamaged]()
     gone: NotContinuable | None = None
     for step in reversed(checkpoint_steps(run, stage)):
@@ -222,10 +218,8 @@ class Restart:
 
 
 def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
-    """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage.
-
-    Raises InputError, CheckpointDamaged, InputError, RunBusy, and changes nothing.
-    """
+    """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage. Raises
+    InputError, CheckpointDamaged, InputError, RunBusy, and changes nothing."""
     with hold_run(run.path):
         restart = Restart(run, find_start(run, place))
         before = restart.before

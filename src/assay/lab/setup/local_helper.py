@@ -201,9 +201,7 @@ class Weights:
 
 def load_weights(folder: Path, precision: Precision, rendering: str) -> Weights:
     """The model of a folder with products in `precision.compute`; the fp32 weights are let go.
-
-    Raises what `load_model` does, and RenderingError.
-    """
+    Raises what `load_model` does, and RenderingError."""
     loaded = load_model(folder, precision)
     config = loaded.model.config.get_text_config()
     plain = PlainSampler(loaded.model, loaded.end_tokens, precision.compute)

@@ -140,10 +140,8 @@ def build_checked_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Metho
 
 
 def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatchSize:
-    """The most that a micro-batch of the stage holds, by its longest rows.
-
-    Of conversations that are sampled only the budget and the longest answer count.
-    """
+    """The most that a micro-batch of the stage holds, by its longest rows. Of conversations that
+    are sampled only the budget and the longest answer count."""
     if isinstance(method, FirstBatchCheck):
         method = method.method
     together, group = rows_per_step(stage), 1
@@ -271,9 +269,7 @@ def packs_of_conversations(
 
 def group_stream(stage: SamplingStage, given: StageInput, steps: int) -> GroupStream:
     """Where the stage's groups come from: prompts, or stored candidates, a group for each row.
-
-    Raises InputError for a row without any and where no group is left.
-    """
+    Raises InputError for a row without any and where no group is left."""
     if not stage.stored:
         return sampled_prompts(stage, given, steps)
     groups = judged_groups(stage, given)
@@ -407,10 +403,8 @@ def advantage_options(stage: GrpoStage, preset: Preset) -> AdvantageOptions:
 
 
 def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode, ...], ...]:
-    """The judged candidates of each row, none where the stage leaves the group out.
-
-    Raises InputError for a row without any and where no group is left.
-    """
+    """The judged candidates of each row, none where the stage leaves the group out. Raises
+    InputError for a row without any and where no group is left."""
     groups = tuple(group_of(stage, given, row) for row in given.rows)
     if not any(judged_members(groups)):
         why = [e.reward.why for group in groups for e in group if e.reward]
