@@ -16,7 +16,7 @@ from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels
 from assay.models.precision import choose_precision
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.tasks.demos.frozen import ask, judge
+from assay.tasks.demos.frozen import ask
 from assay.tasks.helper_model import HelperModel
 
 SIGNATURES = {"a.png": b"\x89PNG\r\n\x1a\n", "b.jpg": b"\xff\xd8\xff", "c.gif": b"GIF89a"}
@@ -46,12 +46,10 @@ def row(tmp_path: Path):
     return query_row(made, Query("q", questions[2], ("3 images",)), (0, 1), 2)
 
 
-def test_an_endpoint_gives_no_scores_and_says_what_does(tmp_path: Path, row) -> None:
+def test_an_endpoint_gives_no_scores_and_says_what_does(tmp_path: Path) -> None:
     problem = r"^model\.frozen\.source: a model behind an endpoint gives no log-probabilities"
     with pytest.raises(InputError, match=problem):
         frozen(tmp_path).score([(Message("user", "?"),)], ["x"])
-    with pytest.raises(InputError):
-        judge(frozen(tmp_path), [(row, (0, 1))])
 
 
 def test_an_image_that_changed_since_its_row_was_read_is_never_sent(tmp_path: Path, row) -> None:

@@ -96,12 +96,6 @@ def move_aside(run: RunDirectory, path: Path, aside: Path) -> None:
         path.rename(_room(run, path, aside))
 
 
-def copy_aside(run: RunDirectory, file: Path, aside: Path) -> None:
-    """Keep a file of the run as it is, if it is there, before it is written anew."""
-    if file.exists():
-        shutil.copy2(file, _room(run, file, aside))
-
-
 def _room(run: RunDirectory, path: Path, aside: Path) -> Path:
     target = aside / path.relative_to(run.path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +275,8 @@ def _forget(restart: Restart, aside: Path) -> None:
     """Put aside what was recorded of the later steps, but for checkpoints and metrics."""
     run, stages = restart.run, restart.again
     for name in (SELECTION, PASSED, JOURNAL, run.metrics.name):
-        copy_aside(run, run.path / name, aside)
+        if (run.path / name).exists():  # before it is written anew
+            shutil.copy2(run.path / name, _room(run, run.path / name, aside))
     forget_selections(run.path, set(stages))
     forget_passed(run.path, restart.kept)
     forget_reports(run, restart.kept)

@@ -156,7 +156,10 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
         together *= max(sum(len(e.turns) for e in found) for found in stored)
     elif isinstance(stage, SamplingStage):
         longest, group = stage.sampling.max_tokens, stage.group
-        turns = [(context, longest) for context in asked_contexts(method)] or [((), longest)]
+        stream, contexts = stream_of(method), []
+        if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
+            contexts = [*stream.source.contexts.values()]
+        turns = [(context, longest) for context in contexts] or [((), longest)]
     return largest_micro_batch(
         turns, encoder.size, together=together, budget=stage.micro_tokens, group=group
     )
@@ -170,14 +173,6 @@ def stored_groups_of(method: Method) -> Sequence[Sequence[Episode]]:
         return [(pair.chosen, pair.rejected) for pair in method.pairs]
     stream = stream_of(method)
     return stream.groups if isinstance(stream, (StoredGroups, StoredPrompts)) else ()
-
-
-def asked_contexts(method: Method) -> Iterable[Context]:
-    """The contexts that a method samples single answers to; none of other methods."""
-    stream = stream_of(method)
-    if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
-        return stream.source.contexts.values()
-    return ()
 
 
 def notes_of(method: Method) -> Iterable[str]:
