@@ -15,7 +15,8 @@ from assay.judge.power import minimum_detectable_difference, predicted_power
 from assay.judge.scores import ItemScores
 from assay.judge.selection import promote
 from assay.judge.significance import agreeing, leaves_out_zero, mid_p_mcnemar, p_value_of
-from assay.judge.verdict import ALPHA, Comparison, asked_non_inferior, explain, with_margin
+from assay.judge.verdict import ALPHA, Comparison, asked_non_inferior, with_margin
+from tests.english import explain
 from tests.judge.simulated import PAIRS, discordant_pairs, item_ids, single_pass
 
 

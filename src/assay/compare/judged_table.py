@@ -472,15 +472,8 @@ def _task_line(task: str, table: Mapping[str, ItemScores], control: str) -> Task
     figures = []
     for run, scores in table.items():
         found = None if run == control else compare(table[control], scores)
-        figures.append(
-            TaskFigure(
-                run,
-                scores.mean,
-                score_interval(scores),
-                None if found is None else found.difference,
-                None if found is None else found.interval,
-            )
-        )
+        change = (None, None) if found is None else (found.difference, found.interval)
+        figures.append(TaskFigure(run, scores.mean, score_interval(scores), *change))
     return TaskLine(task, len(table[control].item_ids), tuple(figures))
 
 
@@ -491,15 +484,8 @@ def _task_mean(tables: Iterable[Mapping[str, ItemScores]], control: str) -> Task
     for run in tables[0]:
         mean = average([[table[run]] for table in tables])
         pairs = [([table[control]], [table[run]]) for table in tables]
-        change = None if run == control else average_change(pairs)
-        figures.append(
-            TaskFigure(
-                run,
-                mean.mean,
-                mean.interval,
-                None if change is None else change.mean,
-                None if change is None else change.interval,
-            )
-        )
+        found = None if run == control else average_change(pairs)
+        change = (None, None) if found is None else (found.mean, found.interval)
+        figures.append(TaskFigure(run, mean.mean, mean.interval, *change))
     items = sum(len(table[control].item_ids) for table in tables)
     return TaskLine("", items, tuple(figures))

@@ -421,8 +421,7 @@ def outcome_name(name: str, words: Words) -> str:
 
 def interval_text(interval: Interval, words: Words) -> str:
     """The limits of a score's interval."""
-    low, high = (score_text(end, interval) for end in (interval.low, interval.high))
-    return words("table.interval_text", low=low, high=high)
+    return words.ends(interval, lambda end: score_text(end, interval))
 
 
 def passes(repeats: int, words: Words) -> str:

@@ -19,7 +19,7 @@ from assay.tasks.demos.generate import (
     trained_selector,
 )
 from assay.tasks.task import BenchmarkOptions
-from tests.tasks.demos.kinds_lab import EXPERIMENT, make_kinds_lab, read_kinds
+from tests.tasks.demos.kinds_lab import EXPERIMENT, read_kinds
 
 MIXED = """
 [selections.rl]
@@ -52,14 +52,6 @@ SPEC = SelectionsSpec(
     random=1,
 )
 ROW = read_kinds("train", BenchmarkOptions({})).rows[3]
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab with a selector that was trained."""
-    folder = tmp_path_factory.mktemp("mixed")
-    start(make_kinds_lab(folder), root=folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from assay.models.adapt import freeze_matching, measure
 from assay.tasks.demos.modules import (
     BACKBONE,
     MAKERS,
-    ChoiceBatch,
     LeverSelector,
     PointerSelector,
     SelectorSizes,
@@ -173,10 +172,3 @@ def test_weights_follow_from_the_seed_and_leave_the_generator_alone(kind):
     assert all(torch.equal(a, b) for a, b in pairs)
     pairs = zip(first.state_dict().values(), other.state_dict().values(), strict=True)
     assert not first.state_dict() or not all(torch.equal(a, b) for a, b in pairs)
-
-
-def test_contexts_of_two_tables_may_meet_in_a_batch():
-    other = table(seed=1)
-    batch = batch_of([choice(0), choice(1, features=other)])
-    assert isinstance(batch, ChoiceBatch)
-    torch.testing.assert_close(batch.pool_BKD[1], other.demonstrations_ND[[7, 2, 11, 4, 9]])

@@ -31,17 +31,14 @@ def parameter(name: str, kind: str = "text", default: Any = None) -> dict[str, A
 OPERATORS = [
     {
         "name": "Custom",
-        "attribute": "custom",
         "parameters": [parameter("input"), parameter("instruction")],
     },
     {
         "name": "ScEnsemble",
-        "attribute": "sc_ensemble",
         "parameters": [parameter("solutions", "texts"), parameter("problem")],
     },
     {
         "name": "Test",
-        "attribute": "test",
         "parameters": [parameter("problem"), parameter("test_loop", "count", 3)],
     },
 ]

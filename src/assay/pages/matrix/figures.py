@@ -25,8 +25,7 @@ def score_text(value: float, ratios: bool) -> str:
 
 def limits(interval: Interval, ratios: bool, w: Words) -> str:
     """The limits of a value."""
-    low, high = (score_text(end, ratios) for end in (interval.low, interval.high))
-    return w("table.interval_text", low=low, high=high)
+    return w.ends(interval, lambda end: score_text(end, ratios))
 
 
 def change_text(value: float, ratios: bool) -> str:

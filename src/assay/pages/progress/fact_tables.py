@@ -30,11 +30,9 @@ from assay.pages.page import (
     Table,
     Text,
 )
-from assay.pages.words import Words, number, percent, points, visible
+from assay.pages.words import Words, metric_label, number, percent, points, signed_number, visible
 
 Write = Callable[[float], str]
-ROUNDED = 1e-12
-"""Differences below this come from rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +175,7 @@ def counts_text(counts: Counts, share: Estimate | None, words: Words) -> str:
     """How many of how many, with the share's interval."""
     if share is None or share.interval is None:
         return "–"
-    low, high = percent(share.interval.low), percent(share.interval.high)
-    ends = words("table.interval_text", low=low, high=high)
+    ends = words.ends(share.interval, percent)
     figures = {"count": counts.count, "trials": counts.trials, "share": percent(share.value)}
     return words("facts.counts", ends=ends, **figures)
 
@@ -187,9 +184,7 @@ def change_text(change: Change, words: Words, write: Write = points, unit: str =
     """A change in words: its size where it shows, else the smallest that would have shown."""
     if change.interval is None or change.before is None or change.after is None:
         return "–"
-    ends = words(
-        "table.interval_text", low=write(change.interval.low), high=write(change.interval.high)
-    )
+    ends = words.ends(change.interval, write)
     difference = write(change.after.value - change.before.value)
     if change.direction != "none":
         return words(f"facts.{change.direction}", difference=difference, ends=ends)
@@ -207,7 +202,7 @@ def variety_table(facts: FactChanges, words: Words) -> FactTable:
     rows = []
     for each in facts.variety:
         shares = each.name == "repeated"
-        write, signed = (percent, points) if shares else (number, signed_amount)
+        write, signed = (percent, points) if shares else (number, signed_number)
         unit = "points" if shares else "amount"
         rows.append(
             mean_row(words(f"variety.{each.name}"), each.change, write, signed, unit, words)
@@ -236,17 +231,7 @@ def mean_text(found: Estimate | None, write: Write, words: Words) -> str:
     """A mean with its interval."""
     if found is None or found.interval is None:
         return "–"
-    low, high = write(found.interval.low), write(found.interval.high)
-    return words(
-        "facts.mean",
-        value=write(found.value),
-        ends=words("table.interval_text", low=low, high=high),
-    )
-
-
-def signed_amount(value: float) -> str:
-    """A difference of amounts in three digits with its sign."""
-    return "+0" if abs(value) < ROUNDED else f"{value:+.3g}".replace("-", "−")
+    return words("facts.mean", value=write(found.value), ends=words.ends(found.interval, write))
 
 
 def alike_said(facts: FactChanges, words: Words) -> list[str]:
@@ -274,7 +259,7 @@ def call_tables(calls: CallReport | None, words: Words) -> list[FactTable]:
         moved = change.direction != "none"
         errors.append(FactRow(label, *counts, change_text(change, words), moved))
     costs = [
-        mean_row(words(f"cost_per.{each.per}"), each.change, number, signed_amount, "amount", words)
+        mean_row(words(f"cost_per.{each.per}"), each.change, number, signed_number, "amount", words)
         for each in calls.costs
     ]
     note = words("facts.noted_costs") if calls.noted and costs else ""
@@ -319,22 +304,20 @@ def effect_said(each: Effect, words: Words) -> str:
         "facts.effect_reward",
         reward=number(reward.after.value),
         rest=number(reward.before.value),
-        change=change_text(reward, words, signed_amount, "amount"),
+        change=change_text(reward, words, signed_number, "amount"),
     )
 
 
 def saving_said(each: Saving, words: Words) -> str:
     """What is left of a plan, or that nothing shows."""
     ahead, sign = each.forecast, -1 if each.direction == "fall" else 1
-    write = signed_amount if each.direction == "none" else number
+    write = signed_number if each.direction == "none" else number
     ends = sorted((sign * each.interval.low, sign * each.interval.high))
     figures = {
-        "metric": known_name(each.metric, "metric", words),
+        "metric": metric_label(each.metric, words),
         "plan": number(each.plan),
         "value": number(ahead.value),
-        "ends": words(
-            "table.interval_text", low=number(ahead.interval.low), high=number(ahead.interval.high)
-        ),
+        "ends": words.ends(ahead.interval, number),
         "left": write(sign * each.value),
         "left_ends": words("table.interval_text", low=write(ends[0]), high=write(ends[1])),
         "at": ahead.at,
@@ -415,7 +398,7 @@ def _state(each: RuleState, words: Words) -> tuple[Mark, str]:
 def condition_text(each: RuleState, words: Words) -> str:
     """When a rule finds something."""
     rule = RULES[each.rule]
-    metric = name_of(each.metric or (rule.metrics[0] if rule.metrics else ""), words)
+    metric = metric_label(each.metric or (rule.metrics[0] if rule.metrics else ""), words)
     figures = {"metric": metric, "window": WINDOW, "long": LONG, "limits": limits(rule, words)}
     return words(f"health_condition.{rule.kind}", **figures)
 
@@ -435,7 +418,7 @@ def figure_text(each: RuleState, words: Words) -> str:
     """The figure behind a state; why there is none, where there is none."""
     if each.reading is None:
         return words(f"health_unread.{each.state}")
-    figures = {**each.reading.figures, "metric": name_of(each.reading.metric, words)}
+    figures = {**each.reading.figures, "metric": metric_label(each.reading.metric, words)}
     return filled(words.sections["evidence"][each.reading.evidence], figures)
 
 
@@ -446,11 +429,6 @@ def writer(kind: str, metric: str) -> Write:
     if kind == "budget":
         return lambda value: f"{value:.0%}"
     return percent if is_share(metric) or metric.startswith(PART) else number
-
-
-def name_of(metric: str, words: Words) -> str:
-    """The name of a metric in the reader's language."""
-    return visible(words.sections["metric"].get(metric, metric))
 
 
 def watch_title(found: Progress, words: Words) -> str:
@@ -485,9 +463,9 @@ def _watched(each: Watched, words: Words) -> tuple[str, str, str, str, str]:
     measure = "watching.moved" if kind in MOVED else "watching.plain"
     if kind in COMPARED:
         measure = "watching.multiple"
-    label = words(measure, metric=name_of(each.metric, words)) if each.metric else "–"
+    label = words(measure, metric=metric_label(each.metric, words)) if each.metric else "–"
     if kind == "budget":
-        label = words("watching.budget", metric=name_of(each.metric, words))
+        label = words("watching.budget", metric=metric_label(each.metric, words))
     bound = "–"
     if each.bound is not None:
         bound = words(f"watching.{each.side}", bound=write(each.bound))
@@ -524,9 +502,7 @@ def _why(each: Watched, words: Words) -> str:
     if each.forecast is not None:
         write = writer("high", each.metric)
         ahead = each.forecast
-        ends = words(
-            "table.interval_text", low=write(ahead.interval.low), high=write(ahead.interval.high)
-        )
+        ends = words.ends(ahead.interval, write)
         said += words("watching.forecast", value=write(ahead.value), ends=ends)
     return said
 

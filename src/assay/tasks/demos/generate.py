@@ -37,11 +37,11 @@ from assay.tasks.demos.selection_data import (
     Picks,
     Proposal,
     beam_candidates,
+    beam_search,
     distinct,
     drawn,
     judged,
     retrieved,
-    search,
     searched,
 )
 from assay.tasks.demos.selection_file import (
@@ -302,8 +302,11 @@ def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> l
     """The selections of a query that a `mixed` table asks for, each set once."""
     choice = selector.choice(row)
     # A selector picks from the query outwards; the search puts each new pick next to the query.
-    beams = search(
-        row, spec.width, lambda states: selector.logps(choice, [picks[::-1] for picks in states])
+    beams = beam_search(
+        row.extra[POOL],
+        row.extra[SHOTS],
+        spec.width,
+        lambda states: selector.logps(choice, [picks[::-1] for picks in states]),
     )
     return distinct(
         [

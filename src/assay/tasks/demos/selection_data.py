@@ -26,18 +26,22 @@ Probability = Callable[[Sequence[Picks]], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Beam:
-    """A selection that a search kept."""
+class Proposal:
+    """A selection before the frozen model was asked."""
 
     picks: Picks
     """Numbers of demonstrations; the first stands next to the query, see `conversation`."""
-    score: float
-    """The sum of the InfoScores of its picks; above 0 where they help."""
+    method: Method
+    rank: int | None = None
+    """Place in its beam search, from 0."""
+    score: float | None = None
+    """What the search ranked by: of a beam by InfoScore their sum, above 0 where they help."""
+    temperature: float | None = None
 
 
 def beam_search(
     pool: Sequence[int], shots: int, width: int, probability: Probability
-) -> list[Beam]:
+) -> list[Proposal]:
     """The best selections of `shots` of `pool`, the most helpful first; at most `width`.
 
     InfoScore of a candidate c after the picks S (Lever-LM): P(y | S, c, x) - P(y | S, x), with P
@@ -55,14 +59,14 @@ def beam_search(
         raise InputError(problem, field="shots", fix="take a larger pool, or fewer shots")
     places = {number: place for place, number in enumerate(pool)}
     (alone,) = probability([()])
-    kept = [Beam((), 0.0)]
+    kept: list[tuple[Picks, float]] = [((), 0.0)]
     for _ in range(shots):
-        states = [(n, *beam.picks) for beam in kept for n in pool if n not in beam.picks]
+        states = [(n, *picks) for picks, _ in kept for n in pool if n not in picks]
         found = zip(states, probability(states), strict=True)
-        beams = [Beam(picks, likely - alone) for picks, likely in found]
-        beams.sort(key=lambda beam: (-beam.score, [places[pick] for pick in beam.picks]))
+        beams = [(picks, likely - alone) for picks, likely in found]
+        beams.sort(key=lambda beam: (-beam[1], [places[pick] for pick in beam[0]]))
         kept = beams[:width]
-    return kept
+    return [Proposal(picks, "beam", rank, score) for rank, (picks, score) in enumerate(kept)]
 
 
 def searched(pool_size: int, shots: int, width: int) -> int:
@@ -74,34 +78,14 @@ def searched(pool_size: int, shots: int, width: int) -> int:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A selection before the frozen model was asked."""
-
-    picks: Picks
-    method: Method
-    rank: int | None = None
-    """Place in its beam search, from 0."""
-    score: float | None = None
-    """What the search ranked by."""
-    temperature: float | None = None
-
-
 def beam_candidates(frozen: HelperModel, row: Row, width: int) -> list[Candidate]:
     """The beams of a search by InfoScore with their outcomes, the most helpful first.
 
     Raises HelperFailed, and InputError as where a model gives no log-probabilities.
     """
-    found = search(row, width, partial(target_probabilities, frozen, row))
+    asked = partial(target_probabilities, frozen, row)
+    found = beam_search(row.extra[POOL], row.extra[SHOTS], width, asked)
     return judged(frozen, row, found, None)
-
-
-def search(
-    row: Row, width: int, value: Callable[[Sequence[Picks]], Sequence[float]]
-) -> list[Proposal]:
-    """The beams of a search in the row's pool by `value`, the highest first."""
-    beams = beam_search(row.extra[POOL], row.extra[SHOTS], width, value)
-    return [Proposal(beam.picks, "beam", rank, beam.score) for rank, beam in enumerate(beams)]
 
 
 def judged(

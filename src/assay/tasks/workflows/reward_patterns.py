@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from assay.errors import InputError, nearest
-from assay.judge.group_effects import Contrast, Effect, Member, contrast, judged_effects
+from assay.judge.group_effects import Effect, Member, contrast, judged_effects
 from assay.runs.history import History, NothingRecorded, Sample, find_record, samples_in
 from assay.runs.records import RIGHT, outcome
 from assay.runs.run_directory import RunDirectory
@@ -297,7 +297,10 @@ def marks_of(shapes: Sequence[Shape]) -> tuple[dict[Key, Mark], dict[str, int]]:
         values = commonest(counts, kind)
         if len(counts) > len(values):
             left_out[kind] = len(counts) - len(values)
-        marks |= {(kind, value): having(value, values_of) for value in values}
+        for value in values:
+            marks[kind, value] = lambda shape, value=value, of=values_of: (
+                None if shape is None else value in of(shape)
+            )
     return marks, left_out
 
 
@@ -307,18 +310,13 @@ def commonest(counts: Mapping[str, int], kind: Kind) -> list[str]:
         return [name for name in STRUCTURES if name in counts]
     if kind in ("combination", "tree"):
         return sorted(counts, key=lambda value: (-counts[value], value))[:MOST_VALUES]
-    return sorted(counts, key=lambda value: (first_number(value), value))
 
+    def begins(value: str) -> int:
+        """The number that a value begins with, behind a sign; 0 for none."""
+        found = re.match(r"≤?(\d+)", value)
+        return int(found[1]) if found else 0
 
-def first_number(value: str) -> int:
-    """The number that a value begins with, behind a sign; 0 for none."""
-    found = re.match(r"≤?(\d+)", value)
-    return int(found[1]) if found else 0
-
-
-def having(value: str, values_of: Callable[[Shape], Sequence[str]]) -> Mark:
-    """Whether a valid program has a value among its own."""
-    return lambda shape: None if shape is None else value in values_of(shape)
+    return sorted(counts, key=lambda value: (begins(value), value))
 
 
 def combination_of(shape: Shape) -> str:
@@ -385,8 +383,8 @@ def side_of(programs: Sequence[RecordedProgram], others: Sequence[RecordedProgra
         program=shown.text if shown else "",
         tree=shown.shape.fingerprint if shown and shown.shape else "",
         error=shown.error if shown and shown.shape is None else "",
-        share=share_of(kind, programs),
-        other_share=share_of(kind, others),
+        share=mean([float(kind_of(each) == kind) for each in programs]),
+        other_share=mean([float(kind_of(each) == kind) for each in others]),
     )
 
 
@@ -396,11 +394,6 @@ ProgramKind = tuple[str, str]
 def kind_of(program: RecordedProgram) -> ProgramKind:
     """The shape of a program; of a completion that is no valid one, its error."""
     return ("", program.shape.fingerprint) if program.shape else ("error", program.error)
-
-
-def share_of(kind: ProgramKind | None, programs: Sequence[RecordedProgram]) -> float | None:
-    """The share of programs of a kind; None of nothing."""
-    return mean([float(kind_of(program) == kind) for program in programs])
 
 
 def typical_kind(
@@ -419,9 +412,4 @@ def typical_kind(
 def shown_first(patterns: Sequence[Pattern]) -> Iterator[Pattern]:
     """Patterns with a verdict, the largest difference first."""
     found = [p for p in patterns if p.effect.verdict != "undecided"]
-    yield from sorted(found, key=lambda p: -abs(difference(p.effect.contrast)))
-
-
-def difference(found: Contrast) -> float:
-    """The difference; 0 for none."""
-    return found.difference or 0.0
+    yield from sorted(found, key=lambda p: -abs(p.effect.contrast.difference or 0.0))

@@ -64,8 +64,6 @@ class Operator:
     """The keys of its result and their types, as Python writes them."""
     prompt: str
     """What the executor is asked, with {NAME} for an argument; `question` fills it in."""
-    answer: Literal["text", "fields", "code"]
-    """How `operator_answers` reads the executor's answer."""
     unnamed: Mapping[str, str] = field(default_factory=dict)
     """Keys that AFlow's code gives and its documents do not name; a program may read them."""
 
@@ -96,7 +94,6 @@ _ALL = (
         _texts("input", "instruction"),
         {"response": "str"},
         "{instruction}{input}",
-        "text",
     ),
     Operator(
         "AnswerGenerate",
@@ -106,7 +103,6 @@ _ALL = (
         {"thought": "str", "answer": "str"},
         "{input}\n\n"
         "Think step by step. Write <thought>your steps</thought> and <answer>the answer</answer>.",
-        "fields",
     ),
     Operator(
         "Programmer",
@@ -116,7 +112,6 @@ _ALL = (
         {"code": "str", "output": "str"},
         "{problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}\n\n"
         "Write a Python function solve() that returns the answer.",
-        "code",
     ),
     Operator(
         "ScEnsemble",
@@ -126,7 +121,6 @@ _ALL = (
         {"response": "str"},
         "{problem}\n\n{solutions}\n\n"
         "Which answer do most solutions agree on? Write only the letter of one that has it.",
-        "fields",
     ),
     Operator(
         "Review",
@@ -136,7 +130,6 @@ _ALL = (
         {"review_result": "bool", "feedback": "str"},
         "{problem}\n\nSolution: {solution}\n\n"
         "Is the solution right? Write True or False, then why.",
-        "fields",
     ),
     Operator(
         "Revise",
@@ -145,7 +138,6 @@ _ALL = (
         _texts("problem", "solution", "feedback"),
         {"solution": "str"},
         "{problem}\n\nSolution: {solution}\n\nFeedback: {feedback}\n\nWrite a better solution.",
-        "text",
     ),
     Operator(
         "Test",
@@ -155,7 +147,6 @@ _ALL = (
         {"result": "bool", "solution": "str"},
         "{problem}\n\n{solution}\n\nThis code fails:\n{failure}\n\n"
         "Write the whole function {entry_point} again without the error, in a ```python block.",
-        "code",
     ),
     Operator(
         "CustomCodeGenerate",
@@ -164,7 +155,6 @@ _ALL = (
         _texts("problem", "entry_point", "instruction"),
         {"response": "str"},
         "{instruction}{problem}\n\nWrite the Python function {entry_point} in a ```python block.",
-        "code",
     ),
     Operator(
         "MdEnsemble",
@@ -173,7 +163,6 @@ _ALL = (
         (Parameter("solutions", "texts"), Parameter("problem")),
         {"solution": "str"},
         "{problem}\n\n{solutions}\n\nWhich solution is the best? Write only its letter.",
-        "fields",
     ),
     Operator(
         "Format",
@@ -182,7 +171,6 @@ _ALL = (
         _texts("problem", "solution"),
         {"solution": "str"},
         "{problem}\n\nSolution: {solution}\n\nWrite only its final answer, in a few words.",
-        "text",
         {"response": "str"},
     ),
 )
@@ -197,7 +185,6 @@ def described() -> list[dict[str, Any]]:
     return [
         {
             "name": operator.name,
-            "attribute": operator.attribute,
             "parameters": [
                 {
                     "name": each.name,
