@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Interrupted, Outcome, executing
+from assay.cli.output import Interrupted, Lang, Outcome, executing
 from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(
         bool, typer.Option("--or-resume", help="Resume an unfinished run; leave a finished one.")
     ] = False,
     despite: Despite = None,
-    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    lang: Lang = "en",
     full: Full = False,
 ) -> Outcome:
     """Check an experiment file, train its stages, measure its checkpoints, write the page."""

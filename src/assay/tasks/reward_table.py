@@ -175,16 +175,12 @@ CORRECT = "correct"
 """The part of a reward that is above 0 where the answer is right."""
 
 
-class NotInFacts(InputError):
-    """A reward that stored candidates cannot be judged by."""
-
-
 def stored_reward(
     reward: RewardFunction | RewardTable | None, row: Row, candidate: Mapping[str, Any]
 ) -> Reward:
     """The reward of a stored candidate; that which it carries where no other is named.
 
-    Raises NotInFacts for a reward that needs more than the candidate holds.
+    Raises InputError for a reward that needs more than the candidate holds.
     """
     if reward is None:
         return Reward(float(candidate["reward"]), candidate.get("parts") or {})
@@ -193,7 +189,7 @@ def stored_reward(
     if isinstance(reward, JudgeReward) and reward.of_stored is not None:
         return reward.of_stored(candidate)
     if why := not_in_facts(reward):
-        raise NotInFacts(why, field="reward", fix="name another, or leave it out")
+        raise InputError(why, field="reward", fix="name another, or leave it out")
     return reward(row, Completion(candidate["text"]))
 
 

@@ -5,11 +5,10 @@ answers, and holds the register of answerers.
 """
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from assay.data.episode import Completion, Turn
 from assay.data.hashing import sha256_text
@@ -22,6 +21,7 @@ from assay.lab.setup.session import Session
 from assay.runs.manifest_file import Manifest
 from assay.tasks.user_code import SCHEME
 
+BASE = CheckpointReference(None)
 LONGEST_SOURCE = 120
 """Characters of a model's source in the name of the run that holds its measurements."""
 
@@ -56,10 +56,8 @@ class Answerer(Protocol):
         """Answers recorded together. An interrupted evaluation judges at most so many again."""
         ...
 
-    @property
-    def in_process(self) -> bool:
-        """Whether the learner is opened here, so that data is encoded and checked."""
-        ...
+    in_process: ClassVar[bool]
+    """Whether the learner is opened here, so that data is encoded and checked."""
 
     def check(self) -> None:
         """Raise InputError for a model that cannot be asked, before a run is made for it."""
@@ -73,7 +71,7 @@ class Answerer(Protocol):
         ...
 
     def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
         """An evaluation of one checkpoint that the run's experiment does not hold."""
         ...
@@ -99,31 +97,22 @@ class Answerer(Protocol):
 
 
 @dataclass(frozen=True)
-class WithoutLearner(ABC):
-    """Part of an `Answerer` whose model is not trained or opened here: it has one checkpoint,
-    "base"."""
+class Unlearned:
+    """What the answerers share that open no learner; see `Answerer`."""
 
     session: Session
-
-    @property
-    def in_process(self) -> bool:
-        """See `Answerer`."""
-        return False
+    in_process: ClassVar[bool] = False
 
     def evaluations(self) -> Mapping[str, Evaluation]:
         """See `Answerer`."""
         tables = self.session.experiment.evaluate
-        return {name: self.made(name, spec) for name, spec in tables.items()}
+        return {name: self.evaluation(name, spec) for name, spec in tables.items()}
 
     def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
         """See `Answerer`."""
-        return self.made(name, spec)
-
-    @abstractmethod
-    def made(self, name: str, spec: EvaluateSpec) -> Evaluation:
-        """An evaluation made ready. Raises InputError for items that cannot be answered."""
+        raise NotImplementedError
 
 
 def plain_name(skill: str, source: str) -> str:

@@ -22,9 +22,10 @@ from assay.data.files import append_line, sync
 from assay.data.hashing import sha256_text
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure, within
+from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import Answered, Request, WithoutLearner, holder, plain_name
+from assay.lab.evaluate.answerer import BASE, Answered, Request, Unlearned, holder, plain_name
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.manifest import about_run
 from assay.rl.policy import SampleKey
@@ -121,7 +122,6 @@ def _kind(value: Any, kind: Any) -> Any:
     return value
 
 
-CHUNK = 64
 TOGETHER = 8
 """Requests that the endpoint is asked at once."""
 WAITING = 64
@@ -139,13 +139,13 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True)
-class EndpointAnswerer(WithoutLearner):
-    """See `Answerer`; what weights answer is not known."""
+class EndpointAnswerer(Unlearned):
+    """See `Answerer`. There is one checkpoint, "base"; what weights answer is not known."""
 
     @property
     def chunk(self) -> int:
         """See `Answerer`."""
-        return CHUNK
+        return 64
 
     @cached_property
     def endpoint(self) -> Endpoint:
@@ -157,8 +157,10 @@ class EndpointAnswerer(WithoutLearner):
         """Raise EndpointError where nothing answers, or not with this key."""
         self.endpoint.check()
 
-    def made(self, name: str, spec: EvaluateSpec) -> Evaluation:
-        """See `WithoutLearner`."""
+    def evaluation(
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
+    ) -> Evaluation:
+        """See `Answerer`."""
         session = self.session
         given = (session.task, {}, f"endpoint: {spec.rendering}", session.seed)
         made = make_evaluation(name, spec, *given, root=session.run.root)
@@ -184,7 +186,11 @@ class EndpointAnswerer(WithoutLearner):
             },
             "data": {},
             "stages": {},
-            "evaluation": {name: _table(each) for name, each in self.evaluations().items()},
+            "evaluation": {
+                name: {key: getattr(each.record, key) for key in NOTED}
+                | {"options": dict(each.record.options)}
+                for name, each in self.evaluations().items()
+            },
         }
 
     def answers(
@@ -227,11 +233,6 @@ class EndpointAnswerer(WithoutLearner):
             slots.close()
             threads.shutdown(cancel_futures=True)
             pausing.shutdown()
-
-
-def _table(evaluation: Evaluation) -> dict[str, object]:
-    record = evaluation.record
-    return {**{key: getattr(record, key) for key in NOTED}, "options": dict(record.options)}
 
 
 def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:

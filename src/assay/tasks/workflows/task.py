@@ -16,7 +16,7 @@ from assay.data.row import Message, Row
 from assay.errors import InputError, within
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, NoTargetError, lookup
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, lookup
 from assay.tasks.workflows.execution import GROUP_DIVERSITY, READING
 from assay.tasks.workflows.executor_rows import read_executor_rows
 from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW, workflow
@@ -254,20 +254,20 @@ class WorkflowsTask(BaseTask):
 
     def target(self, row: Row) -> Message:
         """The program of a warm-up row, or the answer that teaches an executor. Raises
-        NoTargetError."""
+        InputError."""
         if row.messages[-1].role == "assistant":
             return row.messages[-1]
         fix = "write options = { programs = 2 } in its table for generated programs"
-        raise NoTargetError(f"row {row.id} has no program", file=row.origin or None, fix=fix)
+        raise InputError(f"row {row.id} has no program", file=row.origin or None, fix=fix)
 
     def right_answer(self, row: Row) -> Message:
         """A program that returns the gold answer, for trials of rewards; nothing trains on it.
-        Raises NoTargetError for a row without one."""
+        Raises InputError for a row without one."""
         if PROBLEM not in row.extra:
             return self.target(row)
         truth = row.extra.get(SOLUTION) or row.gold
         if truth is None:
-            raise NoTargetError(f"row {row.id} has no known right answer", file=row.origin or None)
+            raise InputError(f"row {row.id} has no known right answer", file=row.origin or None)
         is_code = row.extra[PROBLEM_TYPE] == "code"
         parameters = "problem, entry_point" if is_code else "problem"
         program = workflow({}, f"return {str(truth)!r}, 0.0", parameters)
