@@ -15,6 +15,7 @@ from assay.cli.convert import convert
 from assay.cli.costs import costs
 from assay.cli.delete import delete
 from assay.cli.doctor import doctor
+from assay.cli.engines import engines
 from assay.cli.eval import evaluate
 from assay.cli.export import export
 from assay.cli.fill import fill
@@ -66,6 +67,7 @@ VERBS = {
     "export": export,
     "serve": serve,
     "doctor": doctor,
+    "engines": engines,
 }
 
 app = typer.Typer(

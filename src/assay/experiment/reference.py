@@ -12,6 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from assay.experiment.base_table import Table
 from assay.experiment.data_tables import DataSpec
+from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HelperSpec
 from assay.experiment.selection_tables import SelectionsSpec
@@ -45,6 +46,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "`[log]`": (LogSpec, None),
     "`[model.NAME]`": (HelperSpec, None),
     "`[selector]`": (SelectorSpec, None),
+    "`[engine]`": (EngineSpec, None),
     "`[data.NAME]`": (DataSpec, None),
     "`[selections.NAME]`": (SelectionsSpec, None),
     "`[stage.NAME]`, every method": (CommonStage, None),
@@ -65,6 +67,7 @@ OWN_SECTIONS = (
     "log",
     "helpers",
     "selector",
+    "engine",
     "data",
     "selections",
     "stage",

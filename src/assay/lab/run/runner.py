@@ -380,8 +380,12 @@ def train_stage(
         method = first_look(session, name, stage, method)
         method = with_step_metrics(stage, session.task, steps, method)
         look = validation_of(session, stage, given, visits)
+
+        def measure(policy: Policy, step: int) -> Mapping[str, float]:
+            return {**opened.measured(), **look(policy, step)}
+
         session.helpers.stage(name, state.step + 1)
-        train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, look)
+        train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, measure)
     finally:
         if runner is not None:
             runner.close()

@@ -6,6 +6,7 @@ followed to the base model. Nothing is trained or sampled here.
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from peft import PeftModel
@@ -14,6 +15,8 @@ from transformers import PreTrainedModel
 
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
+from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.vllm_engine import Opening, opened
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
@@ -105,7 +108,12 @@ class ModelShelf:
         return policy, adaptation
 
     def sampler(self, module: nn.Module, end_tokens: frozenset[int], processes: int = 1) -> Sampler:
-        """The sampling engine that a model takes."""
+        """The sampling engine that a model takes: vLLM where the experiment says so."""
+        engine = self.experiment.engine
+        if engine is not None and engine.sample == "vllm":
+            kind = str(self.precision.compute).removeprefix("torch.")
+            start = partial(opened, Opening(str(self.base), kind, self.precision.device))
+            return ProvenSampler(start, module, end_tokens, self.precision.compute)
         make = TOKEN_ENGINES[engine_of(module)]
         return make(module, end_tokens, self.precision.compute, processes)
 

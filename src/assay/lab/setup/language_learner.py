@@ -278,7 +278,9 @@ class LanguageLearner:
         # Measured before the optimizer's state is read; the model's weights are there already.
         free = available_memory(self.precision.device) + 4.0 * adaptation.total
         fit = partial(fit_activations, self, stage, policy.module, adaptation, free)
-        return StagePolicy(policy, tuple(notes), fit)
+        return StagePolicy(
+            policy, tuple(notes), fit, lambda: getattr(policy.sampler, "measured", {})
+        )
 
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> Sampler:
         """See `Learner`; large batches are sampled in a process for each core."""
