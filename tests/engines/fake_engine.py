@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.engines.proven_sampler import State, trainer_logps
+from assay.models.handed_over import State, logps_of
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
 
@@ -63,5 +63,5 @@ class FakeEngine:
         self, model: nn.Module, contexts: list[list[int]], actions: list[list[int]]
     ) -> list[list[float]]:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.compute == torch.bfloat16):
-            flat = iter(trainer_logps(model, contexts, actions).tolist())
+            flat = iter(logps_of(model, contexts, actions).tolist())
         return [[next(flat) for _ in tail] for tail in actions]

@@ -21,9 +21,10 @@ from assay.engines import vllm_engine
 from assay.engines.devices import environment_for
 from assay.engines.environments import installed
 from assay.engines.handover import HandOverFailed
-from assay.engines.proven_sampler import ProvenSampler, State, trainer_logps
+from assay.engines.proven_sampler import ProvenSampler
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
 from assay.errors import RunFailure
+from assay.models.handed_over import State, logps_of
 from assay.models.load import LoadedModel, load_model
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
@@ -100,7 +101,7 @@ def test_turns_have_seeds_ends_and_log_probs_of_the_trainers(smollm) -> None:
     greedy = sampler.sample(asked[:2], KEYS[:2], Sampling(temperature=0.0, max_tokens=8))
     assert greedy[0].actions == greedy[1].actions
     warm = sampler.sample(asked, KEYS, Sampling(temperature=0.5, max_tokens=8))[0]
-    halves = trainer_logps(loaded.model, [list(asked[0])], [list(warm.actions)])
+    halves = logps_of(loaded.model, [list(asked[0])], [list(warm.actions)])
     assert sum(warm.behaviour_logps or ()) > halves.sum()
 
 

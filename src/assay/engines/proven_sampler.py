@@ -12,22 +12,16 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from peft import PeftModel
-from torch import Tensor, nn
-from transformers.core_model_loading import revert_weight_conversion
+from torch import nn
 
 from assay.data.episode import Context, Turn, tokens_of
 from assay.engines.handover import FULL, ROUGH, Reading, judge, judge_first
-from assay.models.lora import adapter_free, low_rank
-from assay.models.plain_forward import causal_of, score_padded
-from assay.models.scoring import evaluating, score_actions
-from assay.models.supported import why_plain
-from assay.models.weight_files import renamed_in_files, whole_state
+from assay.models.handed_over import State, bare, by_file_names, logps_of, rounded, whole_weights
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.finished_turns import turn_finished
 from assay.rollout.token_choice import key_state
 
-PROBES, PROBE_TOKENS, PROBE_ACTIONS = 8, 1024, 64
+PROBES, PROBE_TOKENS, PROBE_ACTIONS = 8, 768, 64
 """Sequences of the probe at most, their tokens in all, and actions of each."""
 POINTS = 4
 """Actions of each sequence that are also scored by way of the prefix cache."""
@@ -35,7 +29,6 @@ SEED_BITS = (1 << 63) - 1
 
 Sequences = tuple[list[list[int]], list[list[int]]]
 """Contexts and the actions that follow each."""
-State = dict[str, Tensor]
 
 
 class Engine(Protocol):
@@ -79,7 +72,8 @@ class ProvenSampler:
         end_tokens: frozenset[int],
         compute: torch.dtype | None = None,
     ):
-        """`opened` gives the engine, which is started at the first sample."""
+        """`opened` gives the engine, which is started at the first sample; `compute` is the type of
+        its weights: float32 where there is an adapter, whose small changes bf16 would lose."""
         self.module = module
         self.end_tokens = end_tokens
         self.compute = compute or next(module.parameters()).dtype
@@ -137,7 +131,8 @@ class ProvenSampler:
             return
         started = time.perf_counter()
         engine.owner = None  # of nobody, should this fail in between
-        engine.load(file_state(self.module, self.compute))
+        state = whole_weights(self.module, self.compute)
+        engine.load(by_file_names(self.module, state))
         engine.owner, updated, self._due = self, self._due, False
         if updated:
             self.measured = {"engine/load_seconds": time.perf_counter() - started}
@@ -147,12 +142,11 @@ class ProvenSampler:
     def _prove(self, engine: Engine) -> None:
         started = time.perf_counter()
         assert self._probe is not None
-        now = reading(self.module, engine, *self._probe)
+        with rounded(self.module, self.compute):
+            now = reading(self.module, engine, *self._probe)
         if self._first is None or self._before is None:
-            bare_S = None
-            if isinstance(self.module, PeftModel):
-                with adapter_free(self.module):
-                    bare_S = trainer_logps(self.module, *self._probe)
+            with bare(self.module) as without:
+                bare_S = logps_of(self.module, *self._probe).numpy() if without else None
             found = judge_first(now, self.numerics, bare_S)
             self._first = now
         else:
@@ -202,43 +196,8 @@ def reading(
     cached = engine.score_cached([contexts[row] for row, _ in points], heads)
     scored = engine.score(contexts, actions)
     return Reading(
-        trainer_S=trainer_logps(module, contexts, actions),
+        trainer_S=logps_of(module, contexts, actions).numpy(),
         engine_S=np.array([logp for row in scored for logp in row]),
         cached_K=np.array([logp for (logp,) in cached]),
         places_K=np.array([starts[row] + place for row, place in points]),
     )
-
-
-def trainer_logps(
-    module: nn.Module, contexts: list[list[int]], actions: list[list[int]]
-) -> np.ndarray:
-    """The trained module's log-probs (S) in the type of its weights, without dropout."""
-    score: Any = score_padded if why_plain(causal_of(module).config) else score_actions
-    offsets = torch.tensor([0, *map(len, actions)]).cumsum(0)
-    flat_S = torch.tensor([token for tail in actions for token in tail])
-    with torch.no_grad(), evaluating(module):
-        logps_S, _ = score(module, [tuple(context) for context in contexts], flat_S, offsets)
-    return logps_S.double().cpu().numpy()
-
-
-def file_state(module: nn.Module, dtype: torch.dtype) -> State:
-    """Whole weights by the names of the family's files, an adapter added in fp32; the module stays
-    as it is.
-    """
-    causal = causal_of(module)
-    state = whole_state(causal)
-    if isinstance(module, PeftModel):
-        state = {
-            name.replace(".base_layer.", "."): tensor
-            for name, tensor in state.items()
-            if ".lora_" not in name
-        }
-        for name, part in causal.named_modules():
-            if hasattr(part, "lora_A") and part.active_adapters:
-                own = low_rank(part)
-                weight = state[f"{name}.weight"] + own.scaling * (own.up_OR @ own.down_RD)
-                if own.lengths_O is not None:
-                    weight = weight * own.lengths_O[:, None]
-                state[f"{name}.weight"] = weight
-    state = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
-    return revert_weight_conversion(causal, state) if renamed_in_files(causal) else state

@@ -25,9 +25,9 @@ from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-
 
 from assay.engines.devices import need_vllm
 from assay.engines.environments import python_of
-from assay.engines.proven_sampler import State
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
+from assay.models.handed_over import State
 
 SCRIPT = Path(__file__).with_name("vllm_worker.py")
 MEMORY = Path("/dev/shm")

@@ -111,9 +111,13 @@ class ModelShelf:
         """The sampling engine that a model takes: vLLM where the experiment says so."""
         engine = self.experiment.engine
         if engine is not None and engine.sample == "vllm":
-            kind = str(self.precision.compute).removeprefix("torch.")
+            adapts = [stage.adapt for stage in self.experiment.stage.values()]
+            # Merged into bf16 weights, most of an adapter's small changes would be rounded away.
+            low_rank = any(isinstance(adapt, LoraAdapt) for adapt in adapts)
+            compute = self.precision.master if low_rank else self.precision.compute
+            kind = str(compute).removeprefix("torch.")
             start = partial(opened, Opening(str(self.base), kind, self.precision.device))
-            return ProvenSampler(start, module, end_tokens, self.precision.compute)
+            return ProvenSampler(start, module, end_tokens, compute)
         make = TOKEN_ENGINES[engine_of(module)]
         return make(module, end_tokens, self.precision.compute, processes)
 
