@@ -3,6 +3,8 @@ search of what was imported for garbage."""
 
 import gc
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("ASSAY_SHARED", Path(__file__).parents[1].parent / "shared"))
 
+KEPT: dict = {}
+"""Pools of workers by function, limits, size and isolation."""
+
 
 @pytest.fixture
 def shared() -> Path:
@@ -18,6 +23,46 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("ASSAY_SHARED is absent")
     return SHARED
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keeps the workers of built-in rewards from run to run: each imports sympy for a second.
+
+    Not where workers and runners are themselves tested, in sandbox and tasks.
+    """
+    running = sys.modules.get("assay.tasks.running")
+    if running is None or {"sandbox", "tasks"} & {*request.path.parts}:
+        yield
+        return
+    runner, pool = running.RewardRunner, running.RewardRunner._pool
+
+    def kept(self, reward):
+        key = (reward.worker, reward.limits)
+        if not reward.worker.startswith("assay.tasks.math") or key in self._pools:
+            return pool(self, reward)
+        whole = (*key, self.workers, self.sandbox)
+        if whole not in KEPT or KEPT[whole]._threads._shutdown:
+            KEPT[whole] = pool(self, reward)
+        self._pools[key] = KEPT[whole]
+        return KEPT[whole]
+
+    def close(self) -> None:
+        for each in self._pools.values():
+            if each not in KEPT.values():
+                each.close()
+        self._pools.clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "_pool", kept)
+        patch.setattr(runner, "close", close)
+        yield
+
+
+def pytest_sessionfinish() -> None:
+    """Ends the kept workers."""
+    for pool in KEPT.values():
+        pool.close()
 
 
 def pytest_collection_finish() -> None:

@@ -108,7 +108,7 @@ TEXTS = sorted({*PYTHON, *PAGES, *SETTINGS, *EXPERIMENTS, *DRESS} - {Path(__file
 MOST_LINES = 600
 
 LANGUAGE_MODELS = re.compile(r"\b(PreTrainedModel|PeftModel|Language(Policy|Learner|Encoder))\b")
-THEIR_OWN = ("models/", "rollout/policies/", "lab/setup/language_learner", "lab/setup/checkpoint_m")
+THEIR_OWN = ("models/", "rollout/policies/", "lab/setup/language_learner")
 """Where a language model is implemented; all else works with any learner."""
 
 FORBIDDEN = {

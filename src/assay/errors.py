@@ -4,10 +4,11 @@ Every package raises a subclass defined beside the code that knows the problem; 
 prints the message as one line. Nothing here catches anything.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 Entry = TypeVar("Entry")
 
@@ -17,6 +18,37 @@ FEW_NAMES = 12
 """So few known names are listed even where one of them is close."""
 MOST_CHARACTERS = 2000
 """Of what an error says is wrong."""
+
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found: its code, which words it in every language of the pages, and the values that
+    fill the words. A check, which speaks English alone, writes the words themselves.
+
+    Among the values, `template` names other words of the evidence than those of the code, `advice`
+    the fixes, and `words` the values that are words of the catalogue themselves.
+    """
+
+    severity: Severity
+    what: str = ""
+    evidence: str = ""
+    fix: str = ""
+    code: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def finding(code: str, severity: Severity, /, **values: Any) -> Finding:
+    """A finding that pages word by its code."""
+    return Finding(severity, code=code, values=values)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings with errors first, then warnings, then notes; otherwise in order."""
+    order = ("error", "warning", "note")
+    return sorted(findings, key=lambda each: order.index(each.severity))
 
 
 class AssayError(Exception):

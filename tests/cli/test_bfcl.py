@@ -29,7 +29,8 @@ def test_the_files_are_written_and_named(lab: Path):
     assert "multi_turn_base: 100.0% (51.0% to 100.0%), 4 of 200 items" in text
     assert "N/A" in text and "multi_turn_miss_func" in text
     names = {file.name for file in (lab / "new" / "out").iterdir()}
-    assert names == {"data_multi_turn.csv", "data_multi_turn_correct.csv"} | {
+    assert names == {
+        "data_multi_turn.csv",
         "bfcl_categories.csv",
         "bfcl_breakdown.csv",
         "bfcl_overall.csv",
@@ -47,7 +48,7 @@ def test_programs_get_the_same_with_null_for_what_was_not_run(lab: Path):
     )
     assert len(scores["categories"]) == 23
     assert {share["by"] for share in scores["breakdown"]["multi_turn_base"]} == {"class", "turns"}
-    assert len(result["files"]) == 5
+    assert len(result["files"]) == 4
 
 
 def test_a_run_without_bfcl_is_one_line_and_writes_nothing(lab: Path):

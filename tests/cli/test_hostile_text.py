@@ -10,7 +10,6 @@ import pytest
 from rich.live import Live
 from rich.table import Table
 
-from assay.cli.fill import tell as tell_of_fill
 from assay.cli.output import (
     BLANK_LINES,
     MOST_LINES,
@@ -18,6 +17,7 @@ from assay.cli.output import (
     present,
     quoted,
 )
+from assay.cli.run import tell as tell_of_fill
 from assay.errors import InputError
 from assay.pages.live_display import LiveProgress, PlainProgress
 from assay.pages.safe_console import SafeConsole, console, tell

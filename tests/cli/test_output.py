@@ -20,8 +20,7 @@ from assay.cli.output import (
     unexpected,
     verb,
 )
-from assay.errors import InputError, RunFailure
-from assay.judge.findings import Finding
+from assay.errors import Finding, InputError, RunFailure
 from assay.runs.run_directory import create_run
 
 TROUBLE: dict[str, BaseException] = {

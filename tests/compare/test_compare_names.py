@@ -17,6 +17,7 @@ from assay.judge.scores import item_scores
 from assay.pages.comparison.comparison_page import comparison_shown, write_comparison
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import answers, results_table, runs_table
+from tests.english import english
 from tests.pages.pages import printed
 from tests.pages.synthetic import add_scores, empty_run
 
@@ -43,7 +44,7 @@ def pairing(judged: Table, line: int = 1) -> Pairing:
 
 def marks(judged: Table) -> dict[str, str]:
     """What could not be checked, and of which runs."""
-    return {f.code: f.evidence for f in judged.findings if f.severity == "warning"}
+    return {f.code: english(f).evidence for f in judged.findings if f.severity == "warning"}
 
 
 def test_verdicts_are_the_judges_over_one_family():
@@ -230,7 +231,7 @@ def test_items_of_one_source_are_one_cluster_and_their_number_is_told():
 
 def test_reducers_that_a_file_has_no_scores_of_are_named():
     judged = results_table(side("a", BASE), side("b", BETTER, left_out=("house/best",)))
-    assert [f.evidence for f in judged.findings if f.code == "no_scores_in_file"] == [
+    assert [english(f).evidence for f in judged.findings if f.code == "no_scores_in_file"] == [
         "b: house/best"
     ]
 
@@ -243,7 +244,7 @@ def test_own_runs_and_tables_are_warned_of_beyond_two_percent_without_a_score(tm
     other = side("other", [], scores=scores)
     judged = results_table(own, other)
     found = [f for f in judged.findings if f.code == "unscored"]
-    assert [f.evidence for f in found] == [f"{own.name}: 5.0% (5 / 100)"]
+    assert [english(f).evidence for f in found] == [f"{own.name}: 5.0% (5 / 100)"]
     assert judged.control.possible == (0.0, 0.05)
 
 

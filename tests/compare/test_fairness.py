@@ -19,6 +19,7 @@ from assay.runs.records import DamagedRecord, EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
+from tests.english import english
 from tests.pages.synthetic import (
     CITIES,
     MANIFEST,
@@ -74,9 +75,9 @@ def test_a_checkpoint_measured_in_another_rendering_is_marked(run, tmp_path, nam
     mark = f'method = "grpo"\nother_rendering_than = ["{name}"]'
     other.spec.write_text(other.spec.read_text().replace('method = "grpo"', mark))
     findings = runs_table(run, other).findings
-    assert [f.evidence for f in findings] == [f"{other}@rl.step-000030"] * marked
+    assert [english(f).evidence for f in findings] == [f"{other}@rl.step-000030"] * marked
     untrained = runs_table(ArmRequest(run, "base"), ArmRequest(other, "base")).findings
-    assert not [f for f in untrained if "rendering" in f.what]
+    assert not [f for f in untrained if "rendering" in f.code]
 
 
 def child_of(parent: RunDirectory, root: Path, name: str = "child") -> RunDirectory:
@@ -93,7 +94,7 @@ def test_items_that_the_model_it_starts_from_was_trained_on_are_refused(run, tmp
 def test_ancestors_that_nobody_looked_at_are_named(run, tmp_path):
     parent = empty_run(tmp_path, "parent")
     (found,) = runs_table(run, child_of(parent, tmp_path), allow=["base_weights"]).findings
-    assert "not recorded" in found.what and found.evidence == str(parent)
+    assert found.code == "training_on_tests_unknown" and found.values["names"] == str(parent)
 
 
 def test_a_run_is_compared_with_the_checkpoint_that_it_started_from(run, tmp_path):
@@ -157,15 +158,19 @@ def test_two_versions_of_a_benchmarks_checker_are_refused(run, tmp_path):
 
 
 def test_two_versions_of_the_reward_that_scores_an_evaluation_are_refused(run, tmp_path):
-    def manifest(source: str) -> dict[str, Any]:
-        reward = {"tools.ast": {"weight": 1.0, "source_sha256": source * 64}}
+    def manifest(**known_by: Any) -> dict[str, Any]:
+        reward = {"tools.ast": {"weight": 1.0, **known_by}}
         return {**MANIFEST, "evaluation": {"held_out": {"reward": reward, "role": "report"}}}
 
-    write_manifest(run, manifest("a"))
-    other = other_run(tmp_path, manifest("b"), SFT, record=CLEAN)
+    write_manifest(run, manifest(source_sha256="a" * 64))
+    other = other_run(tmp_path, manifest(source_sha256="b" * 64), SFT, record=CLEAN)
     refused(run, other, r"'tools.ast'.* another version .*aaaaaaaa.*bbbbbbbb")
-    write_manifest(other, manifest("a"))
+    write_manifest(other, manifest(source_sha256="a" * 64))
     assert runs_table(run, other).differences == ()
+    write_manifest(other, manifest(version=2))
+    refused(run, other, r"'tools.ast'.* another version .*\(1\).*\(2\)")
+    write_manifest(other, manifest(version=1))
+    assert runs_table(run, other).differences == (), "a record of before there were versions"
 
 
 def fallback_run(root: Path, name: str, shares: int) -> RunDirectory:
@@ -263,7 +268,8 @@ def test_a_damaged_record_is_named_and_the_other_runs_are_still_compared(run, tm
     table = runs_table(run, broken, whole)
     assert [line.name.partition("/")[0] for line in table.lines] == ["verl7", "whole"]
     (found,) = table.left_out
-    assert found.severity == "error" and str(file) in found.evidence and "broken/" in found.what
+    assert found.severity == "error" and str(file) in english(found).evidence
+    assert "broken/" in english(found).what
 
 
 def test_a_damaged_control_is_said_to_be_replaced(run, tmp_path):
@@ -271,7 +277,7 @@ def test_a_damaged_control_is_said_to_be_replaced(run, tmp_path):
     damage(run)
     table = runs_table(run, *others)
     assert table.control.name.startswith("a/")
-    assert "the next run is in its place" in table.left_out[0].what
+    assert table.left_out[0].code == "control_left_out"
 
 
 def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path):
@@ -326,15 +332,16 @@ def test_runs_that_answer_the_same_are_flagged_with_what_their_weights_say(
         save_weights(other, values)
     (found,) = runs_table(run, other).findings
     assert found.severity == severity
-    assert words in f"{found.what}; {found.evidence}"
+    said = english(found)
+    assert words in f"{said.what}; {said.evidence}"
 
 
 def test_checkpoints_of_one_run_that_answer_the_same_are_flagged(run):
     add_scores(run, "rl.step-000040", RL, CLEAN)
     (found,) = compare_checkpoints(run, "held_out").findings
-    assert "rl.step-000030 and rl.step-000040" in found.evidence
+    assert "rl.step-000030 and rl.step-000040" in english(found).evidence
     texts = {call(CITIES[i % len(CITIES)], score == 1.0) for i, score in enumerate(RL)}
-    assert f"{len(texts)} distinct" in found.evidence
+    assert f"{len(texts)} distinct" in english(found).evidence
 
 
 def test_answers_that_differ_in_one_repeat_are_not_flagged(run, tmp_path):
@@ -352,7 +359,7 @@ def test_an_accepted_difference_that_is_none_is_refused_with_the_nearest(run, tm
 def test_a_declared_factor_that_does_not_differ_is_found(run, tmp_path):
     other = other_run(tmp_path, TRAINED, SFT, record=CLEAN)
     (found,) = runs_table(run, other, vary=["stage", "stage.rl.lambda"]).findings
-    assert "declared factor is the same" in found.what and "stage.rl.lambda:" in found.evidence
+    assert found.code == "factor_the_same" and "stage.rl.lambda:" in english(found).evidence
     assert runs_table(run, other, vary=["stage"]).findings == ()
     table = runs_table(ArmRequest(run, "base"), ArmRequest(run), vary=["stage.rl.lambda"])
     assert table.findings == ()
@@ -364,7 +371,7 @@ def test_the_same_checkpoint_file_on_another_base_is_not_the_same_weights(run, t
     for each in (run, other):
         save_weights(each, [1.0, 2.0])
     (found,) = runs_table(run, other, allow=["base_weights"]).findings
-    assert found.what == "two checkpoints answer the same"
+    assert english(found).what == "two checkpoints answer the same"
 
 
 @pytest.mark.parametrize(("key", "kind"), [("compute", "warning"), ("device", "warning")])

@@ -18,6 +18,7 @@ from assay.runs.history import find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from tests.compare.tables import runs_table
+from tests.english import english
 from tests.pages.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
 
 BASE = [0.0] * 20
@@ -155,7 +156,8 @@ def test_what_else_the_runs_share_is_named_unless_the_reader_chose(run, tmp_path
     for each in (run, other):
         add_scores(each, "base", BASE, replace(RECORD, name="sampled"))
     (found,) = set(runs_table(run, other).findings) - set(before)
-    assert found.severity == "note" and "held_out" in found.what and "sampled" in found.evidence
+    assert found.severity == "note" and "held_out" in english(found).what
+    assert "sampled" in english(found).evidence
     assert runs_table(run, other, on="held_out").findings == before
 
 

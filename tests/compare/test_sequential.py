@@ -13,6 +13,7 @@ from assay.runs.run_files import DamagedFile
 from tests.cli.conftest import call
 from tests.compare.tables import results_table
 from tests.compare.test_compare_names import side
+from tests.english import english
 from tests.judge.simulated import single_pass
 
 ROWS = {"a": [0.0] * 40, "b": [1.0] * 12 + [0.0] * 28, "c": [1.0] * 7 + [0.0] * 33}
@@ -39,12 +40,12 @@ def test_every_comparison_is_the_anytime_valid_one_in_one_family():
 def test_looks_are_counted_and_the_same_items_are_one_look(tmp_path: Path):
     for items, looks in ((20, "20"), (20, "20"), (40, "20, 40")):
         noted = note_look(tmp_path / "comparisons", table(items))
-        assert noted.findings[-1].evidence == f"items at each look: {looks}"
-    assert noted.findings[-1].what.startswith("look 2 ")
+        assert english(noted.findings[-1]).evidence == f"items at each look: {looks}"
+    assert english(noted.findings[-1]).what.startswith("look 2 ")
     lines = (tmp_path / "comparisons" / LOOKS).read_text().splitlines()
     assert [json.loads(line)["items"] for line in lines] == [20, 40]
     others = results_table(side("a", ROWS["a"]), side("b", ROWS["b"]))
-    assert note_look(tmp_path / "comparisons", others).findings[-1].what.startswith("look 1 ")
+    assert note_look(tmp_path / "comparisons", others).findings[-1].values["count"] == 1
 
 
 @pytest.mark.parametrize("text", ["{\n", '{"items": "x"}\n'])

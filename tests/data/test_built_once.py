@@ -30,12 +30,12 @@ def test_a_failed_build_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> No
 
 
 def test_what_a_killed_builder_left_goes_and_no_other_targets(tmp_path: Path) -> None:
-    for name in (".thing-a1b2_3d4", ".thing-more-a1b2c3d4", ".thing-a1"):
+    for name in (".thing.a1b2.part", ".thing-more.a1b2.part", ".thing-a1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "half").touch()
     built_once(tmp_path / "thing", lambda directory: (directory / "whole").touch())
     left = {path.name for path in tmp_path.iterdir() if path.is_dir()}
-    assert left == {"thing", ".thing-more-a1b2c3d4", ".thing-a1"}
+    assert left == {"thing", ".thing-more.a1b2.part", ".thing-a1"}
 
 
 def test_the_name_appears_only_when_the_content_is_complete(tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ import pytest
 
 from assay.data.formats.formats import read_rows
 from assay.data.hashing import canonical_json, content_id, hash_contents, hash_ids, normalise_text
-from assay.data.leakage import call_path, normal_call, overlap, separate
+from assay.data.leakage import (
+    EXACT,
+    FUNCTION,
+    NORMALISED,
+    call_path,
+    normal_call,
+    overlap,
+    separate,
+)
 from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
 
 
@@ -215,3 +223,17 @@ def test_a_declared_prompt_is_shared_with_its_gold_answer_alone() -> None:
     one = [game("1", 1)]
     assert overlap(one, [game("x", 8)], same_prompt=True).train_ids == frozenset()
     assert overlap(one, [game("x", 1, "guess")], same_prompt=True).normalised == (("1", "x"),)
+
+
+def test_each_row_goes_once_for_its_strongest_reason_and_the_others_stay_in_order() -> None:
+    item = row("t", "What is 2 + 2?", "add")
+    rows = [
+        row("a", "What is 2 - 2?", "subtract"),
+        row("b", "What is 2 + 2?", "add"),
+        row("c", "what is  2 + 2", "other"),
+        row("d", "What is 3 + 3?", "other", "add"),
+        row("e", "Hello", "greet"),
+    ]
+    loaded = separate(rows, [item, replace(item, id="u")])
+    assert [each.id for each in loaded.rows] == ["e"]
+    assert loaded.dropped == {EXACT: ("b",), NORMALISED: ("a", "c"), FUNCTION: ("d",)}

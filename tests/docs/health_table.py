@@ -5,7 +5,8 @@ Made from the register and its words, so that the page cannot say anything else.
 
 import textwrap
 
-from assay.judge.health_rules import LONG, RULES, WHAT, WINDOW, Rule
+from assay.judge.health_rules import LONG, RULES, WINDOW, Rule
+from assay.pages.words import words
 
 NOTE = (
     f"Means are over the last {WINDOW} steps; rises and falls over the last {LONG}, with a 99 % "
@@ -37,7 +38,7 @@ def table() -> str:
 def _line(name: str, rule: Rule) -> str:
     metrics = ", ".join(f"`{metric}`" for metric in rule.metrics) or "the budget's metrics"
     limits = ["–" if limit is None else f"{limit:g}" for limit in (rule.warning, rule.error)]
-    cells = [f"`{name}`", WHAT[name], metrics, KINDS[rule.kind], *limits]
+    cells = [f"`{name}`", words().sections["finding"][name], metrics, KINDS[rule.kind], *limits]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
-from assay.cli.show import words_of
+from assay.cli.report import words_of
 from assay.data.episode import Completion
 from assay.data.row import Message
 from assay.lab.check.all_checks import check_experiment

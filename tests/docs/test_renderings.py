@@ -9,8 +9,7 @@ from assay.data.formats.formats import read_rows
 from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.row import Message, Row
 from assay.experiment.stage_tables import GrpoStage
-from assay.lab.check.rendering_mismatch import COMPARED
-from assay.lab.check.trained_tokens import ThinkHandling, think_handling
+from assay.lab.check.rendering_mismatch import COMPARED, ThinkHandling, think_handling
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import CHATML, SPECIAL, build
 from tests.docs.pages import DOCS, blocks

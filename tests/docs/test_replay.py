@@ -16,6 +16,7 @@ ANYONES = [
     "model=path:model",
     "data.train.max_prompt_tokens=2000",
     "data.dev.max_prompt_tokens=2000",
+    *("data.train.take.rows=16", "data.dev.take.rows=8"),
 ]
 """What another model needs: a byte is a token here."""
 SHORT = [
@@ -58,7 +59,8 @@ def test_the_replay_of_the_page_prints_the_tables_of_the_page(lab: Path) -> None
     _, *words = commands()[1]
     done = call(*words, "--lab", lab)
     assert done.exit_code == 0, done.stderr
-    assert labels(done.stdout) == labels(shown)
+    printed = iter(labels(done.stdout))
+    assert labels(shown) and all(label in printed for label in labels(shown)), "in this order"
     for line in (
         "reproduced exactly",
         "of 16 samples",

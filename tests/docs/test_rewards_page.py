@@ -33,11 +33,11 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_judge_asks_its_helper_and_abstains_where_that_fails(module, tmp_path: Path) -> None:
-    script = tmp_path / "script.toml"
+    script = tmp_path / "script.jsonl"
     script.write_text(
-        '[[rule]]\nprompt = "good"\nanswer = "8 of 10"\n'
-        '[[rule]]\nprompt = "odd"\nanswer = "well"\n'
-        '[[rule]]\nfailure = "HTTP 500"\n'
+        '{"prompt": "good", "answer": "8 of 10"}\n'
+        '{"prompt": "odd", "answer": "well"}\n'
+        '{"failure": "HTTP 500"}\n'
     )
     grader = ScriptedHelper("grader", script, read_script(script))
     helpers = {"grader": MeteredModel("grader", grader, Sampling(temperature=0.0))}

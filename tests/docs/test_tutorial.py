@@ -26,7 +26,7 @@ SMALL = [
     *("stage.sft.steps=2", "stage.rl.steps=2", "stage.rl.prompts=2", "stage.rl.group=2"),
     *("stage.rl.checkpoint_every=1", "stage.rl.sampling.max_tokens=8"),
     *("evaluate.dev.sampling.max_tokens=4", "evaluate.test.sampling.max_tokens=4"),
-    *("data.train.split.dev=12", "evaluate.test.take.rows=16"),
+    *("data.train.take.rows=48", "data.train.split.dev=12", "evaluate.test.take.rows=16"),
 ]
 """The experiment with a tiny model of random weights."""
 

@@ -71,7 +71,7 @@ def message(file: Path, *overrides: str) -> str:
             'role = "report"\n',
             "",
             "e.toml:38: evaluate.bfcl.role: missing "
-            "(add it: `select` may choose checkpoints (`STAGE.best`); `report` never chooses)",
+            "(add it: `select` may choose checkpoints (`STAGE.best`); `report` never does)",
         ),
         (
             'task = "tools"\n',

@@ -127,7 +127,7 @@ def test_the_filter_of_verl5_leaves_the_rows_whose_lengths_the_log_gives():
     assert round(len(kept), -3) == 2000 and len(kept) + len(dropped) == 5000
 
 
-@pytest.mark.parametrize("name", ["verl5", "verl8", "full2", "baseline_4bthinking-repaired"])
+@pytest.mark.parametrize("name", ["verl8", "full2"])
 def test_an_experiment_checks_and_runs_two_steps_in_a_tiny_lab(
     name: str, model: Path, tmp_path: Path
 ):

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from assay.judge.health_checks import check_health, worded
-from assay.judge.health_rules import ADVICE, WHAT
 from assay.judge.identity import (
-    IDENTITY_RULES,
     Twins,
     contradictory_answers,
     fallback_contradiction,
@@ -21,7 +18,7 @@ from assay.judge.identity import (
     same_answers,
     signal_without_spread,
 )
-from assay.pages.words import words
+from tests.english import english
 
 TWINS = Twins("a", "b", 50, 50, 50, same_weights=False, changed_share=0.5015, greedy=True)
 KL_LOG = [
@@ -42,15 +39,15 @@ KL_LOG = [
     ],
 )
 def test_the_cause_of_identical_answers_is_named_as_far_as_it_is_known(changes, severity, word):
-    found = same_answers(replace(TWINS, **changes))
+    found = english(same_answers(replace(TWINS, **changes)))
     assert found.severity == severity and word in found.what
     assert "50 answers to 50 items" in found.evidence
 
 
 def test_the_evidence_says_how_many_weights_differ_and_how_answers_were_drawn():
-    evidence = same_answers(TWINS).evidence
+    evidence = english(same_answers(TWINS)).evidence
     assert "50.15%" in evidence and "greedy" in evidence
-    assert "not looked at" in same_answers(replace(TWINS, same_weights=None)).evidence
+    assert "not looked at" in english(same_answers(replace(TWINS, same_weights=None))).evidence
 
 
 def test_rounded_losses_that_add_up_are_left_alone():
@@ -59,8 +56,8 @@ def test_rounded_losses_that_add_up_are_left_alone():
 
 def test_a_loss_whose_parts_do_not_add_up_is_found_with_its_step():
     wrong = [KL_LOG[0], {**KL_LOG[1], "loss": 0.01069}, KL_LOG[2]]
-    found = loss_parts(wrong)
-    assert found is not None and found.severity == "error"
+    found = english(loss_parts(wrong))
+    assert found.severity == "error"
     assert "1 of 3 steps" in found.evidence and "step 2" in found.evidence
     assert "0.12 x kl" in found.evidence
 
@@ -104,8 +101,8 @@ def test_a_kl_term_that_is_logged_as_a_loss_is_added_as_it_is():
 
 def test_no_fallback_beside_errors_that_cause_one_is_a_contradiction():
     steps = [{"fallback_count": 0, "api_errors": 2}, {"fallback_count": 0, "api_errors": 0}]
-    found = fallback_contradiction(steps)
-    assert found is not None and "api_errors 2" in found.evidence
+    found = english(fallback_contradiction(steps))
+    assert "api_errors 2" in found.evidence
 
 
 @pytest.mark.parametrize(
@@ -124,8 +121,8 @@ def test_fallbacks_that_were_counted_contradict_nothing(steps):
 
 def test_a_share_outside_its_range_is_found():
     assert impossible_share([{"signal_share": 0.0, "truncated_share": 1.0}]) is None
-    found = impossible_share([{"step": 7, "truncated_share": 1.2}])
-    assert found is not None and "truncated_share is 1.2 at step 7" in found.evidence
+    found = english(impossible_share([{"step": 7, "truncated_share": 1.2}]))
+    assert "truncated_share is 1.2 at step 7" in found.evidence
     assert impossible_share([{"clip_low_share": -0.1}]) is not None
 
 
@@ -136,24 +133,11 @@ def test_signal_needs_rewards_that_differ():
     assert signal_without_spread([{"signal_share": 0.5, "reward_std": 0.0}]) is not None
 
 
-def test_a_rule_says_the_same_alone_and_in_the_health_of_a_stage():
-    stages = {
-        "fallback_contradiction": [{"fallbacks": 0, "execution_errors": 4, "grad_norm": 1.0}],
-        "loss_parts": [{"loss": 5.0, "policy_loss": 1.0, "kl_loss": 1.0}],
-        "impossible_share": [{"truncated_share": 1.5}],
-        "signal_without_spread": [{"signal_share": 0.5, "reward_std": 0.0}],
-    }
-    for name, lines in stages.items():
-        lines = [{"step": 1, **line} for line in lines]
-        (found,) = (each for each in check_health(lines).findings if each.rule == name)
-        assert worded(found) == IDENTITY_RULES[name](lines)
-
-
 def test_an_answer_cannot_be_right_and_wrong():
     right = [(1.0, "", {}), (0.0, "value_error", {}), (None, "", {})]
     assert contradictory_answers("a", right) == []
     (found,) = contradictory_answers("a", [*right, (1.0, "value_error", {})])
-    assert "1 of 4 answers" in found.evidence
+    assert "1 of 4 answers" in english(found).evidence
 
 
 def test_an_answer_that_fell_back_must_say_so():
@@ -167,24 +151,3 @@ def test_a_fallback_is_known_by_its_part_also_inside_a_sum():
     assert is_fallback({}) is None
     assert is_fallback({"vqa/fallback": 1.0}) is True
     assert is_fallback({"fallback": 0.0, "answer": 1.0}) is False
-
-
-def test_what_these_rules_say_is_translated():
-    found = [
-        same_answers(replace(TWINS, same_weights=True)),
-        same_answers(replace(TWINS, distinct=1)),
-        same_answers(replace(TWINS, greedy=False)),
-        same_answers(TWINS),
-        same_answers(replace(TWINS, same_weights=None)),
-        loss_parts([{"loss": 1.0, "ppo_loss": 2.0}]),
-        fallback_contradiction([{"fallbacks": 0, "api_errors": 1}]),
-        impossible_share([{"a_share": 2.0}]),
-        signal_without_spread([{"signal_share": 1.0, "reward_std": 0}]),
-        *contradictory_answers("a", [(1.0, "e", {})]),
-    ]
-    chinese = words("zh").sections
-    for finding in found:
-        assert finding is not None
-        # Those of a stage's metrics are worded with its health.
-        assert finding.what in {*chinese["finding"], *WHAT.values()}
-        assert finding.fix in {*chinese["advice"], *ADVICE.values()}

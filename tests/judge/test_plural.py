@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.judge.findings import ONE, filled
+from assay.judge.templates import ONE, filled
 
 
 @pytest.mark.parametrize("noun", ONE)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from assay.judge.health_checks import RuleState, Spending, check_health
-from assay.judge.health_rules import EVIDENCE, RULES
+from assay.judge.health_rules import RULES
 from assay.judge.scores import item_scores
 from assay.judge.trends import forecast_total
 
@@ -50,7 +50,7 @@ def test_a_trend_of_few_steps_is_no_state_of_health():
     assert state("format_falling", longer).state == "ok"
     rising = state("stagnant_reward", longer)
     assert rising.state == "ok" and rising.reading is not None
-    assert rising.reading.evidence == "rising" and "flat" in EVIDENCE
+    assert rising.reading.evidence == "rising"
 
 
 def test_values_that_are_not_finite_are_not_healthy():

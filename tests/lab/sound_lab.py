@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.judge.findings import Finding
+from assay.errors import Finding
 from assay.lab.check import work
 from assay.lab.check.all_checks import CheckResult, check_experiment
 from tests.labs import SUMS, make_lab

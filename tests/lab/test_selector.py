@@ -15,9 +15,8 @@ import torch
 
 from assay.data.episode import Episode
 from assay.data.row import Message
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.read_file import read_experiment
-from assay.judge.findings import Finding
 from assay.lab.check import memory_and_disk
 from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent
@@ -269,16 +268,16 @@ def test_the_memory_of_its_frozen_model_is_checked(tmp_path, monkeypatch, free, 
 def assay_until(kill_at: int, *words: str) -> None:
     """`assay WORDS` in this process, which is killed before the metrics of its nth step."""
     from assay.cli.main import app
-    from assay.lab.run import recorder
+    from assay.lab.run import runner
 
-    written, seen = recorder.append_metrics, itertools.count(1)
+    written, seen = runner.append_metrics, itertools.count(1)
 
     def append(*given: object, **values: object) -> None:
         if next(seen) == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         written(*given, **values)  # type: ignore[arg-type]
 
-    recorder.append_metrics = append
+    runner.append_metrics = append
     app(list(words))
 
 

@@ -6,32 +6,13 @@ from pathlib import Path
 import pytest
 
 import assay
-from assay.judge.finding_words import FINDINGS, finding
-from assay.judge.findings import Finding
-from assay.judge.health_rules import ENGLISH as HEALTH
+from assay.errors import finding
 from assay.judge.identity import Twins, contradictory_answers, loss_parts, same_answers
 from assay.pages.provenance import dropped_for
-from assay.pages.words import named_tests, translated, words
+from assay.pages.words import named_tests, worded, words
 from tests.pages.english import Module
-from tests.pages.test_words import gaps
 
 SOURCE = Path(assay.__file__).parent
-SECTIONS = ("finding", "evidence", "advice")
-BARE = {"{names}", "{why}", "{fix}", ""}
-"""Templates without a word."""
-
-
-@pytest.mark.parametrize("code", FINDINGS)
-def test_every_finding_has_chinese_words_with_the_same_gaps(code):
-    for section, text in zip(SECTIONS, FINDINGS[code], strict=True):
-        chinese = words("zh").sections[section].get(text)
-        assert text in BARE or (chinese is not None and gaps(chinese) == gaps(text)), text
-
-
-def test_no_translation_is_of_a_text_that_nothing_says():
-    """Those of checks are of what manifests record."""
-    templates = {text for texts in FINDINGS.values() for text in texts}
-    assert set(words("zh").sections["advice"]) - set(HEALTH["health_advice"].values()) <= templates
 
 
 def test_every_name_of_a_test_has_a_chinese_one():
@@ -39,7 +20,7 @@ def test_every_name_of_a_test_has_a_chinese_one():
     found = {name for file in files for name in Module(file).methods()}
     assert len(found) > 5
     chinese = words("zh")
-    assert {name for name in found if chinese.known("method", name) != name} == found
+    assert {name for name in found if chinese.or_own("method", name) != name} == found
 
 
 def english_in(text: str, *names: str) -> str:
@@ -53,9 +34,8 @@ def english_in(text: str, *names: str) -> str:
 @pytest.mark.parametrize("greedy", [True, False])
 def test_what_equal_answers_come_from_is_said_in_chinese(same, share, greedy):
     twins = Twins("aa@b", "cc@d", 20, 40, 20, same, share, greedy)
-    said = translated(same_answers(twins), words("zh"))
+    said = worded(same_answers(twins), words("zh"))
     assert english_in(said.what + said.evidence + said.fix, "aa@b", "cc@d") == ""
-    assert translated(same_answers(twins), words("en")) == same_answers(twins)
 
 
 def test_the_identity_rules_are_said_in_chinese():
@@ -63,18 +43,14 @@ def test_the_identity_rules_are_said_in_chinese():
     parts = loss_parts([{"step": 1, "loss": 2.0, "policy_loss": 1.0}])
     assert parts is not None
     for found in (first, second, parts):
-        said = translated(found, words("zh"))
+        said = worded(found, words("zh"))
         assert english_in(said.what + said.evidence + said.fix, "m@x", "policy_loss") == ""
 
 
 def test_names_are_kept_and_errors_of_files_stay_as_they_are():
     why = {"why": "a.parquet: no such column", "fix": "restore it"}
-    found = finding("left_out", "error", run="run/1", **why)
-    assert found == Finding("error", "run/1 is left out", why["why"], why["fix"])
-    assert translated(found, words("zh")) == Finding(
-        "error", "run/1 已略去", why["why"], why["fix"]
-    )
-    assert translated(found, words("en")) == found
+    found = worded(finding("left_out", "error", run="run/1", **why), words("zh"))
+    assert (found.what, found.evidence, found.fix) == ("run/1 已略去", why["why"], why["fix"])
 
 
 def test_a_method_of_two_parts_is_told_part_by_part():

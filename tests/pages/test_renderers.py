@@ -5,7 +5,7 @@ import re
 import pytest
 from markupsafe import Markup
 
-from assay.judge.findings import Finding
+from assay.errors import Finding
 from assay.pages.html import blocks_html, page_html
 from assay.pages.markdown import blocks_markdown, escaped, fenced, page_markdown
 from assay.pages.page import (

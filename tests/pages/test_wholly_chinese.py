@@ -18,8 +18,8 @@ from assay.compare.compare_names import compare_named
 from assay.compare.foreign_arms import read_all_metrics, read_arms, summaries
 from assay.compare.pilot_runs import Wish, designs, typed
 from assay.data.reported.read_reported import Reading
+from assay.errors import Finding
 from assay.judge.audit.rules import audit
-from assay.judge.findings import Finding
 from assay.lab.monitor.progress import progress
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.pages.command_tables.audit_findings import audit_findings, summary

@@ -143,16 +143,6 @@ ISOLATION = {
         """,
         "answer []",
     ),
-    "pickles": attack(
-        """
-        class Bomb:
-            def __reduce__(self):
-                return os.system, ("echo x > /etc/x",)
-        pickle.loads(pickle.dumps(Bomb()))
-        return Bomb().__reduce__()[1][0]
-        """,
-        "answer echo x > /etc/x",
-    ),
     "chain of subclasses": attack(
         """
         import subprocess

@@ -1,4 +1,4 @@
-"""Programs that abuse the pipes on which they talk to the lab."""
+"""Programs that abuse the pipes on which they talk to the lab (`test_checked_json` has lines)."""
 
 from tests.sandbox.hostile_programs import attack, hangs
 
@@ -11,9 +11,6 @@ PIPE = {
     ),
     "forges a failure that is not its own to tell": attack(
         """say('={"failure": "deadline", "why": "the lab"}\\n'); time.sleep(1000)""", "protocol"
-    ),
-    "forges a key of the outcome": attack(
-        """say('={"value": 1, "failure": null}\\n'); time.sleep(1000)""", "protocol"
     ),
     "writes into the supervisor's pipes": attack(
         """
@@ -44,8 +41,6 @@ PIPE = {
     "a call without an end": attack("say('?' + 'x' * (1 << 22)); time.sleep(1000)", "calls"),
     "an answer without an end": attack("say('=' + 'x' * (1 << 22)); time.sleep(1000)", "output"),
     "noise without an end": attack("while True: say(os.urandom(1 << 16))", "protocol"),
-    "empty lines": attack("while True: say(b'\\n' * (1 << 16))", "protocol"),
-    "half a line, then nothing": hangs("say('?{\"id\": 1'); time.sleep(1000)"),
     "half a line, then the end": attack("say('?{\"id\": 1'); os._exit(0)", "crash"),
     "a line byte by byte": hangs(
         """
@@ -56,33 +51,8 @@ PIPE = {
         """
     ),
     "deep call": attack("say('?' + '[' * 100_000 + '\\n'); time.sleep(1000)", "protocol"),
-    "deep answer": attack(
-        """say('={"value": ' + '[' * 99 + ']' * 99 + '}\\n'); time.sleep(1000)""", "protocol"
-    ),
-    "deep arguments": attack(
-        "call(0, '{\"a\": ' + '[' * 50_000 + ']' * 50_000 + '}'); time.sleep(1000)", "protocol"
-    ),
-    "no JSON": attack("say('?hello\\n'); time.sleep(1000)", "protocol"),
-    "no ASCII": attack("say(b'?\\xff\\xfe{}\\n'); time.sleep(1000)", "protocol"),
-    "another encoding": attack("say('?{}\\n'.encode('utf-16')); time.sleep(1000)", "protocol"),
-    "no number": attack("call(0, '{\"n\": NaN}'); time.sleep(1000)", "protocol"),
-    "infinite number": attack("call(0, '{\"n\": 1e999}'); time.sleep(1000)", "protocol"),
-    "long number": attack("call(0, '{\"n\": %s}' % ('9' * 100)); time.sleep(1000)", "protocol"),
-    "endless number": attack("call(0, '{\"n\": %s}' % ('9' * 9999)); time.sleep(1000)", "protocol"),
-    "half a surrogate": attack(r"""call(0, '{"n": "\\ud800"}'); time.sleep(1000)""", "protocol"),
     "wrong id": attack("call(7); time.sleep(1000)", "protocol"),
     "id twice": attack("call(0); call(0); time.sleep(1000)", "protocol"),
-    "id of the past": attack("call(0); call(1); call(0); time.sleep(1000)", "protocol"),
-    "id that is false": attack("call('false'); time.sleep(1000)", "protocol"),
-    "id that is text": attack("call('\"0\"'); time.sleep(1000)", "protocol"),
-    "id that is no whole number": attack("call('0.0'); time.sleep(1000)", "protocol"),
-    "arguments that are a list": attack("call(0, '[]'); time.sleep(1000)", "protocol"),
-    "name that is none": attack("call(0, name='null'); time.sleep(1000)", "protocol"),
-    "key too many": attack(
-        """say('?{"id": 0, "name": "a", "arguments": {}, "answer": 1}\\n'); time.sleep(1000)""",
-        "protocol",
-    ),
-    "key too few": attack("""say('?{"id": 0}\\n'); time.sleep(1000)""", "protocol"),
     "closes where it speaks": attack("os.close(3); time.sleep(1000)", "crash"),
     "closes where it hears": hangs("os.close(4); await self.custom(problem, '')"),
     "does not listen": attack(

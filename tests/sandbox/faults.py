@@ -65,12 +65,6 @@ def hog() -> int:
     return len(bytearray(64 << 30))
 
 
-def slow_hog() -> int:
-    kept = []
-    while True:
-        kept.append(bytearray(16 << 20))
-
-
 def leave(code: int) -> None:
     os._exit(code)
 
@@ -209,20 +203,6 @@ def remount_writable() -> int:
     return libc.mount(None, b"/", None, ctypes.c_ulong(32 | 4096), None)
 
 
-def forge_through_supervisor(line: str) -> list[str]:
-    """Writes replies into every descriptor of the supervisor that it can open."""
-    opened = []
-    for number in range(16):
-        for supervisor in {1, os.getppid()}:
-            try:
-                descriptor = os.open(f"/proc/{supervisor}/fd/{number}", os.O_WRONLY | os.O_NONBLOCK)
-                os.write(descriptor, line.encode())
-                opened.append(f"{supervisor}/{number}")
-            except OSError:
-                continue
-    return opened
-
-
 def system_call(number: int, *arguments: int) -> int:
     """The error number of a system call, 0 where it went through."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -246,27 +226,8 @@ def open_sockets(families: list[int]) -> list[int]:
     return had
 
 
-def reach(path: str) -> str:
-    """Connects to a Unix socket, or opens a FIFO."""
-    if path.endswith("socket"):
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(path)
-    else:
-        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
-    return "reached"
-
-
 def read_file(path: str) -> str:
     return Path(path).read_text()
-
-
-def leave_files() -> list[str]:
-    """What earlier calls left in the folders that can be written; leaves something of its own."""
-    folders = [Path(name) for name in ("/tmp", "/run", "/dev/shm")]
-    seen = [str(path) for folder in folders for path in folder.iterdir()]
-    for folder in folders:
-        (folder / "left").write_text("over")
-    return seen
 
 
 def fill(folder: str, size: int) -> int:
@@ -279,15 +240,6 @@ def fill(folder: str, size: int) -> int:
     return -1
 
 
-def fork_for_ever() -> None:
-    """Every process forks again, and ignores that it may not."""
-    while True:
-        try:
-            os.fork()
-        except OSError:
-            continue
-
-
 def fork_until_refused() -> int:
     children = 0
     while True:
@@ -297,14 +249,6 @@ def fork_until_refused() -> int:
         except OSError:
             return children
         children += 1
-
-
-def kill_pid_1() -> str:
-    try:
-        os.kill(1, 9)
-    except PermissionError:
-        return "refused"
-    return "ignored"
 
 
 def hinder_supervisor() -> list[str]:
@@ -355,8 +299,8 @@ def find_planted(first: list[int], last: list[int]) -> int:
     return found if planted else 0
 
 
-def run_named(name: str) -> Any:
-    return globals()[name]()
+def named(function: str, arguments: dict[str, Any]) -> Any:
+    return globals()[function](**arguments)
 
 
 def killed_first_time(folder: str, times: int) -> str:

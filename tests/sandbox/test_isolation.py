@@ -1,23 +1,46 @@
-"""Untrusted code in namespaces reaches no network, writes nothing, and sees no other process."""
+"""Untrusted code in namespaces: what of the machine is out of reach, whichever way makes them.
 
+`test_hostile_programs` attacks files, processes, sockets and limits from the inside of programs.
+Each way of reaching out is first shown to work where it can: without namespaces.
+"""
+
+import errno
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from assay.errors import RunFailure
-from assay.sandbox import isolation
+from assay.sandbox import isolation, pool
 from assay.sandbox.isolation import Isolation, candidates, isolation_for
-from assay.sandbox.limits import Outcome
+from assay.sandbox.limits import Limits, Outcome
 from assay.sandbox.pool import Worker
 
 TOOLS = {candidate.tool: candidate for candidate in candidates()}
+REFUSED = {
+    "ptrace": [16, 1, 0, 0],
+    "process_vm_writev": [1, 0, 0, 0, 0, 0],
+    "pidfd_getfd": [0, 0, 0],
+    "userfaultfd": [0],
+    "io_uring_setup": [8, 0],
+    "bpf": [0, 0, 0],
+    "keyctl": [0, 0, 0, 0, 0],
+    "unshare": [0x10000000],
+    "clone": [0x10000000 | 17, 0, 0, 0, 0],  # into a user namespace
+    "mount": [0, 0, 0, 0, 0],
+    "shmget": [0, 1 << 28, 0o1600],
+    "msgget": [0, 0o1600],
+    "semget": [0, 1, 0o1600],
+    "mq_open": [0, 0, 0, 0],
+    "memfd_create": [0, 0],
+    "memfd_secret": [0],
+}
+"""System calls with arguments."""
 
 
 @pytest.fixture(params=sorted(TOOLS))
@@ -31,63 +54,108 @@ def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
-def inside(function: str, **arguments) -> Outcome:
-    with Worker(f"tests.sandbox.faults:{function}", isolation="namespaces") as worker:
+def inside(function: str, limits: Limits | None = None, **arguments) -> Outcome:
+    with Worker(f"tests.sandbox.faults:{function}", limits, "namespaces") as worker:
         return worker.call(arguments, 30.0)
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
+def test_there_is_no_network_not_even_to_this_machine(tool: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
+        port = server.getsockname()[1]
+        with Worker("tests.sandbox.faults:connect") as worker:
+            assert worker.call({"port": port}, 30.0) == Outcome()
+        # The worker's loopback is down.
+        refusals = ("OSError: [Errno 101]", "ConnectionRefusedError: [Errno 111]")
+        assert inside("connect", port=port).why.startswith(refusals)
 
 
-def test_there_is_no_network_not_even_to_this_machine(tool: str, port: int) -> None:
-    with Worker("tests.sandbox.faults:connect") as worker:
-        assert worker.call({"port": port}, 30.0) == Outcome()
-    # The worker's loopback is down.
-    refusals = ("OSError: [Errno 101]", "ConnectionRefusedError: [Errno 111]")
-    assert inside("connect", port=port).why.startswith(refusals)
-
-
-def test_nothing_on_disk_can_be_written_or_made_writable(tool: str) -> None:
-    here = Path(__file__).parent / "written"
-    for path in (here, Path("/etc/written"), Path("/proc/sys/kernel/hostname")):
+def test_no_file_outside_private_folders_can_be_written_or_made_writable(tool: str) -> None:
+    for path in (Path(__file__).parent / "written", Path("/proc/sys/kernel/hostname")):
         assert inside("try_to_write", path=str(path)).failure == "exception"
-    assert not here.exists()
+    assert not (Path(__file__).parent / "written").exists()
     assert inside("remount_writable").value != 0
-
-
-def test_the_private_tmp_is_writable_and_is_not_the_real_one(tool: str, tmp_path: Path) -> None:
-    outcome = inside("try_to_write", path="/tmp/assay-isolation-test")
-    assert outcome == Outcome(value="written")
+    assert inside("try_to_write", path="/tmp/assay-isolation-test") == Outcome("written")
     assert not Path("/tmp/assay-isolation-test").exists()
 
 
-def test_no_other_process_is_in_sight(tool: str) -> None:
+def test_of_processes_and_devices_only_its_own_and_harmless_ones_are_in_sight(tool: str) -> None:
     seen = inside("processes_in_sight").value
     assert os.getpid() not in seen
     assert len(seen) == 2  # the supervisor and the call
-
-
-def test_only_harmless_devices_are_there(tool: str) -> None:
-    disks = [path for path in Path("/dev").iterdir() if path.is_block_device()]
-    for disk in disks[:1]:
-        assert inside("open_path", path=str(disk), flags=os.O_RDONLY).failure == "exception"
     assert inside("open_path", path="/dev/null", flags=os.O_WRONLY) == Outcome()
+    hidden = [path for path in Path("/dev").iterdir() if path.is_block_device()][:1]
+    for path, flags in [*((disk, os.O_RDONLY) for disk in hidden), (SYSRQ, os.O_WRONLY)]:
+        assert inside("open_path", path=str(path), flags=flags).failure == "exception"
 
 
-def test_the_kernel_cannot_be_reached_through_proc(tool: str) -> None:
-    outcome = inside("open_path", path="/proc/sysrq-trigger", flags=os.O_WRONLY)
-    assert outcome.failure == "exception"
+SYSRQ = Path("/proc/sysrq-trigger")
 
 
-def test_limits_and_deadline_hold_in_namespaces(tool: str) -> None:
-    assert inside("segfault").why == "killed by signal 11: Segmentation fault"
-    assert inside("hog").failure == "memory"
-    with Worker("tests.sandbox.faults:loop", isolation="namespaces") as worker:
-        assert worker.call({}, 0.3).failure == "deadline"
-        assert worker.call({}, 0.3).failure == "deadline"
+def test_neither_the_users_files_nor_the_golds_can_be_read(tool: str, tmp_path: Path) -> None:
+    gold = tmp_path / "gold.jsonl"
+    gold.write_text("42")
+    root = Path(__file__).parents[2]
+    for path in (gold, root / "README.md", Path("/etc/passwd"), Path("/proc/1/environ")):
+        assert path.exists()
+        assert inside("read_file", path=str(path)).failure == "exception", path
+    assert "def read_file" in inside("read_file", path=str(root / "tests/sandbox/faults.py")).value
+
+
+def test_a_reply_without_the_nonce_is_a_crash_and_the_worker_is_replaced(
+    tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Worker("tests.sandbox.faults:echo", isolation="namespaces") as served:
+        assert served.call({"value": 1}, 30.0).value == 1
+        real = pool.signed
+        monkeypatch.setattr(pool, "signed", lambda nonce, line: real(bytes(16), line))
+        assert served.call({"value": 2}, 30.0).why == "the reply is not the supervisor's"
+        monkeypatch.setattr(pool, "signed", real)
+        assert served.call({"value": 3}, 30.0).value == 3
+
+
+def test_the_nonce_is_nowhere_in_the_calls_memory(
+    tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nonce = bytes.fromhex("1f8b5ac3d94e70b26b13e7529ac4d108")
+    monkeypatch.setattr(pool.os, "urandom", lambda size: nonce)
+    halves = {"first": list(nonce[:8]), "last": list(nonce[8:])}
+    assert inside("find_in_memory", **halves) == Outcome(value=0)
+    halves = {"first": list(b"\x7fassay-p"), "last": list(b"robe-\x7f\x01\x02")}
+    assert inside("find_planted", **halves).value >= 1, "the search finds what is there"
+
+
+def test_dangerous_system_calls_are_refused(tool: str) -> None:
+    import pyseccomp  # which looks for its library
+
+    known = {**REFUSED, "clone3": [0, 0]}
+    number = pyseccomp.resolve_syscall
+    calls = {name: [number(pyseccomp.Arch.NATIVE, name), *given] for name, given in known.items()}
+    refused = inside("call_system", numbers=calls).value
+    assert refused.pop("clone3") == errno.ENOSYS
+    assert set(refused.values()) == {errno.EPERM}, refused
+
+
+def test_sockets_of_families_without_namespaces_cannot_be_had(tool: str) -> None:
+    had = inside("open_sockets", families=[*range(1, 46)]).value
+    assert {socket.AF_UNIX} <= set(had) <= {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6}
+
+
+def test_private_folders_hold_a_limited_number_of_files_and_bytes(tool: str) -> None:
+    assert 3900 < inside("fill", folder="/tmp", size=0).value <= 4096
+    assert 50 < inside("fill", folder="/dev/shm", size=1 << 20).value <= 64
+
+
+def test_the_kernel_refuses_more_processes_than_the_limit(tool: str) -> None:
+    if tool == "unshare --user" and os.geteuid() == 0:
+        pytest.skip("the kernel counts no processes of root, in no user namespace")
+    assert 7 <= inside("fork_until_refused", Limits(processes=8)).value <= 10
+
+
+def test_the_supervisor_keeps_its_limits_and_its_rank_and_a_call_may_lower_its_own(
+    tool: str,
+) -> None:
+    assert inside("hinder_supervisor").value == []
+    assert inside("limit_itself").value == 20
 
 
 def test_without_namespaces_a_worker_is_refused_unless_the_user_chose_limits_only(

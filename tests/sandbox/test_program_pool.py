@@ -2,12 +2,10 @@
 apart from what programs do; nothing of one program reaches the next, and nothing is left over."""
 
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from assay.sandbox.limits import CallLimits, Limits, Outcome
 from assay.sandbox.program_pool import ProgramPool, ProgramRun
 from tests.sandbox.hostile_programs import workflow
 from tests.sandbox.test_hostile_programs import ATTACKS, HONEST, OPERATORS, ending
+from tests.sandbox.test_worker import eventually
 
 SMALL = Limits(cpu_seconds=20, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
 CALLS = CallLimits(calls=8, together=4, request_bytes=10_000, reply_bytes=10_000)
@@ -50,14 +49,6 @@ def value(pool: ProgramPool, work: str, host: Any = echo, **arguments: Any) -> A
 
 def works(pool: ProgramPool) -> bool:
     return value(pool, "chain", names=["a", "b"]) == [{"name": "a", "n": 0}, {"name": "b", "n": 1}]
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true within a time that no machine exceeds."""
-    until = time.monotonic() + 30
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.02)
-    return condition()
 
 
 def supervisor(pool: ProgramPool) -> psutil.Process:
@@ -349,24 +340,6 @@ def test_a_closed_pool_runs_nothing(pool: ProgramPool) -> None:
     pool.close()
     with pytest.raises(RuntimeError, match="closed"):
         run(pool, "chain", names=[])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_nothing_outlives_a_lab_that_is_killed(mode: Mode) -> None:
-    lab = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("lab.py")), mode, "asking"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert lab.stdout
-    *scratch, pids = lab.stdout.readline().split(" ", 1)
-    started = [int(pid) for pid in pids.split()]
-    assert len(started) >= 2
-    lab.kill()
-    lab.wait()
-    lab.stdout.close()
-    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in started))
-    assert scratch == [""] or not Path(scratch[0]).exists()
 
 
 MIXED = [

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -35,10 +34,6 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid)
-
-
 @pytest.fixture(autouse=True)
 def no_process_stays() -> Iterator[None]:
     # Other tests of this process may hold pools that end with it.
@@ -62,7 +57,6 @@ def test_values_come_back_as_json() -> None:
         ("leave", {"code": 0}, "crash", "ended with exit code 0"),
         ("segfault", {}, "crash", "killed by signal 11: Segmentation fault"),
         ("hog", {}, "memory", "MemoryError: over the memory limit"),
-        ("slow_hog", {}, "memory", "MemoryError: over the memory limit"),
         ("burn", {}, "cpu", "over the limit of CPU time"),
         ("large", {"size": 2 << 20}, "output", "answer over 1048576 bytes"),
         ("many_processes", {}, "processes", "more than 8 processes"),
@@ -75,9 +69,10 @@ def test_each_failure_has_its_kind_and_the_worker_serves_on(
 ) -> None:
     # Touching a gigabyte page by page can itself take more than a second of CPU time.
     limits = replace(SMALL, cpu_seconds=20) if "hog" in function else SMALL
-    with Worker(f"tests.sandbox.faults:{function}", limits) as worker:
-        for _ in range(2):
-            assert worker.call(arguments, 30.0) == Outcome(failure=failure, why=why)  # type: ignore[arg-type]
+    with Worker("tests.sandbox.faults:named", limits) as worker:
+        found = worker.call({"function": function, "arguments": arguments}, 30.0)
+        assert found == Outcome(failure=failure, why=why)  # type: ignore[arg-type]
+        assert worker.call({"function": "count", "arguments": {}}, 30.0) == Outcome(1)
 
 
 def test_a_call_that_talks_all_the_time_is_watched_too() -> None:
@@ -112,9 +107,8 @@ def test_nothing_that_is_printed_can_be_taken_for_the_answer() -> None:
 
 
 FORGED = [
-    *("no json\n", "[1]\n", '{"other": 1}\n', "[" * 100_000 + "\n"),
-    # What only its supervisor may say of a call.
-    *('{"failure": "deadline"}\n', '{"failure": "the lab\'s fault"}\n', '{"failure": []}\n'),
+    *("no json\n", '{"other": 1}\n', "[" * 100_000 + "\n"),
+    '{"failure": "deadline"}\n',  # what only its supervisor may say of a call
 ]
 
 
@@ -159,13 +153,8 @@ def test_a_grandchild_dies_with_its_call(
             30.0 if then_return else 1.0,
         )
         # The worker still runs: it was the end of the call that ended the grandchild.
-        assert gone(int(pid_file.read_text()))
+        assert not psutil.pid_exists(int(pid_file.read_text()))
     assert outcome.value == "returned" if then_return else outcome.failure == "deadline"
-
-
-def test_calls_share_no_state() -> None:
-    with Worker("tests.sandbox.faults:count") as worker:
-        assert [worker.call({}, 20.0).value for _ in range(3)] == [1, 1, 1]
 
 
 def test_a_call_sees_no_environment_no_descriptors_and_an_empty_folder_that_is_deleted(
@@ -205,7 +194,7 @@ def test_arguments_that_are_not_json_are_the_callers_mistake() -> None:
 
 def test_a_killed_supervisor_is_a_crash_and_the_next_call_works(tmp_path: Path) -> None:
     assert call("kill_supervisor", pid_file=str(tmp_path / "pid")).failure == "crash"
-    assert eventually(lambda: gone(int((tmp_path / "pid").read_text())))
+    assert eventually(lambda: not psutil.pid_exists(int((tmp_path / "pid").read_text())))
     before = psutil.Process().children()
     with Worker("tests.sandbox.faults:echo") as worker:
         assert worker.call({"value": 1}, 20.0).value == 1
@@ -217,14 +206,6 @@ def test_a_killed_supervisor_is_a_crash_and_the_next_call_works(tmp_path: Path) 
     assert not scratch.exists()
 
 
-def test_a_worker_works_off_the_main_thread() -> None:
-    seen: list[Outcome] = []
-    thread = threading.Thread(target=lambda: seen.append(call("echo", value=7)))
-    thread.start()
-    thread.join()
-    assert seen == [Outcome(value=7)]
-
-
 def test_the_pool_keeps_the_order_and_a_stuck_call_holds_up_no_other() -> None:
     seconds = [0.2, 1000.0, 0.0, 0.1, 0.05]
     with WorkerPool("tests.sandbox.faults:sleep", 2) as pool:
@@ -234,7 +215,13 @@ def test_the_pool_keeps_the_order_and_a_stuck_call_holds_up_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("isolation", "how"), [("limits-only", ""), ("limits-only", "forked"), ("namespaces", "")]
+    ("isolation", "how"),
+    [
+        ("limits-only", "forked"),
+        ("namespaces", ""),
+        ("limits-only", "asking"),
+        ("namespaces", "asking"),
+    ],
 )
 def test_nothing_outlives_a_lab_that_is_killed(isolation: str, how: str) -> None:
     if isolation == "namespaces" and not isolation_available().tool:
@@ -245,11 +232,11 @@ def test_nothing_outlives_a_lab_that_is_killed(isolation: str, how: str) -> None
     assert lab.stdout
     *scratch, pids = lab.stdout.readline().split(" ", 1)
     started = [int(pid) for pid in pids.split()]
-    assert len(started) >= 3
+    assert len(started) >= 2
     lab.kill()
     lab.wait()
     lab.stdout.close()
-    assert eventually(lambda: all(gone(pid) for pid in started))
+    assert eventually(lambda: not any(map(psutil.pid_exists, started)))
     assert scratch == [""] or not Path(scratch[0]).exists()
 
 

@@ -189,7 +189,7 @@ def test_failed_calls_of_helper_models_are_api_errors_to_the_health_rules():
         return {"step": step, **asked, "helper/judge/failures": 0.5 * step}
 
     assert derived(line(20))["api_error_share"] == pytest.approx(0.2)
-    found = [each.rule for each in check_health([line(step) for step in range(1, 31)]).findings]
+    found = [each.code for each in check_health([line(step) for step in range(1, 31)]).findings]
     assert found == ["rising_api_errors"]
     assert "api_error_share" not in derived({"step": 1, "helper/judge/requests": 0.0})
 

@@ -1,4 +1,4 @@
-"""`assay compare RUN RUN...`: compares checkpoints of several runs item by item.
+"""`assay compare`, `plan` and `audit`: comparisons, their size beforehand, and those of others.
 
 A run may also be a file of results that another tool wrote. Unfair comparisons are refused.
 """
@@ -7,14 +7,138 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.output import Outcome, run_names
 
+
+def audit(
+    root: Path,
+    file: Annotated[
+        Path, typer.Argument(help="Reported results: .toml, .csv or .md; with a model any text.")
+    ],
+    items: Annotated[
+        int | None, typer.Option(min=1, help="Items of the benchmark, where the file has none.")
+    ] = None,
+    lang: Annotated[str, typer.Option(help="Language of the findings: en or zh.")] = "en",
+    extract_with: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Let a model (openai:NAME, hf:ID, path:DIR, run:NAME@CHECKPOINT) write FILE's "
+            "record to FILE.record.toml; numbers that are not in their cited lines are refused.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Judge the extracted record without a look at it.")
+    ] = False,
+) -> Outcome:
+    """Audit results that others reported: noise, fairness, arithmetic, claims."""
+    from assay.pages.words import words
+
+    words(lang)
+    if extract_with is None:
+        return _judged(file, items, lang)
+    seen, record = _extracted(root, file, extract_with, lang)
+    if not yes:
+        return seen
+    judged = _judged(record, items, lang)
+    result = {**judged.result, "refused": seen.result["refused"]}
+    shown = [*seen.shown, *judged.shown]
+    return Outcome(result, shown, [*seen.findings, *judged.findings], lang=lang)
+
+
+def _judged(file: Path, items: int | None, lang: str) -> Outcome:
+    """The findings of a record, or of the tables of a file, and the parts that were not used."""
+    from assay.data.reported.read_reported import read_reported
+    from assay.judge.audit.rules import audit_all
+    from assay.pages.command_tables.audit_findings import audit_findings, summary, unused_lines
+
+    reading = read_reported(file, items)
+    flaws = audit_all(reading.records)
+    records = [record.model_dump(mode="json") for record in reading.records]
+    result = {
+        "file": file,
+        "reports": records,
+        "unused": reading.unused,
+        "flaws": [*map(_flaw, flaws)],
+    }
+    shown = [*unused_lines(reading.unused, lang), summary(file, reading, flaws, lang)]
+    return Outcome(result, shown, audit_findings(flaws, lang), lang=lang)
+
+
+def _flaw(found: "Finding") -> dict[str, Any]:
+    """A finding for programs, as the report names its parts."""
+    numbers = {k: v for k, v in found.values.items() if k not in ("about", "line")}
+    about, line = found.values["about"], found.values["line"]
+    shown = {"key": found.code, "severity": found.severity, "about": about}
+    return {**shown, "numbers": numbers, "line": line}
+
+
+def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, Path]:
+    """The record that a model extracted, to be seen, and where it is."""
+    from assay.lab.evaluate.extraction import extract
+    from assay.pages.command_tables.audit_findings import extracted, refused_findings
+    from assay.pages.words import visible
+
+    found = extract(root, file, model)
+    record = found.file.read_text(encoding="utf-8")
+    result = {"file": file, "record": found.file, "text": record, "refused": found.refused}
+    shown = [*map(visible, record.splitlines()), extracted(found.file, found.refused, lang)]
+    said = refused_findings(found.refused, lang)
+    return Outcome(result, shown, said, lang=lang), found.file
+
+
+def plan(
+    root: Path,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN RUN]",
+            help="A pilot: NAME[@CHECKPOINT] twice, the control first; all seeds of a bare NAME.",
+            autocompletion=run_names,
+        ),
+    ] = None,
+    difference: Annotated[
+        float, typer.Option(metavar="POINTS", help="The difference that is to be seen, in points.")
+    ] = 3.0,
+    on: Annotated[
+        str | None, typer.Option(help="Evaluation of the pilot; else the first that both have.")
+    ] = None,
+    discordance: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Without a pilot: the share of items that change."),
+    ] = None,
+    score: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Without a pilot: the score of both arms, about."),
+    ] = None,
+    arms: Annotated[int, typer.Option(help="Arms in all, the control among them.")] = 2,
+    seeds: Annotated[int, typer.Option(help="The most trainings of an arm to look at.")] = 1,
+    repeats: Annotated[int, typer.Option(help="The most repeats to look at.")] = 1,
+    power: Annotated[float, typer.Option(help="The chance of seeing the difference.")] = 0.8,
+    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+) -> Outcome:
+    """Plan items, repeats and seeds so that a difference is seen, from a pilot or typed numbers."""
+    from assay.compare.pilot_runs import Wish, designs, pilot, typed
+    from assay.judge.sample_size import PlanError
+    from assay.pages.command_tables.sample_size_table import plan_blocks, plan_result
+
+    if runs and (discordance is not None or score is not None):
+        problem = "a pilot and typed numbers exclude each other"
+        raise PlanError(problem, fix="leave out the runs, or --discordance and --score")
+    found = pilot(root, runs, on) if runs else typed(discordance, score)
+    wish = Wish(difference / 100, power, arms, seeds, repeats)
+    planned = designs(found, wish)
+    shown = plan_blocks(found, wish, planned, lang)
+    return Outcome(plan_result(found, wish, planned), shown, lang=lang)
+
+
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
     from assay.compare.table import Table
+    from assay.errors import Finding
     from assay.library.typed_results import BenchmarksComparison
 
 Runs = Annotated[
@@ -201,7 +325,7 @@ def compare(
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
     from assay.pages.comparison.comparison_page import comparison_shown
-    from assay.pages.words import translated, words
+    from assay.pages.words import worded, words
 
     found = compare_runs(
         *runs,
@@ -226,7 +350,7 @@ def compare(
     table, w = found.table, words(lang)
     shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]
     result = {**table_result(table), "page": found.page}
-    findings = [translated(each, w) for each in found.findings]
+    findings = [worded(each, w) for each in found.findings]
     outcome = Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
     return _gated(outcome, [table], fail_on)
 
@@ -247,12 +371,12 @@ def _several(found: "BenchmarksComparison") -> Outcome:
     """Several benchmarks for programs and for people."""
     from assay.cli.results import benchmarks_result
     from assay.pages.comparison.benchmarks_content import benchmarks_shown, findings_of
-    from assay.pages.words import translated, words
+    from assay.pages.words import worded, words
 
     w = words(found.lang)
     shown = [*benchmarks_shown(found.table, w), w("terminal.page", file=found.page)]
     result = {**benchmarks_result(found.table), "page": found.page}
-    findings = [translated(each, w) for each in findings_of(found.table)]
+    findings = [worded(each, w) for each in findings_of(found.table)]
     damaged = any(table.left_out for table in found.table.tables)
     return Outcome(result, shown, findings, exit_code=2 if damaged else 0, lang=found.lang)
 

@@ -1,12 +1,121 @@
-"""`assay eval TARGET --benchmark NAME`: measures a checkpoint or another model. Trains nothing."""
+"""`assay eval`, `export` and `serve`: measures, writes out or serves a checkpoint."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.output import Outcome, run_names
+from assay.pages.safe_console import tell
+
+
+class Dtype(StrEnum):
+    """The number format of the weights."""
+
+    bf16 = "bf16"
+    fp32 = "fp32"
+
+
+def export(
+    root: Path,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN@CHECKPOINT",
+            help="NAME@STAGE.best, NAME@STAGE.last or NAME@STAGE.step-N.",
+            autocompletion=run_names,
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder to make; an empty one may exist.")
+    ],
+    dtype: Annotated[
+        Dtype | None,
+        typer.Option(
+            help="Number format of the weights; omitted: bf16, or that of a base that reads images."
+        ),
+    ] = None,
+    gguf: Annotated[bool, typer.Option("--gguf", help="Write a GGUF file too.")] = False,
+    push: Annotated[
+        str | None,
+        typer.Option(metavar="OWNER/NAME", help="Upload it as a new private repository."),
+    ] = None,
+    lang: Annotated[str, typer.Option(help="Language of the model card: en or zh.")] = "en",
+) -> Outcome:
+    """Export a checkpoint as one merged model with tokenizer, chat template and model card."""
+    from assay.lab.run.merged_export import export as make
+    from assay.models.hub import check_push
+    from assay.models.hub import push as upload
+    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.run_page.card import model_card
+    from assay.pages.words import words
+
+    words(lang)
+    if push is not None:
+        check_push(push)
+    with shown_progress() as observer:
+        made = make(
+            root,
+            target,
+            folder,
+            lambda e: model_card(e, lang),
+            dtype=dtype and dtype.value,
+            gguf=gguf,
+            observer=observer,
+        )
+    shown = [f"{folder}: {made.run}@{made.checkpoint}, {made.dtype}, rendering {made.rendering!r}"]
+    shown += [f"{folder / made.gguf}: for llama.cpp"] if made.gguf else []
+    address = upload(folder, push) if push is not None else None
+    shown += [f"pushed to {address}"] if address else []
+    result = {"folder": folder, "checkpoint": f"{made.run}@{made.checkpoint}", "dtype": made.dtype}
+    result |= {"rendering": made.rendering, "weights_sha256": made.weights_sha256}
+    result |= {"gguf": folder / made.gguf if made.gguf else None, "pushed": address}
+    return Outcome(result, shown)
+
+
+def serve(
+    root: Path,
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="NAME@CHECKPOINT of a run, or a model such as OWNER/NAME or path:DIR.",
+            autocompletion=run_names,
+        ),
+    ],
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; others than loopback need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Holds the clients' token; else ASSAY_SERVE_TOKEN.")
+    ] = None,
+    rendering: Annotated[str, typer.Option(help="How chats become text.")] = "auto",
+    name: Annotated[
+        str | None, typer.Option(help="The model's name for clients; else the target.")
+    ] = None,
+) -> Outcome:
+    """Serve a checkpoint to OpenAI clients until Ctrl-C."""
+    from assay.serve.server import serve as serve_model
+
+    done = serve_model(
+        root,
+        target,
+        host=host,
+        port=port,
+        token_file=token_file,
+        rendering=rendering,
+        name=name,
+        note=tell,
+    )
+    words = (
+        f"served {done['model']}: {done['requests']} requests, {done['refused']} refused, "
+        f"{done['failed']} failed, {done['prompt_tokens']} prompt tokens, "
+        f"{done['completion_tokens']} completion tokens"
+    )
+    return Outcome(done, [words])
+
 
 if TYPE_CHECKING:  # reading records loads pyarrow, which help must do without
     from assay.library.typed_results import EvaluationResult
@@ -58,7 +167,7 @@ def evaluate(
 
 def measured(done: "EvaluationResult") -> list[str]:
     """The score with its interval, the outcomes and the warnings, a line each."""
-    from assay.judge.findings import filled
+    from assay.judge.templates import filled
     from assay.pages.words import score_text
 
     shown = (done.score, done.interval.low, done.interval.high)

@@ -1,4 +1,4 @@
-"""The command line: `assay VERB`. Each verb has its own file and imports what it needs when called.
+"""The command line: `assay VERB`. Each verb imports what it needs when it is called.
 
 Imports nothing heavy, so that help and completion are fast.
 """
@@ -7,36 +7,17 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.audit import audit
-from assay.cli.ceiling import ceiling
-from assay.cli.check import check
-from assay.cli.compare import compare
-from assay.cli.convert import convert
-from assay.cli.costs import costs
-from assay.cli.delete import delete
-from assay.cli.doctor import doctor
+from assay.cli.compare import audit, compare, plan
+from assay.cli.convert import convert, select
 from assay.cli.engines import engines
-from assay.cli.eval import evaluate
-from assay.cli.export import export
-from assay.cli.fill import fill
-from assay.cli.generate import generate
-from assay.cli.improve import improve
-from assay.cli.log import log
+from assay.cli.eval import evaluate, export, serve
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
-from assay.cli.patterns import patterns
-from assay.cli.plan import plan
-from assay.cli.protect import protect
 from assay.cli.replay import replay
-from assay.cli.report import report
-from assay.cli.resume import resume
-from assay.cli.run import run
-from assay.cli.runs import runs
-from assay.cli.select import select
-from assay.cli.serve import serve
-from assay.cli.show import show
-from assay.cli.verify import verify
-from assay.cli.watch import watch
+from assay.cli.report import costs, improve, patterns, report, show
+from assay.cli.resume import resume, watch
+from assay.cli.run import ceiling, check, fill, generate, run
+from assay.cli.runs import delete, doctor, log, protect, runs, verify
 
 VERBS = {
     "run": run,

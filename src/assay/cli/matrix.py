@@ -60,7 +60,7 @@ def matrix(
 ) -> Outcome:
     """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
     from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
-    from assay.pages.matrix.matrix_page import matrix_shown, write_matrix
+    from assay.pages.matrix.matrix_page import matrix_shown, note_lines, write_matrix
     from assay.pages.words import words
 
     catalogue = words(lang)
@@ -71,7 +71,7 @@ def matrix(
     settled = settle_named(root, what, request, found)
     shown = [*matrix_shown(found, root, lang), catalogue("terminal.page", file=page)]
     result = {**matrix_result(found), "page": page, "winner": settled.winner if settled else None}
-    warnings = [str(note) for note in found.notes]
+    warnings = note_lines(found, catalogue)
     warnings += [settled.note] if settled and settled.note else []
     return Outcome(result, shown, warnings=warnings, lang=lang)
 

@@ -50,7 +50,7 @@ class Outcome:
     """Plain values, paths, mappings and dataclasses."""
     shown: "Sequence[RenderableType | Block]" = ()
     findings: Sequence[Any] = ()
-    """`judge.findings.Finding`."""
+    """`errors.Finding`."""
     warnings: Sequence[str] = ()
     exit_code: int = 0
     lang: str = "en"

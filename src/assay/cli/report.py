@@ -1,17 +1,166 @@
-"""`assay report RUN`: shows a run's results and writes its page.
+"""`assay report`, `show`, `patterns`, `improve` and `costs`: what one run recorded."""
 
-`assay report FILE` shows the scores in a file of results.
-"""
-
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from assay.cli.compare import Item, Repeat, Score, Where
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, run_names
 from assay.cli.resume import RunName
 from assay.cli.run import Full
+
+ID_HELP = (
+    "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
+    "without #N all of them; RUN:ITEM for an item everywhere in the run."
+)
+
+
+def show(
+    root: Path,
+    id_: Annotated[str, typer.Argument(metavar="RUN:ID", help=ID_HELP)],
+    prompt: Annotated[
+        bool, typer.Option("--prompt", help="Render the prompt again (reads the model).")
+    ] = False,
+) -> Outcome:
+    """Show one sample, or all samples of a row or item, by id."""
+    from assay.errors import InputError
+    from assay.runs.history import find_samples
+    from assay.runs.run_names import find_run, parse_run_name
+
+    name, colon, rest = id_.partition(":")
+    if not colon:
+        raise InputError(f"{id_!r} names no sample", fix=f"write {ID_HELP}")
+    run = find_run(root, parse_run_name(name))
+    lines = find_samples(run, rest)
+    if prompt:
+        lines = with_prompts(run, lines)
+    found = [{"id": f"{run}:{line['sample_id']}", **line} for line in lines]
+    return Outcome(found, [words_of(line) for line in found])
+
+
+def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines with the prompt that each answers."""
+    from assay.experiment.read_file import read_experiment
+    from assay.lab.monitor.observer import Silent
+    from assay.lab.replay.side import prompt_of
+    from assay.lab.setup.session import Session
+    from assay.runs.status import stored_status
+
+    session = Session(read_experiment(run.spec), run, stored_status(run.path).seed, Silent())
+    return [{**line, "prompt": prompt_of(session, line)} for line in lines]
+
+
+def words_of(line: Mapping[str, Any]) -> str:
+    """One sample for people: numbers first, then prompt, text and tokens."""
+    from assay.cli.output import quoted
+    from assay.pages.words import flat
+    from assay.runs.records import transcript
+
+    judged = "score" if "score" in line else "reward"
+    parts = ", ".join(f"{name} {value:g}" for name, value in line["parts"].items())
+    value = "abstained" if line[judged] is None else f"{line[judged]:g}"
+    facts = [flat(line["id"]), f"  {judged}: {value}" + (f" ({parts})" if parts else "")]
+    facts += [
+        f"  {name}: {flat(str(line[name]))}"
+        for name in ("why", "error", "advantage", "ended", "file")
+        if line.get(name) not in (None, "")
+    ]
+    facts += [
+        f"  fact {flat(name)}: {flat(str(value))}"
+        for name, value in (line.get("facts") or {}).items()
+    ]
+    blocks = [f"prompt:\n{quoted(line['prompt'])}"] if "prompt" in line else []
+    if line.get("messages"):
+        blocks.append(f"conversation:\n{quoted(transcript(line['messages']))}")
+    else:
+        blocks.append(f"text:\n{quoted(line['text'])}")
+    tokens = " ".join(map(str, line["tokens"]))
+    return "\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""])
+
+
+def costs(
+    root: Path,
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="NAME, NAME/ID or NAME#SEED.", autocompletion=run_names),
+    ],
+    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+) -> Outcome:
+    """Show what a run's helper models cost, by model, stage, operator, step and problem."""
+    from assay.lab.monitor.run_costs import run_costs
+    from assay.pages.command_tables.cost_tables import costs_page
+    from assay.pages.words import words
+    from assay.runs.run_names import find_run, parse_run_name
+
+    found = run_costs(find_run(root, parse_run_name(run)))
+    return Outcome(found, costs_page(found, words(lang)), lang=lang)
+
+
+def improve(
+    root: Path,
+    run: RunName,
+    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+) -> Outcome:
+    """List what the records of a run say could be done better, ranked, each with its evidence."""
+    from assay.lab.improve.find_improvements import find_improvements
+    from assay.pages.command_tables.improvement_view import improvement_blocks, improvement_values
+    from assay.pages.words import words
+    from assay.runs.run_names import find_run, parse_run_name
+
+    w = words(lang)
+    found = find_improvements(find_run(root, parse_run_name(run)))
+    result = {
+        "run": str(found.run),
+        "ranking": w("improve.rule"),
+        "improvements": [improvement_values(each, w) for each in found.found],
+        "looked_at": found.looked_at,
+    }
+    shown = improvement_blocks(str(found.run), found.found, found.looked_at, w)
+    return Outcome(result, shown, lang=lang)
+
+
+def patterns(
+    root: Path,
+    run: RunName,
+    stage: Annotated[
+        str | None, typer.Option(help="The stage whose samples are read; else the last one.")
+    ] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", min=1, help="Only samples of this step and later.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", min=1, help="Only samples of this step and earlier.")
+    ] = None,
+    evaluation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The answers of an evaluation instead.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Of the evaluation; else the last one measured.")
+    ] = None,
+    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+) -> Outcome:
+    """Set patterns of high- and low-reward programs side by side, and write their page."""
+    from assay.pages.page import Mark, Text
+    from assay.pages.words import in_language
+    from assay.pages.write_page import write_page
+    from assay.runs.history import History, NothingRecorded
+    from assay.runs.run_names import find_run, parse_run_name
+    from assay.tasks.task import labs, task
+
+    where = find_run(root, parse_run_name(run))
+    experiment = History(where).experiment
+    own = labs(task(experiment.task, root), experiment.model)
+    makers = [lab.tables["patterns"] for lab in own if "patterns" in lab.tables]
+    if not makers:
+        fix = "patterns are of runs whose completions are programs over operators"
+        raise NothingRecorded(f"the samples of {where} hold no programs", fix=fix)
+    asked = {"first": first, "last": last, "evaluation": evaluation, "checkpoint": checkpoint}
+    found, page = makers[0](where, lang, stage=stage, **asked)
+    file = write_page(page, in_language(where.path / "patterns.html", lang))
+    shown = [Text(Mark(page.title)), *page.blocks, Text(f"{file}", fit="whole")]
+    return Outcome({"page": file, "patterns": found}, shown, lang=lang)
 
 
 def report(

@@ -102,10 +102,9 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
 
 def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
     """The progress of a stage as plain values, findings in words."""
-    from assay.judge.health_checks import worded
-    from assay.pages.words import words
+    from assay.pages.words import worded, words
 
-    sections = words(lang).sections
+    w = words(lang)
     return {
         "stage": found.stage,
         "from": found.first,
@@ -114,7 +113,7 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
         "planned": found.planned,
         "metrics": [{**asdict(row), "moved": row.moved} for row in found.rows],
         "findings": [
-            {"rule": d.rule, "new": d.rule in found.new, **asdict(worded(d, sections))}
+            {"rule": d.code, "new": d.code in found.new, **asdict(worded(d, w))}
             for d in found.findings
         ],
         "gone": sorted(found.gone),

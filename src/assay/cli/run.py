@@ -1,11 +1,13 @@
-"""`assay run FILE`: runs an experiment, then shows its results."""
+"""`assay run`, `check`, `ceiling`, `generate` and `fill`: what is done with an experiment file."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Outcome, executing
+from assay.cli.output import Interrupted, Outcome, executing
+from assay.pages.safe_console import tell
 
 Overrides = Annotated[
     list[str] | None,
@@ -62,3 +64,208 @@ WORDS = {
     "measured": "was finished already; measured on what was added, and nothing was trained again",
     "left alone": "was finished already; nothing was trained again",
 }
+
+
+def check(
+    root: Path,
+    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    overrides: Overrides = None,
+    probe: Annotated[
+        int, typer.Option(min=0, help="Sample this many prompts to see whether there is signal.")
+    ] = 0,
+    calls: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Requests to a helper model for each completion; else those of earlier runs.",
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show every note and all tables of numbers.")
+    ] = False,
+) -> Outcome:
+    """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
+    from assay.judge.templates import filled
+    from assay.library.actions import check as check_spec
+    from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
+
+    found = check_spec(file, overrides=overrides or (), root=root, probe=probe, calls=calls)
+    figures = {"file": file, **{f"{kind}s": count for kind, count in found.counts.items()}}
+    words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
+    result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
+    if full:
+        shown = [*check_tables(found.numbers, found.histograms), words]
+        return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
+    notes = [] if probe else [each.what for each in found.findings if each.severity == "note"]
+    shown = [*check_lines(found.numbers), *note_lines(notes), words]
+    shown += [] if found.failed else [f"next: assay run {file}"]
+    shown += [f"everything: assay check {file} --full"]
+    # The result of a probe that was asked for is a note.
+    counted = () if probe else ("note",)
+    code = 2 if found.failed else 0
+    return Outcome(result, shown, found.findings, counted=counted, exit_code=code)
+
+
+def ceiling(
+    root: Path,
+    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    overrides: Overrides = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The evaluation; else the first.")
+    ] = None,
+    items: Annotated[int | None, typer.Option(min=1, help="Only the first N items.")] = None,
+    draws: Annotated[int, typer.Option(min=1, help="Repeats of each item.")] = 4,
+) -> Outcome:
+    """Measure what the best choice could win before anything is trained: of demonstrations, or of
+    fixed workflows."""
+    from assay.cli.results import table_result
+    from assay.lab.run.ceiling import measure_ceiling
+    from assay.library.actions import compare, shown
+    from assay.pages.comparison.comparison_page import comparison_shown
+    from assay.pages.words import worded, words
+
+    with shown(True) as observer:
+        found = measure_ceiling(
+            file, overrides or (), root, observer, on=on, items=items, repeats=draws
+        )
+    table = compare(*map(str, found.runs.values()), root=root)
+    best = f"the best arm of each item, in hindsight: {found.hindsight:.1%}"
+    result = {
+        **table_result(table.table),
+        "scores": found.scores,
+        "hindsight": found.hindsight,
+        "page": table.page,
+    }
+    lines = [*comparison_shown(table.table)[:3], best, f"page: {table.page}"]
+    findings = [worded(each, words()) for each in table.findings]
+    return Outcome(result, lines, findings, warnings=found.warnings)
+
+
+def generate(
+    root: Path,
+    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    name: Annotated[
+        str | None, typer.Argument(help="A [selections.NAME] table; omitted: all of them.")
+    ] = None,
+    overrides: Overrides = None,
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Only every Nth query, from the Ith.")
+    ] = "1/1",
+) -> Outcome:
+    """Make the stored selections that an experiment learns from; goes on where it was stopped."""
+    from assay.lab.setup.session import generate_tables
+    from assay.pages.live_display import progress as shown_progress
+
+    with shown_progress() as observer:
+        made = generate_tables(file, overrides or (), root, name, shard, observer)
+    shown = []
+    for each in made:
+        rest = f"{each.left} of {each.queries} queries are left to other shards"
+        shown.append(f"{each.name}: {each.made} queries made; {each.file or rest}")
+        numbers = each.health.numbers() if each.health else {}
+        shown += [f"  {key}: {value:.4g}" for key, value in numbers.items()]
+    result = [
+        {
+            "name": each.name,
+            "queries": each.queries,
+            "made": each.made,
+            "left": each.left,
+            "file": each.file and str(each.file),
+            "health": each.health,
+        }
+        for each in made
+    ]
+    findings = [finding for each in made for finding in each.findings]
+    return Outcome({"selections": result}, shown, findings)
+
+
+if TYPE_CHECKING:
+    from assay.lab.sweep.read_sweep import SweepFile
+
+
+def fill(
+    root: Path,
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The sweep file.")],
+    devices: Annotated[
+        str | None,
+        typer.Option(help="Such as 0,1 for two GPUs, or cpu; else every GPU, or the CPU."),
+    ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, help="Runs at a time on each device; they share the cores."),
+    ] = 1,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="One run of the sweep, as 'assay matrix' names it."),
+    ] = None,
+    despite: Despite = None,
+) -> Outcome:
+    """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
+    from assay.lab.sweep.missing_runs import devices_of
+    from assay.lab.sweep.read_sweep import files_in_order
+
+    places = devices_of(devices)
+    outcomes: list[Outcome] = []
+    *before, last = files_in_order(file)
+    for found, name in [*((each, None) for each in before), (last, only)]:
+        outcomes.append(filled(root, found, places, workers, despite, name))
+        if outcomes[-1].exit_code:
+            break  # what comes after it may stand on its winner
+    last = outcomes[-1]
+    lists = ("ran", "failed", "finished_before", "running_elsewhere")
+    together = {name: [x for each in outcomes for x in each.result[name]] for name in lists}
+    shown = [line for each in outcomes for line in each.shown]
+    warnings = [line for each in outcomes for line in each.warnings]
+    result = {**together, "winner": last.result["winner"]}
+    return Outcome(result, shown, last.findings, warnings, exit_code=last.exit_code)
+
+
+def filled(
+    root: Path,
+    found: "SweepFile | Path",
+    places: Sequence[str],
+    workers: int,
+    despite: str | None,
+    only: str | None = None,
+) -> Outcome:
+    """Run what a sweep lacks and record its winner, or what an experiment lacks."""
+    from assay.lab.sweep.matrix.recommendation import Settled
+    from assay.lab.sweep.matrix.request import winner_of_file
+    from assay.lab.sweep.missing_runs import experiment_work, missing_work, run_jobs
+
+    if isinstance(found, Path):
+        file, work = found, experiment_work(root, found)
+        name = found.stem
+    else:
+        file, work = found.file, missing_work(root, found, only)
+        name = found.sweep.name
+    tell(f"{name}: {len(work.jobs)} to run, {len(work.finished)} finished, on {', '.join(places)}")
+    try:
+        done = run_jobs(root, name, work.jobs, places, tell, despite, workers)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
+    failed = [each for each in done if each.code]
+    settled = Settled(None, "") if isinstance(found, Path) else winner_of_file(root, file)
+    result = {
+        "ran": [{"run": d.job.name, "device": d.device, "had": d.job.had} for d in done],
+        "failed": [{"run": d.job.name, "log": d.log, "said": d.said} for d in failed],
+        "finished_before": work.finished,
+        "running_elsewhere": work.busy,
+        "winner": settled.winner,
+    }
+    runs = {d.job.name for d in done}
+    count = len(runs - {d.job.name for d in failed})
+    said = f"{count} of {len(runs)} runs finished" if done else "nothing is missing"
+    see = "" if isinstance(found, Path) else f"; see 'assay matrix {file}'"
+    shown = [f"{name}: {said}{see}", *([settled.line] if settled.line else [])]
+    findings = [finding(d.job.name, d.said, d.log) for d in failed]
+    warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
+    warnings += [settled.note] if settled.note else []
+    return Outcome(result, shown, findings, warnings, exit_code=1 if failed else 0)
+
+
+def finding(name: str, said: str, log: Path) -> dict[str, Any]:
+    """A run that failed, in one line."""
+    what = said.removeprefix("assay: ")
+    return {"severity": "error", "what": what, "evidence": name, "fix": f"read {log}"}

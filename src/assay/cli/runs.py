@@ -1,4 +1,4 @@
-"""`assay runs`: lists the lab's runs."""
+"""`assay runs`, `log`, `verify`, `protect`, `delete` and `doctor`: the lab and its files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -6,9 +6,122 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, run_names
+from assay.cli.resume import RunName
+
+COLOURS = {"ok": "green", "missing": "bold red", "optional": "yellow"}
+
+
+def doctor(root: Path) -> Outcome:
+    """Look at Python, packages, device, isolation, caches, disk and memory."""
+    from assay.lab.check.machine import examine
+
+    checks = examine(root)
+    table = Table("", "", "found", "what to do")
+    for check in checks:
+        state = Text(check.state, style=COLOURS[check.state])
+        table.add_row(state, check.name, check.found, check.mend)
+    missing = any(check.state == "missing" for check in checks)
+    return Outcome({"checks": checks}, [table], exit_code=1 if missing else 0)
+
+
+def log(
+    root: Path,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN | FILE",
+            help="One run only: NAME, NAME/ID or NAME#SEED; or the note of an experiment file.",
+            autocompletion=run_names,
+        ),
+    ] = None,
+    note: Annotated[str | None, typer.Option(help="Add a note to the run's entry.")] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="Add a plan for a run of this NAME that is still to come.")
+    ] = None,
+    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+) -> Outcome:
+    """Show the lab's notebook as Markdown; with --note or --plan, add to it."""
+    from assay.errors import InputError
+    from assay.pages.run_page.notebook import notebook
+    from assay.runs.notes import add_note, read_notes
+    from assay.runs.run_names import find_run, parse_run_name
+
+    if note is not None and plan is not None:
+        raise InputError("--note and --plan exclude each other", fix="choose one")
+    if (note is not None or plan is not None) and run is None:
+        raise InputError("a note needs a run", fix="write assay log RUN --note TEXT")
+    if plan is not None and run is not None:
+        name = parse_run_name(run)
+        if name.id or name.checkpoint or name.seed is not None:
+            raise InputError(f"{run!r} is more than a name", fix=f"plan for {name.name!r}")
+        written = add_note(root, name.name, plan, "plan")
+        return Outcome(written, [f"planned {written.about}: {written.text}"])
+    if note is None and run is not None and run.endswith(".toml"):
+        return file_note(root, run, lang)
+    found = find_run(root, parse_run_name(run)) if run is not None else None
+    if note is not None and found is not None:
+        written = add_note(root, str(found), note)
+        return Outcome(written, [f"noted for {written.about}: {written.text}"])
+    text = notebook(root, found, lang)
+    notes = [n for n in read_notes(root) if found is None or n.about == str(found)]
+    return Outcome({"markdown": text, "notes": notes}, [text.rstrip("\n")])
+
+
+def file_note(root: Path, file: str, lang: str) -> Outcome:
+    """The notebook entry of an experiment file, before it is run."""
+    from assay.experiment.read_file import read_experiment
+    from assay.pages.run_page.notebook import file_entry
+    from assay.pages.words import words
+
+    text = file_entry(read_experiment(file), root, words(lang))
+    return Outcome({"markdown": text, "notes": []}, [text.rstrip("\n")])
+
+
+def delete(
+    root: Path,
+    name: Annotated[
+        str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)
+    ],
+) -> Outcome:
+    """Delete a run or a checkpoint; refused where another run or a record refers to it."""
+    from assay.runs.protection import delete_named
+
+    path = delete_named(root, name)
+    return Outcome({"deleted": str(path)}, [f"deleted {path}"])
+
+
+def protect(
+    root: Path,
+    name: Annotated[
+        str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)
+    ],
+    why: Annotated[str, typer.Option(help="The reason, shown to whoever tries to delete it.")],
+) -> Outcome:
+    """Protect a run, or one of its checkpoints, from every command."""
+    from assay.runs.protection import protect_named
+
+    path = protect_named(root, name, why)
+    return Outcome({"protected": str(path), "why": why}, [f"protected {path}: {why}"])
+
+
+def verify(root: Path, run: RunName) -> Outcome:
+    """Name every file of a run that is damaged, missing or unknown; exit code 1 if there is one."""
+    from assay.runs.run_names import find_run, parse_run_name
+    from assay.runs.verify_files import verify_run
+
+    found = find_run(root, parse_run_name(run))
+    verified = verify_run(found)
+    shown = [f"{fault.kind}: {fault.file}: {fault.problem}" for fault in verified.faults]
+    shown += [f"no hash recorded: {name}" for name in verified.without]
+    faults = f"{len(verified.faults)} damaged, missing or unknown"
+    shown.append(f"{found}: {verified.compared} files compared with their checksums, {faults}")
+    result = {"run": str(found), "path": found.path, **asdict(verified)}
+    return Outcome(result, shown, exit_code=int(bool(verified.faults)))
+
 
 STALE = "the index and the runs' folders differ; make it again with 'assay runs --rebuild'"
 BROKEN = "damaged"

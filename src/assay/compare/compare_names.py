@@ -33,10 +33,8 @@ from assay.compare.named_arms import (
 from assay.compare.sequential import judged_sequentially
 from assay.compare.table import Table, judged_again, with_trials
 from assay.data.loaded import DataError
-from assay.errors import InputError, nearest
+from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.read_file import read_experiment
-from assay.judge.finding_words import finding
-from assay.judge.findings import Finding
 from assay.judge.verdict import asked_non_inferior, with_margin
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import DamagedManifest

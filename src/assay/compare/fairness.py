@@ -13,11 +13,9 @@ from typing import Any
 
 from assay.compare.arm import Arm, Provenance, one_metric
 from assay.data.results.foreign_result import Result
-from assay.errors import InputError, nearest
+from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
-from assay.judge.finding_words import finding
-from assay.judge.findings import Finding
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
 from assay.runs.records import EvaluationRecord
@@ -229,8 +227,11 @@ def _check_checker(first: Arm, other: Arm) -> None:
         raise Unfair(problem, fix="score both with one checker")
     rewards = [_measured_with(each).get("reward", {}) for each in (one, two)]
     for name in rewards[0].keys() & rewards[1].keys():
-        versions = [reward[name].get("source_sha256", "")[:8] for reward in rewards]
-        if versions[0] != versions[1]:
+        tables = [{"reward": reward[name]} for reward in rewards]
+        keys = ("reward.version", "reward.source_sha256")
+        found = [d for d in differences(*tables) if d.path in keys]
+        if found:
+            versions = [str(value)[:8] for value in (found[0].control, found[0].other)]
             problem = (
                 f"reward {name!r}, which scores {one.record.name}, is another version in "
                 f"{one.run} ({versions[0]}) than in {two.run} ({versions[1]})"

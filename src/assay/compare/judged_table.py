@@ -33,13 +33,12 @@ from assay.compare.fairness import (
 from assay.compare.metric_direction import lower_is_better
 from assay.compare.selection_pairs import picked
 from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
+from assay.errors import Finding, finding, worst_first
 from assay.judge.arms import arm_interval
 from assay.judge.arms import compare_arms as compare_methods
 from assay.judge.averages import average, average_change, compare_harmonic
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
-from assay.judge.finding_words import finding
-from assay.judge.findings import Finding, worst_first
 from assay.judge.identity import MANY_FALLBACKS, Twins, contradictory_answers, same_answers
 from assay.judge.intervals import Interval, score_interval
 from assay.judge.paired import compare, score_range
@@ -344,7 +343,7 @@ def _fallbacks(arms: Iterable[Arm]) -> list[Finding]:
     counts = [(arm.name, arm.fallbacks, len(arm.judged)) for arm in arms]
     return [
         finding(
-            "fallbacks",
+            "fallback_scores",
             "warning",
             name=name,
             share=f"{fallbacks / answers:.1%}",

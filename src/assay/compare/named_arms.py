@@ -9,11 +9,9 @@ from pathlib import Path
 
 from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.compare.fairness import check_finished
-from assay.errors import InputError
+from assay.errors import Finding, InputError, finding
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
-from assay.judge.finding_words import finding
-from assay.judge.findings import Finding
 from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (

@@ -13,9 +13,9 @@ from typing import Any
 from assay.compare.fairness import Unfair
 from assay.compare.table import Line, Table
 from assay.data.files import append_line
+from assay.errors import finding
 from assay.judge.anytime import compare_anytime
 from assay.judge.families import adjust_family
-from assay.judge.finding_words import finding
 from assay.judge.scores import on_one_scale
 from assay.judge.verdict import Comparison, not_comparable, with_lower_better
 from assay.runs.run_files import DamagedFile, whole_lines

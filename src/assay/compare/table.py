@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from assay.compare.selection_pairs import PickedTable
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.judge.confounds import Confound, PartState, by_part
-from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
 from assay.judge.scores import ItemScores

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -232,9 +231,8 @@ def cache_root() -> Path:
 def built_once(target: Path, build: Callable[[Path], None]) -> Path:
     """Return `target`, after `build(directory)` has filled it if it does not exist yet.
 
-    A lock beside it keeps other processes waiting; the directory is built under a temporary name,
-    fsynced and renamed, so that `target` is either absent or whole. When `build` raises, nothing
-    is left behind; what a killed process left goes before the next one builds.
+    A lock beside it keeps other processes waiting; `target` is either absent or whole. When `build`
+    raises, nothing is left behind; what a killed process left goes before the next one builds.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     guard = target.with_name(target.name + ".lock")
@@ -242,27 +240,13 @@ def built_once(target: Path, build: Callable[[Path], None]) -> Path:
     with locked(guard):
         if target.is_dir():
             return target
-        _remove_leftovers(target)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        try:
-            # mkdtemp makes it private; a shared cache must be readable as any other directory.
-            temporary.chmod(0o755)
+        with scratch_folder(target.parent, target.name) as temporary:
             build(temporary)
             for path in temporary.rglob("*"):
                 sync(path)
             temporary.rename(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
         sync(target.parent)
     return target
-
-
-def _remove_leftovers(target: Path) -> None:
-    """Nobody is building under these names, because the caller holds the lock for them."""
-    ours = re.compile(re.escape(f".{target.name}-") + "[a-z0-9_]{8}")  # as mkdtemp names them
-    for path in target.parent.iterdir():
-        if ours.fullmatch(path.name):
-            shutil.rmtree(path)
 
 
 _HALF = re.compile("[\ud800-\udfff]")

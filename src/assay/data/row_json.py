@@ -67,16 +67,11 @@ def reward_of(values: Values) -> Reward:
 
 def message_values(message: Message) -> dict[str, Any]:
     """A message as JSON values."""
-    return {
-        "role": message.role,
-        "content": message.content,
+    values = asdict(message) | {
         "tool_calls": [asdict(call) for call in message.tool_calls],
-        "tool_call_id": message.tool_call_id,
-        "reasoning": message.reasoning,
-        "loss": message.loss,
         "parts": [_part_values(part) for part in message.parts],
-        **({"name": message.name} if message.name else {}),
     }
+    return values if message.name else {k: v for k, v in values.items() if k != "name"}
 
 
 def message_of(values: Values) -> Message:
@@ -87,18 +82,12 @@ def message_of(values: Values) -> Message:
 
 
 def _part_values(part: Part) -> dict[str, Any]:
-    if isinstance(part, TextPart):
-        return {"text": part.text}
-    data = part.data if part.data is None else base64.b64encode(part.data).decode("ascii")
-    file = part.file if part.file is None else str(part.file)
-    return {
-        "sha256": part.sha256,
-        "media_type": part.media_type,
-        "path": part.path,
-        "data": data,
-        "file": file,
-        "origin": list(part.origin),
-    }
+    values = asdict(part)
+    if isinstance(part, ImagePart):
+        data = part.data if part.data is None else base64.b64encode(part.data).decode("ascii")
+        file = part.file if part.file is None else str(part.file)
+        values |= {"data": data, "file": file, "origin": list(part.origin)}
+    return values
 
 
 def _part_of(values: Values) -> Part:

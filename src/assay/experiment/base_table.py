@@ -73,16 +73,15 @@ class RenderingSettings(Table):
     """How conversations become text. Rows may carry template options of their own."""
 
     rendering: str = "auto"
-    """How conversations become text: `template` (the tokenizer's own), `template_bare` (that
-    without a system text of its own), `hermes`, `qwen3` or `qwen3_fc`; `auto` is `template` where
-    that writes tools, calls and results, else `hermes`; `completion` is bare text
-    without roles."""
+    """How conversations become text: `template` (the tokenizer's own), `template_bare` (without
+    its own system text), `hermes`, `qwen3`, `qwen3_fc`, or `completion` (bare text without
+    roles); `auto` is `template` where that writes tools, calls and results, else `hermes`."""
     template_options: dict[str, Any] | None = None
-    """Variables of the chat template, such as `{ enable_thinking = false }`; rows and their data
-    set may name others, or the same values."""
+    """Variables of the chat template, such as `{ enable_thinking = false }`; rows and data sets
+    may add others."""
     keep_special: Many[str] | None = Field(default=None, min_length=1)
-    """Special tokens that assistant messages may hold, such as `["<think>", "</think>"]`; others
-    are written as ordinary text."""
+    """Special tokens that assistant messages may hold, such as `["<think>", "</think>"]`;
+    others are written as plain text."""
 
 
 def rendering_key(settings: RenderingSettings) -> str:

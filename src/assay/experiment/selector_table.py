@@ -21,27 +21,25 @@ UNTRAINED = ("random", "similarity", "oracle")
 
 
 class SelectorSpec(Table):
-    """A selector of demonstrations. Each setting belongs to the kinds that it names."""
+    """A selector of demonstrations; each setting belongs to the kinds that it names."""
 
     features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
-    """What the selector sees of queries and demonstrations: `minilm` embeds their texts; `clip`
-    their texts and images, each normalised, averaged and normalised again; `path:DIR` does either
-    with the encoder in a folder; `path:FILE.npz` or `.safetensors` holds features by the ids of
-    rows."""
+    """What the selector sees: `minilm` embeds texts; `clip` texts and images, each normalised,
+    averaged, normalised again; `path:DIR` does either with an encoder in a folder;
+    `path:FILE.npz` or `.safetensors` holds features by row id."""
     answers: bool = False
-    """Whether the features of a demonstration are the mean of its question's and its answer's."""
+    """A demonstration's features are the mean of question and answer."""
     hidden: Few = 256
     """Width of the pointer's layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Share of numbers dropped while sft, rft and rce train; omitted: 0.5, of a lever 0.1. grpo
-    compares likelihoods with those of sampling, which has no dropout, and trains without it unless
-    the stage sets `dropout`."""
+    """Dropout while sft, rft and rce train; omitted: 0.5, of a lever 0.1. grpo trains without
+    it unless the stage sets `dropout`."""
     temperature: Positive = 0.1
     """Cosines are divided by it (pointer, bi_encoder)."""
     gate: bool = False
-    """Whether a pick changes what the pointer looks for next."""
+    """A pick changes what the pointer looks for next."""
     vocabulary: Few = 2048
-    """Demonstrations that the Lever-LM has words for; a larger set is refused."""
+    """Demonstrations that the Lever-LM has words for."""
 
 
 def is_selector(model: str) -> bool:

@@ -58,12 +58,11 @@ class CommonStage(RenderingSettings):
     """What every training stage has."""
 
     data: str
-    """The data set to train on, by its name."""
+    """The data set to train on."""
     start: Annotated[str, Field(json_schema_extra={"filled": "the stage before"})] = "base"
-    """`base` (the experiment's model), `STAGE.best`, `STAGE.last`, `STAGE.step-N`;
-    `{ stage = "STAGE", by = RULE }`, where `gate` is `STAGE.best`, and `dev_score` and
-    `reward_trend` correct for no looks and say so; or `run:NAME@CHECKPOINT`, of another run that
-    began with the same model."""
+    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`; `{ stage = "STAGE", by = RULE }` with
+    `gate` (as `STAGE.best`), `dev_score` or `reward_trend`; or `run:NAME@CHECKPOINT` of another
+    run."""
     steps: Count | None = None
     """Optimizer steps (sft) or rounds of sampling and updating; this or `epochs`."""
     epochs: Count | None = None
@@ -73,19 +72,17 @@ class CommonStage(RenderingSettings):
     adapt: Adapt = FullAdapt()
     """Which weights are trained."""
     other_rendering_than: Many[str] | None = None
-    """Evaluations, by name, that may use another rendering than this stage; any other is
-    refused."""
+    """Evaluations that may use another rendering than this stage."""
     micro_tokens: Count = 2048
-    """Token budget of one forward and backward pass; the gradient does not depend on it."""
+    """Tokens of one forward and backward pass; the gradient does not depend on it."""
     checkpoint_every: Count | EveryEpochs | None = None
-    """Steps between checkpoints, or `{ epochs = 1 }`; omitted: only after the last step."""
+    """Steps between checkpoints, or `{ epochs = 1 }`; omitted: after the last."""
     validation: str | None = None
-    """Rows, `NAME` or `NAME.dev`, whose gold answers' loss is recorded as
-    `validation_loss`; they train and choose nothing."""
+    """Rows, `NAME` or `NAME.dev`, whose gold answers' loss is recorded as `validation_loss`."""
     validation_every: Count | EveryEpochs | None = None
-    """Steps between measurements of it, or `{ epochs = 1 }`; omitted: only after the last step."""
+    """Steps between measurements, or `{ epochs = 1 }`; omitted: after the last."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
-    """Steps with a non-finite gradient are skipped; more than this many stop the run."""
+    """More steps with a non-finite gradient stop the run."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -160,35 +157,32 @@ class SftStage(CommonStage):
     batch: Few = 16
     """Rows per optimizer step; packs with `pack_tokens`."""
     pack_tokens: Count | None = None
-    """Lay rows into packs of at most so many tokens, by ms-swift's rule; `batch` then counts packs.
-    A longer row is a pack of its own. No row sees another one of its pack, and every trained token
-    of a step weighs the same."""
+    """Lay rows into packs of at most so many tokens by ms-swift's rule; `batch` counts packs.
+    No row sees another."""
     loss_on: Literal["all", "last"] = "all"
-    """Train on all assistant messages of a conversation or on the last one only."""
+    """Train on all assistant messages or on the last one only."""
 
 
 class SamplingStage(CommonStage, RewardSettings):
-    """What stages have that learn from groups of rewarded completions, sampled or stored."""
+    """Stages that learn from groups of rewarded completions, sampled or stored."""
 
     prompts: Few
     """Prompts per step."""
     group: Few = 8
     """Completions per prompt."""
     candidates: Literal["sampled", "stored"] | None = None
-    """Groups sampled from the model (also where omitted), or the rewarded candidates that the data
-    holds."""
+    """Groups sampled from the model (also where omitted), or candidates that the data holds."""
     reward: Reward | None = None
-    """A reward by name, or a table of names and weights; required for sampled candidates. Of stored
-    ones it is computed from the facts that they hold; omitted: the reward that they carry."""
+    """By name, or a table of names and weights; required for sampled candidates. Omitted for
+    stored ones: what they carry."""
     curriculum: Curriculum | None = None
-    """Which of the stored candidates each epoch learns from; omitted: all."""
+    """Which stored candidates each epoch learns from; omitted: all."""
     require_positive: bool | None = None
-    """Leave stored groups out in which no candidate was right, or none has a reward above 0 where
-    the reward does not say what is right."""
+    """Leave out stored groups in which no candidate was right."""
     sampling: Sampling = Sampling()
     """How completions are drawn."""
     max_abstained_share: Share = 0.1
-    """A step with a larger share of unscored completions stops the run."""
+    """A larger share of unscored completions stops the run."""
 
     @property
     def stored(self) -> bool:
@@ -220,9 +214,9 @@ class RftStage(SamplingStage):
     method: Literal["rft"]
     """The training method."""
     keep: float = 1.0
-    """Completions with at least this reward are kept."""
+    """Smallest reward of kept completions."""
     batch: Few = 16
-    """Kept completions per optimizer step; a last step of fewer weighs less in proportion."""
+    """Kept completions per optimizer step."""
     likelihood_temperature: Temperature = 1.0
     """Temperature of the likelihood that is learned."""
 
@@ -235,16 +229,16 @@ class RceStage(SamplingStage):
     candidates: Literal["sampled", "stored"] = (  # pyright: ignore[reportIncompatibleVariableOverride]
         "sampled"
     )
-    """Groups sampled from the model, or the rewarded candidates that the data holds."""
+    """As above."""
     tau: Annotated[Annotated[float, Field(ge=1e-6, le=1e6)] | Schedule, between(1e-6, 1e6)] = (
         Schedule(start=1.0)
     )
     """Temperature of the weights: small picks the best candidate, large weighs all alike."""
     rewards: Literal["raw", "normalised"] | None = None
-    """What is divided by tau: the rewards (also where omitted), or (reward - mean) / deviation of
-    their group, held in [-3, 3]."""
+    """What is divided by tau: the rewards (also where omitted), or (reward - mean) / deviation
+    of their group, held in [-3, 3]."""
     degenerate: Literal["skip", "imitate"] = "skip"
-    """A group of equal rewards is left out and counted, or all its candidates are learned alike."""
+    """Groups of equal rewards are left out, or learned all alike."""
     likelihood_temperature: Temperature = 1.0
     """Temperature of the likelihood that is learned."""
 
@@ -255,7 +249,7 @@ class GrpoStage(SamplingStage):
     method: Literal["grpo"]
     """The training method."""
     algorithm: str = "grpo"
-    """Preset that sets advantage, loss, aggregation, denominator and clip together."""
+    """Preset of advantage, loss, aggregation, denominator and clip."""
     group: Few = 8
     """Completions per prompt; 1 where the estimator compares with no group."""
     updates: Updates = Updates()
@@ -263,8 +257,8 @@ class GrpoStage(SamplingStage):
     kl: Kl = Kl()
     """Penalty for moving away from a reference."""
     drop_without_signal: bool | Literal["auto"] = "auto"
-    """Leave groups of equal rewards out of the update; `auto` does so where no KL, entropy term or
-    whitening acts on them."""
+    """Leave groups of equal rewards out; `auto`: where no KL, entropy term or whitening acts on
+    them."""
     dynamic: Dynamic | None = None
     """Replace groups without reward variance."""
     mask_truncated: bool = False
@@ -274,8 +268,8 @@ class GrpoStage(SamplingStage):
     entropy_coef: Weight = 0.0
     """Weight of the entropy bonus."""
     top_entropy_share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Policy loss and entropy bonus only at this share of the step's tokens, those of highest
-    entropy (arXiv 2506.01939 takes 0.2); omitted: at all. Costs one more forward pass."""
+    """Learn only at this share of the step's tokens, those of highest entropy (arXiv
+    2506.01939: 0.2). Costs a forward pass."""
     clip: Clip = Clip()
     """Bounds of the probability ratio."""
     importance: Importance | None = None
@@ -289,16 +283,16 @@ class GrpoStage(SamplingStage):
     aggregation: str | None = None
     """Aggregation of token losses by name, in place of the preset's."""
     rewards: Literal["raw", "normalised"] | None = None
-    """`normalised`: rewards are standardised inside their group before the estimator does so again,
-    as reports 002 and 004 did. Refused unless `as_reported`."""
+    """`normalised`: standardised in their group before the estimator does so again (reports
+    002, 004). Needs `as_reported`."""
     dropout: bool | None = None
-    """`true`: a selector's update drops numbers that the log-probs it is compared with did not, as
-    in reports 002 and 004. Refused unless `as_reported`."""
+    """`true`: a selector's update has dropout, its sampling none (reports 002, 004). Needs
+    `as_reported`."""
     max_rollout_gap: Positive = 0.25
-    """A larger mean absolute gap between rollout and training log-probs stops the run."""
+    """A larger mean gap between rollout and training log-probs stops the run."""
     max_steps_without_bonus: Count = 5
-    """The run stops after so many steps in a row whose `egpo` bonus is below a thousandth of the
-    advantages: it would be plain GRPO."""
+    """More steps in a row with an `egpo` bonus below a thousandth of the advantages stop the
+    run."""
 
     @property
     def keeps_start(self) -> bool:
@@ -350,21 +344,18 @@ class DpoStage(CommonStage, RewardSettings):
     beta: Annotated[float, Field(gt=0, le=1000)] = 0.1
     """Scale of the implicit reward; larger stays closer to the start."""
     scores: Literal["plain", "score"] = "plain"
-    """`plain`: DPO. `score`: Score-DPO, which weighs the log-ratios of the chosen candidate by its
-    score, those of the rejected one by 1 - its score (ScoreFlow)."""
+    """`score`: Score-DPO, which weighs the log-ratios of the chosen candidate by its score,
+    those of the rejected one by 1 - its score (ScoreFlow)."""
     score_range: Range | None = None
-    """The least and the greatest score that a reward gives, which become 0 and 1 for Score-DPO;
-    omitted: 0 and 1. A score outside is refused."""
+    """Scores that become 0 and 1 for Score-DPO; omitted: 0 and 1. Others are refused."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """Share of pairs taken to be the wrong way round (cDPO)."""
     pairs: Pairs = Pairs()
     """Which candidates make a pair."""
     reward: Reward | None = None
-    """What the candidates are judged by, from the facts that they hold; omitted: the reward that
-    they carry."""
+    """What the candidates are judged by again; omitted: the reward that they carry."""
     require_positive: bool | None = None
-    """Leave groups out in which no candidate was right, or none has a reward above 0 where the
-    reward does not say what is right."""
+    """Leave out groups in which no candidate was right."""
 
     @property
     def stored(self) -> bool:

@@ -37,12 +37,11 @@ class EvaluationSampling(Table):
     top_k: Annotated[int, Field(ge=0)] = 0
     """Number of candidates; 0 means all."""
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Words less likely than this share of the likeliest are left out; omitted: none."""
+    """Words less likely than this share of the likeliest are left out."""
     stop: Annotated[Many[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
-    """Texts that end an answer: generation ends with the token that completes one, and the text
-    that is judged ends before it."""
+    """Texts that end an answer; it is judged without them."""
     max_tokens: Tokens = 256
-    """Answers are cut, and counted as truncated, at this length."""
+    """Answers are cut, and counted as truncated, here."""
 
     @model_validator(mode="after")
     def _is_greedy_or_draws(self) -> Self:
@@ -53,15 +52,15 @@ class EvaluationSampling(Table):
 
 
 class EvaluateSpec(RewardSettings, RenderingSettings):
-    """One evaluation: items from a benchmark, or from a data set with a reward."""
+    """Items of a benchmark, or of a data set with a reward. `rendering`, `template_options`,
+    `keep_special` and `reward_...` are as in stages."""
 
     benchmark: str | None = None
-    """A benchmark by name, such as `bfcl/simple_python`; this or `data`."""
+    """Such as `bfcl/simple_python`; this or `data`."""
     data: str | None = None
-    """Rows of a data set, such as `train.dev`, scored by `reward`; this or `benchmark`."""
+    """Rows such as `train.dev`, scored by `reward`; this or `benchmark`."""
     role: Literal["select", "report"]
-    """`select` may choose checkpoints (`STAGE.best`); `report` never chooses. No item
-    serves both."""
+    """`select` may choose checkpoints (`STAGE.best`); `report` never does. No item serves both."""
     checkpoints: Annotated[Many[str], Field(min_length=1)]
     """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all` for every checkpoint."""
     repeats: Few = 1
@@ -69,18 +68,16 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
     take: Take | None = None
     """Use only some items."""
     fewer: dict[str, Count] = Field(default_factory=dict)
-    """Checkpoints (`base` or a stage) that answer only so many items, such as `{ base = 100 }`;
-    comparisons use the items that both sides answered. Not with `select`."""
+    """Checkpoints (`base` or a stage) that answer only so many items, `{ base = 100 }`."""
     same_prompt: bool | None = None
-    """`true`: items begin with the prompt of training rows and differ in what their world hides;
-    an item was trained on only where its gold answer was too. Omitted: so for dialogues of which
-    several have one prompt."""
+    """Items begin with the prompt of training rows and differ in a hidden state. Omitted: so
+    for dialogues."""
     sampling: EvaluationSampling = EvaluationSampling()
     """How answers are drawn."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the benchmark, such as `examples` in the prompt."""
     reward: Reward | None = None
-    """How answers are scored, for `data`; a benchmark has its own checker."""
+    """How answers are scored, for `data`."""
 
     @model_validator(mode="after")
     def _items_come_from_one_place(self) -> Self:
@@ -112,7 +109,7 @@ class ReportedRun(Table):
     """Where the result is that others reported of this experiment."""
 
     file: str
-    """A record of reported results (docs/audit.md), relative to the lab's root."""
+    """A record of reported results (docs/audit.md)."""
     run: str
     """The name of the run in it."""
 
@@ -123,11 +120,11 @@ class NoteSpec(Table):
     why: str = ""
     """The question that it answers."""
     expected: str = ""
-    """What it should show, written down before it is run."""
+    """What it should show, written before it is run."""
     faults: Many[str] = ()
     """What is known to be wrong with it, a line each."""
     reported: ReportedRun | None = None
-    """The result that others reported of it; the figures stay in their record."""
+    """The result that others reported of it."""
 
 
 class LogSpec(Table):
@@ -138,10 +135,10 @@ class LogSpec(Table):
     project: str | None = None
     """Project, or experiment of `mlflow`; omitted: the experiment's name. Not for `tensorboard`."""
     name: str | None = None
-    """Name of the remote run, to which `#SEED` is added; omitted: the experiment's. For `wandb`
-    and `mlflow`."""
+    """Name of the remote run, to which `#SEED` is added; omitted: the experiment's. `wandb`,
+    `mlflow`."""
     dir: str | None = None
-    """Folder for local files, relative to the lab's root; omitted: `log`. Not for `trackio`."""
+    """Folder for local files; omitted: `log`. Not for `trackio`."""
     entity: str | None = None
     """Team of `wandb`."""
     offline: bool = False
@@ -163,15 +160,15 @@ class GuardSpec(Table):
     """A condition that stops the run, with its checkpoint kept, where a metric meets it."""
 
     metric: str
-    """A metric of `metrics.jsonl`, such as `truncated_share`."""
+    """Of `metrics.jsonl`, such as `truncated_share`."""
     above: float | None = None
-    """Stop above this; this or `below`. A value that is not finite meets any."""
+    """Stop above this; this or `below`. Values that are not finite meet any."""
     below: float | None = None
     """Stop below this; this or `above`."""
     steps: Count = 1
-    """Steps in a row, among those that record the metric."""
+    """Steps in a row that record the metric."""
     stage: str | None = None
-    """The stage that it watches; omitted: every stage."""
+    """Omitted: every stage."""
 
     @model_validator(mode="after")
     def _has_one_bound(self) -> Self:
@@ -183,7 +180,7 @@ class MilestoneSpec(Table):
     """A step to reach, or a value expected of a metric, written down before the run."""
 
     stage: str
-    """The stage that it is about."""
+    """The stage it is about."""
     about: str = ""
     """What it means, in a sentence."""
     step: Count | None = None
@@ -191,16 +188,15 @@ class MilestoneSpec(Table):
     metric: str | None = None
     """The metric whose value is expected; omitted: reaching the step is all."""
     above: float | None = None
-    """Values above this are expected; this or `below`, with `metric`."""
+    """Values above this are expected; this or `below`."""
     below: float | None = None
-    """Values below this are expected; this or `above`, with `metric`."""
+    """Values below this are expected."""
     evaluation: str | None = None
-    """The evaluation whose verdict is expected of the checkpoint at `step`."""
+    """The evaluation whose verdict is expected at `step`."""
     verdict: Literal["better", "worse", "equivalent"] | None = None
-    """The verdict that is expected, item by item against `against`; with `evaluation`."""
+    """Expected item by item against `against`; with `evaluation`."""
     against: str = "base"
-    """The checkpoint that the one at `step` is compared with: `base`, `STAGE.best`, `STAGE.last` or
-    `STAGE.step-N`."""
+    """The checkpoint compared with."""
 
     @model_validator(mode="after")
     def _expects_something(self) -> Self:

@@ -27,16 +27,16 @@ Betas = Annotated[
 
 
 class Schedule(Table):
-    """A number that moves over the steps of a stage; the metrics hold the value of each step."""
+    """A number that moves over the steps of a stage."""
 
     start: float
     """At the first step."""
     end: float | None = None
-    """At the last step; omitted: the same as `start`."""
+    """At the last step; omitted: as `start`."""
     shape: Literal["linear", "cosine"] | None = None
-    """The way from one to the other: a line (also where omitted), or half a cosine."""
+    """A line (also where omitted), or half a cosine."""
     steps: Count | None = None
-    """Steps until `end`, which then stays; omitted: all steps of the stage."""
+    """Steps until `end`, which then stays; omitted: all."""
 
     @model_validator(mode="after")
     def _goes_somewhere(self) -> Self:
@@ -77,18 +77,18 @@ class Optimizer(Table):
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
     lr: Annotated[float, Field(gt=0, le=10, json_schema_extra={"filled": "by method"})]
-    """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo and dpo, and
-    1e-4 with LoRA."""
+    """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo and dpo, 1e-4 with
+    LoRA."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Decoupled weight decay."""
     betas: Betas = (0.9, 0.999)
     """Decay rates of the two moments."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
-    """Shape of the learning rate after warm-up; `cosine` and `linear` end at `min_lr`."""
+    """Shape after warm-up; `cosine` and `linear` end at `min_lr`."""
     min_lr: Annotated[float, Field(ge=0, le=10)] | None = None
-    """Learning rate at which `cosine` and `linear` end; omitted: 0."""
+    """Where `cosine` and `linear` end; omitted: 0."""
     warmup: Share = 0.0
-    """Share of the steps over which the learning rate rises linearly."""
+    """Share of the steps over which the rate rises linearly."""
     clip_norm: Positive = 1.0
     """Gradients with a larger global norm are scaled down to it."""
 
@@ -119,14 +119,11 @@ class LoraAdapt(Table):
     alpha: Annotated[float, Field(gt=0, le=1e6)] = 32.0
     """Adapters are scaled by alpha / rank."""
     rslora: bool | None = None
-    """Scale by alpha / sqrt(rank) instead, so that larger ranks learn as fast (Kalajdzievski,
-    2023)."""
+    """Scale by alpha / sqrt(rank) instead (Kalajdzievski, 2023)."""
     dora: bool | None = None
-    """Also train the length of each row of a weight (DoRA; Liu et al., 2024); slower, and only
-    over whole models."""
+    """Also train the length of each row of a weight (DoRA; Liu et al., 2024)."""
     targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
-    """Linear layers by name or by the end of their dotted name; `all-linear` is every one but the
-    output head."""
+    """Linear layers by name or the end of it; `all-linear` is every one but the output head."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Dropout on the adapters' input, in `sft` stages only."""
 
@@ -142,7 +139,7 @@ class FreezeAdapt(Table):
     kind: Literal["freeze"]
     """Which weights are trained."""
     patterns: Annotated[Many[str], Field(min_length=1)]
-    """Weights whose names match one of these shell-style patterns stay frozen."""
+    """Weights whose names match a shell-style pattern stay frozen."""
 
 
 Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind")]
@@ -152,19 +149,17 @@ class Sampling(Table):
     """How completions are drawn for training."""
 
     temperature: Annotated[Temperature | Schedule, between(1e-3, 100)] = 1.0
-    """Logits are divided by it; the training ratios use the temperature of their step."""
+    """Logits are divided by it."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus share; 1 samples from the full softmax. Refused for grpo unless `as_reported`."""
+    """Nucleus share; 1: the full softmax. Below 1, grpo needs `as_reported`."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of candidates; 0 means all. Refused for grpo unless `as_reported`."""
+    """Number of candidates; 0: all. For grpo as `top_p`."""
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Words less likely than this share of the likeliest are left out; omitted: none. Refused for
-    grpo unless `as_reported`."""
+    """Words less likely than this share of the likeliest are left out. For grpo as `top_p`."""
     stop: Annotated[Many[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
-    """Texts that end a completion: generation ends with the token that completes one, and the text
-    that is judged ends before it."""
+    """Texts that end a completion; it is judged without them."""
     max_tokens: Tokens = 256
-    """Completions are cut, and counted as truncated, at this length."""
+    """Completions are cut, and counted as truncated, here."""
 
     @property
     def is_full(self) -> bool:
@@ -187,8 +182,7 @@ class EveryEpochs(Table):
 
 
 class Curriculum(Table):
-    """Which of a stored group's candidates each epoch learns from, by the rank of their reward."""
+    """Which of a stored group's candidates each epoch learns from, by reward."""
 
     best: Annotated[Many[Few], Field(min_length=1)]
-    """So many of the highest reward in the first epoch, in the second and so on, the last number in
-    all that follow: `[3, 5]`. `[1]` is the best alone. Of equal rewards the first is better."""
+    """How many, epoch by epoch, the last from then on: `[3, 5]`."""

@@ -61,7 +61,7 @@ def compare_arms(
         interval=found.interval_at(LEVEL),
         p_value=found.p_value,
         adjusted_p=found.p_value,
-        method=f"t over {len(control)} and {len(other)} seeds and items",
+        method="t over seeds and items",
         items=len(differences),
         verdict="undecided",
         margin=margin,

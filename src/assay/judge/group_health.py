@@ -8,7 +8,7 @@ given as numbers; nothing is read here.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from assay.judge.findings import Finding
+from assay.errors import Finding
 
 FEWEST_POSITIVE = 0.05
 """Share of queries with a positive candidate below which a file is refused."""

@@ -1,4 +1,4 @@
-"""Checks the health rules over the metrics of one training stage, and words what was found.
+"""Checks the health rules over the metrics of one training stage.
 
 `CHECKS` has one generator for each shape of rule: levels, multiples, slopes, spending. Rules read
 the last steps, so they report the present state; the rules are data in `health_rules`. Stopping a
@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from assay.judge.findings import Finding, Severity, filled
-from assay.judge.health_rules import ENGLISH, LONG, RULES, WINDOW, Rule, derived
+from assay.errors import Finding, Severity, worst_first
+from assay.judge.health_rules import LONG, RULES, WINDOW, Rule, derived
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
@@ -257,19 +257,6 @@ def values_of(lines: Sequence[Line], metric: str) -> list[float]:
     return [math.nan if value is None else float(value) for value in present]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """What a rule found, as keys of a catalogue and the figures that fill them."""
-
-    rule: str
-    severity: Severity
-    evidence: str
-    """The template of the evidence."""
-    figures: Mapping[str, Any]
-    """Figures as text; numbers are written alike in every language."""
-    advice: tuple[str, ...]
-
-
 State = Literal["error", "warning", "ok", "too few steps", "not finite", "not recorded"]
 
 
@@ -291,7 +278,7 @@ class Health:
 
     states: tuple[RuleState, ...]
     """Of every rule, in the order of the register."""
-    findings: tuple[Diagnosis, ...]
+    findings: tuple[Finding, ...]
     """Worst first; numbers that contradict each other (`identity`) are among them."""
 
 
@@ -299,21 +286,18 @@ def check_health(lines: Sequence[Line], dev: Dev = (), spending: Sequence[Spendi
     """Apply the rules to the steps of one stage. Raises what `judge.paired.compare` raises."""
     evidence = Evidence([derived(line) for line in lines], dev, spending)
     states: list[RuleState] = []
-    found: list[Diagnosis] = []
+    found: list[Finding] = []
     for name, rule in RULES.items():
         readings = list(CHECKS[rule.kind](rule, evidence))
         for each in readings:
             states.append(RuleState(name, each.severity or "ok", each.metric, each))
             if each.severity is not None:
-                advice = _advice(rule, evidence.lines)
-                found.append(Diagnosis(name, each.severity, each.evidence, each.figures, advice))
+                keys = {"template": each.evidence, "advice": _advice(rule, evidence.lines)}
+                found.append(Finding(each.severity, code=name, values={**each.figures, **keys}))
         if not readings:
             states.append(RuleState(name, _unread(rule, evidence), "", None))
-    for name, contradicts in IDENTITY_RULES.items():
-        if (said := contradicts(lines)) is not None:
-            found.append(Diagnosis(name, said.severity, said.code, said.values, (name,)))
-    found.sort(key=lambda each: each.severity != "error")
-    return Health(tuple(states), tuple(found))
+    found += filter(None, (contradicts(lines) for contradicts in IDENTITY_RULES))
+    return Health(tuple(states), tuple(worst_first(found)))
 
 
 def _unread(rule: Rule, evidence: Evidence) -> State:
@@ -322,16 +306,6 @@ def _unread(rule: Rule, evidence: Evidence) -> State:
     if not values or (rule.kind == "dev" and not evidence.dev):
         return "not recorded"
     return "too few steps" if all(map(math.isfinite, values)) else "not finite"
-
-
-def worded(found: Diagnosis, words: Mapping[str, Mapping[str, str]] = ENGLISH) -> Finding:
-    """A diagnosis in words; `words` has the sections of `health_rules.ENGLISH`."""
-    return Finding(
-        found.severity,
-        words["health"][found.rule],
-        filled(words["health_evidence"][found.evidence], found.figures),
-        "; ".join(words["health_advice"][key] for key in found.advice),
-    )
 
 
 def _advice(rule: Rule, lines: Sequence[Line]) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.judge.finding_words import finding
-from assay.judge.findings import Finding
+from assay.errors import Finding, finding
 
 Metrics = Sequence[Mapping[str, Any]]
 
@@ -65,26 +64,27 @@ def same_answers(twins: Twins) -> Finding:
         code = "same_although_sampled"
     elif twins.same_weights is None:
         code = "same_and_weights_gone"
-    counts = {"items": twins.items, "answers": twins.answers, "distinct": twins.distinct}
+    decoding = "greedy" if twins.greedy else "sampled"
+    counts: dict[str, Any] = {
+        "items": twins.items,
+        "answers": twins.answers,
+        "distinct": twins.distinct,
+    }
+    weights = "same" if twins.same_weights else "different"
+    if twins.same_weights is None:
+        weights = "unknown"
+    elif not twins.same_weights and twins.changed_share is not None:
+        weights = "different_share"
+        counts["share"] = f"{twins.changed_share:.2%}"
     return finding(
         code,
         "warning" if code in ("same_greedy", "same_and_weights_gone") else "error",
+        template="twins",
         one=twins.control,
         other=twins.other,
-        weights=_weights(twins),
-        decoding="greedy" if twins.greedy else "sampled",
+        words={"weights": f"twins.{weights}", "decoding": f"twins.{decoding}"},
         **counts,
     )
-
-
-def _weights(twins: Twins) -> object:
-    if twins.same_weights is None:
-        return "weights not looked at"
-    if twins.same_weights:
-        return "the same weights"
-    if twins.changed_share is None:
-        return "different weights"
-    return "different weights ({share} of them)", {"share": f"{twins.changed_share:.2%}"}
 
 
 def loss_parts(metrics: Metrics) -> Finding | None:
@@ -164,7 +164,8 @@ def fallback_contradiction(metrics: Metrics) -> Finding | None:
         return None
     named = ", ".join(f"{key} {value:g}" for key, value in caused.items())
     counts = {"fallback": FALLBACK, "steps": len(metrics), "errors": named}
-    return finding("fallback_in_steps", "error", **counts)
+    template = "fallback_in_steps"
+    return finding("fallback_contradiction", "error", template=template, **counts)
 
 
 def impossible_share(metrics: Metrics) -> Finding | None:
@@ -191,12 +192,9 @@ def signal_without_spread(metrics: Metrics) -> Finding | None:
     return finding("signal_without_spread", "error", count=len(wrong), step=first)
 
 
-IDENTITY_RULES: dict[str, Callable[[Metrics], Finding | None]] = {
-    "loss_parts": loss_parts,
-    "fallback_contradiction": fallback_contradiction,
-    "impossible_share": impossible_share,
-    "signal_without_spread": signal_without_spread,
-}
+IDENTITY_RULES: tuple[Callable[[Metrics], Finding | None], ...] = (
+    *(loss_parts, fallback_contradiction, impossible_share, signal_without_spread),
+)
 """Rules over the metrics of one stage; `health_checks` applies them too."""
 
 
@@ -218,7 +216,8 @@ def contradictory_answers(
         found.append(finding("error_at_full_score", "warning", name=name, **counts))
     if uncounted:
         counts = {"count": uncounted, "total": total}
-        found.append(finding("fallback_in_answers", "error", name=name, **counts))
+        template = {"template": "fallback_in_answers", "name": name}
+        found.append(finding("fallback_contradiction", "error", **template, **counts))
     return found
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from assay.judge.findings import filled as filled_in
 from assay.judge.intervals import LEVEL, Interval
+from assay.judge.templates import filled as filled_in
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "not comparable"]
 

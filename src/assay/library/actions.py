@@ -90,7 +90,7 @@ def run_seeds(
     `despite` is the reason to go on although checks end with errors. Raises InputError before
     anything is computed, RunFailure for a run that stopped: what it recorded is kept.
     """
-    from assay.lab.run.runner import launch, launch_or_resume
+    from assay.lab.run.runner import Launched, launch_or_resume, start
 
     if new and or_resume:
         raise InputError("new and or_resume exclude each other", fix="choose one")
@@ -99,7 +99,8 @@ def run_seeds(
         if or_resume:
             done = launch_or_resume(spec, changes, root=lab, observer=observer, despite=despite)
         else:
-            done = launch(spec, changes, root=lab, new=new, observer=observer, despite=despite)
+            made = start(spec, changes, root=lab, new=new, observer=observer, despite=despite)
+            done = [Launched(run, "started") for run in made]
     for each in done:
         if each.did in ("left alone", "measured"):
             write_report(each.run, lang)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from assay.compare.benchmarks_table import BenchmarksTable
 from assay.compare.score_rows import ScoreRow, score_rows
 from assay.compare.table import Line, Table
+from assay.errors import Finding
 from assay.experiment.experiment import Experiment
-from assay.judge.findings import Finding
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
 from assay.pages.comparison.comparison_page import labelled_sentence, line_labels
@@ -22,7 +22,7 @@ from assay.pages.facts import DevScore, RunFacts, gather
 from assay.pages.run_page.inline_html import benchmarks_html, comparison_html, run_html
 from assay.pages.run_page.page import page_of
 from assay.pages.run_page.terminal import ended_text, summary_line
-from assay.pages.words import number, words
+from assay.pages.words import number, worded, words
 from assay.runs.checkpoints import read_selection
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
@@ -198,7 +198,8 @@ class Comparison:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Runs left out, and warnings about the figures."""
-        return (*self.table.left_out, *self.table.findings)
+        found = (*self.table.left_out, *self.table.findings)
+        return tuple(worded(each, words(self.lang)) for each in found)
 
     def _repr_html_(self) -> str:
         """For notebooks."""

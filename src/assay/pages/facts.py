@@ -13,12 +13,11 @@ from typing import Any
 
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Table, with_trials
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.judge.health_checks import Diagnosis
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.milestones import estimate
 from assay.lab.monitor.stage_health import stage_health
@@ -340,7 +339,7 @@ class RunFacts:
             for look in self.history.looks(stage)
         ]
 
-    def health(self, stage: str) -> Sequence[Diagnosis]:
+    def health(self, stage: str) -> Sequence[Finding]:
         """Findings of the health rules, worst first."""
         return stage_health(self.history, stage).findings
 

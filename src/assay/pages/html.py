@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from assay.pages import page as model
 from assay.pages.page import BADGES, Block, Line, Page, cell_of, column_of, parts
-from assay.pages.words import Words, translated, visible
+from assay.pages.words import Words, visible, worded
 
 HEAD = Markup("""<!doctype html>
 <html lang="{lang}">
@@ -198,7 +198,7 @@ def _panels(block: model.Panels, words: Words) -> Markup:
 def _findings(block: model.Findings, words: Words) -> Markup:
     heads = [words(f"table.{name}") for name in ("severity", "finding", "evidence", "advice")]
     rows = []
-    for index, finding in enumerate(translated(each, words) for each in block.findings):
+    for index, finding in enumerate(worded(each, words) for each in block.findings):
         place = f"{block.places[index]}{words.colon}" if block.places else ""
         badge = model.Mark(words(f"severity.{finding.severity}"), finding.severity)
         rows.append((badge, place + finding.what, finding.evidence, finding.fix))

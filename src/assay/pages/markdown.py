@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from assay.pages import page as model
 from assay.pages.page import BADGES, Block, Line, Page, cell_of, column_of, parts
-from assay.pages.words import Words, translated, visible
+from assay.pages.words import Words, visible, worded
 
 
 def page_markdown(page: Page) -> str:
@@ -99,7 +99,7 @@ def _cell(cell: model.Cell, words: Words) -> str:
 
 def _findings(block: model.Findings, words: Words) -> Iterator[str]:
     lines = []
-    for index, finding in enumerate(translated(each, words) for each in block.findings):
+    for index, finding in enumerate(worded(each, words) for each in block.findings):
         place = escaped(f"{block.places[index]}{words.colon}") if block.places else ""
         new = words.within(words("progress.new")) if block.new and block.new[index] else ""
         severity = f"**{words(f'severity.{finding.severity}')}**{new}"

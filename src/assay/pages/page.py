@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from markupsafe import Markup
 
-from assay.judge.findings import Finding
+from assay.errors import Finding
 from assay.pages.words import Words
 
 Medium = Literal["html", "markdown", "terminal"]

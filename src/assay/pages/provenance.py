@@ -27,14 +27,9 @@ def overriding(facts: RunFacts, words: Words) -> list[str]:
     """The overridden errors of the checks, and the user's reason."""
     if not (reason := overridden(facts.manifest)):
         return []
-    said = [error_text(each, words) for each in facts.manifest[CHECKED]["errors"]]
+    said = [flat(each["what"]) for each in facts.manifest[CHECKED]["errors"]]
     errors = words("page.between_errors").join(said)
     return [words("page.despite", reason=visible(reason), errors=errors)]
-
-
-def error_text(error: Mapping[str, Any], words: Words) -> str:
-    """An error of the checks, translated if the catalogue has it."""
-    return flat(words.known("finding", error["what"]))
 
 
 def leaks(facts: RunFacts, words: Words) -> list[str]:
@@ -195,12 +190,12 @@ def _count(rows: Any) -> int:
 
 def dropped_for(why: str, words: Words) -> str:
     """The reason in the page's language; text in brackets behind it is kept."""
-    known = words.known("reason", why)
+    known = words.or_own("reason", why)
     if known != why:
         return known
     # A reason may have brackets of its own before those with the benchmark.
     for reason, _, rest in (why.rpartition(" ("), why.partition(" (")):
-        known = words.known("reason", reason)
+        known = words.or_own("reason", reason)
         if known != reason:
             return known + words("terminal.badge", badge=rest.removesuffix(")"))
     return why

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from assay.pages import page as model
 from assay.pages.page import Block, Line, cell_of, column_of, parts
-from assay.pages.words import Words, translated
+from assay.pages.words import Words, worded
 
 STYLES = {
     "better": "green",
@@ -105,7 +105,7 @@ def _cell(cell: model.Cell, between: str, words: Words) -> Text:
 
 
 def _findings(block: model.Findings, words: Words) -> Iterator[RenderableType]:
-    for index, finding in enumerate(translated(each, words) for each in block.findings):
+    for index, finding in enumerate(worded(each, words) for each in block.findings):
         place = f"{block.places[index]}{words.colon}" if block.places else ""
         new = words.within(words("progress.new")) if block.new and block.new[index] else ""
         severity = (words(f"severity.{finding.severity}"), STYLES[finding.severity])

@@ -1,23 +1,19 @@
 """Words and numbers in the language of the page: one catalogue file per language in `wording/`.
 
-Findings and names of tests, which other packages write in English, are translated by the
-catalogue. Text of runs (names, errors, answers) is not translated, only made safe to show.
+Findings are worded by their codes. Text of runs (names, errors, answers) is not translated, only
+made safe to show.
 """
 
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from assay.errors import InputError
-from assay.judge.finding_words import FINDINGS, clause
-from assay.judge.findings import Finding, filled, with_minus
-from assay.judge.health_rules import ENGLISH as HEALTH
+from assay.errors import Finding, InputError
 from assay.judge.intervals import Interval
+from assay.judge.templates import filled, with_minus
 from assay.judge.verdict import ENGLISH
 
 LANGUAGES = ("en", "zh")
@@ -55,20 +51,9 @@ class Words:
         section, _, name = key.partition(".")
         return filled(self.sections[section][name], values)
 
-    def known(self, section: str, text: str) -> str:
-        """`text` in this language where the catalogue has it, else as it is.
-
-        A key of the catalogue may have gaps; what `text` has there is looked up in turn.
-        """
-        exact = self.sections[section].get(text)
-        if exact is not None:
-            return exact
-        for key, template in self.sections[section].items():
-            found = _pattern(key).fullmatch(text) if "{" in key else None
-            if found:
-                values = {gap: self.known(section, said) for gap, said in found.groupdict().items()}
-                return filled(template, values)
-        return text
+    def or_own(self, section: str, text: str) -> str:
+        """`text` in this language where the section has it, else as it is."""
+        return self.sections.get(section, {}).get(text, text)
 
     def within(self, text: str) -> str:
         """A text in brackets behind another."""
@@ -102,14 +87,6 @@ class Words:
 
 
 @cache
-def _pattern(key: str) -> re.Pattern[str]:
-    """The pattern of a text with gaps: each gap is some text in one line."""
-    parts = re.split(r"\{(\w+)\}", key)
-    gaps = [f"(?P<{p}>.+)" if n % 2 else re.escape(p) for n, p in enumerate(parts)]
-    return re.compile("".join(gaps))
-
-
-@cache
 def words(lang: str = "en") -> Words:
     """The catalogue of a language. Raises UnknownLanguage."""
     if lang not in LANGUAGES:
@@ -117,17 +94,8 @@ def words(lang: str = "en") -> Words:
         raise UnknownLanguage(f"no pages in {lang!r}", field="--lang", fix=fix)
     text = (files("assay.pages") / "wording" / f"{lang}.toml").read_text(encoding="utf-8")
     sections = tomllib.loads(text)
-    # The English sentences of verdicts and health rules belong to `judge`.
-    return Words(lang, _with_identity_rules({"verdict": ENGLISH, **HEALTH, **sections}))
-
-
-def _with_identity_rules(sections: dict[str, Any]) -> dict[str, Any]:
-    """The sections, with what identity rules say of tables: the words of the health rules."""
-    shared = {"finding": "health", "evidence": "health_evidence", "advice": "health_advice"}
-    for own, health in shared.items():
-        told = {text: sections[health][key] for key, text in HEALTH[health].items()}
-        sections[own] = {**told, **sections[own]}
-    return sections
+    # The English sentences of verdicts belong to `judge`.
+    return Words(lang, {"verdict": ENGLISH, **sections})
 
 
 def in_language(file: Path, lang: str) -> Path:
@@ -179,19 +147,23 @@ def number(value: float | None) -> str:
     return with_minus(f"{value:.3g}" if small else f"{value:.4g}")
 
 
-def translated(finding: Finding, words: Words) -> Finding:
-    """A finding in the page's language: by its code and values; without a code it is a text of
-    somebody else."""
-    if not finding.code:
+def worded(finding: Finding, words: Words) -> Finding:
+    """A finding with its words in the page's language, by its code; one without has its own."""
+    code, values = finding.code, dict(finding.values)
+    if not code:
         return finding
-    told = {n: clause(value, words.sections["evidence"]) for n, value in finding.values.items()}
-    templates = zip(("finding", "evidence", "advice"), FINDINGS[finding.code], strict=True)
-    said = [filled(words.sections[section].get(text, text), told) for section, text in templates]
-    return replace(finding, what=said[0], evidence=said[1], fix=said[2])
+    for name, key in values.get("words", {}).items():
+        values[name] = words(key, **values)
+    return replace(
+        finding,
+        what=words(f"finding.{code}", **values),
+        evidence=words(f"evidence.{values.get('template', code)}", **values),
+        fix="; ".join(words(f"fix.{key}", **values) for key in values.get("advice", (code,))),
+    )
 
 
 def named_tests(methods: Iterable[str], words: Words) -> str:
     """The tests and intervals that comparisons were made with, each once."""
     joint = words.semicolon
-    parts = sorted({joint.join(words.known("method", p) for p in m.split("; ")) for m in methods})
+    parts = sorted({joint.join(words.or_own("method", p) for p in m.split("; ")) for m in methods})
     return joint.join(parts)

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -160,8 +160,9 @@ class CostLedger:
 
     def __init__(self) -> None:
         """An empty ledger in memory."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._store = _opened(":memory:")
+        self._together = False
         self._opening = 0
         self.file: Path | None = None
 
@@ -186,33 +187,45 @@ class CostLedger:
             self._store.close()
             self._store, self.file, self._opening = _opened(":memory:"), None, 0
 
-    def write(self, entries: Sequence[Entry]) -> list[Place]:
-        """Write all entries or, where one cannot be written, none; returns where they stand.
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Commit all that this thread writes inside at the end or, where it raises, none of it."""
+        with self._lock, _usable(self.file):
+            if self._together:
+                yield
+                return
+            self._together = True
+            try:
+                with self._store:
+                    yield
+            finally:
+                self._together = False
+
+    def write(self, entry: Entry) -> Place:
+        """Write a call and the answer with it; returns where the call stands.
 
         A call that outlived its run stays there as one on its way. Of two answers to the same, the
         first stays.
         """
-        with self._lock, _usable(self.file), self._store:
-            return [self._written(entry) for entry in entries]
-
-    def _written(self, entry: Entry) -> Place:
-        if entry.answer is not None:
-            self._store.execute(REMEMBER, (entry.key, *_answer_values(entry.answer)))
-        if entry.place is None:
-            number = self._store.execute(INSERT, self._row(entry.call)).lastrowid
-            assert number is not None
-            return Place(self.file, number)
-        if entry.place.file == self.file:
-            self._store.execute(UPDATE, (*self._row(entry.call), entry.place.number))
-        return entry.place
+        with self.together():
+            if entry.answer is not None:
+                self._store.execute(REMEMBER, (entry.key, *_answer_values(entry.answer)))
+            if entry.place is None:
+                number = self._store.execute(INSERT, self._row(entry.call)).lastrowid
+                assert number is not None
+                return Place(self.file, number)
+            if entry.place.file == self.file:
+                self._store.execute(UPDATE, (*self._row(entry.call), entry.place.number))
+            return entry.place
 
     def add(self, calls: Sequence[LedgerCall]) -> None:
         """Write calls that have ended."""
-        with self._lock, _usable(self.file), self._store:
+        with self.together():
             self._store.executemany(INSERT, map(self._row, calls))
 
     def _row(self, call: LedgerCall) -> tuple[object, ...]:
-        return _values(replace(call, opening=self._opening))
+        *values, _ = _values(call)  # the opening is the last column
+        return *values, self._opening
 
     def calls(self) -> list[LedgerCall]:
         """All calls, oldest first."""

@@ -290,6 +290,8 @@ class BaseTask:
     name = "task"
     rewards: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     reward_maximum: Mapping[str, float] = MappingProxyType({})
+    reward_versions: Mapping[str, int] = MappingProxyType({})
+    """Versions of the built-in rewards that have changed a value since their first, which is 1."""
     benchmarks: Mapping[str, BenchmarkMaker] = MappingProxyType({})
     sources: Mapping[str, Callable[..., Loaded]] = MappingProxyType({})
     metrics: Mapping[str, Callable[[Sequence[Reward]], float | None]] = MappingProxyType({})
@@ -538,6 +540,12 @@ def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:
 def maximum(task_: Task, name: str) -> float:
     """The full reward of the reward called `name` or `task.name`; 1 for one in a file."""
     return task_.reward_maximum.get(name.removeprefix(task_.name + "."), 1.0)
+
+
+def reward_version(task_: Task, name: str) -> int:
+    """The version of the built-in reward called `name` or `task.name`."""
+    versions = task_.reward_versions if isinstance(task_, BaseTask) else {}
+    return versions.get(name.removeprefix(task_.name + "."), 1)
 
 
 def benchmark(task_: Task, name: str, options: BenchmarkOptions) -> Benchmark:

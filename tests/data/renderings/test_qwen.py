@@ -14,7 +14,7 @@ from assay.data.renderings.qwen import ascii_json, qwen3, qwen3_fc
 from assay.data.renderings.rendering import LeftOutError, Renderer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
-from assay.lab.check.trained_tokens import ThinkHandling, think_handling
+from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
 from assay.tasks.tools.single_turn import entries
 from tests.data.bfcl_handler import chat_template, format_prompt, heard, stored, trl_template
 from tests.data.chat import SPECIAL, build, tokenizer

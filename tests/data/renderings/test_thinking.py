@@ -5,7 +5,7 @@ import pytest
 from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message
-from assay.lab.check.trained_tokens import ThinkHandling, think_handling
+from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import CHATML, SPECIAL, build, tokenizer
 from tests.lab.tool_lab import PREFILLED

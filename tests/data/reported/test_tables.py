@@ -170,6 +170,31 @@ def test_items_are_believed_where_most_scores_of_that_number_are_shares_of_it(tm
     }
 
 
+@pytest.mark.parametrize("metric", ["acc", "accuracy", "pass@1", "exact_match", "准确率"])
+def test_a_share_by_its_name_off_the_grid_of_its_items_is_an_error(tmp_path: Path, metric: str):
+    for text in (
+        pipes(f"model,n,{metric}", "a,100,45.3"),
+        pipes(f"model,{metric} (n=100)", "a,45.3"),
+    ):
+        assert found(tmp_path, text) == {"impossible_granularity": "error"}
+    shares = pipes("task,metric,n,value", f"qa,{metric},100,0.453", f"qa2,{metric},200,0.455")
+    assert found(tmp_path, shares) == {"impossible_granularity": "error"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pipes("model,n,score", "a,100,45.3"),
+        pipes("model,n,accuracy", "a,30,45.3"),
+        pipes("model,n,pass@1,pass@10", "a,200,45.3,60.1"),
+        pipes("model,samples,accuracy", "a,100,45.3", "b,500,47.05"),
+        pipes("model,task,n,acc", "a,C-Eval,134,45.32"),
+    ],
+)
+def test_means_of_samples_and_subjects_and_other_numbers_are_none(tmp_path: Path, text: str):
+    assert not found(tmp_path, text)
+
+
 def test_counts_are_believed_where_most_give_the_score_beside_them(tmp_path: Path):
     rows = ["a,210/400,52.5%", "b,178/400,44.5%", "c,201/400,55.3%"]
     assert found(tmp_path, pipes("model,correct,accuracy", *rows)) == {

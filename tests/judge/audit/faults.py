@@ -4,7 +4,7 @@ from pathlib import Path
 
 from assay.data.reported.read_reported import read_toml
 from assay.data.reported.reported_record import Reported
-from assay.judge.audit.cells import Flaw
+from assay.errors import Finding
 from assay.judge.audit.rules import audit
 
 
@@ -13,9 +13,9 @@ def record(text: str) -> Reported:
     return read_toml(text, Path("fault.toml"))
 
 
-def found(text: str, key: str | None = None) -> list[Flaw]:
+def found(text: str, key: str | None = None) -> list[Finding]:
     """What the audit finds in a TOML text, or what of it has this key."""
-    return [flaw for flaw in audit(record(text)) if key in (None, flaw.key)]
+    return [flaw for flaw in audit(record(text)) if key in (None, flaw.code)]
 
 
 def two_runs(
@@ -299,7 +299,7 @@ FAULTS |= {
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\n',
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\non = "dev"\n',
     ),
-    "no_signal": (
+    "groups_without_signal": (
         metric(steps=[1, 2], values=[0.5, 0.9], meaning='"groups without signal"'),
         metric(steps=[1, 2], values=[0.1, 0.4], meaning='"groups without signal"'),
     ),

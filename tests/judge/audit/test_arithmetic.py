@@ -32,17 +32,17 @@ def test_a_mean_over_categories_that_were_not_run_is_seen_as_such(right: list[in
     shown = ", ".join(f"{value:f}" for value in values)
     text = two_runs(f"[{shown}]", [50.0] * 20, more=f"categories = {times}")
     flaws = found(text, "fraction_of_plausible")
-    assert [flaw.numbers["times"] for flaw in flaws] == [times] * impossible
+    assert [flaw.values["times"] for flaw in flaws] == [times] * impossible
 
 
 def test_a_quarter_of_half_percent_steps_is_restored():
     (flaw,) = found(two_runs("[14.25, 15.50]", [20.0, 20.5, 21.0]), "fraction_of_plausible")
-    assert flaw.numbers["all"] == "2, 4, 6"
+    assert flaw.values["all"] == "2, 4, 6"
     (flaw,) = found(
         two_runs("[14.25, 15.50]", [20.0, 20.5, 21.0], more="categories = 4"),
         "fraction_of_plausible",
     )
-    assert (flaw.numbers["times"], flaw.numbers["restored"]) == (4, "57.00, 62.00")
+    assert (flaw.values["times"], flaw.values["restored"]) == (4, "57.00, 62.00")
 
 
 def test_a_fraction_of_scores_that_are_too_coarse_is_not_guessed():
@@ -96,20 +96,20 @@ def test_digits_say_how_far_a_number_was_rounded():
 
 def test_an_average_over_nothing_is_none():
     (flaw,) = found(average("0.1").replace("values = 64", "values = 0"), "quotient")
-    assert flaw.numbers["count"] == "0"
+    assert flaw.values["count"] == "0"
 
 
 def test_a_harmonic_score_is_tried_with_all_counts_that_round_to_the_scores():
     # 0.412 of 500 is 206 alone; 0.4 of 40 may be 15 to 17 when printed with one digit.
     text = search("1.1001").replace("A = 0.400", "A = 0.4")
-    assert found(text, "harmonic_holds")[0].numbers["counts"] == "16/40, 206/500"
+    assert found(text, "harmonic_holds")[0].values["counts"] == "16/40, 206/500"
 
 
 def test_scores_that_mostly_fall_between_items_put_the_step_in_doubt_instead():
     text = two_runs([15.13, 14.21], [20.07, 20.31])
     assert not found(text, "impossible_granularity")
     (flaw,) = found(text, "items_score_in_parts")
-    assert (flaw.numbers["count"], flaw.numbers["of"]) == (4, 4)
+    assert (flaw.values["count"], flaw.values["of"]) == (4, 4)
 
 
 def test_columns_of_other_steps_add_up_where_all_of_them_were_read():
@@ -117,7 +117,7 @@ def test_columns_of_other_steps_add_up_where_all_of_them_were_read():
     shorter = text.replace("values = [0.09400, 0.08131]", "values = [0.09400]", 1)
     shorter = shorter.replace('name = "term"\nsteps = [1, 2]', 'name = "term"\nsteps = [1]')
     (flaw,) = found(shorter, "identity_holds")
-    assert flaw.numbers["rows"] == 1
+    assert flaw.values["rows"] == 1
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ RISE, FALL = "[0.1, 0.2]", "[0.2, 0.1]"
 )
 def test_a_course_means_one_thing(meaning: str, values: str, reads: str, key: str | None):
     text = metric(steps=[1, 2], values=values, meaning=f'"{meaning}"', reads=f'"{reads}"')
-    assert [flaw.key for flaw in found(text)] == ([key] if key else [])
+    assert [flaw.code for flaw in found(text)] == ([key] if key else [])
 
 
 def test_a_metric_that_did_not_move_contradicts_nothing():
@@ -46,7 +46,7 @@ def test_three_places_are_each_held_against_the_first():
         for place, rows in (("one", 5), ("two", 5), ("three", 6))
     )
     (flaw,) = found(said, "label_disagrees")
-    assert (flaw.numbers["place"], flaw.numbers["other"]) == ("one", "three")
+    assert (flaw.values["place"], flaw.values["other"]) == ("one", "three")
 
 
 def test_numbers_agree_whatever_their_digits():
@@ -66,4 +66,4 @@ def test_few_equal_figures_may_be_chance(cells: int, same: bool):
 def test_open_values_and_unfinished_runs_are_counted_together():
     text = '[[open]]\nplace = "table"\ncount = 12\n[[runs]]\nname = "r"\nfinished = false\n'
     (flaw,) = found(text, "left_open")
-    assert (flaw.numbers["count"], flaw.numbers["where"]) == (13, "table (12), r")
+    assert (flaw.values["count"], flaw.values["where"]) == (13, "table (12), r")

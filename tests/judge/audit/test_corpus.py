@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from assay.data.reported.read_reported import read_reported
-from assay.errors import InputError
-from assay.judge.audit.cells import Flaw
+from assay.errors import Finding, InputError
 from assay.judge.audit.rules import audit_all
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -42,7 +41,7 @@ CLASSES: dict[str, set[str]] = {
     },
     "no_effect_unproven": {"no_effect_not_shown", "difference_could_be_real"},
     "same_values": {"same_values", "mostly_same_values"},
-    "no_signal": {"no_signal", "signal_is_zero"},
+    "groups_without_signal": {"groups_without_signal", "signal_is_zero"},
     "wrong_direction": {
         "distance_misread",
         "policy_loss_read",
@@ -85,7 +84,7 @@ def logs() -> tuple[Log, ...]:
 
 
 @cache
-def alarms(file: Path) -> tuple[Flaw, ...]:
+def alarms(file: Path) -> tuple[Finding, ...]:
     """Errors and warnings; none where the log holds nothing that could be judged."""
     try:
         found = audit_all(read_reported(file).records)
@@ -98,7 +97,7 @@ def count(chosen: Callable[[Log], bool]) -> tuple[Counter[str], Counter[str], li
     """Faults found and planted by format, and what was found for nothing in sound logs."""
     found, planted, false = Counter(), Counter(), []
     for log in filter(chosen, logs()):
-        keys = {flaw.key for flaw in alarms(log.file)}
+        keys = {flaw.code for flaw in alarms(log.file)}
         planted[log.file.suffix] += len(log.faults)
         found[log.file.suffix] += sum(bool(CLASSES[fault] & keys) for fault in log.faults)
         if not log.faults and keys:

@@ -19,14 +19,14 @@ def family(*scores: float) -> str:
 def test_a_difference_that_decides_alone_is_undecided_among_ten():
     assert found(family(37.7), "better")
     first, *_ = found(family(37.7, *[26.9] * 9), "inside_noise")
-    assert first.about == "r0 / c"
+    assert first.values["about"] == "r0 / c"
 
 
 def test_repeats_are_averaged_and_do_not_add_items():
     (flaw,) = found(two_runs([26.5, 27.5, 26.0], [37.0, 38.0, 38.0]), "better")
     alone = compare_counts(200 * 0.266666, 200, 200 * 0.376666, 200)
-    assert flaw.numbers["p"] == pytest.approx(alone.p_value, rel=1e-3)
-    assert flaw.numbers["items"] == 200
+    assert flaw.values["p"] == pytest.approx(alone.p_value, rel=1e-3)
+    assert flaw.values["items"] == 200
 
 
 def test_a_run_may_have_another_control_or_none():
@@ -62,20 +62,20 @@ def test_settings_of_mentions_count_for_the_run():
 
 def test_several_cells_name_the_ones_that_decide():
     (flaw,) = found(cells("x = 20, y = 20", "x = 18, y = 36", "better"), "cells_inside_noise")
-    assert (flaw.numbers["which"], flaw.numbers["cell"]) == ("y", "x")
+    assert (flaw.values["which"], flaw.values["cell"]) == ("y", "x")
 
 
 def test_a_claimed_range_is_judged_at_its_best():
     (flaw,) = found(claimed("[0.5, 4.5]", "[100, 800]"), "difference_inside_noise")
     best = compare_counts(0.455 * 800, 800, 0.5 * 800, 800)
-    assert flaw.numbers["p"] == pytest.approx(best.p_value)
-    assert (flaw.numbers["least"], flaw.numbers["fewest"]) == (0.5, 100)
+    assert flaw.values["p"] == pytest.approx(best.p_value)
+    assert (flaw.values["least"], flaw.values["fewest"]) == (0.5, 100)
 
 
 def test_a_score_next_to_the_end_of_the_scale_keeps_its_difference_inside():
     text = claimed("[3, 3]", "[100]") + "score = 1.0\n"
     (flaw,) = [*found(text, "difference_inside_noise"), *found(text, "difference_could_be_real")]
-    assert flaw.numbers["control"] == 0
+    assert flaw.values["control"] == 0
 
 
 def test_repeats_as_wide_as_samples_are_left_alone():

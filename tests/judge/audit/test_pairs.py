@@ -14,7 +14,7 @@ def claim(text: str, run: str = "b", control: str = "a") -> str:
 
 def warned(text: str) -> list[str]:
     """The findings that say that something is wrong."""
-    return [flaw.key for flaw in found(text) if flaw.severity != "note"]
+    return [flaw.code for flaw in found(text) if flaw.severity != "note"]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_two_runs_are_judged_once_however_often_they_are_compared(turned: bool):
     text = two_runs(20.0, 22.0) + said * 2
     (pair,) = pairs(record(text))
     assert (pair.name, pair.says) == ("b / a", "better")
-    assert [flaw.key for flaw in found(text)] == ["inside_noise", "unpaired"]
+    assert [flaw.code for flaw in found(text)] == ["inside_noise", "unpaired"]
 
 
 def test_comparing_without_pairing_is_said_once_for_a_file():
     more = "".join(f'[[runs]]\nname = "r{i}"\nscores = 2{i}.0\n' for i in range(5))
     (flaw,) = found(two_runs(20.0, 22.0) + more, "unpaired")
-    assert flaw.severity == "note" and flaw.numbers["comparisons"] == 6
+    assert flaw.severity == "note" and flaw.values["comparisons"] == 6
 
 
 def test_a_printed_paired_test_is_believed_and_a_printed_null_is_held_against_the_claim():
@@ -163,12 +163,12 @@ def test_a_claim_of_several_benchmarks_without_items_is_not_judged_by_one_of_the
     text = cells("x = 20, y = 20", "x = 21, y = 60", "better").replace("items = 100\n", "")
     assert not warned(text)
     (flaw,) = found(text + 'says_of = { x = "better" }\n', "claim_without_items")
-    assert flaw.about == "b / a · x" and float(flaw.numbers["needed"]) > 5000
+    assert flaw.values["about"] == "b / a · x" and float(flaw.values["needed"]) > 5000
 
 
 def test_a_benchmark_that_has_its_own_claim_is_judged_by_it_alone():
     said = found(TWO + claim('cells = "x"\nsays = "better"'))
-    assert [(f.key, f.about) for f in said if f.key != "unpaired"] == [
+    assert [(f.code, f.values["about"]) for f in said if f.code != "unpaired"] == [
         ("better", "b / a · x"),
         ("undecided", "b / a · y"),
     ]

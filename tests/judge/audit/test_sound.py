@@ -10,7 +10,7 @@ from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
 import numpy as np
 
 from assay.data.reported.reported_record import Average, Comparison, Reported, Run, Scoring
-from assay.judge.audit.cells import Flaw
+from assay.errors import Finding
 from assay.judge.audit.pairs import pairs
 from assay.judge.audit.rules import audit
 
@@ -58,13 +58,13 @@ def sound(seed: int) -> Reported:
     return report.model_copy(update={"comparisons": claims})
 
 
-def alarms(report: Reported) -> list[Flaw]:
+def alarms(report: Reported) -> list[Finding]:
     return [flaw for flaw in audit(report) if flaw.severity != "note"]
 
 
 def test_no_sound_report_gives_an_error_or_a_warning():
     found = {seed: alarms(sound(seed)) for seed in SEEDS}
-    wrong = {seed: [flaw.key for flaw in flaws] for seed, flaws in found.items() if flaws}
+    wrong = {seed: [flaw.code for flaw in flaws] for seed, flaws in found.items() if flaws}
     print(f"false alarms: {len(wrong)} of {len(SEEDS)} sound reports")
     assert len(wrong) <= len(SEEDS) / 100, wrong
 

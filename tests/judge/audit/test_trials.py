@@ -39,13 +39,13 @@ def test_a_forecast_never_falls_below_what_is_spent():
 def test_the_forecast_is_shown_beside_what_was_said():
     text = COST + '[[forecasts]]\nmetric = "m"\nstep = 500\nsays = 0.85\n'
     (flaw,) = found(text, "forecast")
-    assert (flaw.numbers["says"], flaw.numbers["readings"]) == (0.85, 2)
+    assert (flaw.values["says"], flaw.values["readings"]) == (0.85, 2)
 
 
 def test_a_rate_has_the_interval_of_its_last_reading():
     text = metric(steps=[3, 5], counts=[2, 2], totals=[44, 64])
     (flaw,) = found(text, "few_trials")
-    assert (flaw.numbers["low"], flaw.numbers["high"]) == pytest.approx(
+    assert (flaw.values["low"], flaw.values["high"]) == pytest.approx(
         (100 * wilson(2, 64).low, 100 * wilson(2, 64).high)
     )
     assert flaw.severity == "note"
@@ -62,7 +62,7 @@ def test_rates_that_nobody_reads_as_a_change_are_not_tested(reads: str | None):
 def test_new_events_are_those_between_the_readings():
     text = metric(steps=[3, 5], counts=[2, 4], totals=[44, 64], cumulative="true")
     (flaw,) = found(text, "cumulative_as_rate")
-    assert (flaw.numbers["new"], flaw.numbers["trials"]) == (2, 20)
+    assert (flaw.values["new"], flaw.values["trials"]) == (2, 20)
 
 
 @pytest.mark.parametrize(("side", "limit"), [("below", 10.8), ("below", 0.8), ("above", 0.8)])
@@ -75,4 +75,4 @@ def test_a_limit_outside_the_interval_is_shown_one_way_or_the_other(side: str, l
 
 def test_the_optimism_of_choosing_is_that_of_the_items():
     (flaw,) = found(search("1.1001"), "best_of_many")
-    assert flaw.numbers["worst"] == pytest.approx(100 * expected_optimism(18, 40, 0.24))
+    assert flaw.values["worst"] == pytest.approx(100 * expected_optimism(18, 40, 0.24))

@@ -9,8 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.data.row import Row
+from assay.errors import Finding
 from assay.experiment.read_file import SpecError
-from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
 from assay.lab.check import memory_and_disk
 from assay.lab.check.all_checks import CheckResult, check_experiment
@@ -19,7 +19,7 @@ from assay.lab.check.rows import well_formed
 from assay.lab.check.subject import Number
 from assay.models.weight_files import save_weights
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
-from tests.labs import make_lab, write_rows
+from tests.labs import make_lab
 from tests.models.folders import tiny_model, tiny_tokenizer
 
 PARAMETERS = sum(p.numel() for p in tiny_model().parameters())
@@ -55,13 +55,6 @@ def test_what_cannot_be_opened_is_the_only_finding(lab: Path) -> None:
     assert look(lab).findings[0].evidence.endswith("sums.jsonl:17")
     with pytest.raises(SpecError):
         look(lab, "stage.rl.prompts=0")
-
-
-def test_left_out_rows_are_counted_by_reason(lab: Path) -> None:
-    add_row(lab / "sums.jsonl", "1" * 300, r"\boxed{1}", "long", gold="1")
-    finding = found(look(lab, "data.sums.max_prompt_tokens=300"), "longer than max_prompt_tokens")
-    assert finding.severity == "note" and "1 of 17" in finding.evidence
-    assert finding.evidence.endswith("long")
 
 
 def test_a_row_that_cannot_be_read_is_a_warning_that_names_its_line(lab: Path) -> None:
@@ -157,14 +150,6 @@ def test_a_template_whose_prompt_does_not_begin_the_answer_is_an_error(lab: Path
     assert "does not begin the conversation" in finding.evidence
 
 
-def test_renderings_of_two_names_that_write_the_same_are_a_note(lab: Path) -> None:
-    # Without tools, Hermes is the template's text.
-    report = look(lab, "evaluate.test.rendering=template", "stage.rl.rendering=template")
-    finding = found(report, "stage.sft is trained by 'hermes', evaluate.test asks by 'template'")
-    assert finding.severity == "note" and "20 conversations are alike" in finding.evidence
-    assert silent(report, "which it starts from")
-
-
 def test_answers_longer_than_max_tokens_are_counted(lab: Path) -> None:
     # "\boxed{5}" and the end of the turn are 10 bytes, "\boxed{10}" 11.
     finding = found(look(lab, "evaluate.test.sampling.max_tokens=10"), "longer than sampling")
@@ -206,14 +191,6 @@ def test_a_training_question_in_the_report_is_an_error(lab: Path, question: str)
     assert finding.severity == "error" and "train" in finding.evidence
     exact = "0 of them word for word" not in finding.evidence
     assert exact == (question == "7 + 7 = ?")
-
-
-def test_a_training_question_among_dev_rows_is_a_warning(lab: Path) -> None:
-    write_rows(lab / "sums.jsonl", [(a, b) for a in range(1, 5) for b in range(1, 5)])
-    for n in range(12):
-        add_row(lab / "sums.jsonl", "7 + 7 = ?", f"{n}: \\boxed{{14}}", f"twice{n}", gold="14")
-    finding = found(look(lab), "data.sums is trained on and holds questions of evaluate.dev")
-    assert finding.severity == "warning" and "twice" in finding.evidence
 
 
 def test_conversations_on_both_sides_are_found(lab: Path) -> None:
@@ -259,29 +236,9 @@ def test_memory_counts_the_reference_copy_exactly(lab: Path) -> None:
     assert (kl - plain) * 2**20 == pytest.approx(4 * PARAMETERS)
 
 
-def test_memory_counts_helper_models_in_this_process(lab: Path) -> None:
-    file = lab / "tiny.toml"
-    text = file.read_text().replace("model =", "model.policy =")
-    table = """
-[model.small]
-source = "path:model"
-dtype = "float32"
-sampling = { max_tokens = SHORT }
-"""
-    found = []
-    for helper in ("", table.replace("SHORT", "1"), table.replace("SHORT", "2")):
-        file.write_text(text + helper)
-        found.append(look(lab).numbers["stage.rl"]["memory_mb"] * 2**20)
-    weights, cache = found[1] - found[0], found[2] - found[1]
-    # Keys and values of two layers, two heads of eight numbers, in a batch of 128.
-    assert cache == pytest.approx(128 * 2 * 2 * 16 * 4)
-    assert weights > 4 * PARAMETERS
-
-
 def test_memory_that_is_not_there_is_found(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = look(lab).numbers["stage.rl"]["memory_mb"] * 2**20
     for free, whole, severity in (
-        (needed * 1.1, GIB, "warning"),
         (needed * 0.9, GIB, "warning"),
         (needed * 0.8, needed * 0.9, "error"),
     ):
@@ -345,7 +302,7 @@ batch  = 2
 """
 
 
-@pytest.mark.parametrize("answer", ["", " \n", "\u3000\u200b", "<think>\nhm\n</think>\n\n"])
+@pytest.mark.parametrize("answer", ["", "\u3000\u200b", "<think>\nhm\n</think>\n\n"])
 def test_many_answers_that_say_nothing_are_a_warning(tmp_path: Path, answer: str) -> None:
     file = make_lab(tmp_path, CHATS, rows={})
     for n in range(10):
@@ -380,13 +337,6 @@ def test_new_tokens_that_an_adapter_cannot_train_are_a_warning(lab: Path) -> Non
     assert silent(look(lab, own), words)
 
 
-def test_time_grows_with_the_work(lab: Path) -> None:
-    numbers = look(lab, "stage.rl.steps=30", "evaluate.test.repeats=5", timed=True).numbers
-    for table in ("stage.sft", "stage.rl", "evaluate.dev", "evaluate.test", "evaluate.sampled"):
-        assert 0 < numbers[table]["seconds_low"] <= numbers[table]["seconds_high"]
-    assert numbers["evaluate.test"]["seconds_low"] > numbers["evaluate.sampled"]["seconds_low"]
-
-
 # Settings
 
 
@@ -404,23 +354,6 @@ def test_settings_that_are_seldom_meant(lab: Path) -> None:
     assert found(report, "stage.rl: groups of equal rewards are kept").severity == "note"
     sound = look(lab, "stage.sft.optimizer.lr=9e-5")
     assert silent(sound, "learning rate") and silent(sound, "groups of equal")
-
-
-def test_few_items_say_what_they_can_show(lab: Path) -> None:
-    report = look(lab)
-    # With four items not even four changes for the better reach p < 0.05.
-    assert "no difference at all" in found(report, "evaluate.sampled: 4 items").what
-    assert silent(report, "evaluate.dev: ")
-
-
-def test_the_first_rows_of_a_sorted_source_are_unlike_the_rest(lab: Path) -> None:
-    for n in range(60):
-        add_row(
-            lab / "test.jsonl", "so " * (5 + n) + f"{n} + 1 = ?", "-", f"long{n}", gold=str(n + 1)
-        )
-    report = look(lab, 'evaluate.sampled.take={ rows = 30, how = "first" }')
-    assert found(report, "evaluate.sampled: the first 30 of 68").severity == "warning"
-    assert silent(look(lab, 'evaluate.sampled.take={ rows = 30, how = "random" }'), "the first")
 
 
 # Probe

@@ -11,10 +11,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
 from assay.lab.run.runner import launch_or_resume, resume, start
 from assay.lab.setup.session import Session
-from assay.lab.sweep import missing_runs
 from assay.lab.sweep.matrix.request import Request, make_matrix
-from assay.lab.sweep.missing_runs import Job
-from assay.lab.sweep.planned_runs import Planned
 from assay.pages.comparison.comparison_page import write_comparison
 from assay.pages.matrix.matrix_page import write_matrix
 from assay.pages.run_page.notebook import notebook
@@ -178,58 +175,22 @@ def test_a_reason_is_recorded_with_what_it_overrode_for_every_seed(
     assert [read_status(run.path).seed for run in overrode] == [1, 2]
 
 
-def test_the_page_of_the_run_says_why_and_what_in_both_languages(
-    overrode: tuple[RunDirectory, RunDirectory],
-) -> None:
-    said = pages(overrode[0])
-    assert f"Made although its checks ended with errors, because: {REASON[:-3]}" in said
-    assert f"The errors: {CHOOSES}" in said
-    assert "尽管检查报错仍然运行" in said
-    assert "evaluate.dev 用来选择的题目也由 evaluate.test 报告" in said
-    html = write_report(overrode[0]).read_text(encoding="utf-8")
-    assert "&lt;b&gt;" in html and REASON not in html
-
-
-@pytest.mark.parametrize(
-    ("lang", "words"),
-    [("en", "although its checks ended with errors (--despite)"), ("zh", "检查报错")],
-)
 def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
-    overrode: tuple[RunDirectory, RunDirectory], tmp_path: Path, lang: str, words: str
+    overrode: tuple[RunDirectory, RunDirectory], tmp_path: Path
 ) -> None:
     first, second = overrode
+    words = "although its checks ended with errors (--despite)"
     table = runs_table(first, second, vary=["seed"])
     marked = [f for f in table.findings if "--despite" in f.what]
     assert [f.evidence for f in marked] == [f"{first}: {REASON}", f"{second}: {REASON}"]
-    html = write_comparison(table, first.root, tmp_path / "page.html", lang)
+    html = write_comparison(table, first.root, tmp_path / "page.html")
     page = html.with_suffix(".md").read_text(encoding="utf-8")
     assert words in page and str(second) in page and "a repeated report" in page
     matrix = make_matrix(first.root, ["tiny"], Request(rows="seed"))
     assert [n.key for n in matrix.notes].count("despite") == len({n.subject for n in matrix.notes})
-    text = write_matrix(matrix, first.root, lang).with_suffix(".md").read_text(encoding="utf-8")
+    text = write_matrix(matrix, first.root).with_suffix(".md").read_text(encoding="utf-8")
     assert words.removeprefix("although its ") in text and "a repeated report" in text
-    assert "a repeated report" in notebook(first.root, lang=lang)
-
-
-def test_the_terminal_carries_the_mark(overrode: tuple[RunDirectory, RunDirectory]) -> None:
-    first, second = overrode
-    shown = call("compare", *(f"tiny/{r.id}" for r in overrode), "--lab", first.root).stdout
-    assert "although its checks ended with errors (--despite)" in shown and REASON in shown
-    assert "Made although its checks" in call("report", second, "--lab", first.root).stdout
-
-
-def test_the_mark_is_no_difference_between_runs(
-    overrode: tuple[RunDirectory, RunDirectory],
-) -> None:
-    first, second = overrode
-    manifest = read_manifest(second)
-    write_manifest(second, {**manifest, CHECKED: {"errors": [], "shared": []}})
-    try:
-        table = runs_table(first, second, vary=["seed"])
-    finally:
-        write_manifest(second, manifest)
-    assert not [d.path for d in table.differences if d.path.startswith(CHECKED)]
-    assert [f.evidence for f in table.findings if "--despite" in f.what] == [f"{first}: {REASON}"]
+    assert "a repeated report" in notebook(first.root)
 
 
 def test_a_reason_is_kept_where_a_run_is_resumed_without_one(leaking: RunDirectory) -> None:
@@ -282,29 +243,3 @@ def test_a_run_that_nobody_looked_at_is_looked_at_when_it_is_resumed(tmp_path: P
     assert read_status(run.path) == before and CHECKED not in read_manifest(run)
     assert call("resume", "tiny", "--lab", tmp_path, "--despite", REASON).exit_code == 0
     assert overridden(read_manifest(run)) == REASON
-
-
-def test_a_reason_for_a_run_that_was_checked_is_said_to_do_nothing(tmp_path: Path) -> None:
-    file, told = three_sets(tmp_path), Stopping()
-    with pytest.raises(KeyboardInterrupt):
-        start(file, root=tmp_path, observer=Stopping("sft", 1))
-    (run,) = runs_of(tmp_path, "tiny")
-    resume(run, observer=told, despite=REASON)
-    assert any(
-        "was checked when it was made; no check ended with an error" in n for n in told.notes
-    )
-    assert not overridden(read_manifest(run))
-
-
-def test_a_sweep_hands_the_reason_to_every_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[list[str]] = []
-    monkeypatch.setattr(
-        missing_runs.subprocess, "Popen", lambda command, **_: given.append(command)
-    )
-    job = Job(Planned("s", tmp_path / "tiny.toml", (), (), ""), 7, "nothing")
-    for despite in (None, "- a reason"):
-        missing_runs.launched(tmp_path, job, "cpu", tmp_path / "log", despite)
-    assert not any("--despite" in part for part in given[0])
-    assert "--despite=- a reason" in given[1]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Reward
+from assay.errors import Finding
 from assay.experiment.reward_tables import Reward as RewardSpec
-from assay.judge.findings import Finding
 from assay.judge.intervals import wilson
 from assay.lab.check.capability import capability, floor_finding, full_reward
 from assay.lab.monitor.observer import Silent
@@ -52,12 +52,6 @@ def test_a_bonus_for_form_alone_solves_nothing_and_a_long_right_answer_is_right(
     long = [("row", Reward(-0.2, {OVERLONG: -1.2}))]
     floor = capability(long, 1.0)
     assert floor is not None and floor.solved == 1
-
-
-def test_abstentions_are_no_failures():
-    floor = capability(judged([None, 1.0], [None, None]), 1.0)
-    assert floor is not None and (floor.prompts, floor.solved, floor.group) == (1, 1, 1)
-    assert capability(judged([None, None]), 1.0) is None
 
 
 def test_the_full_reward_of_a_weighted_sum_is_the_sum_of_its_parts():

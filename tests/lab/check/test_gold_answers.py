@@ -92,25 +92,6 @@ sampling    = { max_tokens = 512 }
     assert silent(report, "gold answer") and silent(report, "full reward")
 
 
-def test_items_whose_right_conversation_is_unknown_are_not_out_of_reach(lab: Path) -> None:
-    (lab / "talks.toml").write_text("""\
-name  = "talks"
-model = "path:model"
-task  = "tools"
-
-[evaluate.talks]
-benchmark   = "bfcl/web_search_base"
-role        = "report"
-checkpoints = ["base"]
-take        = { rows = 3, how = "first" }
-sampling    = { max_tokens = 64 }
-""")
-    report = look(lab, file="talks.toml", settings=())
-    assert report.numbers["evaluate.talks"]["prompt_tokens_mean"] > 100
-    assert "3 items" in found(report, "known to be right beforehand").evidence
-    assert silent(report, "gold answer")
-
-
 def test_rows_without_a_target_cannot_be_learnt_from_though_a_right_dialogue_is_known(
     lab: Path,
 ) -> None:
@@ -131,13 +112,6 @@ batch  = 1
 """)
     finding = found(look(lab, file="talks.toml", settings=()), "rows of data.train have no gold")
     assert finding.severity == "error" and "4 of 4" in finding.evidence
-
-
-def test_full_reward_is_the_rewards_own_maximum(lab: Path) -> None:
-    write_calls(lab, [str(i) for i in range(8)])
-    report = look_at_calls(lab, "stage.rl.reward=tools.fine_grained")
-    assert report.numbers["stage.rl"]["gold_full_share: tools.fine_grained"] == 1
-    assert silent(report, "full reward")
 
 
 def test_an_abstention_on_gold_is_an_error_with_its_reason(lab: Path) -> None:
@@ -216,17 +190,6 @@ def test_a_reward_that_hides_behind_answers_that_are_all_alike_is_a_warning(
     assert finding.severity == "warning" and "one answer hide" in finding.fix
 
 
-def test_answers_that_stand_before_their_explanation_are_sound(lab: Path) -> None:
-    (lab / "sums.jsonl").unlink()
-    for n in range(16):
-        answer = f"\\boxed{{{n + 50}}}, since {n} and fifty are together that much and no more."
-        add_row(lab / "sums.jsonl", f"{n} + 50 = ?", answer, f"r{n}", gold=str(n + 50))
-    report = look(lab)
-    assert not report.failed and silent(report, "cut answers")
-    finding = found(report, "stage.rl: the first half of gold answers earns the full reward")
-    assert finding.severity == "note" and "12 of 12" in finding.evidence
-
-
 @pytest.mark.parametrize(
     ("golds", "severity"), [((2, 3, 5, 6, 7), "error"), ((5,), "warning"), ((), "")]
 )
@@ -249,22 +212,6 @@ def test_parts_that_judge_form_warn_and_alone_they_stop(lab: Path) -> None:
     assert finding.severity == "warning" and not report.failed
     alone = look(lab, "stage.rl.reward=think_format")
     assert found(alone, "full reward of 'think_format'").severity == "error"
-
-
-def test_repetition_gets_tokens_and_its_maximum_is_zero(lab: Path) -> None:
-    for n in range(8):
-        answer = "o" * 20 + f"\\boxed{{{n + 90}}}"
-        add_row(lab / "sums.jsonl", f"{n} + 90 = ?", answer, f"long{n}", gold=str(n + 90))
-    report = look(lab, "stage.rl.sampling.max_tokens=60")
-    finding = found(report, "stage.rl: gold answers do not earn the full reward of 'repetition'")
-    assert finding.severity == "warning" and "below 0" in finding.evidence
-    assert "abstains" not in finding.evidence
-
-
-def test_a_reward_that_shapes_right_answers_by_length_is_a_warning(lab: Path) -> None:
-    report = look(lab, "stage.rl.reward=cosine")
-    finding = found(report, "full reward of 'cosine'")
-    assert finding.severity == "warning" and not report.failed
 
 
 RAISES = """

@@ -40,15 +40,6 @@ def declare(lab: Path, table: str) -> None:
     file.write_text(file.read_text().replace("model =", "model.policy =") + table)
 
 
-def test_a_helper_that_is_not_declared_is_named_with_the_nearest(lab: Path) -> None:
-    declare(lab, JUDGE.replace("model.judge", "model.jugde"))
-    expected = (
-        r"stage\.rl\.reward: 'asked' asks for the helper model 'judge', .*did you mean 'jugde'"
-    )
-    with pytest.raises(SpecError, match=expected):
-        look(lab, "stage.rl.reward=asked")
-
-
 def test_a_watched_metric_of_a_helper_is_one_that_is_recorded(lab: Path) -> None:
     declare(lab, JUDGE)
     with pytest.raises(SpecError, match=r"unknown metric of helper models 'costs' .*'cost'"):
@@ -128,13 +119,6 @@ def test_runs_of_other_tasks_and_damaged_ones_show_nothing(lab: Path) -> None:
     damaged = make_run(lab, "damaged", "math", [call(1, "a", 0)])
     (damaged.path / LEDGER).write_bytes(b"no ledger")
     assert requests_of(lab) == {}
-
-
-def test_the_experiments_own_run_goes_before_a_later_one(lab: Path) -> None:
-    completions = asks_as_it_likes(lab)
-    make_run(lab, "tiny", "math", [call(1, "a", 0)] * 4)
-    make_run(lab, "later", "math", [call(1, "a", 0)])
-    assert requests_of(lab)["requests"] == 4 * completions
 
 
 def test_programs_of_the_workflows_lab_are_counted_as_such() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.read_file import lines_named
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.run.runner import start
 
@@ -47,31 +46,6 @@ def test_a_run_names_it_too_and_makes_nothing(file: Path):
     with pytest.raises(InputError, match=re.escape(f"{file}:8: {WRONG}: unknown operator")):
         start(file, root=file.parent)
     assert not (file.parent / "runs").exists()
-
-
-def test_an_override_that_wrote_the_field_is_named_in_place_of_the_line(file: Path):
-    setting = 'data.train.options={operators=["Sorcery"]}'
-    (found,) = check_experiment(file, [setting], root=file.parent).errors
-    assert found.evidence == f"--set {setting}"
-
-
-@pytest.mark.parametrize(
-    ("field", "named"),
-    [("stage.sft.batch", 14), ("stage.sft.kl.coef", 10), ("weights.sha256", None), (None, None)],
-)
-def test_a_field_that_is_not_written_has_the_line_of_its_table_and_one_elsewhere_none(
-    file: Path, field: str | None, named: int | None
-):
-    with pytest.raises(InputError) as raised, lines_named(file):
-        raise InputError("is wrong", field=field, fix="mend it")
-    place = f"{file}:{named}: " if named else ""
-    wanted = f"{field}: is wrong" if field else "is wrong"
-    assert str(raised.value) == f"{place}{wanted} (mend it)"
-
-
-def test_a_file_that_an_error_names_itself_stays(file: Path):
-    with pytest.raises(InputError, match=r"^rows\.jsonl:3: data: x$"), lines_named(file):
-        raise InputError("x", file="rows.jsonl", line=3, field="data")
 
 
 BENCHMARK = """\

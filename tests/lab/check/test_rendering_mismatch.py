@@ -17,7 +17,7 @@ from assay.lab.run.runner import start
 from assay.runs.run_directory import runs_of
 from assay.runs.status import read_status
 from tests.lab.sound_lab import found, silent
-from tests.lab.tool_lab import look, make_tool_lab, prefill_think
+from tests.lab.tool_lab import look, make_tool_lab
 from tests.models.folders import tiny_tokenizer
 
 ASKS = "stage.sft is trained by 'qwen3_fc', evaluate.dev asks by "
@@ -46,25 +46,9 @@ def test_another_rendering_is_an_error_with_the_first_token_in_context(lab: Path
     assert 'other_rendering_than = ["dev"]' in finding.fix
 
 
-def test_a_template_that_prefills_thought_parts_at_its_last_tokens(lab: Path) -> None:
-    prefill_think(lab)
-    report = look(lab, "evaluate.dev.rendering=template", "stage.sft.rendering=qwen3")
-    finding = found(report, "stage.sft is trained by 'qwen3', evaluate.dev asks by 'template'")
-    assert finding.severity == "error"
-    assert "the other goes on after token" in finding.evidence and "<think>" in finding.evidence
-
-
-def test_the_templates_own_layout_under_another_name_is_no_difference(lab: Path) -> None:
-    report = look(lab, "evaluate.dev.rendering=template", "stage.sft.rendering=qwen3")
-    finding = found(report, "stage.sft is trained by 'qwen3', evaluate.dev asks by 'template'")
-    assert finding.severity == "note" and "8 conversations are alike" in finding.evidence
-
-
-def test_what_is_allowed_by_name_is_a_warning_and_what_is_idle_a_note(lab: Path) -> None:
+def test_what_is_allowed_by_name_is_a_warning(lab: Path) -> None:
     report = look(lab, "evaluate.dev.rendering=qwen3", ALLOWED)
     assert found(report, ASKS).severity == "warning" and not report.failed
-    idle = found(look(lab, ALLOWED), "for nothing")
-    assert idle.severity == "note" and idle.evidence == "they do not part"
     with pytest.raises(SpecError, match=r"other_rendering_than: no evaluation 'dve'.*'dev'"):
         look(lab, 'stage.sft.other_rendering_than=["dve"]')
 

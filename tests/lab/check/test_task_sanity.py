@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.row import Message, Row
-from assay.lab.check.task_sanity import broken_dialogues, problem_of
+from assay.lab.check.gold_trials import broken_dialogues, problem_of
 from assay.tasks.task import Asked
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
 from tests.tasks.user_files import forgotten, write

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.sound_lab import found, silent
-from tests.lab.tool_lab import look, make_tool_lab, prefill_think
+from tests.lab.tool_lab import look, make_tool_lab
 from tests.models.folders import CHAT
 
 LAST, QWEN3 = "stage.sft.loss_on=last", "stage.sft.rendering=qwen3"
@@ -46,14 +46,6 @@ def test_answers_without_thought_under_the_hybrid_template_teach_not_to_think(
     assert finding.severity == "warning"
     assert "18 of 18 (100.0%)" in finding.evidence and "is empty" in finding.evidence
     assert silent(look(lab), "not to think")
-
-
-def test_a_prefilled_thought_is_closed_at_once(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path)
-    prefill_think(lab)
-    same = ("stage.sft.rendering=template", "evaluate.dev.rendering=template")
-    finding = found(look(lab, *same), "teach the model not to think")
-    assert "closes the <think> of the prompt at once" in finding.evidence
 
 
 def test_reasoning_that_later_prompts_forget_is_noted(tmp_path: Path) -> None:

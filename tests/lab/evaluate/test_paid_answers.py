@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 
-from assay.lab.evaluate.endpoint_answerer import TOGETHER, RequestSlots, Stopped
-from assay.lab.evaluate.reply_journal import JOURNAL, Place, ReplyJournal, request_hash
+from assay.lab.evaluate.endpoint_answerer import (
+    JOURNAL,
+    TOGETHER,
+    Place,
+    ReplyJournal,
+    RequestSlots,
+    Stopped,
+    request_hash,
+)
 from assay.rollout.engines.endpoint.client import Said, Unanswered
 from assay.runs.records import read_columns
 from assay.runs.run_files import DamagedFile
@@ -245,7 +252,7 @@ def test_a_disk_that_takes_no_reply_stops_the_evaluation(
     with fake(said("No.")) as server:
         for name, value in environment(server).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("assay.lab.evaluate.reply_journal.sync", full)
+        monkeypatch.setattr("assay.lab.evaluate.endpoint_answerer.sync", full)
         result = call(*words(tmp_path, "bfcl/simple_python", 20))
     assert_one_line(result, JOURNAL, "No space left", code=1)
     assert len(server.asked) <= TOGETHER

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.lab.improve.group_rules import (
+from assay.lab.improve.training_rules import (
     break_ties,
     effective_share,
     fallback_scores,

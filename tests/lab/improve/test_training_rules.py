@@ -78,7 +78,7 @@ def test_health_findings_become_improvements_with_the_share_that_was_recorded():
     (found,) = health(evidence(unhealthy(truncated_share=0.4)))
     assert (found.rule, found.stake.unit) == ("truncated", "answers")
     assert found.stake.share == pytest.approx(0.4)
-    assert found.change == ("health_advice.max_tokens",)
+    assert found.change == ("fix.max_tokens",)
     assert found.evidence[1].figures["value"] == "40.0%"
     assert not [*health(evidence(unhealthy(truncated_share=0.01)))]
 
@@ -91,7 +91,9 @@ def test_a_finding_without_a_share_puts_the_steps_of_its_stage_at_stake():
 
 def test_every_health_rule_is_a_change_or_known_to_be_none():
     elsewhere = {"no_signal", "falling_speed", "over_budget", "rising_api_errors"}
-    assert HEALTH.keys() | elsewhere == HEALTH_RULES.keys() | IDENTITY_RULES.keys()
+    assert HEALTH.keys() | elsewhere == HEALTH_RULES.keys() | {
+        rule.__name__ for rule in IDENTITY_RULES
+    }
     shares = [name for name, meaning in HEALTH.items() if meaning.share]
     assert all(HEALTH_RULES[name].metrics[0].endswith("_share") for name in shares)
 

@@ -255,7 +255,7 @@ def test_findings_are_told_apart_by_when_they_began(run):
     change_metrics(run, rollout_gap_mean=lambda s: 0.9 if s < 8 else 0.01)
     found = told(run, first=10, last=24)
     assert found.new == {"abstentions"} and found.gone == {"rollout_gap"}
-    assert "abstentions" in {d.rule for d in found.findings}
+    assert "abstentions" in {d.code for d in found.findings}
 
 
 def test_a_budget_is_summed_over_the_stages_and_forecast_to_the_end(run):
@@ -266,12 +266,12 @@ def test_a_budget_is_summed_over_the_stages_and_forecast_to_the_end(run):
     assert seconds.forecast is not None and seconds.forecast.at == 40
     assert seconds.forecast.value == pytest.approx(14 * 4.2 + 40 * 100.0)
     assert seconds.forecast.interval.half_width == pytest.approx(0, abs=1e-9)
-    assert "over_budget" not in {d.rule for d in found.findings}
+    assert "over_budget" not in {d.code for d in found.findings}
     change_metrics(run, seconds=130.0)
-    over = {d.rule: d for d in told(run).findings}["over_budget"]
+    over = {d.code: d for d in told(run).findings}["over_budget"]
     assert over.severity == "warning"
     change_metrics(run, seconds=300.0)
-    assert {d.rule: d for d in told(run).findings}["over_budget"].severity == "error"
+    assert {d.code: d for d in told(run).findings}["over_budget"].severity == "error"
 
 
 def test_forecasts_end_where_the_stage_ends(run):

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from assay.errors import Finding
 from assay.experiment.experiment import Experiment
-from assay.judge.health_checks import Diagnosis
 from assay.judge.health_rules import OF_SAMPLES, RULES, STORED_ADVICE
 from assay.lab.monitor.progress import trended
 from assay.lab.monitor.stage_health import stage_health
@@ -37,21 +37,21 @@ def history_of(run: RunDirectory, spec: Experiment) -> History:
     return history
 
 
-def repeated(tmp_path, sampling: Mapping[str, object], **recorded: float) -> Diagnosis:
+def repeated(tmp_path, sampling: Mapping[str, object], **recorded: float) -> Finding:
     run = watched_run(tmp_path)
     change_metrics(run, repeated_share=0.8, **recorded)
     found = stage_health(history_of(run, experiment(sampling)), "rl").findings
-    return {each.rule: each for each in found}["repeated_samples"]
+    return {each.code: each for each in found}["repeated_samples"]
 
 
 @pytest.mark.parametrize(("temperature", "named"), [(0.2, True), (1.0, False)])
 def test_a_low_temperature_of_the_stage_is_named(tmp_path, temperature: float, named: bool):
-    assert (COLD in repeated(tmp_path, {"temperature": temperature}).advice) is named
+    assert (COLD in repeated(tmp_path, {"temperature": temperature}).values["advice"]) is named
 
 
 def test_a_temperature_with_a_schedule_is_the_recorded_one(tmp_path):
     schedule = {"temperature": {"start": 1.0, "end": 0.1}}
-    assert COLD in repeated(tmp_path, schedule, temperature=0.2).advice
+    assert COLD in repeated(tmp_path, schedule, temperature=0.2).values["advice"]
 
 
 STORED: list[dict[str, object]] = [
@@ -70,12 +70,12 @@ def test_nothing_is_advised_on_rewards_that_training_cannot_move(tmp_path, chang
     change_metrics(run, **flat)
     health = stage_health(history_of(run, experiment({})), "rl")
     expected = {"stagnant_reward", "repeated_samples", "truncated", "no_signal"}
-    assert {d.rule for d in health.findings} >= expected
+    assert {d.code for d in health.findings} >= expected
     spec = experiment({}, **changes)
     health = stage_health(history_of(run, spec), "rl")
-    found = {d.rule: d for d in health.findings}
+    found = {d.code: d for d in health.findings}
     assert not OF_SAMPLES & found.keys()
-    assert found["no_signal"].advice == ("stored_groups",)
+    assert found["no_signal"].values["advice"] == ("stored_groups",)
     states = {each.rule: each for each in health.states}
     assert states["stagnant_reward"].state == "not recorded"
     assert trended(spec.stage["rl"]) == ("nll",)

@@ -9,8 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from assay.errors import InputError
-from assay.lab.replay.side import spans
-from assay.runs.history import find_samples
 from assay.runs.metrics import read_metrics
 from assay.runs.records import SAMPLES, DamagedRecord
 from assay.runs.run_directory import RunDirectory
@@ -52,7 +50,7 @@ def metric(run: RunDirectory, stage: str, step: int) -> dict:
 
 @pytest.mark.parametrize(
     ("stage", "step"),
-    [("rl", 1), ("rl", 2), ("rl", 4), ("tuned", 1), ("crowded", 1), ("kept", 1), ("weighted", 2)],
+    [("rl", 1), ("rl", 4), ("tuned", 1), ("crowded", 1), ("kept", 1), ("weighted", 2)],
 )
 def test_the_unchanged_step_is_reproduced_to_the_last_bit(run: RunDirectory, stage, step):
     done = again(run, step, stage=stage)
@@ -82,32 +80,16 @@ def test_a_row_that_a_step_came_by_twice_is_replayed_as_two_groups_with_or_witho
 
 
 def test_at_the_weights_that_sampled_the_gradient_has_the_recorded_norm(run: RunDirectory):
-    """Steps 1 and 3 were sampled by the stage's start and by a checkpoint."""
-    for step, name in ((1, "sft.step-000032"), (3, "rl.step-000002")):
-        done = again(run, step, gradient=True)
-        assert done.gradients is not None
-        assert (done.gradients.weights.checkpoint, done.gradients.weights.behind) == (name, 0)
-        norm = metric(run, "rl", step)["grad_norm"]
-        assert done.gradients.recorded_norm == norm
-        assert done.gradients.directions.whole.before == pytest.approx(norm, rel=1e-4)
-        assert done.gradients.directions.whole.cosine == pytest.approx(1.0)
-        assert done.gradients.rollout_gap == pytest.approx(
-            metric(run, "rl", step)["rollout_gap_mean"], abs=1e-6
-        )
-
-
-def test_without_the_weights_that_sampled_the_nearest_before_are_named(own: RunDirectory):
-    done = again(own, 4, gradient=True)
+    done = again(run, 3, gradient=True)
     assert done.gradients is not None
-    assert (done.gradients.weights.checkpoint, done.gradients.weights.behind) == (
-        "rl.step-000002",
-        1,
-    )
-    assert any("1 steps before" in finding.what for finding in done.findings)
-    shutil.rmtree(own.checkpoint("rl", 2))
-    found = again(own, 4, gradient=True).gradients
-    assert found is not None
-    assert (found.weights.checkpoint, found.weights.behind) == ("sft.step-000032", 3)
+    where = done.gradients.weights
+    assert (where.checkpoint, where.behind) == ("rl.step-000002", 0)
+    recorded = metric(run, "rl", 3)
+    assert done.gradients.recorded_norm == recorded["grad_norm"]
+    whole = done.gradients.directions.whole
+    assert whole.before == pytest.approx(recorded["grad_norm"], rel=1e-4)
+    assert whole.cosine == pytest.approx(1.0)
+    assert done.gradients.rollout_gap == pytest.approx(recorded["rollout_gap_mean"], abs=1e-6)
 
 
 def test_a_reward_scaled_by_a_constant_changes_no_direction(run: RunDirectory):
@@ -151,21 +133,10 @@ def test_another_advantage_keeps_the_recorded_rewards_and_has_its_closed_form(ru
     assert {c.path for c in done.settings} == {"advantage", "algorithm"}
 
 
-def test_the_same_setting_may_be_written_from_the_top_of_the_file(run: RunDirectory):
-    short, whole = again(run, 1, "reward=accuracy"), again(run, 1, "stage.rl.reward=accuracy")
-    assert short.samples == whole.samples and short.settings == whole.settings
-
-
 def test_a_group_filter_changes_what_is_trained_and_no_reward(run: RunDirectory):
     done = again(run, 1, "drop_without_signal=false")
     assert done.after.prompts == 3 >= done.before.prompts
     assert done.rewards.before == done.rewards.after
-    masked = again(run, 1, "mask_truncated=true")
-    cut = [line["ended"] == "length" for line in lines_of(run, "rl", 1)]
-    assert any(cut)
-    for sample, short in zip(masked.samples, cut, strict=True):
-        assert sample.pull_after == 0.0 or not short
-    assert masked.after.tokens < masked.before.tokens
 
 
 def test_a_punishment_for_length_that_changes_is_taken_off_before_another_is_added(
@@ -198,17 +169,7 @@ def test_dynamic_sampling_that_would_ask_for_more_says_so(run: RunDirectory):
     assert any("more completions would have been sampled" in f.what for f in done.findings)
 
 
-def test_an_estimator_that_reads_the_model_is_checked_where_its_weights_are(run: RunDirectory):
-    assert not again(run, 1, stage="tuned").proof.unasked
-    later = again(run, 2, stage="tuned")
-    assert "sft.step-000032" in later.proof.unasked
-    assert any(f.evidence == later.proof.unasked for f in later.findings)
-
-
 def test_a_scheduled_kl_is_that_of_the_replayed_step(run: RunDirectory):
-    plain = again(run, 1, "reward=accuracy")
-    moving = again(run, 1, "reward=accuracy", "kl.coef={ start = 0.1, end = 0.0 }")
-    assert moving.samples == plain.samples, "a KL in the loss changes no advantage"
     held = 'kl={ coef = 0.5, estimator = "k1", where = "reward" }'
     rising = 'kl={ coef = { start = 0.5, end = 0.0 }, estimator = "k1", where = "reward" }'
     assert again(run, 1, rising).samples == again(run, 1, held).samples
@@ -234,7 +195,7 @@ def test_rft_shows_who_is_kept_and_rce_how_much_each_counts(run: RunDirectory):
 
 def test_a_reward_that_has_changed_since_is_named_with_what_it_gave(own: RunDirectory):
     manifest = json.loads(own.manifest.read_text())
-    manifest["stages"]["rl"]["reward"]["accuracy"]["source_sha256"] = "old"
+    manifest["stages"]["rl"]["reward"]["accuracy"]["version"] = 0
     own.manifest.write_text(json.dumps(manifest))
     lines = lines_of(own, "rl", 1)
     lines[2]["reward"] += 0.25
@@ -244,9 +205,9 @@ def test_a_reward_that_has_changed_since_is_named_with_what_it_gave(own: RunDire
     assert (found.what, found.recorded) == ("reward", lines[2]["reward"])
     assert found.now == pytest.approx(lines[2]["reward"] - 0.25)
     assert found.sample.endswith(f":rl/1/{lines[2]['row_id']}#{lines[2]['sample']}")
-    assert [c.path for c in done.proof.causes] == ["stages.rl.reward.accuracy.source_sha256"]
+    assert [c.path for c in done.proof.causes] == ["stages.rl.reward.accuracy.version"]
     (warning,) = (f for f in done.findings if "rewards are not reproduced" in f.what)
-    assert warning.severity == "warning" and "source_sha256 has changed" in warning.evidence
+    assert warning.severity == "warning" and "version has changed" in warning.evidence
     assert done.samples[2].reward_before == lines[2]["reward"], "before is what was recorded"
 
 
@@ -299,15 +260,6 @@ def test_a_row_that_the_data_has_no_more_is_named(own: RunDirectory):
         again(own, 1)
 
 
-def test_every_sample_has_an_address_that_show_understands(run: RunDirectory):
-    done = again(run, 1)
-    for sample in done.samples:
-        name, _, rest = sample.id.partition(":")
-        assert name == str(run)
-        (line,) = find_samples(run, rest)
-        assert line["reward"] == sample.reward_before
-
-
 def test_nothing_is_written(own: RunDirectory):
     before = {path: path.stat().st_mtime_ns for path in own.root.rglob("*")}
     again(own, 1, "reward=accuracy", gradient=True)
@@ -329,15 +281,11 @@ def test_a_stage_that_cannot_be_replayed_is_refused_with_those_that_can(run: Run
     [
         ("reward=acuracy", "did you mean 'accuracy'"),
         ("algorithm=gpro", "did you mean"),
-        ("advantage=rlo", "did you mean 'rloo'"),
         ("rewrad=accuracy", "did you mean 'reward'"),
         ("sampling.temperature=2.0", "only how samples are judged"),
         ("stage.rl.group=8", "only how samples are judged"),
-        ("seeds=[1]", "only how samples are judged"),
         ("stage.sft.batch=3", "only 'rl' is replayed"),
-        ("stage=x", "only 'rl' is replayed"),
         ("reward", "no '='"),
-        ("kl.coef=-1.0", "at least 0"),
     ],
 )
 def test_a_setting_that_is_wrong_or_changes_the_samples_is_refused(
@@ -364,8 +312,3 @@ def test_a_damaged_file_of_samples_is_named(own: RunDirectory):
         write_lines(own, "rl", 1, torn)
         with pytest.raises(DamagedRecord, match="not groups of 8"):
             again(own, 1)
-
-
-def test_steps_are_told_as_stretches():
-    assert spans([1, 2, 3, 5, 8, 9]) == [(1, 3), (5, 5), (8, 9)]
-    assert spans([]) == []

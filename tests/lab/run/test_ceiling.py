@@ -9,8 +9,6 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.run.runner import start
-from assay.runs.history import evaluation_records
-from assay.runs.records import read_scores
 from assay.tasks.demos import oracle_search
 from assay.tasks.workflows.task import WorkflowsTask
 from tests.cli.conftest import answer, assert_one_line, call
@@ -115,13 +113,6 @@ def test_the_arms_are_runs_that_are_not_measured_again(file):
     assert sorted((file.parent / "runs").glob("*/*/status.json")) == runs
 
 
-def test_a_frozen_model_that_nothing_helps_leaves_nothing_to_win(file):
-    (file.parent / "frozen.jsonl").write_text('{"answer": "no"}\n')
-    found = ceiling_of(file, "--draws", 1)
-    assert set(found["result"]["scores"].values()) == {0}
-    assert any("little to win" in each for each in found["warnings"])
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -142,15 +133,3 @@ def test_an_unknown_workflow_and_one_that_is_to_be_trained_are_refused(tmp_path:
     file.write_text(file.read_text() + stage)
     with pytest.raises(InputError, match="a fixed workflow gives no log-probabilities"):
         start(file, root=tmp_path)
-
-
-def test_a_fixed_workflow_is_recorded_like_any_other_arm(tmp_path: Path) -> None:
-    (run,) = start(lab(tmp_path), root=tmp_path)
-    (record,) = evaluation_records(run)
-    scores = read_scores(run, record, "base")
-    assert dict(zip(scores.item_ids, scores.scores[:, 0], strict=True)) == {
-        **{f"m{n}": 1.0 for n in range(4)},
-        **{f"q{n}": 0.0 for n in range(2)},
-    }
-    manifest = json.loads(run.manifest.read_text())
-    assert manifest["base_weights"]["source"] == "workflow:programmer"

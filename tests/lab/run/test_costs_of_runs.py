@@ -11,8 +11,7 @@ from assay.lab.monitor.run_costs import run_costs
 from assay.lab.run.runner import resume, start
 from assay.pages.command_tables.cost_tables import sentences
 from assay.pages.words import words
-from assay.rollout.engines.endpoint.client import EndpointError
-from assay.runs.cost_ledger import LEDGER, read_calls
+from assay.runs.cost_ledger import read_calls
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import read_status
@@ -150,24 +149,3 @@ def test_a_budget_of_the_run_keeps_what_is_recorded_and_forecasts_the_rest(tmp_p
     said = sentences(found, words("en"))
     assert any(each.startswith("the whole run: ") and "if the remaining" in each for each in said)
     assert said[-1] == "not in the forecast, because they have not begun: dev"
-
-
-def test_too_few_steps_have_no_forecast(tmp_path):
-    said = sentences(run_costs(stopped(tmp_path, "step", 1.0)), words("en"))
-    assert said[-1] == "no forecast: 0 steps recorded, 3 are needed"
-
-
-def test_an_endpoint_that_is_down_is_told_before_a_run_is_made(tmp_path):
-    file = lab(tmp_path)
-    down = ["source=openai:m", "endpoint=http://127.0.0.1:9/v1"]
-    with pytest.raises(EndpointError, match=r"model\.judge\.endpoint: .* does not answer"):
-        start(file, [f"model.judge.{each}" for each in down], root=tmp_path)
-    assert not all_runs(tmp_path)
-
-
-def test_a_run_that_asked_nobody_says_so(tmp_path):
-    file = make_lab(tmp_path, until="[stage.rl]", edits={"steps  = 40": "steps  = 1"})
-    (run,) = start(file, root=tmp_path)
-    assert not (run.path / LEDGER).exists()
-    result = call("costs", "tiny", "--lab", tmp_path)
-    assert result.exit_code == 0 and "asked no helper model" in result.stdout

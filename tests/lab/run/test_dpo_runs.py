@@ -5,19 +5,15 @@ import json
 import signal
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from assay.experiment.base_table import RenderingSettings
 from assay.experiment.read_file import read_experiment
-from assay.experiment.training_settings import LoraAdapt
-from assay.lab.check.memory_and_disk import reference_bytes
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_method, largest_of
+from assay.lab.setup.stage_methods import build_method
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.dpo import Dpo
 from tests.cli.conftest import answer, assert_one_line, call
@@ -139,33 +135,13 @@ def test_pairs_come_from_the_easiest_group_where_the_data_is_sorted_so(tmp_path)
     ]
 
 
-def test_a_micro_batch_holds_a_pair_whatever_its_budget(tmp_path):
-    make_dpo_lab(tmp_path, DPO + "micro_tokens = 1\n")
-    session, method = method_of(tmp_path)
-    stage, encoder = (
-        session.experiment.stage["prefer"],
-        session.learner.encoder(RenderingSettings()),
-    )
-    sizes = [
-        encoder.size(pair.chosen.turns[0].context)
-        + sum(len(side.turns[0].actions) for side in (pair.chosen, pair.rejected))
-        for pair in method.pairs
-    ]
-    assert largest_of(stage, method, encoder).longest == max(sizes)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         (["stage.prefer.score_range=[0.0, 0.75]"], "by scores from 0 to 0.75, and 1+4#0 has 1"),
         (["stage.prefer.pairs.least_gap=2.0"], "no group of 5 has two candidates whose scores"),
         (["stage.prefer.pairs.total=9"], "both of 'total' and 'per_group' given"),
-        (["stage.prefer.pairs={ power = 2.0 }"], "no pair is drawn"),
         (["stage.prefer.label_smoothing=0.5"], "less than 0.5"),
-        (["stage.prefer.beta=0"], "must be more than 0"),
-        (["stage.prefer.scores=plain", "stage.prefer.score_range=[0, 1]"], "only Score-DPO reads"),
-        (["stage.prefer.score_range=[1, 1]"], "the least is not below the greatest"),
-        (["stage.prefer.group=4"], "stage.prefer.group: unknown key"),
         (['stage.prefer.adapt={ kind = "lora", dropout = 0.1 }'], "the reference has no dropout"),
         (["stage.prefer.data=sums"], "no candidates"),
         (["stage.prefer.data=both"], "the pairs of a mixture stand in no shares"),
@@ -203,13 +179,6 @@ def test_a_check_counts_the_pairs_and_the_reference_and_measures_the_longest(run
     )
 
 
-def test_full_training_keeps_a_second_model_and_an_adapter_none(run):
-    stage, shape = read_experiment(run.spec).stage["prefer"], SimpleNamespace(parameters=10)
-    assert sum(reference_bytes(stage, shape).values()) == 40  # type: ignore[arg-type]
-    lora = stage.model_copy(update={"adapt": LoraAdapt(kind="lora")})
-    assert reference_bytes(lora, shape) == {}  # type: ignore[arg-type]
-
-
 def test_held_out_groups_are_measured_as_those_of_other_methods(tmp_path):
     held = 'format = "messages"\nsplit = { dev = 2, by = "conversation" }'
     text = DPO.replace('format = "messages"', held)
@@ -217,24 +186,3 @@ def test_held_out_groups_are_measured_as_those_of_other_methods(tmp_path):
     (found,) = start(tmp_path / "tiny.toml", root=tmp_path)
     losses = [line["validation_loss"] for line in lines(found)]
     assert len(losses) > 1 and len({*losses}) == len(losses)
-
-
-def test_a_replay_says_that_a_stage_of_pairs_sampled_nothing(run):
-    result = call("replay", "tiny", "--stage", "prefer", "--step", 1, "--lab", run.root)
-    assert_one_line(result, "has no stage that samples completions")
-
-
-def test_a_check_says_what_is_wrong_with_pairs_among_its_findings(run, tmp_path):
-    file = make_dpo_lab(tmp_path)
-    checked = call("check", file, "--lab", tmp_path, "--set", "stage.prefer.score_range=[0, 0.5]")
-    assert checked.exit_code == 2, checked.output
-    assert "and 1+4#0 has 1" in checked.output
-
-
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_pages_name_the_metrics_of_pairs(run, lang):
-    result = call("report", "tiny", "--lab", run.root, "--lang", lang)
-    assert result.exit_code == 0, result.output
-    said = "chosen minus rejected" if lang == "en" else "chosen 减 rejected"
-    pages = [file.read_text(encoding="utf-8") for file in run.path.glob("*.html")]
-    assert any(said in page for page in pages)

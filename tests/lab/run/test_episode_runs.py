@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -11,22 +9,15 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
-from assay.cli.eval import measured
-from assay.compare.judged_table import compare_checkpoints
 from assay.data.episode import tokens_of
-from assay.data.row import Row
 from assay.lab.evaluate import local_answerer
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay.judge_again import replay
 from assay.lab.run import runner
-from assay.lab.run.evaluate_again import Evaluated
-from assay.lab.run.recorder import RunRecorder
-from assay.lab.run.runner import resume
-from assay.library.typed_results import evaluation_result
-from assay.runs.history import History, find_record
+from assay.lab.run.runner import RunRecorder, resume
+from assay.runs.history import History
 from assay.runs.records import (
     RecordWriter,
-    read_scores,
 )
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks import task as registry
@@ -129,26 +120,3 @@ def test_dialogues_of_the_same_prompts_share_no_answers(lab):
         twin = first[line["item_id"], line["repeat"]]
         assert (line["tokens"], line["messages"]) == (twin["tokens"], twin["messages"])
         assert line["turns"] == twin["turns"]
-
-
-def test_records_keep_the_scene_of_each_item_and_comparisons_count_scenes(lab, monkeypatch):
-    module = sys.modules[MODULE]
-    make_row = module.make_row
-
-    def of_a_scene(wanted: int) -> Row:
-        return replace(make_row(wanted), conversation="one scene" if wanted in (2, 7) else "")
-
-    monkeypatch.setattr(module, "make_row", of_a_scene)
-    run = finished(lab)
-    (file,) = run.evaluations.glob("test-*/base.parquet")
-    lines = pq.read_table(file, columns=["item_id", "cluster"]).to_pylist()
-    scenes = {line["item_id"]: line["cluster"] for line in lines}
-    assert scenes == {"2": "one scene", "7": "one scene"}
-    record = find_record(run, "test")
-    assert read_scores(run, record, "base").sources == 1
-    table = compare_checkpoints(run, record.key)
-    assert {line.clusters for line in table.lines} == {1}
-    assert all(p.comparison.clusters == 1 for line in table.lines if (p := line.to_control))
-    done = Evaluated(run, record.name, record.key, "base", made=False, file=file)
-    found = evaluation_result(done)
-    assert found.clusters == 1 and "2 items in 1 cluster, " in " ".join(measured(found))

@@ -123,21 +123,6 @@ def test_an_endpoint_that_is_down_is_one_line_before_any_run_is_made(tmp_path, m
     assert call("check", file, "--lab", tmp_path).exit_code == 2
 
 
-def test_an_endpoint_that_breaks_down_during_the_run_is_told_with_what_it_answered_kept(
-    tmp_path, monkeypatch
-):
-    file = make_names_lab(tmp_path, 12)
-    failing = naming_server(lambda n, before: "500" if n >= 6 else "answer")
-    with fault_server(failing) as server:
-        monkeypatch.setenv(URL, server.url)
-        done = call("run", file, "--lab", tmp_path)
-    (run,) = all_runs(tmp_path)
-    assert done.exit_code == 0 and read_status(run.path).status == "finished"
-    known = [score for score in scored(run).values() if score is not None]
-    assert known == [1.0] * 6 and "no verdict is given" in done.stderr
-    assert Counter(each.status for each in read_calls(run.path)) == {"answered": 6, "failed": 6}
-
-
 def asked_models(run: RunDirectory) -> set[str]:
     return {each.source for each in read_calls(run.path)}
 
@@ -161,21 +146,6 @@ def test_a_run_goes_on_with_the_endpoint_that_it_began_with_or_is_refused(tmp_pa
     assert read_calls(run.path) == before and asked_models(run) == {"openai:m"}
 
 
-def test_a_run_that_began_without_an_endpoint_goes_on_without_one(tmp_path, monkeypatch):
-    file = make_names_lab(tmp_path, 40, 6 * RESERVED)
-    assert call("run", file, "--lab", tmp_path).exit_code == 1
-    (run,) = all_runs(tmp_path)
-    with fault_server(naming_server(lambda n, before: "answer")) as server:
-        monkeypatch.setenv(URL, server.url)
-        for again in (("resume", "names"), ("run", file, "--or-resume")):
-            went_on = call(*again, "--lab", tmp_path)
-            assert_one_line(went_on, "model.executor.budget.run", code=1)
-            assert "scripted:executor.jsonl answers, not openai:m, because the run began" in (
-                went_on.stderr
-            )
-    assert not server.heads and asked_models(run) == {"scripted:executor.jsonl"}
-
-
 def test_the_check_says_which_model_answers_and_why(tmp_path, monkeypatch):
     file = make_names_lab(tmp_path)
     without = call("check", file, "--lab", tmp_path)
@@ -196,14 +166,3 @@ def test_the_check_says_which_model_answers_and_why(tmp_path, monkeypatch):
         )
     assert "openai:m answers, not scripted:executor.jsonl" in there.stdout + there.stderr
     assert_one_line(unpriced, "model.executor.budget", "needs a price")
-
-
-def test_runs_with_another_executor_are_confounded_by_it(tmp_path, monkeypatch):
-    file = make_names_lab(tmp_path)
-    assert call("run", file, "--lab", tmp_path).exit_code == 0
-    with fault_server(naming_server(lambda n, before: "answer")) as server:
-        monkeypatch.setenv(URL, server.url)
-        other = ("--set", "name=others", "--lab", tmp_path)
-        assert call("run", file, *other).exit_code == 0
-    compared = call("compare", "names", "others", "--lab", tmp_path)
-    assert "helper models" in compared.stdout + compared.stderr, compared.stdout

@@ -142,29 +142,6 @@ def test_going_on_needs_an_explicit_wish_and_then_ends_as_if_nothing_had_been(st
     assert (passed["guard"], passed["stage"], passed["step"]) == ("always", "rl", 3)
 
 
-def test_the_wish_to_go_on_without_a_guard_is_refused(tmp_path):
-    file = guarded_lab(tmp_path)
-    (run,) = start(file, ["stage.sft.steps=1", "stage.rl.steps=1"], root=tmp_path)
-    write_status(run.path, replace(stored_status(run.path), status="interrupted"))
-    with pytest.raises(InputError, match="no guard stopped"):
-        resume(run, past_guard=True)
-
-
-def test_two_guards_that_fire_together_are_both_named_and_both_passed(tmp_path):
-    more = '\n[guard.second]\nmetric = "reward_mean"\nbelow = 1e9\n'
-    file = guarded_lab(tmp_path, GUARD.replace("steps = 3", "steps = 1") + more)
-    settings = ("stage.sft.steps=1", "stage.rl.steps=2", "guard.second.stage=rl")
-    with pytest.raises(GuardFired, match=r"'always' stopped .*; guard 'second'"):
-        start(file, settings, root=tmp_path)
-    (run,) = runs_of(tmp_path, "tiny")
-    assert read_status(run.path).guard == "always second"
-    # Each fires again at the next step, because a single step is enough for them.
-    with pytest.raises(GuardFired, match="rl step 2"):
-        resume(run, past_guard=True)
-    resume(run, past_guard=True)
-    assert read_status(run.path).status == "finished"
-
-
 DOWNSTREAM = """
 [stage.next]
 method = "sft"

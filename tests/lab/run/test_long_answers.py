@@ -184,6 +184,7 @@ def short_of_memory(free: float, *words: str) -> None:
         app(list(words))
 
 
+@pytest.mark.slow
 def test_a_long_stage_killed_and_resumed_ends_with_the_same_weights(lab: Path) -> None:
     free, log = needed(lab, WHOLE), lab / "log.txt"
     words = ("run", str(lab / "tiny.toml"), "--or-resume", "--lab", str(lab))

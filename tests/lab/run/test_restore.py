@@ -10,10 +10,9 @@ import pytest
 
 from assay.compare.arm import Provenance
 from assay.compare.checkpoint_weights import weights
-from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
-from assay.lab.setup.checkpoint_models import run_folder
+from assay.lab.setup.language_learner import run_folder
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
@@ -26,7 +25,7 @@ from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from assay.train.checkpoint import NotContinuable
 from tests.lab.run.test_kill import everything
-from tests.labs import make_lab, model_of
+from tests.labs import model_of
 from tests.pages.synthetic import RECORD
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
@@ -51,14 +50,6 @@ class Stopping(Silent):
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         if (self.at[-1], step) == (self.stage_name, self.last):
             raise KeyboardInterrupt
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A finished run; the others are in its lab too, because paths are fingerprinted."""
-    folder = tmp_path_factory.mktemp("lab")
-    (run,) = start(make_lab(folder, until=LESS), SHORT, root=folder)
-    return run
 
 
 def interrupted(unbroken: RunDirectory, stage: str, step: int) -> RunDirectory:
@@ -93,7 +84,13 @@ def same(run: RunDirectory, unbroken: RunDirectory) -> None:
         assert found[name] == value, name
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "checksums.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("optimizer.pt", "checksums.json")),
+    ],
+)
 def test_a_flipped_bit_is_named_and_the_checkpoint_before_leads_to_the_same_end(
     unbroken: RunDirectory, name: str
 ) -> None:
@@ -117,6 +114,7 @@ def test_a_flipped_bit_is_named_and_the_checkpoint_before_leads_to_the_same_end(
     same(run, unbroken)
 
 
+@pytest.mark.slow
 def test_a_damaged_last_checkpoint_of_a_stage_is_made_again_before_the_next_starts_from_it(
     unbroken: RunDirectory,
 ) -> None:
@@ -126,6 +124,7 @@ def test_a_damaged_last_checkpoint_of_a_stage_is_made_again_before_the_next_star
     same(run, unbroken)
 
 
+@pytest.mark.slow
 def test_a_stage_with_one_damaged_checkpoint_begins_anew(unbroken: RunDirectory) -> None:
     run = interrupted(unbroken, "sft", 3)
     flip(run.checkpoint("sft", 2) / "optimizer.pt")
@@ -168,17 +167,6 @@ def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_
             load()
         assert str(found.value).startswith(f"{bad}: is damaged: ")
         assert "\n" not in str(found.value)
-
-
-def test_checkpoints_without_checksums_load_as_before(unbroken: RunDirectory) -> None:
-    run = interrupted(unbroken, "sft", 5)
-    for file in run.path.rglob("checksums.json"):
-        file.unlink()
-    resume(run)
-    reference = parse_checkpoint("sft.step-2")
-    assert reference is not None
-    model_of(Session(experiment_of(run), run, 7, Silent()), reference)
-    same(run, unbroken)
 
 
 def test_a_finished_run_keeps_no_optimizer_state_but_a_protected_one(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from assay.judge.findings import Finding
+from assay.errors import Finding
 from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent
@@ -65,7 +65,7 @@ def test_every_sample_earns_what_its_parts_come_to(run: RunDirectory) -> None:
     assert metrics["part/unfinished"] == pytest.approx(sum(shares) / len(shares))
     assert {"part/correct", "part/correct/met", "part/loops"} <= metrics.keys()
     noted = read_manifest(run)["stages"]["rl"]["reward"]
-    assert noted["unfinished"].pop("source_sha256") != noted["correct"].pop("source_sha256")
+    assert noted["unfinished"]["version"] == noted["correct"].pop("version") == 1
     assert noted["correct"] == {
         "kind": "math.accuracy",
         "weight": 1.0,

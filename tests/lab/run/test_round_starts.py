@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.compare.arm import Provenance
-from assay.compare.fairness import _ancestors, _descends
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.selection import longest_rise
@@ -20,18 +18,13 @@ from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.session import Session
-from assay.pages.facts import gather
 from assay.pages.lineage.lineage import lineage
 from assay.pages.run_page.page import write_report
-from assay.pages.run_page.story import selection_section
 from assay.pages.run_page.terminal import final_blocks
-from assay.pages.words import words
 from assay.runs.checkpoints import (
     DevLook,
     Selection,
-    forget_selections,
     read_selection,
-    read_selections,
     write_selections,
 )
 from assay.runs.history import evaluation_records, measured_checkpoints
@@ -94,16 +87,6 @@ def selection(run: RunDirectory, stage: str, rule: str) -> Selection:
     found = read_selection(run.path, stage, rule)  # type: ignore[arg-type]
     assert found is not None
     return found
-
-
-def test_a_table_is_another_spelling_of_the_name(run: RunDirectory) -> None:
-    stages = experiment_of(run).stage
-    assert [stage.start for stage in stages.values()] == [
-        "base",
-        "sft.dev_score",
-        "round1.dev_score",
-        "round2.reward_trend",
-    ]
 
 
 def test_the_gate_is_recorded_with_every_look(run: RunDirectory) -> None:
@@ -274,16 +257,6 @@ def test_what_another_run_starts_from_cannot_be_deleted(
             guard_delete(run.root, path, within=run.path)
 
 
-def test_what_another_run_trained_on_counts_in_comparisons(
-    run: RunDirectory, other: RunDirectory
-) -> None:
-    (dev,) = evaluation_records(other)
-    ancestors = _ancestors(Provenance(other, "full.step-000002", dev))
-    assert [each for each, _ in ancestors] == [run]
-    start_of_it = Provenance(run, selection(run, "round1", "dev_score").checkpoint, dev)
-    assert start_of_it.checkpoint == "base" or _descends(other, start_of_it)
-
-
 def test_another_model_is_refused_with_both_fingerprints(run: RunDirectory, tmp_path: Path) -> None:
     text = (run.root / "other.toml").read_text() if (run.root / "other.toml").exists() else ""
     shutil.copytree(run.root, tmp_path / "lab")
@@ -309,6 +282,7 @@ def killed_while_choosing(root: str, stage: str) -> None:
     start(Path(root) / "tiny.toml", SMALL, root=Path(root), new=True)
 
 
+@pytest.mark.slow
 def test_killed_between_training_and_choosing_it_chooses_the_same(
     run: RunDirectory, tmp_path: Path
 ) -> None:
@@ -324,18 +298,6 @@ def test_killed_between_training_and_choosing_it_chooses_the_same(
     assert set(chosen) == {"sft", "sft.dev_score"}
     resume(broken)
     same(broken, run)
-
-
-def test_a_stage_that_starts_over_forgets_all_that_was_chosen_of_it(
-    run: RunDirectory, tmp_path: Path
-) -> None:
-    shutil.copy(run.path / "selection.json", tmp_path)
-    before = json.loads((tmp_path / "selection.json").read_text())
-    own = {"sft", "sft.dev_score"}
-    assert set(before) == {*own, "round1", "round1.dev_score", "round2.reward_trend"}
-    forget_selections(tmp_path, {"round1", "round2"})
-    left = json.loads((tmp_path / "selection.json").read_text())
-    assert left == {name: before[name] for name in own}
 
 
 def test_choices_of_older_runs_are_read(tmp_path: Path) -> None:
@@ -369,24 +331,6 @@ def test_the_lineage_leads_through_runs_to_the_first_model(
     assert not chosen.corrected
 
 
-def test_the_lineage_says_what_a_round_changed_and_scored(run: RunDirectory) -> None:
-    nodes = {node.label: node for node in lineage(run)}
-    assert nodes["round1"].changes == (), "it follows no round"
-    changed = {c.name: (c.before, c.after) for c in nodes["round2"].changes}
-    assert changed == {
-        "optimizer.lr": ("0.01", "5e-07"),
-        "clip": ("", "high 0.28"),
-        "reward": ("path:variety.py:variety", "accuracy 1, cosine 0.5"),
-        "sampling.max_tokens": ("10", "11"),
-    }
-    assert "adapt" in {c.name for c in nodes["round3"].changes}
-    (test,) = [record for record in evaluation_records(run) if record.role == "report"]
-    (score,) = nodes["round3"].scores
-    assert (score.checkpoint, score.evaluation) == ("round3.step-000002", "test")
-    assert score.score == read_scores(run, test, "round3.step-000002").mean
-    assert score.interval.low <= score.score <= score.interval.high
-
-
 def test_the_page_draws_the_lineage_and_marks_what_is_uncorrected(
     run: RunDirectory, other: RunDirectory
 ) -> None:
@@ -399,15 +343,3 @@ def test_the_page_draws_the_lineage_and_marks_what_is_uncorrected(
         assert "**round2 · GRPO**" in text and uncorrected in text
     shown = printed(final_blocks(other))
     assert f"run {run}" in shown and "\n  - " in shown and "not corrected for looks" in shown
-
-
-def test_the_page_counts_the_rounds_in_which_the_gate_kept_the_start(run: RunDirectory) -> None:
-    said = selection_section(gather(run), words("en"))
-    kept = [stage for stage, each in read_selections(run.path).items() if not each.promoted]
-    counted = [text for text in said if text.startswith("The gate kept the start in")]
-    assert counted == (
-        [f"The gate kept the start in {len(kept)} of 2 rounds ({', '.join(kept)})."] if kept else []
-    )
-    for stage in kept:
-        (need,) = [text for text in said if text.startswith(f"{stage}: ")]
-        assert "dev items" in need

@@ -14,9 +14,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import assert_one_line, call
-from tests.lab.run.test_restore import Stopping, everything, flip, interrupted, same, unbroken
-
-__all__ = ["unbroken"]
+from tests.lab.run.test_restore import Stopping, everything, flip, interrupted, same
 
 
 def names(folder: Path) -> set[str]:
@@ -45,6 +43,7 @@ def test_from_an_earlier_checkpoint_leads_to_the_same_end_and_keeps_what_was(
     assert "started over from sft.step-000004" in write_report(run).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_finished_run_starts_a_stage_over_from_its_beginning_only(unbroken: RunDirectory) -> None:
     run = interrupted(unbroken, "rl", 1)
     resume(run)
@@ -59,6 +58,7 @@ def test_a_finished_run_starts_a_stage_over_from_its_beginning_only(unbroken: Ru
     assert verify_run(run).faults == ()
 
 
+@pytest.mark.slow
 def test_damaged_metrics_behind_the_start_are_no_hindrance_and_before_it_they_are(
     unbroken: RunDirectory, tmp_path: Path
 ) -> None:
@@ -91,7 +91,7 @@ def test_what_cannot_be_started_from_is_refused_and_nothing_changes(unbroken: Ru
     assert_one_line(refused, "rl.step-000009 does not exist", "rl.step-0")
 
 
-@pytest.mark.parametrize("moves", [1, 5])
+@pytest.mark.parametrize("moves", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_what_was_killed_while_it_started_over_starts_over_when_it_is_resumed(
     unbroken: RunDirectory, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:

@@ -3,7 +3,6 @@ and resumed to the last bit, refused where they cannot be what they say."""
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Grpo
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import answer, assert_one_line, call
-from tests.lab.run.test_kill import everything
 from tests.lab.selector import make_picks_lab
-from tests.lab.test_selector import ran
 
 STAGES = """
 [stage.weigh]
@@ -110,29 +107,14 @@ def test_the_total_is_ppo_and_beta_times_kl_and_beta_follows_the_kl(run):
     assert state["kl_coef"] == coefs[-1] != 0.12
 
 
-@pytest.mark.slow
-def test_killed_and_resumed_the_adaptive_coefficient_goes_on_bit_by_bit(run, tmp_path):
-    make_stored_lab(tmp_path)
-    for kill_at in (2, 10, 9, 3):
-        killed = ran(tmp_path, kill_at)
-        assert killed.exitcode == -signal.SIGKILL, (tmp_path / "log.txt").read_text()
-    assert ran(tmp_path, 0).exitcode == 0, (tmp_path / "log.txt").read_text()
-    (found,) = runs_of(tmp_path, "picks")
-    after, before = everything(found.path), everything(run.path)
-    assert after == before
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         (["stage.rl.rewards=normalised"], "as_reported"),
-        (["stage.rl.dropout=true"], "as_reported"),
         (["stage.rl.kl.reference=base"], "the weights at the stage's start"),
         (['stage.rl.kl={ coef = 0.1, estimator = "k1", where = "reward" }'], "no samples of the"),
         (["stage.rl.candidates=sampled"], "candidates are sampled"),
-        (["stage.rl.kl.adaptive.below=0.5"], "is more than 'above'"),
         (["stage.rl.reward=helped"], "computes nothing from stored facts"),
-        (["stage.keep.curriculum.best=[]"], "must not be empty"),
     ],
 )
 def test_what_a_stored_stage_cannot_be_is_refused_in_one_line(tmp_path, changes, said):
@@ -140,15 +122,6 @@ def test_what_a_stored_stage_cannot_be_is_refused_in_one_line(tmp_path, changes,
     words = [word for change in changes for word in ("--set", change)]
     assert_one_line(call("run", file, "--lab", tmp_path, *words), said)
     assert not (tmp_path / "runs").exists()
-
-
-def test_as_reported_allows_the_double_normalisation_and_marks_the_run(tmp_path):
-    file = make_stored_lab(tmp_path)
-    words = ("--set", "as_reported=true", "--set", "stage.rl.rewards=normalised")
-    result = call("run", file, "--lab", tmp_path, *words)
-    assert result.exit_code == 0, result.output
-    (found,) = runs_of(tmp_path, "picks")
-    assert json.loads(found.manifest.read_text())["as_reported"] is True
 
 
 def test_a_file_without_a_right_candidate_is_refused_and_a_dead_one_trains_nothing(tmp_path):
@@ -168,12 +141,6 @@ def test_a_file_without_a_right_candidate_is_refused_and_a_dead_one_trains_nothi
     shutil.rmtree(tmp_path / "runs")
     words = ("--set", "stage.weigh.require_positive=true")
     assert_one_line(call("run", file, "--lab", tmp_path, *words), "no stored candidate is left")
-
-
-def test_a_replay_says_that_a_stored_stage_sampled_nothing(run):
-    result = call("replay", "picks", "--stage", "rl", "--step", 2, "--lab", run.root, "--json")
-    assert result.exit_code == 2
-    assert "samples nothing" in result.output or "no stage that samples" in result.output
 
 
 SAMPLED = """

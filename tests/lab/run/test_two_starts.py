@@ -12,7 +12,7 @@ from assay.lab.run import runner
 from assay.lab.run.runner import launch_or_resume, start
 from assay.runs.cost_ledger import CostLedger, LedgerCall, read_calls
 from assay.runs.registry import indexed_runs
-from assay.runs.run_directory import RunDirectory, all_runs, create_run, runs_of
+from assay.runs.run_directory import RunDirectory, all_runs, create_run
 from assay.runs.status import hold_run, read_status
 from tests.forked import assay, forked
 from tests.labs import make_lab
@@ -68,12 +68,6 @@ def test_a_run_that_appears_while_the_checks_run_is_not_doubled(file, monkeypatc
     assert len(all_runs(file.parent)) == 1
 
 
-def test_another_seed_starts_beside_a_run(file: Path) -> None:
-    for seeds in ([7], [7, 8]):
-        launch_or_resume(file, [f"seeds={seeds}"], root=file.parent, observer=Silent())
-    assert len(all_runs(file.parent)) == 2
-
-
 def test_a_run_that_died_before_its_manifest_is_not_listed_once_its_name_starts(file) -> None:
     first = dead(file.parent)
     start(file, root=file.parent)
@@ -90,10 +84,3 @@ def test_what_a_dead_run_paid_for_is_in_the_ledger_of_the_next(file) -> None:
     start(file, root=file.parent)
     (second,) = all_runs(file.parent)
     assert [call.cost for call in read_calls(second.path)] == [5]
-
-
-def test_a_dead_run_that_holds_anything_of_the_user_stays(file) -> None:
-    first = dead(file.parent)
-    (first.path / "notes.txt").write_text("mine")
-    start(file, root=file.parent)
-    assert len(runs_of(file.parent, "tiny")) == 2

@@ -9,12 +9,10 @@ import pytest
 
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
-from assay.data.row_checks import NO_TOOLS, TEXT_AND_CALLS, UNDECLARED
+from assay.data.row_checks import UNDECLARED
 from assay.data.splits import SplitError
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.data_tables import DataSpec, Split
-from assay.judge.findings import Finding
-from assay.lab.check.rows import remarked
 from assay.lab.check.subject import Number
 from assay.lab.check.unusual_settings import unlike
 from assay.lab.setup.language_learner import LanguageEncoder
@@ -84,12 +82,6 @@ def test_expanded_rows_of_a_conversation_fall_on_one_side(prepared: Prepared) ->
     assert all(row.messages[-1].tool_calls for row in cut.train)
 
 
-def test_undeclared_calls_are_dropped_when_that_is_set(prepared: Prepared) -> None:
-    made = prepared(undeclared_calls="drop")
-    assert made.dropped[UNDECLARED] == ("c1",) and made.remarks == {}
-    assert "c1" not in {row.id for row in made.train}
-
-
 def test_filters_by_length_count_what_they_removed_and_what_that_did(prepared: Prepared) -> None:
     whole = prepared()
     tokens = {row.id: conversation_tokens(ENCODER, SKILL, row) for row in whole.train}
@@ -139,18 +131,6 @@ def test_the_check_shows_lengths_filters_and_remarks(lab: Path) -> None:
     assert silent(report, "longer than max_tokens")
 
 
-def test_remarks_are_said_once_with_their_count() -> None:
-    ids = ("a", "b")
-    remarks = {TEXT_AND_CALLS: ids, UNDECLARED: ids, NO_TOOLS: ids}
-    seen = list(remarked("data.x", DataSet("x", (), (), {}, 2, remarks)))
-    numbers = {one.name: one.value for one in seen if isinstance(one, Number)}
-    assert numbers == {f"kept: {words}": 2 for words in remarks}
-    findings = {one.what: one for one in seen if isinstance(one, Finding)}
-    assert findings[f"data.x: {UNDECLARED}"].severity == "warning"
-    assert "undeclared_calls" in findings[f"data.x: {NO_TOOLS}"].fix
-    assert all("2 conversations: a, b" in finding.evidence for finding in findings.values())
-
-
 def talk(number: int, function: str, turns: int, words: int) -> list[Row]:
     """A conversation expanded into one row for each turn."""
     messages: list[Message] = []
@@ -182,26 +162,6 @@ def test_conversations_and_not_their_rows_are_what_may_be_drawn() -> None:
     *_, finding = unlike("data.x", rows, 120)
     assert isinstance(finding, Finding) and finding.severity == "note"
     assert not list(unlike("data.x", rows, 360))
-
-
-def test_the_manifest_says_how_the_rows_were_taken(lab: Path) -> None:
-    from assay.experiment.read_file import read_experiment
-    from assay.lab.monitor.observer import Silent
-    from assay.lab.setup.manifest import make_manifest
-    from assay.lab.setup.session import Session
-    from assay.runs.run_directory import RunDirectory
-
-    tables = []
-    for how in ("first", "random"):
-        take = f'data.sums.take={{ rows = 8, how = "{how}" }}'
-        experiment = read_experiment(lab / "tiny.toml", [take])
-        session = Session(experiment, RunDirectory(lab, "tiny", "none"), 7, Silent())
-        tables.append(make_manifest(session)["data"]["sums"])
-    assert [table["take"] for table in tables] == [
-        {"rows": 8, "how": "first"},
-        {"rows": 8, "how": "random"},
-    ]
-    assert tables[0]["contents_sha256"] != tables[1]["contents_sha256"]
 
 
 def test_a_test_part_is_held_out_beside_the_dev_part_which_does_not_depend_on_it(

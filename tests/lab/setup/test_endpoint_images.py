@@ -13,16 +13,13 @@ import pytest
 
 from assay.data.formats.formats import read_rows
 from assay.data.loaded import DataError
-from assay.data.message_parts import image_bytes
-from assay.data.row import ImagePart, Message
+from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels
 from assay.models.precision import choose_precision
-from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
 from assay.tasks.demos.frozen import ask, judge
-from assay.tasks.demos.selections import conversation
 from assay.tasks.helper_model import HelperModel
 
 FP32 = choose_precision("fp32", "cpu")
@@ -130,18 +127,6 @@ def test_a_selections_images_arrive_byte_for_byte_in_the_order_of_the_prompt(
     assert (body["temperature"], body["max_tokens"]) == (0.0, 8)
 
 
-def test_many_selections_are_asked_side_by_side_and_come_back_in_order(
-    tmp_path: Path, questions: list[Message]
-) -> None:
-    row = row_of(questions)
-    picks = [(), (0,), (0, 1), (1,), ()] * 4
-    conversations = [conversation(row, each) for each in picks]
-    keys = [SampleKey(0, "q", n) for n in range(len(picks))]
-    with serving() as (_, url):
-        answers = frozen(url, tmp_path).answer(conversations, Sampling(0.0, 8), keys)
-    assert [answer.text for answer in answers] == [f"{len(each) + 1} images" for each in picks]
-
-
 def test_an_endpoint_gives_no_scores_and_says_what_does(
     tmp_path: Path, questions: list[Message]
 ) -> None:
@@ -166,8 +151,3 @@ def test_an_image_that_changed_since_its_row_was_read_is_never_sent(
     assert server.asked == []
     place = f"{tmp_path / 'rows.jsonl'}:1: messages[0].content[0].image_url: the image has changed"
     assert str(raised.value).startswith(place)
-
-
-def test_what_is_read_is_what_is_sent(questions: list[Message]) -> None:
-    parts = [part for q in questions for part in q.parts if isinstance(part, ImagePart)]
-    assert [image_bytes(part) for part in parts] == list(IMAGES.values())

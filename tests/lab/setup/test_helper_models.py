@@ -176,16 +176,6 @@ def test_a_wrong_rule_is_named_by_line_and_field(tmp_path, rule, expected):
     assert f"{tmp_path / 'judge.jsonl'}{expected}" in str(raised.value)
 
 
-def test_a_script_in_toml_reads_as_its_json_lines(tmp_path):
-    (tmp_path / "judge.toml").write_text(
-        '[[rule]]\nprompt = "capital"\nanswer = "Paris is it"\n'
-        '[[rule]]\nprompt = "sum"\nlogps = [-0.5]\n'
-    )
-    judge = session_of(tmp_path, JUDGE.replace(".jsonl", ".toml")).helpers["judge"]
-    assert judge.answer([said("capital")], GREEDY, keys(1))[0].text == "Paris is it"
-    assert judge.score([said("sum")], ["4"]) == [(-0.5,)]
-
-
 @pytest.mark.parametrize(
     ("tables", "expected"),
     [

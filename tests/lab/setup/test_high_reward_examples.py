@@ -1,6 +1,7 @@
 """Examples are the best of other rows, drawn by ids, and tell nothing of the row or of a test."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,8 +28,6 @@ from assay.runs.history import Sample
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.task import task
-from tests.lab.run.test_recorded_groups import SAMPLED, SPREAD
-from tests.labs import make_lab
 from tests.sample_lines import read_samples
 
 
@@ -73,16 +72,6 @@ def test_no_example_is_of_the_rows_own_conversation_or_question(at, seed, shots)
     assert own.id not in {each.row.id for each in again}, "the same question under another id"
 
 
-def test_which_examples_a_row_gets_depends_on_ids_and_seed_alone() -> None:
-    own = row("own")
-    found = [e.row.id for e in high_reward_examples(own, POOL, 3)]
-    assert found == [e.row.id for e in high_reward_examples(own, POOL[::-1], 3)]
-    assert found[:2] == [e.row.id for e in high_reward_examples(own, POOL, 2)]
-    others = {tuple(e.row.id for e in high_reward_examples(own, POOL, 3, seed=s)) for s in range(5)}
-    rows = {tuple(e.row.id for e in high_reward_examples(row(str(n)), POOL, 3)) for n in range(5)}
-    assert len(others) > 1 and len(rows) > 1
-
-
 def test_an_example_that_asks_what_a_test_asks_is_refused() -> None:
     told = replace(row("own"), extra={"examples": [POOL[0].told]})
     refuse_leaked([told], [row("t", asks="What is code0?")], "bench")
@@ -91,10 +80,9 @@ def test_an_example_that_asks_what_a_test_asks_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lab(sampled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab")
-    (folder / "rewards.py").write_text(SPREAD)
-    start(make_lab(folder, until="[stage.sft]", tables=SAMPLED), root=folder)
+    shutil.copytree(sampled, folder, dirs_exist_ok=True)
     return folder
 
 

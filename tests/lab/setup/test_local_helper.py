@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.families import tiny_family
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -137,15 +136,6 @@ def test_scores_are_those_of_a_plain_forward_per_pair(root, name):
         assert logps == pytest.approx(expected.tolist(), abs=2e-5)
 
 
-def test_shared_beginnings_are_counted_once(root):
-    model = helper(root)
-    model.score([asked(QUESTIONS[0])] * 3, ["12", "13", "24"])
-    prompt = len(prompt_of(root, QUESTIONS[0]))
-    # One token of each answer is fed; two answers share it.
-    assert model.usage.prompt_tokens == prompt + 2
-    assert model.usage.requests == 3
-
-
 def selections(queries: int, instruction: str = "Answer in one word. " * 4) -> list[Selection]:
     """Every selection of one demonstration or two of four, for some queries."""
     given = tuple(
@@ -182,33 +172,6 @@ def test_instruction_and_demonstrations_are_computed_once_for_all_selections(roo
     assert model.usage.prompt_tokens == distinct < sum(map(len, prompts)) / 2
 
 
-def test_scores_of_selections_are_those_of_each_alone(root):
-    asked = [conversation(row, picks) for row, picks in selections(2)]
-    together = helper(root, source="path:model").score(asked, ["18"] * len(asked), ended=True)
-    for messages, logps in zip(asked, together, strict=True):
-        (alone,) = helper(root, source="path:model").score([messages], ["18"], ended=True)
-        assert logps == pytest.approx(alone, abs=1e-5)
-
-
-def test_answers_after_selections_prefill_what_they_share_once(root, monkeypatch):
-    """The engine shares whole blocks of tokens between the prompts of a batch."""
-    counted: list[int] = []
-    sample = local_helper.sample_turns
-
-    def watched(*given):
-        turns, prefilled = sample(*given)
-        counted.append(prefilled)
-        return turns, prefilled
-
-    monkeypatch.setattr(local_helper, "sample_turns", watched)
-    asked = selections(3)
-    prompts, distinct = laid(root, asked)
-    helper(root, source="path:model").answer(
-        [conversation(row, picks) for row, picks in asked], GREEDY, keys(len(asked))
-    )
-    assert len(counted) == 1 and distinct <= counted[0] < 0.62 * sum(map(len, prompts))
-
-
 def test_images_are_refused_by_a_model_of_text_with_their_row(root):
     part = ImagePart("0" * 64, "image/png", data=b"", origin=("rows.jsonl", 3, "messages[0]"))
     shown = (Message("user", "What?", parts=(part, TextPart("What?"))),)
@@ -218,12 +181,6 @@ def test_images_are_refused_by_a_model_of_text_with_their_row(root):
     ):
         with pytest.raises(DataError, match=r"^rows\.jsonl:3: messages\[0\]: an image, which"):
             ask(helper(root))
-
-
-def test_control_tokens_in_an_answer_are_text(root):
-    (logps,) = helper(root).score([asked("x")], ["<|im_end|>"])
-    assert len(logps) == len("<|im_end|>")
-    assert helper(root).score([asked("x")], [""]) == [()]
 
 
 def test_requests_that_are_too_long_fail_alone(root):
@@ -306,23 +263,3 @@ def test_the_fingerprint_knows_weights_and_rendering(root):
     plain, hermes = helper(root), helper(root, rendering="hermes")
     assert plain.fingerprint.split()[0] == loaded.fingerprint == hermes.fingerprint.split()[0]
     assert helper(root, rendering="template").fingerprint != hermes.fingerprint
-
-
-def test_a_model_of_the_plain_path_answers_and_scores(root):
-    tiny_family("gemma3_text").save_pretrained(root / "plain")
-    tiny_tokenizer().save_pretrained(root / "plain")
-    model = helper(root, source="path:plain")
-    loaded = load_model(root / "plain", FP32)
-    prompts = [tuple(prompt_of(root, text)) for text in QUESTIONS]
-    answers = model.answer([asked(text) for text in QUESTIONS], GREEDY, keys(4))
-    for prompt, answer in zip(prompts, answers, strict=True):
-        expected = generated(loaded.model, prompt, loaded.end_tokens, 6)
-        kept = [token for token in expected if token not in loaded.end_tokens]
-        assert answer.text == loaded.tokenizer.decode(kept)
-    found = model.score([asked(text) for text in QUESTIONS], ["3", "four", "", "it is 4"])
-    assert [len(logps) for logps in found] == [1, 4, 0, 7]
-    ids = torch.tensor([prompts[1] + model.model.weights.renderer.text("four")])
-    with torch.no_grad():
-        table = loaded.model(ids).logits[0, len(prompts[1]) - 1 : -1].log_softmax(dim=-1)
-    expected = table.gather(1, ids[0, len(prompts[1]) :, None])[:, 0]
-    torch.testing.assert_close(torch.tensor(found[1]), expected, atol=1e-4, rtol=0)

@@ -12,18 +12,14 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.judge.confounds import confounds
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup import manifest
 from assay.lab.setup.manifest import (
     check_manifest,
     code_fingerprint,
-    machine,
     make_manifest,
-    packages,
     prompts_sha256,
     source_sha256,
 )
 from assay.lab.setup.session import Session
-from assay.models.matmul import processor_name
 from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.run_directory import create_run
 from assay.tasks.math.task import TASK
@@ -65,13 +61,13 @@ def test_everything_the_design_names_has_a_fingerprint(made):
         manifest["base_weights"]["sha256"],
         *(train[k] for k in ("file_sha256", "contents_sha256", "prompts_sha256")),
         train["train"]["row_ids_sha256"],
-        manifest["stages"]["rl"]["reward"]["accuracy"]["source_sha256"],
         manifest["stages"]["rl"]["rendering"]["sha256"],
         manifest["evaluation"]["test"]["prompts_sha256"],
-        manifest["evaluation"]["dev"]["reward"]["accuracy"]["source_sha256"],
         manifest["code"]["source_sha256"],
     ]
     assert all(len(h) == 64 for h in hashes)
+    assert manifest["stages"]["rl"]["reward"]["accuracy"]["version"] == 1
+    assert manifest["evaluation"]["dev"]["reward"]["accuracy"]["version"] == 1
     assert manifest["packages"]["torch"].startswith("2.")
     assert manifest["machine"]["precision"]["master"] == "float32"
 
@@ -79,9 +75,7 @@ def test_everything_the_design_names_has_a_fingerprint(made):
 @pytest.mark.parametrize(
     ("override", "vary"),
     [
-        ("stage.rl.steps=5", "stage.rl.steps"),
         ("stage.rl.reward=accuracy", "stage.rl.reward"),
-        ("stage.rl.algorithm=dapo", "stage.rl.algorithm"),
         ("stage.rl.kl.coef=0.1", "stage.rl.kl"),
         ("data.sums.split.dev=0.5", "data.sums"),
     ],
@@ -137,10 +131,6 @@ def test_a_run_whose_data_changed_is_not_resumed(lab, made):
         "(restore it, or start another run with --new; 1 more)"
     )
     assert "resumed" not in read_manifest(here.run)["time"]
-
-
-def test_a_run_that_was_not_begun_has_an_empty_manifest(lab):
-    assert read_manifest(session(lab).run) == {}
 
 
 def test_the_checkpoint_that_a_model_is_stands_by_its_folder(lab, made):
@@ -219,16 +209,3 @@ def test_a_package_that_git_does_not_track_is_not_given_the_repositorys_commit(p
     git(root, "add", ".")
     git(root, "commit", "-m", "one")
     assert list(code_fingerprint(package)) == ["source_sha256"]
-
-
-def test_without_git_the_source_is_enough(package, monkeypatch):
-    monkeypatch.setattr(manifest.shutil, "which", lambda _: None)
-    assert list(code_fingerprint(package)) == ["source_sha256"]
-
-
-def test_packages_and_machine_are_named():
-    assert packages()["numpy"]
-    assert list(packages()) == sorted(packages())
-    assert machine()["cores"] >= 1
-    assert machine()["memory_gb"] > 0
-    assert processor_name()

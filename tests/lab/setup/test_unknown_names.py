@@ -60,30 +60,19 @@ def with_table(folder: Path, old: str, new: str) -> str:
     [
         ('"text.truncated"', '"text.trunkated"', "stage.rl.reward.cut.kind: unknown reward of texts"
          " 'trunkated' (did you mean 'truncated'"),
-        ('"strict_binary"\nvalue', '"strict"\nvalue', "stage.rl.reward.calls.kind: unknown reward "
-         "'strict' (did you mean 'strict_binary'"),
         ("size = 4", "sizes = 4", "stage.rl.reward.loops.options.sizes: 'text.repetition' has no "
          "option 'sizes' (did you mean 'size'"),
-        ("size = 4", 'size = "4"', "stage.rl.reward.loops.options.size: expected an integer, "
-         "got '4'"),
         ("options = { size = 4 }", "value = 4", "stage.rl.reward.loops.value: the full reward of "
          "'text.repetition' is 0, and nothing makes it 4 (write a weight)"),
         ("cut = 0", "cutt = 0", "stage.rl.reward.calls.when.cutt: no part 'cutt' (did you mean "
          "'cut'"),
         ("value = -1", "when = { loops = 0 }", "stage.rl.reward.calls.when: the conditions go in a "
          "circle: calls - "),
-        ("{ above = 0.5 }", "{ over = 0.5 }", "stage.rl.reward.loops.when.calls.over: unknown key "
-         "(did you mean 'above'"),
         ("{ above = 0.5 }", "{}", "stage.rl.reward.loops.when.calls.above: a condition without a "
          "bound (write above, below, outcome or several of them)"),
-        ("{ above = 0.5 }", "{ above = 0.5, below = 0.5 }", "stage.rl.reward.loops.when.calls."
-         "above: no value is above 0.5 and below 0.5"),
         (TABLE, "[stage.rl.reward]\n[evaluate.dev]", "stage.rl.reward: a table without parts"),
-        (TABLE, "[stage.rl.reward]\nstrict_binary = { kind = 'strict_binary', value = 0 }\n"
-         "[evaluate.dev]", "stage.rl.reward: every part is worth 0"),
         ("cut = 0 }", 'cut = "no" }', "stage.rl.reward.calls.when.cut: expected a number or a "
          "table, got the string 'no'"),
-        ("value = -1", "worth = -1", "stage.rl.reward.cut.worth: unknown key"),
         ('kind = "text.truncated"\n', "", "stage.rl.reward.cut.kind: missing (add it: a reward of "
          "the task, one of every task"),
     ],
@@ -139,18 +128,11 @@ def written(folder: Path, experiment: Experiment) -> Path:
     return file
 
 
-def test_known_names_pass(tmp_path):
-    file = write_spec(tmp_path)
-    check_names(read_experiment(file), file)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         ("strict_binary = 1.0", "strict_binry = 1.0", "e.toml:26: stage.rl.reward.strict_binry: "
          "unknown reward 'strict_binry' (did you mean 'strict_binary'"),
-        ('reward = "strict_binary"', 'reward = "tools.strict_binry"', "e.toml:35: "
-         "evaluate.dev.reward: unknown reward 'strict_binry' (did you mean 'strict_binary'"),
         ("bfcl/simple_python", "bfcl/simple_pyhton", "e.toml:39: evaluate.bfcl.benchmark: "
          "unknown benchmark 'bfcl/simple_pyhton' (did you mean 'bfcl/simple_python'"),
         ("split", 'disjoint_from = ["bfcl/simpel_python"]\nsplit', "e.toml:11: "
@@ -158,21 +140,12 @@ def test_known_names_pass(tmp_path):
          "(did you mean 'bfcl/simple_python'"),
         ('format = "messages"', 'format = "mesages"', "e.toml:9: data.train.format: "
          "unknown format 'mesages' (did you mean 'messages'"),
-        ('source = "path:', 'source = "paht:', "e.toml:8: data.train.source: "
-         "unknown source 'paht' (did you mean 'path'"),
         ('task = "tools"', 'task = "tolls"', "e.toml:3: task: unknown task 'tolls' "
          "(did you mean 'tools'"),
         ("group = 4", 'algorithm = "drgrpo"', "e.toml:24: stage.rl.algorithm: "
          "unknown preset 'drgrpo' (did you mean 'dr_grpo'"),
-        ("group = 4", 'advantage = "rlo"', "e.toml:24: stage.rl.advantage: "
-         "unknown advantage estimator 'rlo' (did you mean 'rloo'"),
-        ("group = 4", 'loss = "ppo"', "e.toml:24: stage.rl.loss: unknown loss 'ppo' "),
-        ("group = 4", 'aggregation = "token"', "e.toml:24: stage.rl.aggregation: "
-         "unknown aggregation 'token' (did you mean 'token_mean'"),
         ("coef = 0.001", 'estimator = "k4"', "e.toml:28: stage.rl.kl.estimator: "
          "unknown KL estimator in the loss 'k4' (did you mean 'k3' or 'k2'"),
-        ("coef = 0.001", 'estimator = "kl"', "e.toml:28: stage.rl.kl.estimator: "
-         "unknown KL estimator in the loss 'kl' "),
         ("group = 4", 'rendering = "hermse"', "e.toml:24: stage.rl.rendering: "
          "unknown rendering 'hermse' (did you mean 'hermes'"),
         ("kl = { coef = 0.001 }", 'drop_without_signal = true\nadvantage = "reinforce_pp"',
@@ -196,12 +169,6 @@ def test_the_corrected_estimator_belongs_in_the_loss_only(tmp_path):
     wanted = ["stage.rl.kl.estimator=k3_corrected", "stage.rl.kl.where=reward"]
     assert "unknown KL estimator in the reward 'k3_corrected'" in problem(tmp_path, *wanted)
     check_names(read_experiment(file, ["stage.rl.kl={where='reward', estimator='k1'}"]))
-
-
-def test_without_a_file_the_field_is_named(tmp_path):
-    experiment = read_experiment(write_spec(tmp_path), ["stage.rl.algorithm=gspoo"])
-    with pytest.raises(SpecError, match=r"^stage\.rl\.algorithm: unknown preset 'gspoo' \("):
-        check_names(experiment)
 
 
 GUARD = '[guard.g]\nmetric = "{metric}"\nabove = 1.0\n'

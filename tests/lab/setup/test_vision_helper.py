@@ -1,7 +1,6 @@
 """A helper model that reads images answers and scores as Transformers does, alone and batched."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,11 @@ from assay.data.loaded import DataError
 from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
-from assay.lab.setup.helper_models import HelperModels, memory_bytes
+from assay.lab.setup.helper_models import HelperModels
+from assay.lab.setup.local_helper import VisionHelper
 from assay.lab.setup.metering import MeteredModel
-from assay.lab.setup.vision_helper import VisionHelper
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.tasks.demos.frozen import judge
-from assay.tasks.demos.selections import conversation
 from assay.tasks.helper_model import HelperFailed
 from tests.models.vision_folders import (
     KINDS,
@@ -183,16 +179,6 @@ def test_what_selections_begin_with_alike_is_computed_once(root):
     assert model.model.images.computed == 4
 
 
-def test_images_of_one_text_are_never_taken_for_each_other(root):
-    model = helper(root, "smolvlm")
-    asked = [(shown(real_image(n), "What shape is it?"),) for n in (0, 1)]
-    together = model.score(asked, ["circle", "circle"])
-    alone = [model.score([each], ["circle"])[0] for each in asked]
-    assert together[0] == pytest.approx(alone[0], abs=1e-5)
-    assert together[1] == pytest.approx(alone[1], abs=1e-5)
-    assert together[0] != pytest.approx(together[1], abs=1e-4)
-
-
 def test_a_prompt_that_is_too_long_fails_alone_and_counts_its_image_tokens(root):
     model = helper(root, "qwen2_5_vl")
     long = (shown(real_image(0), "x" * 480),)
@@ -222,12 +208,6 @@ def test_a_message_cannot_spell_an_image(root):
     assert model.model.prompt((shown(real_image(0), text),), 0).tokens.count(token) == 16
 
 
-def test_text_alone_is_answered_too(root):
-    for kind in ("qwen2_5_vl", "smolvlm"):
-        (answer,) = helper(root, kind).answer([(Message("user", "Hi"),)], GREEDY, keys(1))
-        assert not answer.failure and answer.completion_tokens
-
-
 def test_drawn_answers_follow_from_their_keys_and_stop_strings_cut_them(root):
     model, drawn = helper(root, "qwen2_5_vl"), Sampling(1.0, 12)
     asked = [selections()[0]] * 4
@@ -237,14 +217,6 @@ def test_drawn_answers_follow_from_their_keys_and_stop_strings_cut_them(root):
     letter = next(c for c in together[0][1:] if c.isascii() and c.isprintable())
     (cut,) = model.answer(asked[:1], Sampling(1.0, 12, stop=Stop((letter,))), keys(1))
     assert cut.text == together[0].partition(letter)[0] and cut.ended == "stop"
-
-
-def test_equal_requests_are_read_once_and_answered_each(root):
-    model = helper(root, "smolvlm")
-    asked = [selections()[0], selections()[4], selections()[0]]
-    answers = model.answer(asked, GREEDY, keys(3))
-    assert answers[0] == answers[2] and model.usage.requests == 3
-    assert model.score(asked, ["a", "b", ""])[2] == ()
 
 
 def test_the_fingerprint_knows_weights_template_and_image_sizes(root, tmp_path):
@@ -263,16 +235,6 @@ def test_a_rendering_that_writes_no_images_is_refused_before_a_run(root):
         HelperModels({"frozen": spec}, root, FP32).check()
 
 
-def test_the_memory_estimate_counts_the_vision_models_weights(root):
-    spec = HelperSpec.model_validate({"source": "path:qwen2_5_vl"})
-    model = helper(root, "qwen2_5_vl").model.loaded.model
-    vision = sum(weight.numel() for weight in model.model.visual.parameters())
-    whole = sum(weight.numel() for weight in model.parameters())
-    assert 0 < vision < whole
-    assert memory_bytes(spec, root, FP32, 64) - 4 * whole >= 0
-    assert memory_bytes(spec, root, FP32, 64) - 4 * whole < 1 << 30
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_end_of_the_turn_is_scored_behind_the_answer(root, kind):
     model, asked = helper(root, kind), [selections()[4]]
@@ -283,44 +245,12 @@ def test_the_end_of_the_turn_is_scored_behind_the_answer(root, kind):
     assert ended[:-1] == pytest.approx(bare, abs=1e-5) and len(ended) == len(bare) + 1
 
 
-def test_the_frozen_model_judges_selections_of_questions_about_images(root):
-    images = [real_image(n) for n in range(4)]
-    given = tuple(
-        Demonstration(f"d{n}", shown(image, "What shape?"), "circle")
-        for n, image in enumerate(images[:3])
-    )
-    found = DemonstrationSet("made", "Answer in one word.", given)
-    row = query_row(found, Query("q", shown(images[3], "What shape?"), ("circle",)), (0, 1, 2), 2)
-    model = helper(root, "smolvlm")
-    outcomes = judge(model, [(row, (0, 1)), (row, (1, 0)), (row, (0, 2))])
-    likely = [outcome.gold_probability for outcome in outcomes]
-    assert all(p is not None and 0 < p < 1 for p in likely) and len(set(likely)) == 3
-    # Prompt and answer of the first selection by the model as Transformers computes it.
-    plain: Any = AutoModelForImageTextToText.from_pretrained(root / "smolvlm")
-    inputs = processed("smolvlm", conversation(row, (0, 1)))
-    answer = (*model.model.loaded.renderer.text("circle"), *model.model.loaded.renderer.answer_end)
-    ids = torch.cat([inputs["input_ids"], torch.tensor([answer])], dim=1)
-    with torch.no_grad():
-        longer = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        logits = plain(**{**inputs, **longer}).logits[0, -len(answer) - 1 : -1]
-    logps = logits.log_softmax(-1)[range(len(answer)), answer]
-    assert likely[0] == pytest.approx(float(logps.mean().exp()), rel=1e-4)
-
-
-def test_threads_share_one_model(root):
-    model = helper(root, "qwen2_5_vl")
-    expected = [model.answer([each], GREEDY, keys(1))[0] for each in selections()]
-    with ThreadPoolExecutor(5) as threads:
-        found = threads.map(lambda each: model.answer([each], GREEDY, keys(1))[0], selections())
-        assert list(found) == expected
-
-
 def test_what_images_became_is_let_go_when_there_are_too_many(root, monkeypatch):
     model = helper(root, "smolvlm")
     expected = model.score(selections(), ["a"] * 5)
     size = model.model.images.features(model.model.images.image(image_of(real_image(0)))).nbytes
     # Room for one image, and one that is being computed.
-    monkeypatch.setattr("assay.lab.setup.vision_helper.FEATURE_BYTES", size)
+    monkeypatch.setattr("assay.lab.setup.local_helper.FEATURE_BYTES", size)
     small = helper(root, "smolvlm")
     for n, messages in enumerate(selections()):
         assert small.score([messages], ["a"])[0] == pytest.approx(expected[n], abs=1e-5)

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.sweep.drawn_points import drawn_points, uniform, value_at
 from assay.lab.sweep.matrix.request import Request, sweep_layout
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import read_sweep
+from assay.lab.sweep.read_sweep import drawn_points, read_sweep, uniform, value_at
 from assay.lab.sweep.sweep_tables import RangeSpec
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from assay.judge.findings import Finding
+from assay.errors import Finding
 from assay.lab.check.subject import Number
 from assay.tasks.demos.checks import pools_at
 from assay.tasks.demos.demonstrations import Query

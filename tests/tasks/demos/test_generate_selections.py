@@ -11,7 +11,7 @@ import pytest
 
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.generate import generate_tables
+from assay.lab.setup.session import generate_tables
 from assay.tasks.demos.generate import (
     BadShard,
     Generated,

@@ -12,7 +12,7 @@ import pytest
 from assay.experiment.selection_tables import SelectionsSpec
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
-from assay.lab.setup.generate import generate_tables
+from assay.lab.setup.session import generate_tables
 from assay.tasks.demos.demonstrations import POOL
 from assay.tasks.demos.generate import (
     TrainedSelector,

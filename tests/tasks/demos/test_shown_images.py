@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assay.data.row import Message, Row
+from assay.errors import Finding
 from assay.experiment.helper_tables import HelperSpec
-from assay.judge.findings import Finding
 from assay.tasks.demos.checks import MOST_DECODED, shown_images, unreadable_images
 from assay.tasks.demos.demonstrations import (
     Demonstration,

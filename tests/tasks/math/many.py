@@ -3,25 +3,35 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assay.sandbox.limits import Limits
+from assay.data.episode import Completion, Reward
+from assay.data.row import Message, Row
+from assay.sandbox.limits import Limits, Outcome
 from assay.sandbox.pool import Worker
-from assay.tasks.math import olympiadbench_judge
-from assay.tasks.math.judging import judge, own_verdicts
-from assay.tasks.math.verify import compare
+from assay.tasks.math import judging, olympiadbench_judge
+from assay.tasks.math.rewards import accuracy
+from assay.tasks.math.verify import both_orders
+from assay.tasks.running import WorkerReward
 
 
 def own(gold: str, answer: str) -> dict[str, Any]:
     """math-verify's own verdict, with its arguments in its order."""
-    return {"equal": own_verdicts(gold, answer)[0]}
+    return {"equal": both_orders(gold, answer)[0]}
+
+
+def ruled(**asked: Any) -> dict[str, Any]:
+    """The judge's verdict without math-verify's own beside it, which takes half of its time."""
+    judging.own_verdicts = lambda *_: (None, None)
+    return judging.judge(**asked)
 
 
 SECONDS = 200
 FUNCTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {
-    "judge": judge,
-    "compare": compare,
+    "judge": judging.judge,
+    "ruled": ruled,
     "own": own,
     "olympiad": olympiadbench_judge.judge,
 }
+RAISED = Outcome(failure="exception", why="raised")
 
 
 def run_all(name: str, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
@@ -42,3 +52,21 @@ def in_one_call(name: str, calls: Sequence[Mapping[str, Any]]) -> list[dict[str,
         outcome = worker.call({"name": name, "calls": list(calls)}, 2.0 * SECONDS)
     assert outcome.failure is None, outcome
     return outcome.value
+
+
+def row(gold: object, question: str = "?", **extra: object) -> Row:
+    """A row with a gold answer."""
+    return Row("r", (Message("user", question),), gold=gold, extra=extra)
+
+
+def judged(
+    pairs: Sequence[tuple[Row, str]], function: str = "judge", reward: WorkerReward = accuracy
+) -> list[Reward]:
+    """The reward of each text, all in one call of the worker's function."""
+    cases = [(of, Completion(text)) for of, text in pairs]
+    found = [reward.ask(*case) for case in cases]
+    asked = [n for n, each in enumerate(found) if not isinstance(each, Reward)]
+    values = in_one_call(function, [found[n] for n in asked])  # type: ignore[misc]
+    for n, value in zip(asked, values, strict=True):
+        found[n] = reward.read(*cases[n], value) if value else reward.failed(*cases[n], RAISED)
+    return [each for each in found if isinstance(each, Reward)]

@@ -159,9 +159,3 @@ def test_options_that_name_no_questions_are_refused(
 ) -> None:
     with pytest.raises((InputError, UnknownNameError), match=said):
         made("math/gsm8k", tmp_path, **options)
-
-
-def test_a_hub_without_its_package_is_refused_with_the_option(monkeypatch: Any) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(InputError, match=r"options.hf: .*needs the package.*assay-lab\[hf\]"):
-        made("math/gsm8k", hf="openai/gsm8k")

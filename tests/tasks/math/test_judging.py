@@ -13,54 +13,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.episode import Completion, Reward
-from assay.data.row import Message, Row
-from assay.sandbox.limits import Outcome
+from assay.data.episode import Reward
 from assay.tasks.math import regions, units, written
 from assay.tasks.math.answers import final_answer
 from assay.tasks.math.expressions import expression
-from assay.tasks.math.rewards import DIFFERS, accuracy
-from tests.tasks.math.many import in_one_call
+from assay.tasks.math.rewards import DIFFERS
+from tests.tasks.math.many import in_one_call, judged, row
 
 CASES = [
     json.loads(line)
     for line in (Path(__file__).parent / "answer_cases.jsonl").read_text().splitlines()
 ]
-RAISED = Outcome(failure="exception", why="raised")
-
-
-def row(gold: str) -> Row:
-    return Row("r", (Message("user", "?"),), gold=gold)
 
 
 @functools.cache
-def judged() -> dict[tuple[str, str], Reward]:
+def all_cases() -> dict[tuple[str, str], Reward]:
     """All cases together."""
-    pairs = [(row(case["gold"]), Completion(case["text"])) for case in CASES]
-    found = [accuracy.ask(*pair) for pair in pairs]
-    asked = [n for n, each in enumerate(found) if not isinstance(each, Reward)]
-    values = in_one_call("judge", [found[n] for n in asked])  # type: ignore[misc]
-    for n, value in zip(asked, values, strict=True):
-        found[n] = accuracy.read(*pairs[n], value) if value else accuracy.failed(*pairs[n], RAISED)
-    rewards = [each for each in found if isinstance(each, Reward)]
-    return {(p[0].gold, p[1].text): r for p, r in zip(pairs, rewards, strict=True)}
+    rewards = judged([(row(case["gold"]), case["text"]) for case in CASES])
+    return {(c["gold"], c["text"]): r for c, r in zip(CASES, rewards, strict=True)}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['gold']}~{case['text']}")
-def test_right_answers_are_accepted_and_wrong_ones_refused(case: dict) -> None:
-    reward = judged()[case["gold"], case["text"]]
-    assert reward.value == float(case["right"]), (case["why"], reward)
-
-
-def test_the_cases_cover_both_sides() -> None:
+def test_right_answers_are_accepted_and_wrong_ones_refused() -> None:
+    found = all_cases()
+    values = [(case, found[case["gold"], case["text"]]) for case in CASES]
+    assert [pair for pair in values if pair[1].value != float(pair[0]["right"])] == []
     sides = Counter(case["right"] for case in CASES)
-    assert sides[True] >= 100 and sides[False] >= 100
-    assert len({(case["gold"], case["text"]) for case in CASES}) == len(CASES)
+    assert sides[True] >= 100 and sides[False] >= 100 and len(found) == len(CASES)
 
 
 def test_differences_to_math_verifys_own_verdict_are_a_part_of_the_reward() -> None:
     # Its own verdict credits both sides of 41=42, and agrees on 6*7=42.
-    cases = judged()
+    cases = all_cases()
     assert cases["42", r"\boxed{41=42}"].parts[DIFFERS] == 1.0
     assert cases["42", r"\boxed{41=42}"].why == "by the rule: chain"
     assert cases["42", r"\boxed{6*7=42}"].parts[DIFFERS] == 0.0
@@ -102,14 +85,10 @@ def oracle(shared: Path) -> list[tuple[str, str, bool]]:
         return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
     found = [(r["gold"], r["answer"], bool(r["verdict"])) for r in rows("math_verify_cases.jsonl")]
-    found += [
-        (r["target"], r["output"], r["expected"] == "C")
-        for r in rows("inspect_ai_math_cases.jsonl")
-    ]
-    found += [
-        (r["gold"], r["answer"], bool(r["verdict"]))
-        for r in rows("olympiadbench_judge_cases.jsonl")
-    ]
+    inspect = rows("inspect_ai_math_cases.jsonl")
+    found += [(r["target"], r["output"], r["expected"] == "C") for r in inspect]
+    olympiad = rows("olympiadbench_judge_cases.jsonl")
+    found += [(r["gold"], r["answer"], bool(r["verdict"])) for r in olympiad]
     kept = []
     for gold, answer, verdict in found:
         pair = (final_answer(gold) or gold, final_answer(answer) or answer)
@@ -122,7 +101,7 @@ def oracle(shared: Path) -> list[tuple[str, str, bool]]:
 def test_other_judges_agree_but_for_the_differences_that_are_listed(shared: Path) -> None:
     cases = oracle(shared)
     assert len(cases) > 130
-    values = in_one_call("judge", [{"gold": g, "answer": a} for g, a, _ in cases])
+    values = in_one_call("ruled", [{"gold": g, "answer": a} for g, a, _ in cases])
     different = [
         case
         for case, value in zip(cases, values, strict=True)
@@ -143,7 +122,7 @@ def test_every_gold_of_the_benchmarks_is_its_own_answer(shared: Path) -> None:
         json.loads(line)["final_answer"][0]
         for line in (folder / "olympiadbench.jsonl").read_text().splitlines()
     ]
-    values = in_one_call("judge", [{"gold": gold, "answer": gold} for gold in golds])
+    values = in_one_call("ruled", [{"gold": gold, "answer": gold} for gold in golds])
     failed = [g for g, v in zip(golds, values, strict=True) if not (v or {}).get("equal")]
     assert failed == []
 
@@ -173,5 +152,5 @@ def test_no_text_breaks_the_string_work(text: str) -> None:
 def test_a_fraction_that_is_asked_for_in_lowest_terms_is_reduced(answer: str, right: bool) -> None:
     asked = [("Write 18/24 in simplest form.", right), ("What is 18/24?", True)]
     calls = [{"gold": "3/4", "answer": answer, "question": question} for question, _ in asked]
-    values = in_one_call("judge", calls)
+    values = in_one_call("ruled", calls)
     assert [value and value["equal"] for value in values] == [right for _, right in asked]

@@ -4,21 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from assay.data.episode import Completion, Reward
-from assay.data.row import Message, Row
+from assay.data.row import Row
 from assay.tasks.math.answers import final_answer
 from assay.tasks.math.rewards import olympiad_accuracy
-from tests.tasks.math.many import in_one_call
+from tests.tasks.math.many import in_one_call, judged, row
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def row(gold: str, **extra: object) -> Row:
-    return Row("r", (Message("user", "?"),), gold=gold, extra=extra)
 
 
 def asked(of: Row, text: str) -> dict[str, Any]:
@@ -114,14 +108,9 @@ CASES = [
 
 
 def test_tolerance_unit_and_several_answers_of_a_row_count() -> None:
-    pairs = [(row(case[0], **case[2]), Completion(rf"\boxed{{{case[1]}}}")) for case in CASES]
-    found = [olympiad_accuracy.ask(*pair) for pair in pairs]
-    open_ = [n for n, each in enumerate(found) if not isinstance(each, Reward)]
-    values = in_one_call("olympiad", [dict(found[n]) for n in open_])  # type: ignore[arg-type]
-    for n, value in zip(open_, values, strict=True):
-        found[n] = olympiad_accuracy.read(*pairs[n], value) if value else Reward(None)
-    given = [each.value if isinstance(each, Reward) else None for each in found]
-    assert [c for c, v in zip(CASES, given, strict=True) if v != float(c[3])] == []
+    pairs = [(row(gold, **extra), rf"\boxed{{{text}}}") for gold, text, extra, _ in CASES]
+    found = judged(pairs, "olympiad", olympiad_accuracy)
+    assert [c for c, r in zip(CASES, found, strict=True) if r.value != float(c[3])] == []
 
 
 def test_plain_numbers_are_settled_at_once_unless_a_tolerance_or_a_list_is_asked() -> None:
@@ -136,14 +125,3 @@ def test_plain_numbers_are_settled_at_once_unless_a_tolerance_or_a_list_is_asked
 def test_a_tolerance_that_is_no_number_is_an_abstention() -> None:
     found = olympiad_accuracy.ask(row("2", error="about 1"), Completion(r"\boxed{2}"))
     assert isinstance(found, Reward) and found.value is None and "about 1" in found.why
-
-
-@pytest.mark.parametrize("text", [r"\boxed{9^{9^{9^{9}}}}"])
-def test_an_answer_that_takes_for_ever_is_timed_out_and_the_next_is_unharmed(text: str) -> None:
-    from assay.tasks.running import RewardRunner
-
-    pairs = [(row(r"\frac{1}{2}"), Completion(each)) for each in (text, r"\boxed{0.5}")]
-    with RewardRunner(olympiad_accuracy, 3.0, workers=1) as runner:
-        hostile, right = runner.score(pairs)
-    assert hostile.value == 0.0 and hostile.outcome in ("timed out", "out of memory")
-    assert right.value == 1.0 and right.facts["answer"] == "0.5"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Completion, Reward
-from assay.data.row import Message, Row
 from assay.tasks.math.answers import LONGEST_FACT
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, reasoning_accuracy
 from assay.tasks.running import RewardRunner, WorkerReward
+from tests.tasks.math.many import row
 
 RIGHT = Reward(1.0, {"format": 1.0, "answer": 1.0}, outcome="right")
 WRONG = Reward(0.0, {"format": 1.0, "answer": 0.0}, outcome="wrong")
@@ -34,10 +34,6 @@ def said(answer: str, reward: Reward) -> Reward:
 def warm() -> RewardRunner:
     """One start of the worker for all tests; it ends with them."""
     return RewardRunner(accuracy, 60.0, workers=1)
-
-
-def row(gold: object) -> Row:
-    return Row("r", (Message("user", "?"),), gold=gold)
 
 
 def trl_rows(shared: Path, function: str) -> list[dict]:
@@ -170,7 +166,7 @@ def test_a_number_that_a_cut_completion_ends_with_may_go_on() -> None:
 
 def test_cosine_pays_an_answer_that_makes_the_checker_give_up_as_a_wrong_one() -> None:
     text = Completion(r"\boxed{9^{9^{9^{9}}}}", tuple(range(4)))
-    with RewardRunner(REWARDS["cosine"], 3.0) as runner:
+    with RewardRunner(REWARDS["cosine"], 1.5) as runner:
         (reward,) = runner.score([(row(r"\frac{1}{2}"), text)])
     assert reward.value is not None and reward.value < -0.9
     assert reward.outcome in ("timed out", "out of memory")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.data.row import Row, ToolCall
-from assay.tasks.tools.call_text import PythonCall
 from assay.tasks.tools.multi_turn import STEP_LIMIT, is_multi_turn, truth_messages
+from assay.tasks.tools.parsing import PythonCall
 from assay.tasks.tools.single_turn import target_calls
 
 Calls = Sequence[ToolCall]

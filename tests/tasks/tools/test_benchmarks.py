@@ -1,13 +1,11 @@
 """BFCL benchmarks: every entry scored by BFCL's checker, with options that say what they change."""
 
 import random
-from dataclasses import replace
 
 import pytest
 
 from assay.data.episode import Completion
 from assay.data.renderings import hermes
-from assay.data.row import Message
 from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark, reward, task
@@ -70,15 +68,6 @@ def test_every_benchmark_knows_its_checker_and_its_gold(name):
     assert strict.checker == "bfcl-eval==2026.3.23 ast_checker, parser strict"
 
 
-def test_lenient_parser_accepts_what_strict_does_not():
-    strict, lenient = made(parser="strict"), made(parser="lenient")
-    item = strict.items[0]
-    fenced = Completion("```json\n" + gold(item).split("\n")[1] + "\n```")
-    assert (strict.score(item, fenced).value, lenient.score(item, fenced).value) == (0, 1)
-    assert (strict.classify(item, fenced), lenient.classify(item, fenced)) == ("no_call", "")
-    assert lenient.score(item, Completion(gold(item))).value == 1
-
-
 def test_examples_stand_before_the_question_with_their_tools_behind_the_items():
     plain, shown = made(), made(examples=3)
     assert shown.items[0].extra["examples"] == [
@@ -130,11 +119,6 @@ def test_wrong_options_are_refused_in_one_line(options, error, words):
         made(**options)
 
 
-def test_a_category_gives_no_examples_to_itself():
-    with pytest.raises(InputError, match="simple_python has 0 usable examples"):
-        made(examples=1, examples_from="simple_python")
-
-
 def test_names_are_looked_up_with_or_without_the_task():
     assert task("tools") is TASK
     assert reward(TASK, "tools.ast") is reward(TASK, "ast") is TASK.rewards["ast"]
@@ -145,34 +129,3 @@ def test_names_are_looked_up_with_or_without_the_task():
     ):
         with pytest.raises(UnknownNameError, match=words):
             look_up()
-
-
-SYSTEM = (
-    "You can call functions. Reply with one JSON object in <tool_call></tool_call> tags: "
-    '{"name": ..., "arguments": {...}}.'
-)
-
-
-def test_the_prompt_holds_no_word_that_the_row_does_not():
-    row = entries("simple_python")[0]
-    question = "Find the area of a triangle with a base of 10 units and height of 5 units."
-    assert TASK.prompt(row) == (Message("user", question),)
-    own = replace(row, messages=(Message("system", "Today is Monday."), *row.messages))
-    assert TASK.prompt(own) == own.messages[:-1]
-    written = hermes.flatten(TASK.prompt(own), row.tools)[0].content
-    assert written.startswith(SYSTEM + "\n\nToday is Monday.\n\n# Tools\n")
-
-
-def test_rendered_prompt_and_target_are_the_documented_text():
-    row = entries("simple_python")[1]
-    rendered = hermes.flatten((*TASK.prompt(row), TASK.target(row)), row.tools)
-    assert [message.content for message in rendered] == [
-        f"{SYSTEM}\n\n# Tools\n"
-        '{"name": "math.factorial", "description": "Calculate the factorial of a given number. '
-        'Note that the provided function is in Python 3 syntax.", '
-        '"parameters": {"type": "dict", "properties": {"number": {"type": "integer", '
-        '"description": "The number for which factorial needs to be calculated."}}, '
-        '"required": ["number"]}}',
-        "Calculate the factorial of 5 using math functions.",
-        '<tool_call>\n{"name": "math.factorial", "arguments": {"number": 5}}\n</tool_call>',
-    ]

@@ -28,8 +28,7 @@ from assay.tasks.tools.bfcl_scores import (
     is_category,
     write_bfcl,
 )
-from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
-from assay.tasks.tools.single_turn import ENTRIES
+from assay.tasks.tools.single_turn import ENTRIES, FORMAT_SENSITIVITY
 from tests.pages.synthetic import RECORD, add_record, answer, empty_run
 from tests.tasks.tools import upstream_dialogue
 from tests.tasks.tools.scripted import entries
@@ -73,7 +72,7 @@ def upstream_tables(scores: dict[str, ItemScores], folder: Path) -> dict[str, st
     return found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_groups_and_overall_are_upstreams_where_everything_was_run(seed: int, tmp_path: Path):
     scores = drawn(seed)
     ours = {each.name: group_score(each, scores) for each in (OVERALL, *GROUPS)}
@@ -89,12 +88,6 @@ def test_what_was_not_run_makes_every_group_that_needs_it_na_and_no_other(lost, 
         found = group_score(group, scores)
         assert (found.mean is None, found.interval is None) == (lost in categories_of(group),) * 2
         assert found.missing == ((lost,) if lost in categories_of(group) else ())
-
-
-def test_upstream_itself_shows_a_whole_number_without_a_part(tmp_path: Path):
-    scores = drawn(1)
-    del scores["memory_vector"]
-    assert upstream_tables(scores, tmp_path)["overall"].endswith("%")
 
 
 def test_the_interval_is_that_of_a_weighted_sum_of_independent_categories():

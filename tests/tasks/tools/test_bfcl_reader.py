@@ -2,18 +2,21 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.data.episode import Completion
-from assay.data.row import Message
+from assay.data.row import Message, Row
+from assay.data.tools import function_names
 from assay.engines.environments import ask
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark
-from assay.tasks.tools.multi_turn import MULTI_TURN
+from assay.tasks.tools.multi_turn import ADDED, MULTI_TURN, Added, MultiTurnDialogue
+from assay.tasks.tools.parsing import decode_bfcl
 from assay.tasks.tools.rewards import RELEVANCE
 from assay.tasks.tools.single_turn import CATEGORIES
 from assay.tasks.tools.task import TASK
@@ -51,9 +54,14 @@ def differences(cases: Cases, upstream: Cases) -> tuple[list, Counter]:
         for (row, said), here, there in zip(pairs, judged, upstream[category], strict=True):
             if bench.dialogue:
                 heard = [Message(m["role"], m["content"]) for m in there["tools"]["asked"][-1][0]]
-                expected, there = results(heard), there["tools"]["error"]
+                expected = results(heard)
                 if here[2][: len(expected)] != expected:
                     found.append((row.id, said, here[2], expected))
+                for added in ADDED.values():
+                    expected = list(starmap(outline, there[added]["asked"]))
+                    if (asked := questions(row, said, added)) != expected:
+                        found.append((row.id, added, asked, expected))
+                there = there["tools"]["error"]
             errors[there] += 1
             if here[:2] != (there == "", there):
                 found.append((row.id, said, here[:2], there))
@@ -87,6 +95,23 @@ def dialogues(bench: Benchmark, pairs: Sequence[tuple[Any, list[str]]]) -> list[
     ]
 
 
+def questions(row: Row, texts: Sequence[str], added: Added) -> list[Any]:
+    """All that the model is asked where functions are added in this place."""
+    said, coming = MultiTurnDialogue(row, added=added, decode=decode_bfcl), iter(texts)
+    asked = []
+    while (now := said.asks()) is not None:
+        messages = [{"role": m.role, "content": m.content} for m in now.messages]
+        asked.append(outline(messages, function_names(now.tools)))
+        said.hears(next(coming, ""))
+    return asked
+
+
+def outline(messages: Sequence[Mapping[str, Any]], functions: Sequence[str]) -> list[Any]:
+    """Who spoke, the words of the user, and what may be called."""
+    said = [[m["role"], m["content"] if m["role"] == "user" else ""] for m in messages]
+    return [said, list(functions)]
+
+
 def results(messages: Sequence[Message]) -> list[str]:
     """What the calls gave; a call that fails may say so in other words, and upstream writes a
     simulator's name into an argument that looks like a call."""
@@ -103,11 +128,8 @@ def test_answers_of_every_category_are_judged_as_upstream_judges_them(tmp_path: 
     assert errors[""] > 300 and len(errors) > 12
 
 
-@pytest.mark.parametrize("category", MULTI_TURN)
-def test_so_are_dialogues_and_their_calls_give_what_they_give_there(
-    category: str, tmp_path: Path
-) -> None:
-    cases = drawn([category], 8, category)
+def test_so_are_dialogues_and_their_calls_give_what_they_give_there(tmp_path: Path) -> None:
+    cases = drawn(MULTI_TURN, 8, "some")
     found, errors = differences(cases, upstreams(cases, tmp_path))
     assert found == []
     assert errors[""] and len(errors) > 1, "right and wrong dialogues occur"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assay.data.renderings import hermes
 from assay.data.row import ToolCall
-from assay.tasks.tools.call_text import (
+from assay.tasks.tools.parsing import (
     MAX_PYTHON_CHARACTERS,
     Decoded,
     PythonCall,

@@ -22,8 +22,6 @@ from assay.tasks.tools.multi_turn import (
 from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import a_turn_at_once, entries, in_hermes, in_python, play
 
-NAMES = ("dialogue_binary", "dialogue_per_turn", "dialogue_final_state")
-
 
 def conversation(row: Row, turns: list[list[list[str]]]) -> Completion:
     """A dialogue as its messages, without its simulators: rewards replay the calls themselves."""
@@ -35,17 +33,19 @@ def conversation(row: Row, turns: list[list[list[str]]]) -> Completion:
 
 
 @functools.cache
-def runner(name: str) -> RewardRunner:
+def runner() -> RewardRunner:
     """One start of the workers for all tests; they end with them."""
-    return RewardRunner(DIALOGUE_REWARDS[name], workers=1)
+    return RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], workers=1)
 
 
-def scored(name: str, pairs: list[tuple[Row, Completion]]) -> list[Reward]:
-    return runner(name).score(pairs)
+def scored(pairs: list[tuple[Row, Completion]]) -> list[Reward]:
+    return runner().score(pairs)
 
 
-def values(row: Row, completion: Completion) -> list[float | None]:
-    return [scored(name, [(row, completion)])[0].value for name in NAMES]
+def values(row: Row, completion: Completion) -> list[float]:
+    """What each reward gives, which is one of the parts that all of them have."""
+    (reward,) = scored([(row, completion)])
+    return [reward.parts[name] for name in ("binary", "per_turn", "final_state")]
 
 
 def truth(row: Row) -> list[list[list[str]]]:
@@ -59,9 +59,8 @@ def test_truth_played_through_the_dialogue_earns_everything_and_silence_nothing(
     assert made.dialogue is not None
     right = [(row, play(made.dialogue(row), in_hermes(row))) for row in rows]
     silent = [(row, play(made.dialogue(row), [])) for row in rows]
-    for name in NAMES:
-        assert [r.value for r in scored(name, right)] == [1.0] * len(rows)
-        assert [r.value for r in scored(name, silent)] == [0.0] * len(rows)
+    assert [values(*pair) for pair in right] == [[1.0] * 3] * len(rows)
+    assert [values(*pair) for pair in silent] == [[0.0] * 3] * len(rows)
 
 
 @pytest.mark.slow
@@ -80,12 +79,10 @@ def test_each_reward_says_what_it_says_and_all_say_it_in_their_parts():
     row = entries("multi_turn_base")[0]
     turns = truth(row)
     spoiled = [turns[0], [["pwd()"]], *turns[2:]]
-    for name in NAMES:
-        (reward,) = scored(name, [(row, conversation(row, spoiled))])
-        assert reward.parts["binary"] == 0
-        assert reward.parts["per_turn"] == 1 / len(row.gold)
-        assert reward.value == reward.parts[name.removeprefix("dialogue_")]
-        assert reward.why == ""
+    for name, part in (("binary", 0), ("per_turn", 1 / len(row.gold)), ("final_state", 0)):
+        with RewardRunner(DIALOGUE_REWARDS[f"dialogue_{name}"], workers=1) as scorer:
+            (reward,) = scorer.score([(row, conversation(row, spoiled))])
+        assert reward.value == reward.parts[name] == part and reward.why == ""
 
 
 def test_the_final_state_asks_only_how_it_ends_and_that_anything_was_done():
@@ -120,7 +117,7 @@ def test_hostile_calls_are_not_executed_counted_and_named():
     hostile = ["[__import__('os').system('touch /tmp/x')]", "[pwd(), exec(x='1')]"]
     completion = play(MultiTurnDialogue(row), ["[exec(x='1')]", *hostile, "[ls(x=9**9)]"])
     assert all("/tmp" not in m.content for m in completion.messages if m.role == "tool")
-    (reward,) = scored("dialogue_binary", [(row, completion)])
+    (reward,) = scored([(row, completion)])
     assert (reward.value, reward.parts["refused"]) == (0, 4)
     assert reward.why == "refused: not_a_name 1, not_literal 1, unknown_function 2"
 
@@ -144,7 +141,7 @@ def test_calls_that_end_the_simulators_earn_nothing():
     """Otherwise a model would be judged on the dialogues alone that it can play."""
     row = math_row()
     right, endless = (conversation(row, turns) for turns in (truth(row), [[[POWER]]]))
-    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=3.0) as scorer:
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.5) as scorer:
         rewards = scorer.score([(row, right), (row, endless)])
         assert scorer.abstained_share == 0.0
     assert [reward.value for reward in rewards] == [1.0, 0.0]
@@ -153,20 +150,20 @@ def test_calls_that_end_the_simulators_earn_nothing():
 
 def test_simulators_that_fail_on_the_truth_too_are_an_abstention_and_never_a_zero():
     row = replace(math_row(), gold=[[POWER]])
-    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.5) as scorer:
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.0) as scorer:
         (reward,) = scorer.score([(row, conversation(row, [[["logarithm(value=1, base=1)"]]]))])
     assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
 
 
 def test_the_truth_as_a_completion_is_right():
     rows = entries("multi_turn_base")[:5]
-    rewards = scored("dialogue_binary", [(row, truth_completion(row)) for row in rows])
+    rewards = scored([(row, truth_completion(row)) for row in rows])
     assert [reward.value for reward in rewards] == [1.0] * 5
 
 
 def test_a_row_without_simulators_is_an_abstention_that_says_so():
     row = entries("simple_python")[0]
-    (reward,) = scored("dialogue_binary", [(row, Completion(""))])
+    (reward,) = scored([(row, Completion(""))])
     assert reward.value is None and "row simple_python_0 has no simulators" in reward.why
 
 

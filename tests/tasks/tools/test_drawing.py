@@ -62,14 +62,6 @@ def test_a_text_of_one_name_is_its_value_and_a_longer_text_writes_it():
     assert known.fill({"{stocks[0]}": {"x": "{price}"}, "n": 3}) == {"AB": {"x": 1.5}, "n": 3}
 
 
-def test_forms_write_a_value_in_another_way():
-    known = names(who="Ada", some=[1, 2, 3], doors=["rear_left", "driver"])
-    assert known.fill("{who:lower} {some:listed}") == "ada 1, 2 and 3"
-    assert known.fill("{doors:joined}") == "rear left and driver"
-    assert known.bind({"town": "{who:lower}"}).fill("{town:capital}!") == "Ada!"
-    assert known.fill("{some[0]:02}:30") == "01:30"
-
-
 def test_later_entries_name_earlier_ones_and_what_is_bound_stays():
     bound = names().bind({"one": "{pet}", "two": "{one} and {one}"})
     assert bound["two"] == f"{bound['one']} and {bound['one']}"
@@ -92,28 +84,6 @@ def test_numbers_and_halves_keep_the_sides_apart():
         assert train.fill({"half": ["a", "b", "c"]}) in ("a", "c")
         assert held_out.fill({"half": ["a", "b", "c"]}) == "b"
         assert train.fill({"between": [1, 3]}) in (1, 2, 3)
-
-
-def test_the_options_that_are_not_chosen_draw_nothing():
-    known = names(2)
-    before = known.draw.random.getstate()
-    known.draw.random.choice([0, 1])
-    after = known.draw.random.getstate()
-    known.draw.random.setstate(before)
-    assert known.fill({"choice": ["plain", "text"]}) in ("plain", "text")
-    assert known.draw.random.getstate() == after
-    chosen = names(word="w").bind({"of": {"choice": [{"say": ["{word}!"], "n": 1}]}})
-    assert chosen.fill({"choice": "{of[say]}"}) == "w!"
-
-
-def test_sums_floats_distinct_values_and_some_of_a_list():
-    for seed in range(50):
-        known = names(seed, n=4)
-        assert known.fill({"sum": ["{n}", 2, 10]}) == 16
-        assert known.fill({"float": "0.{n}5"}) == 0.45
-        assert len(set(known.fill({"distinct": [3, "{size}"]}))) == 3
-        some = known.fill({"some": [2, "a", "b", "c", "d"]})
-        assert 1 <= len(some) <= 2 and some == sorted(some)
 
 
 def test_every_file_is_used_and_every_ask_of_every_scene_can_be_drawn():

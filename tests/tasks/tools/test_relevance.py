@@ -54,20 +54,6 @@ def test_a_call_beside_a_broken_one_is_not_nothing(broken):
     assert strict.classify(item, text) in ("unclosed_call", "missing_name")
 
 
-def test_the_parser_of_the_benchmark_says_what_a_call_is():
-    strict, lenient = (
-        benchmark(TASK, "bfcl/irrelevance", BenchmarkOptions({"parser": parser}))
-        for parser in ("strict", "lenient")
-    )
-    item = strict.items[0]
-    assert (
-        strict.score(item, Completion(BARE)).value,
-        strict.classify(item, Completion(BARE)),
-    ) == (1, "")
-    assert lenient.score(item, Completion(BARE)).value == 0
-    assert lenient.classify(item, Completion(BARE)) == "irrelevance_error:decoder_success"
-
-
 def test_errors_have_upstreams_names_and_right_answers_none():
     for category, text, error in (
         ("irrelevance", CALL, "irrelevance_error:decoder_success"),

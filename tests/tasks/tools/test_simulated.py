@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from assay.data.episode import Completion, Reward
-from assay.data.leakage import PATH, call_path, overlap, questions, separate
+from assay.data.leakage import PATH, call_path, overlap, separate
 from assay.data.renderings.hermes import call_text
-from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import BenchmarkOptions, benchmark
 from assay.tasks.tools import simulated
 from assay.tasks.tools.drawing import MOST, BadCount, Side
 from assay.tasks.tools.multi_turn import MULTI_TURN, MultiTurnDialogue, multi_turn_entries
@@ -26,7 +24,6 @@ from assay.tasks.tools.simulated import (
     read_simulated,
 )
 from assay.tasks.tools.task import TASK
-from tests.models.folders import tiny_tokenizer
 from tests.tasks.tools.scripted import play
 
 
@@ -99,10 +96,10 @@ def test_every_task_proves_itself_and_is_as_it_should_be(rows):
         assert not any("error" in m.content for m in row.messages if m.role == "tool")
 
 
-def test_two_thousand_tasks_are_different_and_use_every_simulator():
-    tasks = list(draw_tasks(2000, "train"))
-    assert len({tuple(ask.text for ask in task.asks) for task in tasks}) == 2000
-    assert len({call_path(row) for row in bare(tasks)}) > 1900
+def test_tasks_are_different_and_use_every_simulator():
+    tasks = list(draw_tasks(1000, "train"))
+    assert len({tuple(ask.text for ask in task.asks) for task in tasks}) == 1000
+    assert len({call_path(row) for row in bare(tasks)}) > 950
     assert len({name for task in tasks for name in task.simulators}) == 8
 
 
@@ -145,14 +142,14 @@ def test_tasks_whose_calls_fail_do_nothing_or_are_not_there_are_found_out():
 @pytest.mark.parametrize("category", MULTI_TURN)
 def test_no_task_asks_or_calls_what_the_benchmark_does(category):
     items = multi_turn_entries(category)
-    made = [*drawn(2000, "train"), *drawn(500, "held_out")]
+    made = [*drawn(1000, "train"), *drawn(250, "held_out")]
     found = overlap(made, items)
     assert not found.exact and not found.normalised and not found.paths
     assert not found.functions, "between rows with simulators, functions are shared by design"
 
 
 def test_training_and_held_out_tasks_share_no_question_and_no_path():
-    train, held_out = drawn(2000, "train"), drawn(500, "held_out")
+    train, held_out = drawn(1000, "train"), drawn(250, "held_out")
     assert not overlap(train, held_out).train_ids
     assert not overlap(held_out, train).paths, "nor does a longer path hold a shorter one"
 
@@ -174,23 +171,6 @@ def test_a_task_that_takes_a_question_or_the_calls_of_the_benchmark_is_found():
     assert kept.dropped[PATH] == (calls.id, "respelt")
 
 
-def test_every_turn_of_a_task_counts_as_a_question(rows):
-    row = next(r for r in rows if len(r.gold) > 1)
-    for turn in row.extra["entry"]["question"]:
-        assert turn[0]["content"] in questions(row)
-
-
-def test_all_message_and_last_message_loss_train_different_tokens(rows):
-    row = next(r for r in rows if len(r.gold) > 1)
-    renderer = Renderer(tiny_tokenizer(), "hermes")
-    messages = (*TASK.prompt(row), TASK.target(row))
-    trained = {
-        loss: sum(sum(t.loss_mask) for t in renderer.turns(messages, row.tools, loss))
-        for loss in ("all", "last")
-    }
-    assert 0 < trained["last"] < trained["all"] / 2
-
-
 def test_the_episode_begins_with_what_the_gold_conversation_begins_with(rows):
     for row in rows[:10]:
         world = TASK.dialogue(row)
@@ -198,12 +178,6 @@ def test_the_episode_begins_with_what_the_gold_conversation_begins_with(rows):
         assert asked is not None
         assert asked.messages == TASK.prompt(row)[: len(asked.messages)]
         assert asked.tools == row.tools
-
-
-def test_a_data_set_apart_from_all_four_categories_keeps_every_row(rows):
-    for category in MULTI_TURN:
-        items = benchmark(TASK, f"bfcl/{category}", BenchmarkOptions()).items
-        assert separate(rows, items).rows == rows
 
 
 @pytest.mark.parametrize("count", ["", "0", "-3", "many", "1.5", str(MOST + 1)])

@@ -1,17 +1,18 @@
 """BFCL categories as rows: every entry, the right target, and every row without one counted."""
 
-import json
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
-from assay.data.wheels import wheel_directory
+from assay.data.leakage import EXACT, FUNCTION, NORMALISED, separate
+from assay.data.loaded import Loaded
+from assay.data.tools import function_names
 from assay.tasks.task import UnknownNameError
 from assay.tasks.tools.checker import LANGUAGES, ast_check
 from assay.tasks.tools.multi_turn import HINT
 from assay.tasks.tools.rewards import RELEVANCE
 from assay.tasks.tools.single_turn import CATEGORIES, SEVERAL, entries, read_bfcl, read_single
-from tests.tasks.tools.upstream import loaded_entries, loaded_truths
+from tests.tasks.tools.upstream import loaded
 
 PREFIX = "no possible answer passes the checker: simple_function_checker:"
 MISSES = {
@@ -42,27 +43,22 @@ def test_every_entry_is_kept_or_dropped_with_its_reason(category):
     assert len(entries(category)) == SIZES[category] == len(loaded.rows) + lost
 
 
-@pytest.mark.parametrize("category", [*CATEGORIES, *LANGUAGES, *RELEVANCE])
-def test_rows_are_what_upstreams_loader_gives(category, tmp_path: Path):
+LOADED = (*CATEGORIES, *LANGUAGES, *RELEVANCE)
+
+
+@pytest.mark.parametrize("category", LOADED)
+def test_rows_are_what_upstreams_loader_gives_and_name_their_line(category):
+    upstream, truths = loaded(*LOADED)[category]
     rows = entries(category)
-    for row, entry in zip(rows, loaded_entries(category, tmp_path), strict=True):
+    assert [row.gold for row in rows] == (truths or [None] * len(rows))
+    for number, (row, entry) in enumerate(zip(rows, upstream, strict=True), start=1):
         assert (row.id, list(row.tools)) == (entry["id"], entry["function"])
+        assert row.origin == f"BFCL_v4_{category}.json:{number}"
         if category not in LANGUAGES:
             assert all(doc["description"].endswith(HINT) for doc in row.tools)
         asked = [{"role": m.role, "content": m.content} for m in row.prompt]
         assert asked == entry["question"][0]
     assert len({row.id for row in rows}) == len(rows)
-
-
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_rows_hold_the_possible_answers_and_name_their_line(category, tmp_path: Path):
-    data = wheel_directory("bfcl-eval") / "bfcl_eval" / "data"
-    lines = (data / f"BFCL_v4_{category}.json").read_text().splitlines()
-    truths = loaded_truths(category, tmp_path)
-    for number, (row, line, truth) in enumerate(zip(entries(category), lines, truths, strict=True)):
-        assert row.gold == truth
-        assert row.id == json.loads(line)["id"]
-        assert row.origin == f"BFCL_v4_{category}.json:{number + 1}"
 
 
 def call(category: str, index: int) -> tuple[str, dict]:
@@ -141,6 +137,23 @@ def test_entries_of_several_calls_are_no_single_calls():
     assert len(read_single("parallel").dropped[SEVERAL]) == len(read_bfcl("parallel").rows)
 
 
-def test_single_calls_of_a_category_without_answers_are_refused():
-    with pytest.raises(UnknownNameError, match="irrelevance"):
-        read_single("irrelevance")
+def training_rows(category: str, against: Sequence[str]) -> Loaded:
+    """The rows of `category` that share nothing with any entry of the categories `against`."""
+    return separate(read_bfcl(category).rows, [row for name in against for row in entries(name)])
+
+
+def test_live_simple_shares_two_function_names_with_simple_python_and_no_question():
+    loaded = training_rows("live_simple", ["simple_python"])
+    counts = {reason: len(ids) for reason, ids in loaded.dropped.items()}
+    assert counts == {FUNCTION: 20}
+    assert len(loaded.rows) == 258 - 2 - 20
+    rows = {row.id: row for row in entries("live_simple")}
+    names = [function_names(rows[id].tools)[0] for id in loaded.dropped[FUNCTION]]
+    assert (names.count("get_current_weather"), names.count("send_email")) == (19, 1)
+
+
+def test_multiple_repeats_101_questions_of_simple_python():
+    loaded = training_rows("multiple", ["simple_python"])
+    counts = {reason: len(ids) for reason, ids in loaded.dropped.items()}
+    assert counts == {EXACT: 100, NORMALISED: 1, FUNCTION: 14}
+    assert loaded.dropped[NORMALISED] == ("multiple_138",)

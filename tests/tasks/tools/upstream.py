@@ -1,10 +1,12 @@
 """What BFCL's own loader gives for a category, and how its runner judges texts, in processes of
 their own."""
 
+import functools
 import json
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from assay.data.wheels import wheel_directory
@@ -14,27 +16,21 @@ LOADER = """
 import json, os, sys
 os.environ["BFCL_PROJECT_ROOT"] = sys.argv[2]
 sys.path.insert(0, sys.argv[1])
-import bfcl_eval.utils
-print(json.dumps(getattr(bfcl_eval.utils, sys.argv[3])(sys.argv[4])))
+from bfcl_eval.utils import load_dataset_entry, load_ground_truth_entry
+for name in sys.argv[3:]:
+    bare = "relevance" in name
+    truths = [] if bare else [each["ground_truth"] for each in load_ground_truth_entry(name)]
+    print(json.dumps([load_dataset_entry(name), truths]))
 """
 
 
-def loaded_entries(category: str, project: Path) -> list[dict[str, Any]]:
-    """The entries as a model is asked them; upstream writes its settings under `project`."""
-    return _load("load_dataset_entry", category, project)
-
-
-def loaded_truths(category: str, project: Path) -> list[Any]:
-    """The ground truths."""
-    return [one["ground_truth"] for one in _load("load_ground_truth_entry", category, project)]
-
-
-def _load(function: str, category: str, project: Path) -> Any:
-    command = [sys.executable, "-c", LOADER, str(wheel_directory("bfcl-eval")), str(project)]
-    done = subprocess.run(
-        [*command, function, category], check=True, capture_output=True, text=True
-    )
-    return json.loads(done.stdout)
+@functools.cache
+def loaded(*categories: str) -> dict[str, tuple[list[dict[str, Any]], list[Any]]]:
+    """The entries of categories as a model is asked them, and their ground truths."""
+    with TemporaryDirectory() as project:  # upstream writes its settings there
+        command = [sys.executable, "-c", LOADER, str(wheel_directory("bfcl-eval")), project]
+        done = subprocess.run([*command, *categories], check=True, capture_output=True, text=True)
+    return dict(zip(categories, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
 def upstreams(cases: dict[str, list[Any]], scratch: Path) -> dict[str, list[Any]]:

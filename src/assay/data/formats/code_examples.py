@@ -35,54 +35,37 @@ def _doctests(text: str, entry_point: str) -> list[str]:
 
 def _lines(text: str, entry_point: str) -> list[str]:
     call = re.compile(rf"\b{re.escape(entry_point)}\s*\(")
-    found = []
+    made = []
     for line in text.splitlines():
         start = call.search(line[:LONGEST_LINE])
         if start is None or line.lstrip().startswith("def "):
             continue
-        end = _closed(line, start.end())
-        says = _SAYS.match(line, end) if end > 0 else None
+        # The call ends at the first bracket at which it is one expression.
+        ends = (n + 1 for n in range(start.end(), len(line)) if line[n] == ")")
+        end = next((n for n in ends if _parsed(f"f{line[start.end() - 1 : n]}")), 0)
+        says = _SAYS.match(line, end) if end else None
         if says:
             want = _LINE_END.sub("", line[says.end() :])
-            found.append(_assertion(line[start.start() : end], want, entry_point))
-    return [each for each in found if each]
+            made.append(_assertion(line[start.start() : end], want, entry_point))
+    return [each for each in made if each]
 
 
-def _closed(line: str, start: int) -> int:
-    """Behind the bracket that closes the one before `start`: the first at which the call is one
-    expression; -1 for none."""
-    for place in range(start, len(line)):
-        if line[place] == ")" and _is_expression(line[start - 1 : place + 1]):
-            return place + 1
-    return -1
-
-
-def _is_expression(text: str) -> bool:
+def _parsed(text: str) -> ast.expr | None:
     try:
-        ast.parse(f"f{text}", mode="eval")
+        return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
-        return False
-    return True
+        return None
 
 
 def _assertion(call: str, want: str, entry_point: str) -> str:
     """The assertion; "" where the call is of something else, or a side is no literal."""
-    try:
-        called = ast.parse(call, mode="eval").body
-        ast.literal_eval(want)
-    except (SyntaxError, ValueError):
-        return ""
+    called = _parsed(call)
     if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Name)):
         return ""
-    given = [*called.args, *(keyword.value for keyword in called.keywords)]
-    if called.func.id != entry_point or not all(map(_is_literal, given)):
-        return ""
-    return f"assert {call} == {want}"
-
-
-def _is_literal(node: ast.expr) -> bool:
     try:
-        ast.literal_eval(node)
-    except ValueError:
-        return False
-    return True
+        ast.literal_eval(want)
+        for each in (*called.args, *(keyword.value for keyword in called.keywords)):
+            ast.literal_eval(each)
+    except (SyntaxError, ValueError):
+        return ""
+    return f"assert {call} == {want}" if called.func.id == entry_point else ""

@@ -76,27 +76,28 @@ def _format_of(value: Any) -> str | None:
         return "looptool" if loop else "verl"
     if {"prompt", "answer"} <= set(value) and not {"completion", KEPT} & set(value):
         return "math_cot" if "solution" in value else "prompt_answer"
-    if "prompt" in value:
-        return "trl"
-    if {"instruction", "output"} <= set(value):
-        return "alpaca"
-    if "problem" in value and {"solution", "answer"} & set(value):
-        return "math"
-    if {"question", "final_answer"} <= set(value):
-        return "olympiadbench"
-    if {"context", "context_messages", "answer"} <= set(value):
-        return "limr"
-    if {"question", "answer"} <= set(value):
-        return "gsm8k"
-    if {"query", "answers", "tools"} <= set(value):
-        return "xlam"
-    if {"system", "chat"} <= set(value):
-        return "glaive"
+    for format, columns in BY_COLUMNS:
+        if columns <= set(value):
+            return format
     if "conversations" in value and "func1(" in str(value.get("system", "")):
         return "toolace"
     if "conversations" in value or "<|im_start|>" in str(value.get("text", "")):
         return "hermes"
     return _format_of_messages(value.get("messages"))
+
+
+BY_COLUMNS: tuple[tuple[str, set[str]], ...] = (
+    ("trl", {"prompt"}),
+    ("alpaca", {"instruction", "output"}),
+    ("math", {"problem", "solution"}),
+    ("math", {"problem", "answer"}),
+    ("olympiadbench", {"question", "final_answer"}),
+    ("limr", {"context", "context_messages", "answer"}),
+    ("gsm8k", {"question", "answer"}),
+    ("xlam", {"query", "answers", "tools"}),
+    ("glaive", {"system", "chat"}),
+)
+"""Formats with the columns by which they are known, the first that fits."""
 
 
 def _format_of_messages(messages: Any) -> str | None:
@@ -184,12 +185,13 @@ class _Tally:
     def moved(self, rows: Iterable[Row], folder: Path) -> Iterator[Row]:
         """The rows with their images as a file in the folder can name them."""
         for row in rows:
-            if not any(message.parts for message in row.messages):
-                yield row
-                continue
-            found = replace(row, messages=tuple(moved(m, folder) for m in row.messages))
-            self.remarks[EMBEDDED] += _paths(row) - _paths(found)
-            yield found
+            messages = tuple(moved(message, folder) for message in row.messages)
+            before, after = (
+                sum(isinstance(p, ImagePart) and bool(p.path) for m in some for p in m.parts)
+                for some in (row.messages, messages)
+            )
+            self.remarks[EMBEDDED] += before - after
+            yield replace(row, messages=messages) if any(m.parts for m in messages) else row
 
 
 REWRITTEN = "conversations whose earlier answers the rendering rewrites: a row for each answer"
@@ -213,8 +215,9 @@ def convert(
     """
     source, target = Path(source), Path(target)
     places = places_of(target, wanted)
-    for place in places:
-        _refuse_overwriting(place[0])
+    for path, _, _ in places:
+        if path.exists():
+            raise ConvertError("exists", file=path, fix="remove it, or choose another name")
     format = wanted.format or recognise(source)
     tally = _Tally()
     items = shaped(iter_items(source, format), wanted.expand, wanted.keep_undeclared)
@@ -266,12 +269,6 @@ def _telling(rows: Iterable[Row], what: str, total: int, told: Told) -> Iterator
     told(what, total or done, total or done)
 
 
-def _paths(row: Row) -> int:
-    """Images that a row names by a path."""
-    parts = (part for message in row.messages for part in message.parts)
-    return sum(isinstance(part, ImagePart) and bool(part.path) for part in parts)
-
-
 def _answered(items: Iterable[Item]) -> Iterator[Item]:
     """The items without rows that have nothing to reward."""
     for item in items:
@@ -289,23 +286,21 @@ def _carried(items: Iterable[Item], text: PlainText, to: Sequence[str]) -> Itera
         if not isinstance(item, Row):
             yield item
             continue
+        rows: list[Row | LeftOut] = [item]
         try:
-            several = "swift" in to and text.sequences(item) > 1
-            if several:
+            if "swift" in to and text.sequences(item) > 1:
                 yield Remark(item.id, REWRITTEN)
-            for row in expanded(item, "each_turn" if several else None):
-                yield _carried_row(row, text, to) if isinstance(row, Row) else row
+                rows = [*expanded(item, "each_turn")]
         except RenderingError as error:
-            yield LeftOut(item.id, error.problem, item.origin)
-
-
-def _carried_row(row: Row, text: PlainText, to: Sequence[str]) -> Row | LeftOut:
-    try:
-        for name in to:
-            WRITERS[name](row, text)
-    except RenderingError as error:
-        return LeftOut(row.id, error.problem, row.origin)
-    return row
+            rows = [LeftOut(item.id, error.problem, item.origin)]
+        for row in rows:
+            try:
+                if isinstance(row, Row):
+                    for name in to:
+                        WRITERS[name](row, text)
+                yield row
+            except RenderingError as error:
+                yield LeftOut(row.id, error.problem, row.origin)
 
 
 Place = tuple[Path, str, str]
@@ -337,11 +332,6 @@ def places_of(target: Path, wanted: Wanted) -> list[Place]:
         fix = "convert twice: the sides of a split depend on the conversations alone"
         raise ConvertError("would be written in two formats", file=double[0], fix=fix)
     return places
-
-
-def _refuse_overwriting(path: Path) -> None:
-    if path.exists():
-        raise ConvertError("exists", file=path, fix="remove it, or choose another name")
 
 
 def _write(

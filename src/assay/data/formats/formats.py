@@ -10,7 +10,7 @@ lengths and rendering are elsewhere.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from assay.data.conversation import cut_untrained
 from assay.data.csv_files import CsvOptions, is_csv, read_csv
@@ -66,12 +66,8 @@ def expanded(row: Row, how: Expand | None) -> Iterator[Row | LeftOut]:
     elif how == "last_call":
         yield last_call(row)
     else:
-        found = False
-        for turn in _each_turn(row):
-            found = True
-            yield turn
-        if not found:
-            yield LeftOut(row.id, NO_TURN, row.origin)
+        turns = list(_each_turn(row))
+        yield from turns or [LeftOut(row.id, NO_TURN, row.origin)]
 
 
 def last_call(row: Row) -> Row | LeftOut:
@@ -85,30 +81,27 @@ def last_call(row: Row) -> Row | LeftOut:
 
 
 def _each_turn(row: Row) -> Iterator[Row]:
+    def turn(messages: tuple[Message, ...]) -> Row:
+        whole = len(messages) == len(row.messages)
+        kept = (
+            {"gold": row.gold, "columns": row.columns} if whole else {"gold": None, "columns": {}}
+        )
+        named = {"id": f"{row.id}:{number}", "conversation": conversation_of(row)}
+        return replace(row, messages=messages, **named, **kept)
+
     context: list[Message] = []
     number = 0
     for message in row.messages:
         if message.role == "assistant":
             number += 1
             if message.loss:
-                yield _turn(row, (*context, message), number)
+                yield turn((*context, message))
             message = replace(message, loss=False)
         context.append(message)
     if row.gold is not None and row.messages[-1].role != "assistant":
         # A prompt with a gold answer and no message for it is a turn too.
-        yield _turn(row, tuple(context), number + 1)
-
-
-def _turn(row: Row, messages: tuple[Message, ...], number: int) -> Row:
-    whole = len(messages) == len(row.messages)
-    return replace(
-        row,
-        id=f"{row.id}:{number}",
-        messages=messages,
-        gold=row.gold if whole else None,
-        columns=row.columns if whole else {},
-        conversation=conversation_of(row),
-    )
+        number += 1
+        yield turn(tuple(context))
 
 
 Reader = Callable[[Record], Iterable[Item]]
@@ -142,16 +135,13 @@ def record_reader(parse: Callable[[Record], Row]) -> Reader:
     def read(record: Record) -> Iterator[Item]:
         row = parse(record)
         yield from (Remark(row.id, words) for words in sorted(record.told))
-        yield _trained_part(row)
+        kept = cut_untrained(row.messages)
+        if not kept:
+            yield LeftOut(row.id, UNTRAINED, row.origin)
+        else:
+            yield row if len(kept) == len(row.messages) else replace(row, messages=kept)
 
     return read
-
-
-def _trained_part(row: Row) -> Item:
-    kept = cut_untrained(row.messages)
-    if not kept:
-        return LeftOut(row.id, UNTRAINED, row.origin)
-    return row if len(kept) == len(row.messages) else replace(row, messages=kept)
 
 
 FORMATS: dict[str, Reader] = {
@@ -211,7 +201,7 @@ def iter_items(path: str | Path, format: str, layout: Layout | None = None) -> I
     Raises UnknownFormatError, and DataError where more than MOST_BAD of the rows cannot be read,
     for two rows that share an id alone (it names both lines) and for a file without records.
     """
-    return without_duplicates(_every_item(path, format, layout or Layout(), MOST_BAD))
+    return without_duplicates(items_of(None, format, layout or Layout(), path, MOST_BAD))
 
 
 def iter_rows(path: str | Path, format: str, layout: Layout | None = None) -> Iterator[Row]:
@@ -219,7 +209,7 @@ def iter_rows(path: str | Path, format: str, layout: Layout | None = None) -> It
 
     Raises what `iter_items` and `all_rows` raise, and DataError for the first bad record.
     """
-    return all_rows(_every_item(path, format, layout or Layout(), 0.0))
+    return all_rows(items_of(None, format, layout or Layout(), path, 0.0))
 
 
 def all_rows(items: Iterable[Item]) -> Iterator[Row]:
@@ -235,26 +225,23 @@ def all_rows(items: Iterable[Item]) -> Iterator[Row]:
             yield item
 
 
-def _every_item(path: str | Path, format: str, layout: Layout, most_bad: float) -> Iterator[Item]:
-    csv = layout.csv or (CsvOptions() if format == "csv" else None)
-    return items_of(read_records(path, csv), format, layout, path, most_bad)
-
-
 MOST_BAD = 0.01
 """Rows of a file that may be left out because they cannot be read, as a share of all."""
 
 
 def items_of(
-    records: Iterable[Found], format: str, layout: Layout, file: str | Path, most_bad: float
+    records: Iterable[Found] | None, format: str, layout: Layout, file: str | Path, most_bad: float
 ) -> Iterator[Item]:
-    """What the records of a `file` give in this format, duplicates included. Rows that cannot be
-    read are left out; at the end they are refused where there are more than `most_bad` of all, and
-    at once where that is 0.
+    """What the records of a `file`, its own where None are given, are in this format, duplicates
+    included. Rows that cannot be read are left out; at the end they are refused where there are
+    more than `most_bad` of all, and at once where that is 0.
 
     Raises UnknownFormatError, and DataError for bad rows and for a file without records.
     """
     if format not in FORMATS:
         raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
+    if records is None:
+        records = read_records(file, layout.csv or (CsvOptions() if format == "csv" else None))
     total, bad, first = 0, 0, None
     for found in renamed(records, layout.columns) if layout.columns else records:
         total += 1
@@ -270,39 +257,30 @@ def items_of(
     if not total:
         raise DataError("holds no rows", file=file)
     if first is not None and bad > most_bad * total:
-        raise _refused(first, bad, total, most_bad)
+        many = f"{bad} of {total} rows cannot be read, and at most {most_bad:.0%} are left out"
+        fixes = [first.fix, many if bad > 1 else None]
+        where = {"file": first.file, "line": first.line, "field": first.field}
+        raise DataError(first.problem, fix="; ".join(filter(None, fixes)), **where)
 
 
 def _items(found: Found, format: str, layout: Layout) -> list[Item]:
-    """What one record gives. Raises DataError."""
+    """What one record gives, rows with the columns that their format has read. Raises DataError."""
     if isinstance(found, DataError):
         raise found
     if layout.nulls == "drop":
         found = replace(found, value=without_nulls(found.value))
-    read = FORMATS[format](found if format == PREFERENCE else refuse_preferences(found))
     written = found.value if found.written is None else found.written
-    return [with_columns(item, written) if isinstance(item, Row) else item for item in read]
+    items = list(FORMATS[format](found if format == PREFERENCE else refuse_preferences(found)))
+    for index, item in enumerate(items):
+        if isinstance(item, Row):
+            names = written.keys() - item.extra.keys() - MESSAGES
+            columns = {name: written[name] for name in written if name in names}
+            items[index] = replace(item, columns=columns) if columns else item
+    return items
 
 
 MESSAGES = {"prompt", "completion", "messages", "conversations", "chosen", "rejected", KEPT}
 """Columns that a row has as messages, or that hold a whole row."""
-
-
-def with_columns(row: Row, written: Mapping[str, Any]) -> Row:
-    """The row with those columns of the file that its format has read."""
-    names = written.keys() - row.extra.keys() - MESSAGES
-    columns = {name: written[name] for name in written if name in names}
-    return replace(row, columns=columns) if columns else row
-
-
-def _refused(first: DataError, bad: int, total: int, most_bad: float) -> DataError:
-    """The first of several errors, with how many there are."""
-    if bad == 1:
-        return first
-    said = f"{bad} of {total} rows cannot be read, and at most {most_bad:.0%} are left out"
-    fix = f"{first.fix}; {said}" if first.fix else said
-    where = {"file": first.file, "line": first.line, "field": first.field}
-    return DataError(first.problem, fix=fix, **where)
 
 
 def read_rows(path: str | Path, format: str) -> list[Row]:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Literal, get_args
 
+from assay.data.reported import titles
 from assay.data.reported.printed_numbers import is_change, is_mean, on_grid, prints, rounding
 from assay.data.reported.reported_record import (
     Average,
@@ -25,29 +26,16 @@ from assay.data.reported.reported_record import (
     Scoring,
     Verdict,
 )
-from assay.data.reported.titles import (
-    AVERAGE,
-    CHANGE,
-    CONTROL,
-    MISSING,
-    OPEN,
-    OTHER,
-    RATE,
-    RUNNING,
-    SILENT,
-    Column,
-    Role,
-    column_of,
-    figure,
-    has_words,
-    whole,
-)
+from assay.data.reported.titles import MISSING, Column, Role, column_of, figure, has_words, whole
 
 MOST_ROWS = 1000
 """Of a table of results; a longer one holds items or steps."""
 
 Kind = Literal["table", "column", "row"]
 Why = Literal["unknown", "no_share", "no_mean", "no_change", "unread", "ragged", "no_items"]
+WHY: dict[Role, Why] = dict.fromkeys(("items", "right", "failed"), "no_items")
+WHY |= {"other": "no_share", "average": "no_mean", "change": "no_change"}
+"""Of columns that are not used, by what their title says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +70,15 @@ def read_grid(grid: Grid, about: str) -> tuple[Reported, list[Unused]]:
     averages = list(_averages(draft, entries))
     metrics = list(_metrics(draft))
     runs, mentions = _runs(draft, entries, averages)
-    control = next((run.name for run in runs if CONTROL.match(run.name)), "")
+    control = next((run.name for run in runs if titles.CONTROL.match(run.name)), "")
     draft.used |= {c.index for c in draft.of("control", "says", "setting", "seed", "run", "step")}
     draft.used |= {c.index for c in draft.of("benchmark")} if entries else set()
     moved = {change.of.rpartition(" · ")[2] for change in changes}
     draft.unused = [left for left in draft.unused if left.name not in moved]
     for column in draft.columns:
         if column.index not in draft.used and column.title not in moved:
-            draft.leave("column", column.title, draft.grid[0][column.index].line, _why(column))
+            why = WHY.get(column.role, "unknown")
+            draft.leave("column", column.title, draft.grid[0][column.index].line, why)
     record = Reported(
         about=about,
         scoring=Scoring(control=control),
@@ -101,14 +90,6 @@ def read_grid(grid: Grid, about: str) -> tuple[Reported, list[Unused]]:
         open=tuple(draft.open),
     )
     return record, draft.unused
-
-
-def _why(column: Column) -> Why:
-    reasons: dict[Role, Why] = {"other": "no_share", "average": "no_mean", "change": "no_change"}
-    return reasons.get(column.role, "no_items" if column.role in COUNTS else "unknown")
-
-
-COUNTS = ("items", "right", "failed")
 
 
 @dataclass(slots=True)
@@ -153,7 +134,7 @@ def _runs_are_columns(grid: Grid) -> bool:
     first, *others = [column_of(i, spot.text) for i, spot in enumerate(grid[0])]
     labels = [column_of(0, row[0].text).role for row in grid[1:]]
     plain_titles = all(
-        c.role in ("unknown", "change", "items") or CONTROL.match(c.title) for c in others
+        c.role in ("unknown", "change", "items") or titles.CONTROL.match(c.title) for c in others
     )
     named = first.role == "benchmark" or any(
         role in ("average", "score", "other", "items") for role in labels
@@ -163,27 +144,20 @@ def _runs_are_columns(grid: Grid) -> bool:
 
 def _drafted(grid: Grid) -> _Draft:
     turned = _runs_are_columns(grid)
-    grid = _turned(grid) if turned else _filled_down(grid)
-    columns = [column_of(i, spot.text) for i, spot in enumerate(grid[0])]
-    columns = [_by_cells(grid, column) for column in columns]
+    grid = _turned(grid) if turned else grid
+    for before, row in pairwise(grid[1:]):
+        if not turned and not row[0].text and any(spot.text for spot in row):
+            row[0] = Spot(before[0].text, row[0].line)  # the name above is meant
+    columns = [_by_cells(grid, column_of(i, spot.text)) for i, spot in enumerate(grid[0])]
     if turned:
         columns[0].role = "run"
-    named = any(c.role == "run" for c in columns)
-    stepped = any(c.role in ("step", "benchmark") for c in columns)
-    if not named and not stepped and columns[0].role in ("unknown", "other", "setting", "average"):
+    named = any(c.role in ("run", "step", "benchmark") for c in columns)
+    if not named and columns[0].role in ("unknown", "other", "setting", "average"):
         columns[0].role = "run"
     draft = _Draft(grid, columns, [])
     _find_scores(draft)
     _name_rows(draft)
     return draft
-
-
-def _filled_down(grid: Grid) -> Grid:
-    """The table with the name above in rows that leave theirs out."""
-    for before, row in pairwise(grid[1:]):
-        if not row[0].text and any(spot.text for spot in row):
-            row[0] = Spot(before[0].text, row[0].line)
-    return grid
 
 
 def _by_cells(grid: Grid, column: Column) -> Column:
@@ -210,10 +184,10 @@ def _name_rows(draft: _Draft) -> None:
         if len(filled) == 1 and texts[0] and len(texts) > 2:
             section, text = texts[0], ""
         words = [t for c, t in zip(draft.columns, texts, strict=True) if c.role != "notes"]
-        means = any(AVERAGE.match(t) for t in words if figure(t) is None)
+        means = any(titles.AVERAGE.match(t) for t in words if figure(t) is None)
         counted = _is_count_row(texts[0])
         loose = any(texts[c.index] and whole(texts[c.index]) is None for c in draft.of("seed"))
-        if text and (means or loose or CHANGE.match(text)):
+        if text and (means or loose or titles.CHANGE.match(text)):
             draft.leave("row", text, row[0].line, "unknown")
             text = ""
         step = f"{keys[0].title} " if keys and keys[0].role == "step" else ""
@@ -289,7 +263,7 @@ def _entries(draft: _Draft) -> Iterator[_Entry]:
     alone = [column for column in draft.of("right") if column.rest not in counted]
     for row, name in draft.rows():
         places = " ".join(filter(None, (draft.text(row, c) for c in draft.of("benchmark"))))
-        if places and has_words(OTHER, places.lower()):
+        if places and has_words(titles.OTHER, places.lower()):
             draft.leave("row", f"{name} {places}", draft.grid[row][0].line, "no_share")
             continue
         for column in (*draft.scores, *alone):
@@ -299,7 +273,7 @@ def _entries(draft: _Draft) -> Iterator[_Entry]:
             if entry is not None:
                 entry.run, entry.cell = name, cell
                 yield entry
-            elif OPEN.fullmatch(spot.text):
+            elif titles.OPEN.fullmatch(spot.text):
                 draft.open.append(Open(place=f"{name} · {cell}", line=spot.line))
             elif not MISSING.fullmatch(spot.text):
                 draft.leave("row", name, spot.line, "unread")
@@ -345,7 +319,7 @@ def _borne_out(draft: _Draft, entries: list[_Entry]) -> list[_Entry]:
     """The scores; without counts and items that most of their column's scores do not follow from.
 
     Items are believed for each number of them: a score of 30 problems may be a mean of samples,
-    where one of 1319 is a share.
+    where one of 1319 is a share. A metric that is a share by its name is believed as it stands.
     """
     for column in {e.column.index: e.column for e in entries}.values():
         rows = [e for e in entries if e.column is column]
@@ -357,9 +331,26 @@ def _borne_out(draft: _Draft, entries: list[_Entry]) -> list[_Entry]:
             # Scores that are printed less finely than their items are say nothing.
             sharp = [e for e in sized if e.value and 2 * rounding(e.value) * items < 100]
             fits = [_follows(e) for e in sharp if e.right is None]
-            if not all(fits) and not _most(fits):
+            if not (all(fits) or _most(fits) or _named_shares(draft, sized, rows)):
                 _doubt(draft, sized)
     return entries
+
+
+FEW = 64
+"""Items of which scores are often means of several samples, under the name of one."""
+
+
+def _named_shares(draft: _Draft, sized: Sequence[_Entry], rows: Sequence[_Entry]) -> bool:
+    """Whether all scores are shares of their items by the metric's name.
+
+    Not of few items, where a benchmark has several numbers of them (training rows, samples drawn),
+    or where the table has means of samples (pass@10, avg@4).
+    """
+    words = [f"{e.column.title} {e.cell}".lower().replace("_", " ") for e in sized]
+    named = all(has_words(titles.NAMED, w) and not has_words(titles.MEANS, w) for w in words)
+    sampled = any(titles.SAMPLED.search(spot.text) for row in draft.grid for spot in row)
+    sizes = {e.items for e in rows if e.cell in {each.cell for each in sized}}
+    return named and not sampled and len(sizes) == 1 and (sized[0].items or 0) > FEW
 
 
 def _doubt(draft: _Draft, entries: list[_Entry]) -> None:
@@ -389,50 +380,36 @@ def _averages(draft: _Draft, entries: list[_Entry]) -> Iterator[Average]:
     """Averages over columns whose mean they are in most rows."""
     if draft.of("benchmark", "seed"):
         return
-    by_place = {(e.row, e.column.index): e for e in entries}
+    values = {(e.row, e.column.index): e.value for e in entries}
     indices = [column.index for column in draft.scores]
     stops = [c.index for c in draft.of("average")]
+    first = [r for r, name in draft.rows() if draft.names.index(name) == r - 1]
     for column in draft.of("average"):
         low = max((s for s in stops if s < column.index), default=-1)
         high = min((s for s in stops if s > column.index), default=len(draft.columns))
-        groups = [
-            indices,
-            [i for i in indices if low < i < column.index],
-            [i for i in indices if column.index < i < high],
-        ]
-        rows = [(r, v) for r, _ in draft.rows() if (v := _number(draft, r, column)) is not None]
-        rows = [(r, v) for r, v in rows if draft.names.index(draft.names[r - 1]) == r - 1]
-        fits = [[_mean_of(by_place, row, group, v) for row, v in rows] for group in groups]
-        known = [[fit for fit in group if fit is not None] for group in fits]
+        before = [i for i in indices if low < i < column.index]
+        groups = [indices, before, [i for i in indices if column.index < i < high]]
+        read = {row: figure(draft.text(row, column)) for row in first}
+        said = {r: f.value for r, f in read.items() if f is not None and f.value is not None}
+        said = {r: v.scaleb(2) if draft.share else v for r, v in said.items()}
+        fits = []
+        for group in groups:
+            parts = [(v, [values.get((row, i)) for i in group]) for row, v in said.items()]
+            whole_rows = [(v, part) for v, part in parts if group and None not in part]
+            fits.append([is_mean(v, [x for x in part if x is not None]) for v, part in whole_rows])
         judged, best = max(
-            zip(known, groups, strict=True), key=lambda g: (sum(g[0]), -g[0].count(False))
+            zip(fits, groups, strict=True), key=lambda g: (sum(g[0]), -g[0].count(False))
         )
         half = len(judged) == 2 and sum(judged) == 1 and len(best) > 2
         if len(best) < 2 or not judged or not (all(judged) or _most(judged) or half):
             continue
         draft.used.add(column.index)
         of = tuple(draft.columns[i].rest for i in best)
-        for row, said in rows:
-            absent = [draft.text(row, draft.columns[i]) for i in best if (row, i) not in by_place]
+        for row, says in said.items():
+            absent = [draft.text(row, draft.columns[i]) for i in best if (row, i) not in values]
             if len(absent) < len(best) and all(map(MISSING.fullmatch, absent)):
                 line, name = draft.grid[row][column.index].line, draft.names[row - 1]
-                yield Average(run=name, name=column.title, of=of, says=said, line=line)
-
-
-def _number(draft: _Draft, row: int, column: Column) -> Decimal | None:
-    read = figure(draft.text(row, column))
-    if read is None or read.value is None:
-        return None
-    return read.value.scaleb(2) if draft.share else read.value
-
-
-def _mean_of(
-    by_place: Mapping[tuple[int, int], _Entry], row: int, group: Sequence[int], says: Decimal
-) -> bool | None:
-    """Whether a row's average is the mean of a group; None where a score is missing."""
-    found = [by_place.get((row, i)) for i in group]
-    values = [e.value for e in found if e is not None and e.value is not None]
-    return is_mean(says, values) if group and len(values) == len(group) else None
+                yield Average(run=name, name=column.title, of=of, says=says, line=line)
 
 
 def _changes(grid: Grid) -> Iterator[Change]:
@@ -447,7 +424,7 @@ def _changes(grid: Grid) -> Iterator[Change]:
         if column_of(column, head.text).role != "change" or len(said) < 3:
             continue
         places = [[(r, a, r, b) for r in said] for a in others for b in others if a != b]
-        bases = [r for r in rows if r < 3 or CONTROL.match(grid[r][0].text)]
+        bases = [r for r in rows if r < 3 or titles.CONTROL.match(grid[r][0].text)]
         places += [[(base, a, r, a) for r in said] for a in others for base in bases]
         best, most = [], 0
         for place in places:
@@ -469,31 +446,32 @@ def _changes(grid: Grid) -> Iterator[Change]:
 
 def _metrics(draft: _Draft) -> Iterator[Metric]:
     """Readings of a training: groups without signal, and counts since the start."""
-    if draft.of("run") or not draft.of("step"):
+    keys = draft.of("step")
+    if draft.of("run") or not keys:
         return
-    key = draft.of("step")[0]
-    numbers = [(row, whole(draft.text(row, key))) for row, _ in draft.rows()]
+    numbers = ((row, whole(draft.text(row, keys[0]))) for row, _ in draft.rows())
     steps = {row: step for row, step in numbers if step is not None}
     if sorted(set(steps.values())) != list(steps.values()):
         return
     for column in draft.columns:
-        read = {row: figure(draft.text(row, column)) for row in steps}
-        figures = [each for each in read.values() if each is not None]
-        silent, running = SILENT.search(column.title), RUNNING.search(column.title)
-        if len(figures) < 2 or len(figures) < len(steps) or not (silent or running):
+        read = [figure(draft.text(row, column)) for row in steps]
+        figures = [each for each in read if each is not None]
+        silent = titles.SILENT.search(column.title)
+        known = silent or titles.RUNNING.search(column.title)
+        if not known or len(figures) < max(2, len(steps)):
             continue
-        counts = tuple(f.count for f in figures if f.count is not None)
-        totals = tuple(f.total for f in figures if f.total)
+        pairs = [(f.count, f.total) for f in figures if f.count is not None and f.total]
         values = tuple(f.value for f in figures if f.value is not None)
-        if not silent and (counts or RATE.search(column.title)):
+        if not silent and (pairs or titles.RATE.search(column.title)):
             continue
         draft.used.add(column.index)
+        pairs = pairs if len(pairs) == len(steps) else []
         yield Metric(
             name=column.title,
             steps=tuple(steps.values()),
             values=values if len(values) == len(steps) else (),
-            counts=counts if len(counts) == len(totals) == len(steps) else (),
-            totals=totals if len(counts) == len(totals) == len(steps) else (),
+            counts=tuple(count for count, _ in pairs),
+            totals=tuple(total for _, total in pairs),
             cumulative=not silent,
             meaning="groups without signal" if silent else "count",
             line=draft.grid[1][column.index].line,
@@ -513,17 +491,14 @@ def _runs(
             taken.add(place)
             by_run.setdefault(entry.run, {}).setdefault(entry.cell, []).append(entry)
         elif entry.value is not None:
-            scores = {entry.cell: (entry.value,)}
-            mentions.append(
-                Mention(of=entry.run, scores=scores, line=entry.line, place=f"{entry.line}")
-            )
+            again = {"of": entry.run, "scores": {entry.cell: (entry.value,)}}
+            mentions.append(Mention(**again, line=entry.line, place=f"{entry.line}"))
     runs = []
     for name, cells in by_run.items():
-        found = [entry for cell in cells.values() for entry in cell]
         wanted = {cell for average in averages if average.run == name for cell in average.of}
-        words = _words(draft, found, by_run)
-        fields = _fields(cells) | words | {"not_run": tuple(sorted(wanted - cells.keys()))}
-        runs.append(Run.model_validate(fields | {"name": name}))
+        words = _words(draft, [entry for cell in cells.values() for entry in cell], by_run)
+        missing = {"name": name, "not_run": tuple(sorted(wanted - cells.keys()))}
+        runs.append(Run.model_validate(_fields(cells) | words | missing))
     return runs, mentions
 
 
@@ -531,7 +506,7 @@ def _words(draft: _Draft, entries: list[_Entry], runs: Mapping[str, object]) -> 
     """The settings of a run, its control and the table's verdict on it or on each of its cells."""
     row, line = entries[0].row, draft.grid[entries[0].row][0].line
     settings = {c.rest: draft.text(row, c) for c in draft.of("setting")}
-    found: dict[str, object] = {
+    words: dict[str, object] = {
         "settings": {k: v for k, v in settings.items() if not MISSING.fullmatch(v)},
         "line": line,
         "lines": {entry.cell: entry.line for entry in reversed(entries)},
@@ -539,14 +514,14 @@ def _words(draft: _Draft, entries: list[_Entry], runs: Mapping[str, object]) -> 
     for column in draft.of("control"):
         name = draft.text(row, column)
         if name in runs:
-            found["control"] = name
+            words["control"] = name
         elif name:
             draft.leave("row", draft.names[row - 1], line, "unknown")
     for column in draft.of("says"):
         said = {e.cell: v for e in entries if (v := draft.text(e.row, column).lower()) in VERDICTS}
         if said:
-            found |= {"says_of": said} if draft.of("benchmark") else {"says": said.popitem()[1]}
-    return found
+            words |= {"says_of": said} if draft.of("benchmark") else {"says": said.popitem()[1]}
+    return words
 
 
 VERDICTS = get_args(Verdict)

@@ -44,8 +44,14 @@ ITEMS += "|每项样本数|样本数|题目总数|题数|总题数|总数|条数
 RIGHT = "correct|right|hits|solved|passed|successes|正确数|正确|答对|成功|通过数"
 FAILED = "failures|timeouts?|parse errors|parse failures|unparsable|errors|refusals|crashes"
 FAILED += "|超时|崩溃|解析失败|拒答"
-SHARE = "accuracy|acc|em|exact match|success rate|success|pass rate|pass@1|solve rate|score|percent"
-SHARE += "|pct|value|result|准确率|正确率|成功率|通过率|得分"
+NAMED = "accuracy|acc|em|exact match|success rate|pass rate|pass@1|solve rate"
+NAMED += "|准确率|正确率|成功率|通过率"
+"""Metrics that are a share of the items by their name."""
+SHARE = f"{NAMED}|success|score|percent|pct|value|result|得分"
+SAMPLED = re.compile(r"\b(?:avg|mean|maj|cons|best|major|pass)@(?!1\b)", re.I)
+"""Words of a table whose scores are means of several samples of an item."""
+MEANS = "avg|averaged?|mean|macro|balanced|c?mmlu|c-?eval|agieval|bbh"
+"""Words of scores that are means over something else than items, such as subjects."""
 OTHER = (
     "acc[ -]norm|f1|bleu|rouge|chrf|comet|meteor|bertscore|ppl|perplexity|loss|kl|rewards?|elo|mrr"
     "|ndcg|m?ap|au(?:ro)?c|mcc|corr(?:elation)?|pearson|spearman|recall|precision|[rp]@\\d+|hit@\\d+"

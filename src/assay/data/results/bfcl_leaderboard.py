@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assay.data.hashing import canonical_json
 from assay.data.loaded import DataError, Record
@@ -29,34 +28,23 @@ MARK = frozenset({"Rank", MODEL})
 """Columns by which such a table is known, together with one that has a score."""
 
 ITEMS: Mapping[str, int] = {
-    "Python Simple AST": 400,
-    "Java Simple AST": 100,
-    "JavaScript Simple AST": 50,
-    "Multiple AST": 200,
-    "Parallel AST": 200,
-    "Parallel Multiple AST": 200,
-    "Base": 200,
-    "Miss Func": 200,
-    "Miss Param": 200,
-    "Long Context": 200,
-    "Web Search Base": 100,
-    "Web Search No Snippet": 100,
-    "Memory KV": 155,
-    "Memory Vector": 155,
-    "Memory Recursive Summarization": 155,
-    "Non-Live Multiple AST": 200,
-    "Non-Live Parallel AST": 200,
-    "Non-Live Parallel Multiple AST": 200,
-    "Live Simple AST": 258,
-    "Live Multiple AST": 1053,
-    "Live Parallel AST": 16,
-    "Live Parallel Multiple AST": 24,
-    "Multi Turn Base": 200,
-    "Multi Turn Miss Func": 200,
-    "Multi Turn Miss Param": 200,
-    "Multi Turn Long Context": 200,
-    "Irrelevance Detection": 240,
-    "Relevance Detection": 16,
+    name: items
+    for items, names in {
+        16: "Live Parallel AST, Relevance Detection",
+        24: "Live Parallel Multiple AST",
+        50: "JavaScript Simple AST",
+        100: "Java Simple AST, Web Search Base, Web Search No Snippet",
+        155: "Memory KV, Memory Vector, Memory Recursive Summarization",
+        200: "Multiple AST, Parallel AST, Parallel Multiple AST, Base, Miss Func, Miss Param, "
+        "Long Context, Non-Live Multiple AST, Non-Live Parallel AST, "
+        "Non-Live Parallel Multiple AST, Multi Turn Base, Multi Turn Miss Func, "
+        "Multi Turn Miss Param, Multi Turn Long Context",
+        240: "Irrelevance Detection",
+        258: "Live Simple AST",
+        400: "Python Simple AST",
+        1053: "Live Multiple AST",
+    }.items()
+    for name in names.split(", ")
 }
 """Entries of the categories that have one column each."""
 LIVE_ITEMS: Mapping[str, int] = {
@@ -126,20 +114,20 @@ def _row(path: Path, line: int, cells: Mapping[str, str]) -> list[Reported]:
     if "Overall Acc" in cells:
         # There both are of several categories.
         sizes = {k: v for k, v in sizes.items() if not k.endswith("relevance Detection")}
-    names = [name for name in cells if _is_score(name)]
+    known = {*ITEMS, *LIVE_ITEMS, *AVERAGES, *SUMMARIES}
+    names = [name for name in cells if name in known]
     scores = {name: _share(path, line, name, cells[name]) for name in names}
     found = []
     for name in names:
         parts = [p for p in names if p != name and p.startswith(AVERAGES.get(name, ()))]
         trap = scores[name] is not None and any(scores[p] is None for p in parts)
-        score = None if trap else scores[name]
-        found.append(Reported(cells[MODEL], name, score, _items(score, sizes.get(name)), trap))
+        score, items = None if trap else scores[name], sizes.get(name)
+        if score is None or items is None:
+            items = None
+        elif abs(score * items - round(score * items)) > items * 0.5e-4:
+            items = None  # no share of so many; two decimals of a percentage are written
+        found.append(Reported(cells[MODEL], name, score, items, trap))
     return found
-
-
-def _is_score(name: str) -> bool:
-    known = (ITEMS, LIVE_ITEMS, AVERAGES, SUMMARIES)
-    return any(name in names for names in known)
 
 
 def _share(path: Path, line: int, name: str, text: str) -> float | None:
@@ -153,14 +141,6 @@ def _share(path: Path, line: int, name: str, text: str) -> float | None:
         problem = f"{text!r} is neither a percentage nor {NOT_RUN}"
         raise DataError(problem, file=path, line=line, field=name)
     return share
-
-
-def _items(score: float | None, entries: int | None) -> int | None:
-    """The entries of a category, unless the score cannot be a share of so many."""
-    if score is None or entries is None:
-        return None
-    # Two decimals of a percentage are written.
-    return entries if abs(score * entries - round(score * entries)) <= entries * 0.5e-4 else None
 
 
 def not_run(found: Iterable[Reported]) -> dict[str, list[str]]:
@@ -196,12 +176,17 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         item = record.need("id", str)
         places.take(record, "id", item, fix="an item is answered once")
         right = wrong.pop(item, None) is None
-        answers.append(_answer(item, record.value.get("result"), right))
+        output = record.value.get("result")
+        text = output if isinstance(output, str) else canonical_json(output)
+        error = text if text.startswith(FAILED) else ""
+        answers.append(Answer(item, 0, float(right), text, error))
     _check(header, answers, wrong, result_file)
     category = score_file.name.removesuffix(SCORE)
+    # The folder of the model is the one below `score`, else the one of the file.
+    below = str(score_file.absolute().parent).rpartition("/score/")[2]
     return [
         Result(
-            run=_model(score_file),
+            run=below.partition("/")[0] or score_file.parent.name,
             file=str(score_file),
             format="bfcl",
             metric="valid",
@@ -220,11 +205,6 @@ def source_of(item: str) -> str:
         return f"multi_turn_{item.rpartition('_')[2]}"
     found = LIVE.fullmatch(item)
     return f"{found['category']}-{found['doc']}" if found else item
-
-
-def _answer(item: str, output: Any, right: bool) -> Answer:
-    text = output if isinstance(output, str) else canonical_json(output)
-    return Answer(item, 0, float(right), text, text if text.startswith(FAILED) else "")
 
 
 def _check(
@@ -263,11 +243,3 @@ def _mirrored(path: Path, given: str, wanted: str) -> list[Path]:
     parts = path.absolute().parts
     places = [n for n, part in enumerate(parts) if part == folder]
     return [Path(*parts[:n], other, *parts[n + 1 :]) for n in reversed(places)]
-
-
-def _model(score_file: Path) -> str:
-    """The folder of the model: the one below `score`, else the one of the file."""
-    parts = score_file.absolute().parts
-    if "score" not in parts[:-2]:
-        return score_file.parent.name
-    return parts[len(parts) - 1 - parts[::-1].index("score") + 1]

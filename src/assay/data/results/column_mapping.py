@@ -65,8 +65,8 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
     for name, text in conditions:
         kept = [row for row in rows if _text(_at(row.value, name)) == text]
         if not kept:
-            known = {_text(value) for value in _values(rows, name)}
-            fix = nearest(text, known) if known else nearest(name, _names(rows))
+            known = _texts(rows, name)
+            fix = nearest(text, known) if known else _nearest(rows, name)
             raise DataError(f"no row has {name}={text}", file=path, field="--where", fix=fix)
         rows = kept
     scores = list(_scores(path, rows, columns.score))
@@ -94,15 +94,15 @@ def _scores(path: Path, rows: Sequence[Record], score: str) -> Iterator[float | 
     """The score of each row. Raises DataError where no row has one, or one that is no number."""
     parts = score.split(",")
     if not all("=" in part for part in parts):
-        if not _values(rows, score):
-            raise DataError("missing", file=path, field=score, fix=nearest(score, _names(rows)))
+        if not _texts(rows, score):
+            raise DataError("missing", file=path, field=score, fix=_nearest(rows, score))
         yield from (number(row, score, _number(_at(row.value, score))) for row in rows)
         return
     conditions = [_condition(part, "--score") for part in parts]
     for name, text in conditions:
-        known = {_text(value) for value in _values(rows, name)}
+        known = _texts(rows, name)
         if not known:
-            raise DataError("missing", file=path, field=name, fix=nearest(name, _names(rows)))
+            raise DataError("missing", file=path, field=name, fix=_nearest(rows, name))
         if text not in known and (fix := nearest(text, known)).startswith("did you mean"):
             raise DataError(f"no row has {name}={text}", file=path, field="--score", fix=fix)
     for row in rows:
@@ -172,22 +172,20 @@ def _at(value: Any, name: str) -> Any:
     return _at(value[int(first)], rest) if rest else value[int(first)]
 
 
-def _values(rows: Iterable[Record], name: str) -> list[Any]:
-    found = (_at(row.value, name) for row in rows)
-    return [value for value in found if value is not ABSENT]
+def _texts(rows: Iterable[Record], name: str) -> set[str]:
+    """What stands under a name in the rows, as conditions are written."""
+    values = (_at(row.value, name) for row in rows)
+    return {_text(value) for value in values if value is not ABSENT}
 
 
-def _names(rows: Iterable[Record]) -> list[str]:
-    """The names of the fields of the rows, and of the fields of tables in them."""
+def _nearest(rows: Iterable[Record], name: str) -> str:
+    """The fix for a name that no row has: fields of the rows, and of tables in them."""
     names: dict[str, None] = {}
     for row in rows:
-        for name, value in row.value.items():
-            names |= dict.fromkeys([name, *(f"{name}.{key}" for key in _keys(value))])
-    return list(names)
-
-
-def _keys(value: Any) -> list[str]:
-    return list(value) if isinstance(value, dict) else []
+        for key, value in row.value.items():
+            inner = value if isinstance(value, dict) else ()
+            names |= dict.fromkeys([key, *(f"{key}.{each}" for each in inner)])
+    return nearest(name, names)
 
 
 def _text(value: Any) -> str:

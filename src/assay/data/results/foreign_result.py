@@ -12,7 +12,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -219,39 +219,28 @@ def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
     """The members whose name is wanted, in the order of the archive.
 
     Raises DataError for a damaged archive, for a compression or an encryption that cannot be read,
-    and for one that unpacks to more than `parquet.Budget` allows.
+    and, before anything is unpacked, for more members or bytes than `parquet.Budget` allows.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
             members = [member for member in archive.infolist() if wanted(member.filename)]
-            refuse_bomb(path, members)
+            if len(members) > MOST_ENTRIES:
+                problem = f"holds {len(members)} members, more than {MOST_ENTRIES}"
+                raise DataError(problem, file=path)
+            budget = Budget(path)
+            for member in members:
+                budget.spend(member.file_size)
             return {m.filename: _read(archive, stream, m) for m in members}
     except (zipfile.BadZipFile, RuntimeError, OSError, *TORN) as error:
         problem = " ".join(str(error).split())
         raise DataError(f"is a damaged zip: {problem}", file=path) from error
 
 
-def refuse_bomb(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise DataError for more or larger members than a log has, before one is unpacked.
-
-    Nothing is unpacked beyond the size that a member claims.
-    """
-    if len(members) > MOST_ENTRIES:
-        raise DataError(f"holds {len(members)} members, more than {MOST_ENTRIES}", file=path)
-    budget = Budget(path)
-    for member in members:
-        budget.spend(member.file_size)
-
-
-def _read_pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Piece by piece: read at once, a member is unpacked whole whatever size it claims."""
-    with archive.open(member) as stream:
-        return b"".join(iter(lambda: stream.read(PIECE), b""))
-
-
 def _read(archive: zipfile.ZipFile, stream: BinaryIO, member: zipfile.ZipInfo) -> bytes:
     if member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return _read_pieces(archive, member)
+        with archive.open(member) as unpacked:
+            # Read at once, a member is unpacked whole whatever size it claims.
+            return b"".join(iter(lambda: unpacked.read(PIECE), b""))
     if member.compress_type != ZSTANDARD:
         raise NotImplementedError(f"compression {member.compress_type} is not read")
     stream.seek(member.header_offset)

@@ -52,7 +52,14 @@ class ModelArguments:
 
 def model_arguments(given: Any) -> ModelArguments:
     """The arguments of a model, a table or text such as `pretrained=NAME,dtype=bfloat16`."""
-    found = {name: value for name, value in arguments(given).items() if not _idle(name, value)}
+    found = {
+        name: value
+        for name, value in arguments(given).items()
+        # What says no more than the argument's absence is left out.
+        if value is not None
+        and (name, value) not in (("dtype", "auto"), ("revision", "main"))
+        and not (value is False and name in OFF)
+    }
     device = found.pop("device", None)
     named = found.get("pretrained") or found.get("model_path") or found.get("model")
     if found.get("tokenizer", named) == named:
@@ -63,13 +70,6 @@ def model_arguments(given: Any) -> ModelArguments:
         {k: v for k, v in found.items() if k in TRANSPORT},
         kind_of_device(device),
     )
-
-
-def _idle(name: str, value: Any) -> bool:
-    """Whether a value says no more than the argument's absence."""
-    if (name, value) in (("dtype", "auto"), ("revision", "main")):
-        return True
-    return value is None or (value is False and name in OFF)
 
 
 def kind_of_device(device: Any) -> str | None:

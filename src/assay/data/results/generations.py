@@ -7,7 +7,7 @@ the answer, as in verl's own figures. Every column of numbers but step and advan
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from assay.data.hashing import canonical_json, content_id
@@ -34,7 +34,9 @@ def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
     items = [content_id(record.need("prompt", str, list)) for record in records]
     run = f"{path.absolute().parent.parent.name}/{path.stem}"
     made = Result(run, str(path), "trl", "", (), higher_is_better=True)
-    return _by_metric(made, items, records, [_text(r) for r in records], TRL_OTHERS, cluster)
+    said = [record.maybe("completion", str, list) for record in records]
+    texts = [canonical_json(each) if isinstance(each, list) else each for each in said]
+    return _by_metric(made, items, records, texts, TRL_OTHERS, cluster)
 
 
 def _by_metric(
@@ -65,47 +67,26 @@ def _by_metric(
     ]
 
 
-def _text(record: Record) -> str | None:
-    """The completion; of a conversation, its messages."""
-    completion = record.maybe("completion", str, list)
-    return canonical_json(completion) if isinstance(completion, list) else completion
-
-
 VERL_KEYS = frozenset({"input", "output", "score", "step"})
 VERL_OTHERS = ("input", "output", "gts", "step", "uid")
 
 
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """The lines of one generation, from the prompt to the answer."""
-
-    first: Record
-    last: Record
-
-
 def read_verl(path: Path, cluster: str | None = None) -> list[Result]:
     """One result for each metric; `cluster` is the column of sources. Raises DataError."""
-    sessions = _sessions(read_objects(path))
-    last = [session.last for session in sessions]
+    # Lines whose `uid` is SAMPLE_SESSION_OUTPUT belong together, from the prompt to the answer.
+    sessions: dict[tuple[str, ...], tuple[Record, Record]] = {}
+    for record in read_objects(path):
+        uid = record.value.get("uid")
+        parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
+        key = tuple(parts[:2]) if len(parts) == 3 else (record.origin,)
+        sessions[key] = (sessions.get(key, (record,))[0], record)
+    last = [record for _, record in sessions.values()]
     for record in last:
         if score(record, SCORE) is None and record.value[SCORE] is not None:
             fix = "null means that an answer has no score"
             raise record.error(SCORE, "malformed JSON: NaN is no number", fix)
     made = Result(f"{path.absolute().parent.name}/{path.stem}", str(path), "verl", "", ())
+    firsts = [first for first, _ in sessions.values()]
+    items = [content_id([r.need("input", str), r.value.get("gts")]) for r in firsts]
     texts = [record.maybe("output", str) for record in last]
-    return _by_metric(made, map(_item, sessions), last, texts, VERL_OTHERS, cluster)
-
-
-def _item(session: _Session) -> str:
-    return content_id([session.first.need("input", str), session.first.value.get("gts")])
-
-
-def _sessions(records: Iterable[Record]) -> list[_Session]:
-    """Lines whose `uid` is SAMPLE_SESSION_OUTPUT belong together; any other line is by itself."""
-    found: dict[tuple[str, ...], _Session] = {}
-    for record in records:
-        uid = record.value.get("uid")
-        parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
-        key = tuple(parts[:2]) if len(parts) == 3 else (record.origin,)
-        found[key] = _Session(found[key].first if key in found else record, record)
-    return list(found.values())
+    return _by_metric(made, items, last, texts, VERL_OTHERS, cluster)

@@ -9,8 +9,8 @@ with one score for each sample are read too. Events, tool calls and conversation
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,52 +31,23 @@ from assay.data.results.foreign_settings import comparable, model_arguments
 MEAN = "mean"
 
 
-@dataclass(frozen=True)
-class Reduced:
-    """The scores of one metric, a value for each sample."""
+def _reduced(header: Mapping[str, Any], reductions: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    """(metric, reducer) -> value by sample, of every reducer that was asked for but the mean."""
+    wanted = [name for name in _reducers(header) if name != MEAN]
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for table in reductions or ():
+        # A log with one reducer may leave its name out.
+        reducer = table.get("reducer") or (wanted[0] if len(wanted) == 1 else "")
+        for sample in table.get("samples") or () if reducer in wanted else ():
+            for metric, each in _by_part(str(table["scorer"]), sample.get("value")).items():
+                found.setdefault((metric, reducer), {})[str(sample["sample_id"])] = each
+    return found
 
-    metric: str
-    """Of a score that is a table: scorer, dot, key."""
-    reducer: str
-    values: Mapping[str, Any] = field(default_factory=dict)
 
-
-def reducers(header: Mapping[str, Any]) -> list[str]:
+def _reducers(header: Mapping[str, Any]) -> list[str]:
     """The names of what the log asked for, `mean` where it asked for nothing."""
     config = header["eval"].get("config") or {}
     return [str(name) for name in config.get("epochs_reducer") or [MEAN]]
-
-
-def reduced(
-    header: Mapping[str, Any],
-    reductions: Any,
-    parts: Callable[[str, Any], Mapping[str, Any]],
-) -> list[Reduced]:
-    """One for each metric and each reducer but the mean, as the log has them.
-
-    `parts` has the metrics of a scorer's value, by name.
-    """
-    wanted = [name for name in reducers(header) if name != MEAN]
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for reducer, scorer, item, value in _scores(reductions or (), wanted):
-        for metric, each in parts(scorer, value).items():
-            found.setdefault((metric, reducer), {})[item] = each
-    return [Reduced(metric, reducer, values) for (metric, reducer), values in found.items()]
-
-
-def left_out(header: Mapping[str, Any], found: Sequence[Reduced]) -> tuple[str, ...]:
-    """The reducers that the log asked for and has no scores of."""
-    known = {MEAN, *(each.reducer for each in found)}
-    return tuple(name for name in reducers(header) if name not in known)
-
-
-def _scores(reductions: Any, wanted: Sequence[str]) -> Iterator[tuple[str, str, str, Any]]:
-    """Reducer, scorer, sample and value; a log with one reducer may leave its name out."""
-    for table in reductions:
-        reducer = table.get("reducer") or (wanted[0] if len(wanted) == 1 else "")
-        if reducer in wanted:
-            for sample in table.get("samples") or ():
-                yield reducer, str(table["scorer"]), str(sample["sample_id"]), sample.get("value")
 
 
 KEYS = frozenset({"version", "status", "eval", "plan"})
@@ -112,21 +83,30 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     scores = [(sample, _parts(sample, first)) for sample in samples]
     metrics = dict.fromkeys(name for _, parts in scores for name in parts)
     if not metrics:
-        raise _without_scores(path, header, samples)
+        status = str(header.get("status", "started"))
+        if samples or status != "success":
+            raise DataError("no sample has a score", file=path, fix=f"its status is {status}")
+        fix = "run the evaluation with --log-samples"
+        raise DataError("holds no samples", file=path, fix=fix)
     wrong = {name: found for name in metrics if (found := _no_number(name, scores))}
     if wrong.keys() == metrics.keys():
         raise next(iter(wrong.values()))
+    named = {name: f"sample {error.line} {error.problem}" for name, error in wrong.items()}
     results = [
-        replace(_result(path, header, name, scores, cluster), not_numbers=_said(wrong))
+        replace(_result(path, header, name, scores, cluster), not_numbers=named)
         for name in metrics
         if name not in wrong
     ]
-    found = reduced(header, reductions, _by_part)
-    by_mean = results if MEAN in reducers(header) else []
-    shown = by_mean + [
-        _of_epochs(r, each) for each in found for r in results if r.metric == each.metric
+    found, asked = _reduced(header, reductions), _reducers(header)
+    shown = results if MEAN in asked else []
+    shown = shown + [
+        _of_epochs(result, reducer, values)
+        for (metric, reducer), values in found.items()
+        for result in results
+        if result.metric == metric
     ]
-    missing = left_out(header, found)
+    known = {MEAN, *(reducer for _, reducer in found)}
+    missing = tuple(name for name in asked if name not in known)
     if not shown:
         problem = f"has no scores of its epochs reduced by {', '.join(missing)}"
         raise DataError(problem, file=path, fix="run 'inspect score' on it")
@@ -140,12 +120,6 @@ def _first_scorer(header: Mapping[str, Any]) -> str:
     return next((str(each["name"]) for each in named if each), "score")
 
 
-def _without_scores(path: Path, header: Mapping[str, Any], samples: Sequence[Record]) -> DataError:
-    if samples or _status(header) != "success":
-        return DataError("no sample has a score", file=path, fix=f"its status is {_status(header)}")
-    return DataError("holds no samples", file=path, fix="run the evaluation with --log-samples")
-
-
 def _no_number(metric: str, scores: Sequence[tuple[Record, Mapping[str, Any]]]) -> DataError | None:
     """What is wrong with the first value of a metric that is no number."""
     for sample, parts in scores:
@@ -157,21 +131,16 @@ def _no_number(metric: str, scores: Sequence[tuple[Record, Mapping[str, Any]]]) 
     return None
 
 
-def _said(wrong: Mapping[str, DataError]) -> dict[str, str]:
-    return {name: f"sample {error.line} {error.problem}" for name, error in wrong.items()}
-
-
-def _of_epochs(result: Result, found: Reduced) -> Result:
+def _of_epochs(result: Result, reducer: str, values: Mapping[str, Any]) -> Result:
     """The same run with what a reducer made of each sample's epochs; the texts are those of one
     epoch each and no longer belong to a score."""
-    items = dict.fromkeys(answer.item for answer in result.answers)
     failed = {a.item: a.error for a in result.answers if a.error}
     answers = []
-    for item in items:
-        record = Record(result.file, 0, {found.reducer: found.values.get(item)})
-        score = number(record, found.reducer, _value(found.values.get(item)))
+    for item in dict.fromkeys(answer.item for answer in result.answers):
+        record = Record(result.file, 0, {reducer: values.get(item)})
+        score = number(record, reducer, _value(values.get(item)))
         answers.append(Answer(item, 0, score, None, failed.get(item, "")))
-    name = f"{result.metric},{found.reducer}"
+    name = f"{result.metric},{reducer}"
     return replace(result, metric=name, checker=f"inspect-ai {name}", answers=tuple(answers))
 
 
@@ -255,13 +224,9 @@ def _text(sample: Record) -> str | None:
     return attachments.get(content.removeprefix(ATTACHED), content)
 
 
-def _status(header: Mapping[str, Any]) -> str:
-    return str(header.get("status", "started"))
-
-
 def _unfinished(header: Mapping[str, Any], count: int) -> str:
-    if _status(header) != "success":
-        return f"its status is {_status(header)}"
+    if (status := str(header.get("status", "started"))) != "success":
+        return f"its status is {status}"
     asked = (header.get("results") or {}).get("total_samples", count)
     return "" if count == asked else f"{count} of {asked} samples"
 
@@ -302,9 +267,17 @@ def _settings(header: Mapping[str, Any], metric: str) -> dict[str, Any]:
 def _read_json(path: Path) -> tuple[dict[str, Any], list[Record], Any]:
     header = _table(read_text(path), path, "")
     samples = header.pop("samples", None) or []
-    _check(header, path)
-    records = [_record(path, n, sample) for n, sample in enumerate(samples, 1)]
-    return header, records, header.pop("reductions", None)
+    return header, _records(path, header, samples), header.pop("reductions", None)
+
+
+def _records(path: Path, header: Mapping[str, Any], samples: Sequence[Any]) -> list[Record]:
+    """The samples of a log. Raises DataError where they are none, or its header is none."""
+    if not isinstance(header.get("eval"), dict):
+        raise DataError("missing", file=path, field="eval", fix="is it a log of inspect-ai?")
+    for index, sample in enumerate(samples):
+        if not isinstance(sample, dict):
+            raise DataError("is not an object", file=path, field=f"samples[{index}]")
+    return [Record(str(path), line, sample) for line, sample in enumerate(samples, 1)]
 
 
 def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record], Any]:
@@ -314,17 +287,9 @@ def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record], Any]:
     if start is None:
         raise DataError(f"holds no {HEADERS[0]}", file=path, fix="is it a log of inspect-ai?")
     header = _table(members.pop(start), path, start)
-    _check(header, path)
     names = sorted(name for name in members if name.startswith("samples/"))
     tables = [_table(members[name], path, name) for name in names]
-    reductions = json.loads(members.get(REDUCTIONS, b"null"))
-    return header, [_record(path, n, table) for n, table in enumerate(tables, 1)], reductions
-
-
-def _record(path: Path, number_: int, sample: Any) -> Record:
-    if not isinstance(sample, dict):
-        raise DataError("is not an object", file=path, field=f"samples[{number_ - 1}]")
-    return Record(str(path), number_, sample)
+    return header, _records(path, header, tables), json.loads(members.get(REDUCTIONS, b"null"))
 
 
 def _table(text: str | bytes, path: Path, name: str) -> dict[str, Any]:
@@ -342,8 +307,3 @@ def _table(text: str | bytes, path: Path, name: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise DataError("is not an object", file=path, field=name)
     return table
-
-
-def _check(header: Mapping[str, Any], path: Path) -> None:
-    if not isinstance(header.get("eval"), dict):
-        raise DataError("missing", file=path, field="eval", fix="is it a log of inspect-ai?")

@@ -109,6 +109,7 @@ def _result(
     cluster: str | None,
 ) -> Result:
     name = metric if filter_ == "none" else f"{metric},{filter_}"
+    asked = (log.get("n-samples") or {}).get(task, {}).get("effective", len(lines))
     places, sources, answers = Places(), Clusters(cluster), []
     for line in lines:
         item = str(line.need("doc_id", int, str))
@@ -116,7 +117,9 @@ def _result(
         sources.take(line, item, line.maybe("doc", dict))
         answers.append(Answer(item, 0, score(line, metric), _text(line)))
     return Result(
-        run=_model(log) or path.absolute().parent.name,
+        run=log.get("model_name")
+        or (log.get("config") or {}).get("model")
+        or path.absolute().parent.name,
         file=str(path),
         format="lm-eval",
         metric=name,
@@ -125,9 +128,13 @@ def _result(
         checker=f"lm-evaluation-harness {name}",
         settings=_settings(log, task, lines),
         configured=bool(log),
-        questions={str(line.value["doc_id"]): _question(line) for line in lines},
+        questions={
+            str(line.value["doc_id"]): line.maybe("doc_hash", str)
+            or fingerprint(line.need("doc", dict))
+            for line in lines
+        },
         clusters=sources.by_item,
-        unfinished=_unfinished(log, task, len(lines)),
+        unfinished="" if asked == len(lines) else f"{len(lines)} of {asked} questions",
         higher_is_better=((log.get("higher_is_better") or {}).get(task) or {}).get(metric),
     )
 
@@ -137,16 +144,9 @@ def _text(line: Record) -> str | None:
 
     A document has one list of responses for each request, with one text for each repeat of it.
     """
-    texts = [text for request in line.need("resps", list) for text in _listed(request)]
+    requests = line.need("resps", list)
+    texts = [t for each in requests for t in (each if isinstance(each, list) else [each])]
     return "\n".join(texts) if texts and all(isinstance(text, str) for text in texts) else None
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _question(line: Record) -> str:
-    return line.maybe("doc_hash", str) or fingerprint(line.need("doc", dict))
 
 
 def _results_file(path: Path) -> Mapping[str, Any]:
@@ -165,21 +165,14 @@ def _results_file(path: Path) -> Mapping[str, Any]:
     return log
 
 
-def _model(log: Mapping[str, Any]) -> str:
-    return log.get("model_name") or (log.get("config") or {}).get("model") or ""
-
-
-def _unfinished(log: Mapping[str, Any], task: str, count: int) -> str:
-    asked = (log.get("n-samples") or {}).get(task, {}).get("effective", count)
-    return "" if count == asked else f"{count} of {asked} questions"
-
-
 def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dict[str, Any]:
     """What the logs carry, in the parts of a manifest."""
     evaluation: dict[str, Any] = {"prompts_sha256": _prompts(lines)}
     settings: dict[str, Any] = {"evaluation": {task: evaluation}}
     if not log:
         return settings
+    # Turns are told apart in a chat template alone.
+    rendering = RENDERING if log.get("chat_template_sha") else RENDERING[:2]
     config, about = log.get("config") or {}, comparable(log["configs"].get(task) or {})
     model = model_arguments(config.get("model_args"))
     evaluation |= {
@@ -189,7 +182,7 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
         "sampling": {"repeats": about.get("repeats")}
         | (about.get("generation_kwargs") or {})
         | arguments(config.get("gen_kwargs")),
-        "rendering": {key: log.get(key) or None for key in RENDERING if _bears(key, log)},
+        "rendering": {key: log.get(key) or None for key in rendering},
     }
     packages = {"lm_eval": "lm_eval_version", "transformers": "transformers_version"}
     backend = config.get("model")
@@ -217,22 +210,15 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
 
 
 def _prompts(lines: Sequence[Record]) -> str:
-    """A fingerprint of the texts that were asked, as far as the log has them."""
-    found = sorted(str(line.value.get("prompt_hash") or _first_text(line)) for line in lines)
-    return sha256_text(canonical_json(found))
-
-
-def _first_text(line: Record) -> str:
-    """The fingerprint of the first request's text, for logs without `prompt_hash`."""
-    given = line.value.get("arguments") or ()
-    first = next(iter(given.values() if isinstance(given, dict) else given), ())
-    text = next(iter(first.values() if isinstance(first, dict) else first), None)
-    return sha256_text(str(text))
-
-
-def _bears(key: str, log: Mapping[str, Any]) -> bool:
-    """Whether a key on prompts had an effect: turns are told apart in a chat template alone."""
-    return key != "fewshot_as_multiturn" or bool(log.get("chat_template_sha"))
+    """A fingerprint of the texts that were asked, as far as the log has them: `prompt_hash`, else
+    the first request's text."""
+    hashes = []
+    for line in lines:
+        given = line.value.get("arguments") or ()
+        first = next(iter(given.values() if isinstance(given, dict) else given), ())
+        text = next(iter(first.values() if isinstance(first, dict) else first), None)
+        hashes.append(str(line.value.get("prompt_hash") or sha256_text(str(text))))
+    return sha256_text(canonical_json(sorted(hashes)))
 
 
 def _is_source(key: str) -> bool:
@@ -257,11 +243,11 @@ def sample_logs(folder: Path) -> list[Path]:
     """The sample logs of a folder, or of the folders in it, which lm-eval names after models."""
     if not folder.is_dir():
         return []
-    return _logs(folder, "") or _logs(folder, "*/")
-
-
-def _logs(folder: Path, below: str) -> list[Path]:
-    return sorted(file for pattern in PATTERNS for file in folder.glob(below + pattern))
+    here, below = (
+        sorted(file for pattern in PATTERNS for file in folder.glob(prefix + pattern))
+        for prefix in ("", "*/")
+    )
+    return here or below
 
 
 def read_folder(
@@ -295,7 +281,8 @@ def together(results: Sequence[Result], by_task: bool = False) -> list[Result]:
     runs: list[list[Result]] = []
     for dates in models.values():
         every = [result for those in dates.values() for result in those]
-        runs += dates.values() if _overlap(dates.values()) else [every]
+        tasks = Counter(t for those in dates.values() for t in {r.benchmark for r in those})
+        runs += dates.values() if max(tasks.values()) > 1 else [every]
     runs.sort(key=lambda those: min((Path(r.file).parent, _date(Path(r.file))) for r in those))
     alike = Counter((Path(those[0].file).parent, those[0].run) for those in runs)
     found = []
@@ -320,18 +307,13 @@ def _date(file: Path) -> str:
     return found["date"] if found else ""
 
 
-def _overlap(dates: Iterable[Sequence[Result]]) -> bool:
-    """Whether a task was run on two dates."""
-    counts = Counter(task for those in dates for task in {result.benchmark for result in those})
-    return any(count > 1 for count in counts.values())
-
-
 def _together(folder: Path, metric: str, results: Sequence[Result], by_task: bool) -> Result:
     """The results of one run by one metric as one."""
     tasks = {result.benchmark: result for result in results if result.metric == metric}
     every = dict.fromkeys(result.benchmark for result in results)
     first = next(iter(tasks.values()))
     parts = {f"{t}/{a.item}": t for t, r in tasks.items() for a in r.answers}
+    directions = {result.higher_is_better for result in tasks.values()} - {None}
     return replace(
         first,
         file=str(folder),
@@ -346,14 +328,8 @@ def _together(folder: Path, metric: str, results: Sequence[Result], by_task: boo
         left_out=tuple(task for task in every if task not in tasks),
         unfinished="; ".join(f"{t}: {r.unfinished}" for t, r in tasks.items() if r.unfinished),
         parts=parts if len(tasks) > 1 else {},
-        higher_is_better=_shared([result.higher_is_better for result in tasks.values()]),
+        higher_is_better=directions.pop() if len(directions) == 1 else None,
     )
-
-
-def _shared(directions: Iterable[bool | None]) -> bool | None:
-    """What all tasks say that say anything; None where they differ."""
-    said = set(directions) - {None}
-    return said.pop() if len(said) == 1 else None
 
 
 def _named(

@@ -60,20 +60,13 @@ def _result(
         item, repeat = str(line.value["item"]), line.maybe("repeat", int) or 0
         places.take(line, "item", item, repeat, fix="number the passes in a column 'repeat'")
         sources.take(line, item, line.value)
-        answers.append(_answer(line, item, repeat, metric))
+        share = score(line, metric)
+        if share is not None and metric == SCORE and not 0 <= share <= 1:
+            problem = f"{share:g} lies outside 0 to 1"
+            raise line.error(metric, problem, "a percentage is no score")
+        output, error = line.maybe("output", str), line.maybe("error", str) or ""
+        answers.append(Answer(item, repeat, share, output, error))
     return Result(run, str(path), "table", metric, tuple(answers), clusters=sources.by_item)
-
-
-def _answer(line: Record, item: str, repeat: int, metric: str) -> Answer:
-    error = line.maybe("error", str) or ""
-    return Answer(item, repeat, _share(line, metric), line.maybe("output", str), error)
-
-
-def _share(line: Record, metric: str) -> float | None:
-    share = score(line, metric)
-    if share is not None and metric == SCORE and not 0 <= share <= 1:
-        raise line.error(metric, f"{share:g} lies outside 0 to 1", "a percentage is no score")
-    return share
 
 
 def _records(path: Path) -> Iterator[Record]:

@@ -77,18 +77,16 @@ def read_results(
         raise DataError("no such file", file=path)
     if path.stat().st_size == 0:
         raise DataError("is empty", file=path)
-    if columns is not None:
-        return _checked(read_mapped(path, columns, cluster), path)
-    if format is None and is_leaderboard(path):
+    if columns is None and format is None and is_leaderboard(path):
         fix = "'assay report FILE' shows them; to compare, name BFCL's *_score.json files"
         raise UnknownResults("holds scores without their items", file=path, fix=fix)
-    return _checked(READERS[format or recognise(path)](path, cluster), path)
-
-
-def _checked(found: list[Result], path: Path) -> list[Result]:
-    for result in found:
+    if columns is not None:
+        results = read_mapped(path, columns, cluster)
+    else:
+        results = READERS[format or recognise(path)](path, cluster)
+    for result in results:
         check_names(result, path)
-    return found
+    return results
 
 
 def check_names(result: Result, path: Path) -> None:
@@ -96,8 +94,7 @@ def check_names(result: Result, path: Path) -> None:
     for field in ("run", "benchmark", "metric", "checker"):
         name = getattr(result, field)
         if len(name) > LONGEST_NAME:
-            problem = f"a name of {len(name)} characters"
-            fix = f"at most {LONGEST_NAME}"
+            problem, fix = f"a name of {len(name)} characters", f"at most {LONGEST_NAME}"
             raise DataError(problem, file=path, field=field, fix=fix)
         if "\0" in name or whole_text(name) != name:
             problem = f"{name!a} holds characters that no file can"

@@ -18,14 +18,15 @@ from assay.data.reported.printed_numbers import (
     rounding,
 )
 from assay.data.reported.reported_record import Average, Identity, Metric, Reported, Run
-from assay.judge.audit.cells import Cell, Flaw, cells, unit_of
+from assay.errors import Finding
+from assay.judge.audit.cells import Cell, cells, flaw, unit_of
 
 FEWEST_OFF = 4
 MULTIPLIERS = range(2, 11)
 """Fractions that are looked for: a half to a tenth."""
 
 
-def impossible_granularity(report: Reported) -> Iterator[Flaw]:
+def impossible_granularity(report: Reported) -> Iterator[Finding]:
     """Scores that no number of right items gives."""
     if _partial_credit(report):
         return
@@ -42,15 +43,15 @@ def impossible_granularity(report: Reported) -> Iterator[Flaw]:
                 "count": len(off),
                 "of": len(cell.values),
             }
-            yield Flaw("impossible_granularity", "error", name, numbers, line)
+            yield flaw("impossible_granularity", "error", name, numbers, line)
 
 
-def items_score_in_parts(report: Reported) -> Iterator[Flaw]:
+def items_score_in_parts(report: Reported) -> Iterator[Finding]:
     """Most scores are no whole number of correct items: the item count or the step differs."""
     if _partial_credit(report):
         off, of = _off_grid(report)
         name = report.scoring.benchmark or report.about
-        yield Flaw("items_score_in_parts", "note", name, {"count": off, "of": of})
+        yield flaw("items_score_in_parts", "note", name, {"count": off, "of": of})
 
 
 def _partial_credit(report: Reported) -> bool:
@@ -65,7 +66,7 @@ def _off_grid(report: Reported) -> tuple[int, int]:
     return sum(not on_grid(value, unit) for value, unit in values), len(values)
 
 
-def fraction_of_plausible(report: Reported) -> Iterator[Flaw]:
+def fraction_of_plausible(report: Reported) -> Iterator[Finding]:
     """Impossible scores that become possible when all are multiplied by a small whole number."""
     if _partial_credit(report):
         return
@@ -84,7 +85,7 @@ def fraction_of_plausible(report: Reported) -> Iterator[Flaw]:
                 "missing": times - 1,
                 "unit": float(unit),
             }
-            yield Flaw("fraction_of_plausible", "error", name, numbers, line)
+            yield flaw("fraction_of_plausible", "error", name, numbers, line)
 
 
 def _fits(cell: Cell, unit: Fraction, times: int) -> bool:
@@ -104,7 +105,7 @@ def _graded(report: Reported) -> Iterator[tuple[str, Cell, Fraction, int | None]
                 yield f"{run.name} · {cell.name}" if cell.name else run.name, cell, unit, run.line
 
 
-def not_from_counts(report: Reported) -> Iterator[Flaw]:
+def not_from_counts(report: Reported) -> Iterator[Finding]:
     """Percentages that their counts, or any count of their trials, do not give."""
     for metric in report.metrics:
         if not metric.values or not metric.totals:
@@ -123,10 +124,10 @@ def not_from_counts(report: Reported) -> Iterator[Flaw]:
                 "is_": 100 * (count or 0) / total,
             }
             key = "no_count_gives_it" if count is None else "not_from_counts"
-            yield Flaw(key, "error", metric.name, numbers, metric.line)
+            yield flaw(key, "error", metric.name, numbers, metric.line)
 
 
-def running_count_fell(report: Reported) -> Iterator[Flaw]:
+def running_count_fell(report: Reported) -> Iterator[Finding]:
     """A running count or sum that fell: correct answers, wrong answers, costs."""
     for metric in report.metrics:
         summed = metric.meaning in ("count", "cost")
@@ -147,7 +148,7 @@ def running_count_fell(report: Reported) -> Iterator[Flaw]:
 
 def _fell(
     key: str, metric: Metric, row: Sequence[int | Decimal], shown: Sequence[str], at: int
-) -> Flaw:
+) -> Finding:
     """A sum since the start that is smaller at a reading than at the one before it."""
     first, second = (
         float(value) if isinstance(value, Decimal) else value for value in row[at - 1 : at + 1]
@@ -158,10 +159,10 @@ def _fell(
         "fell_from": first,
         "fell_to": second,
     }
-    return Flaw(key, "error", metric.name, numbers, metric.line)
+    return flaw(key, "error", metric.name, numbers, metric.line)
 
 
-def loss_identity(report: Reported) -> Iterator[Flaw]:
+def loss_identity(report: Reported) -> Iterator[Finding]:
     """Whether loss = part + coefficient x term on every row; both answers are worth knowing."""
     for identity in report.identities:
         rows = list(_identity_rows(report, identity))
@@ -172,7 +173,7 @@ def loss_identity(report: Reported) -> Iterator[Flaw]:
         numbers = {"rows": len(rows), "wrong": len(wrong), "terms": terms}
         numbers |= {"example": (wrong or rows)[0][0]}
         key, severity = ("identity_fails", "error") if wrong else ("identity_holds", "note")
-        yield Flaw(key, severity, identity.loss, numbers, identity.line)
+        yield flaw(key, severity, identity.loss, numbers, identity.line)
 
 
 def _identity_rows(report: Reported, identity: Identity) -> Iterator[tuple[str, bool]]:
@@ -210,7 +211,7 @@ def _rows(
             yield tuple(column[step] for column in columns)
 
 
-def quotient(report: Reported) -> Iterator[Flaw]:
+def quotient(report: Reported) -> Iterator[Finding]:
     """Averages that are not their total over their count."""
     for claim in report.quotients:
         rows = list(_rows(report, (claim.value, claim.total, claim.count), claim.count))
@@ -227,7 +228,7 @@ def quotient(report: Reported) -> Iterator[Flaw]:
                 "wrong": len(wrong),
                 "rows": len(rows),
             }
-            yield Flaw("quotient", "error", claim.value, numbers, claim.line)
+            yield flaw("quotient", "error", claim.value, numbers, claim.line)
 
 
 def _divides(*row: Decimal) -> bool:
@@ -238,7 +239,7 @@ def _divides(*row: Decimal) -> bool:
     return any(mode(total).times(1 / Fraction(count)).meets(mode(value)) for mode in MODES)
 
 
-def wrong_change(report: Reported) -> Iterator[Flaw]:
+def wrong_change(report: Reported) -> Iterator[Finding]:
     """Printed changes that are not the difference of the numbers beside them."""
     for change in report.changes:
         if not is_change(change.before, change.after, change.says, change.relative):
@@ -251,10 +252,10 @@ def wrong_change(report: Reported) -> Iterator[Flaw]:
                 "says": str(change.says),
                 "is_": float(actual),
             }
-            yield Flaw("wrong_change", "error", change.of, numbers, change.line)
+            yield flaw("wrong_change", "error", change.of, numbers, change.line)
 
 
-def mark_not_mean(report: Reported) -> Iterator[Flaw]:
+def mark_not_mean(report: Reported) -> Iterator[Finding]:
     """An overall mark that is not the mean of the marks it is printed with."""
     for rating in report.ratings:
         mean = sum(map(Fraction, rating.marks), Fraction(0)) / len(rating.marks)
@@ -264,7 +265,7 @@ def mark_not_mean(report: Reported) -> Iterator[Flaw]:
                 "mean": float(mean),
                 "says": str(rating.says),
             }
-            yield Flaw("mark_not_mean", "error", rating.name or report.about, numbers, rating.line)
+            yield flaw("mark_not_mean", "error", rating.name or report.about, numbers, rating.line)
 
 
 def readings(metric: Metric) -> str:
@@ -276,7 +277,7 @@ def readings(metric: Metric) -> str:
 ZERO = (Decimal("0"),)
 
 
-def average_not_mean(report: Reported) -> Iterator[Flaw]:
+def average_not_mean(report: Reported) -> Iterator[Finding]:
     """Averages that are neither the mean of their cells nor the mean of all their items.
 
     An average that fits once the cells without a result count 0 says so instead.
@@ -292,7 +293,7 @@ def average_not_mean(report: Reported) -> Iterator[Flaw]:
             yield _flaw(average, run, present, missing)
 
 
-def _flaw(average: Average, run: Run, present: list[Cell], missing: list[str]) -> Flaw:
+def _flaw(average: Average, run: Run, present: list[Cell], missing: list[str]) -> Finding:
     """An average over these cells that does not follow from them."""
     zeros = [Cell(name, ZERO, None, present[0].scale, Decimal(1)) for name in missing]
     key = "average_not_mean"
@@ -307,7 +308,7 @@ def _flaw(average: Average, run: Run, present: list[Cell], missing: list[str]) -
         "missing": ", ".join(missing) or "–",
         "without": _left_out(average.says, present) or "–",
     }
-    return Flaw(key, "error", f"{run.name} · {average.name}", numbers, average.line or run.line)
+    return flaw(key, "error", f"{run.name} · {average.name}", numbers, average.line or run.line)
 
 
 def _left_out(says: Decimal, present: list[Cell]) -> str:

@@ -1,20 +1,17 @@
-"""The scores of a reported run by cell, and `Flaw`.
-
-A cell is a benchmark or subset that was scored. A `Flaw` is a finding as a key with numbers, which
-each language puts into words. No rule is here.
-"""
+"""The scores of a reported run by cell, a benchmark or subset that was scored."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 
 import numpy as np
 from scipy import special
 
 from assay.data.reported.reported_record import Reported, Run
+from assay.errors import Finding, Severity, finding
 from assay.judge.binomial import compare_counts
-from assay.judge.findings import Severity
 from assay.judge.intervals import LEVEL, Interval
 from assay.judge.power import detectable_from_interval
 from assay.judge.significance import agreeing
@@ -147,23 +144,19 @@ def _null_variance(found: Comparison) -> float:
     return middle * (1 - middle) * 2 / found.items
 
 
-Rule = Callable[[Reported], Iterable["Flaw"]]
+Rule = Callable[[Reported], Iterable[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    """A finding of a rule: its subject and the figures that show it.
+def flaw(
+    code: str,
+    severity: Severity,
+    about: str,
+    numbers: Mapping[str, float | int | str] = MappingProxyType({}),
+    line: int | None = None,
+) -> Finding:
+    """A finding about a run, comparison or metric as the report names it, on a line of the report.
 
     An error cannot be true as printed; a warning is a conclusion that its numbers do not support; a
-    note is a figure that a reader needs in addition.
+    note is a figure that a reader needs in addition. Differences, rates and limits are in percent.
     """
-
-    key: str
-    """Names the sentences for the problem, its evidence and its fix."""
-    severity: Severity
-    about: str
-    """The run, comparison or metric, as the report names it."""
-    numbers: Mapping[str, float | int | str] = field(default_factory=dict)
-    """What fills the sentences; differences, rates and limits in percent."""
-    line: int | None = None
-    """Line of the report."""
+    return finding(code, severity, **numbers, about=about, line=line)

@@ -9,10 +9,10 @@ from decimal import Decimal
 
 from assay.data.reported.printed_numbers import MODES, mean_of
 from assay.data.reported.reported_record import Meaning, Metric, Reading, Reported, Run
+from assay.errors import Finding, Severity
 from assay.judge.audit.arithmetic import readings
-from assay.judge.audit.cells import Flaw, cells
+from assay.judge.audit.cells import cells, flaw
 from assay.judge.audit.pairs import BOOKKEEPING, Pair, absent, pairs, same_value
-from assay.judge.findings import Severity
 
 DATA = "data"
 """The setting that names the data a run was trained on."""
@@ -25,7 +25,7 @@ SHARE_SAME = 0.5
 Values = tuple[Decimal, ...]
 
 
-def several_factors(report: Reported) -> Iterator[Flaw]:
+def several_factors(report: Reported) -> Iterator[Finding]:
     """Comparisons of runs that differ in more than one thing, or in more than what is varied.
 
     A note where the report says nothing of the two: a table of runs is no comparison yet.
@@ -39,19 +39,19 @@ def several_factors(report: Reported) -> Iterator[Flaw]:
                 "what": shown,
                 "vary": ", ".join(pair.vary) or "–",
             }
-            yield Flaw("several_factors", _severity(pair), pair.name, numbers, pair.line)
+            yield flaw("several_factors", _severity(pair), pair.name, numbers, pair.line)
 
 
-def different_data(report: Reported) -> Iterator[Flaw]:
+def different_data(report: Reported) -> Iterator[Finding]:
     """Comparisons that are not about data, of runs that were trained on different data."""
     for pair in pairs(report):
         data = [c for c in pair.differs if c.path == DATA]
         if data and pair.confounded:
             numbers = {"control": str(data[0].control), "other": str(data[0].other)}
-            yield Flaw("different_data", _severity(pair), pair.name, numbers, pair.line)
+            yield flaw("different_data", _severity(pair), pair.name, numbers, pair.line)
 
 
-def label_disagrees(report: Reported) -> Iterator[Flaw]:
+def label_disagrees(report: Reported) -> Iterator[Finding]:
     """Two places that give one run or file different values, whatever the notation."""
     said: dict[tuple[str, str | None], dict[str, tuple[object, str]]] = {}
     for run in report.runs:
@@ -68,10 +68,10 @@ def label_disagrees(report: Reported) -> Iterator[Flaw]:
                     "there": str(value),
                     "other": mention.place,
                 }
-                yield Flaw("label_disagrees", "error", mention.of, numbers, mention.line)
+                yield flaw("label_disagrees", "error", mention.of, numbers, mention.line)
 
 
-def two_numbers(report: Reported) -> Iterator[Flaw]:
+def two_numbers(report: Reported) -> Iterator[Finding]:
     """One score of one run, or one average, that is printed twice with different numbers."""
     for mention in report.mentions:
         run = report.run(mention.of)
@@ -88,9 +88,9 @@ def two_numbers(report: Reported) -> Iterator[Flaw]:
             yield _twice(about, (printed,), (average.says,), "", average.line)
 
 
-def _twice(about: str, here: Values, there: Values, other: str, line: int | None) -> Flaw:
+def _twice(about: str, here: Values, there: Values, other: str, line: int | None) -> Finding:
     shown = {"here": ", ".join(map(str, here)), "there": ", ".join(map(str, there))}
-    return Flaw("two_numbers", "error", about, {**shown, "other": other}, line)
+    return flaw("two_numbers", "error", about, {**shown, "other": other}, line)
 
 
 def _agree(here: Values, there: Values) -> bool:
@@ -104,7 +104,7 @@ def _agree(here: Values, there: Values) -> bool:
     return False
 
 
-def same_values(report: Reported) -> Iterator[Flaw]:
+def same_values(report: Reported) -> Iterator[Finding]:
     """Conditions whose scores agree to the last digit in all cells, or in most of many.
 
     Scores of 0 and 100 % do not count as agreement, and equal repeats count as one figure.
@@ -122,15 +122,15 @@ def same_values(report: Reported) -> Iterator[Flaw]:
             numbers = {"equal": len(equal), "cells": len(shared), "figures": figures}
             key = "same_values" if everything else "mostly_same_values"
             about = f"{first.name} / {second.name}"
-            yield Flaw(key, "error" if everything else "warning", about, numbers, second.line)
+            yield flaw(key, "error" if everything else "warning", about, numbers, second.line)
 
 
-def never_run(report: Reported) -> Iterator[Flaw]:
+def never_run(report: Reported) -> Iterator[Finding]:
     """Comparisons with a condition that has no result in the report."""
     for claim in report.comparisons:
         for name in absent(report, claim):
             about = f"{claim.run} / {claim.control}"
-            yield Flaw("never_run", "error", about, {"name": name}, claim.line)
+            yield flaw("never_run", "error", about, {"name": name}, claim.line)
 
 
 def _severity(pair: Pair) -> Severity:
@@ -159,7 +159,7 @@ OPPOSITE: dict[Reading, Reading] = {
 """The meaning of a rise, and its opposite. A policy loss measures neither."""
 
 
-def misread_direction(report: Reported) -> Iterator[Flaw]:
+def misread_direction(report: Reported) -> Iterator[Finding]:
     """Conclusions that contradict the direction in which their metric went."""
     for metric in report.metrics:
         course = _course(metric)
@@ -167,14 +167,14 @@ def misread_direction(report: Reported) -> Iterator[Flaw]:
             continue
         numbers = {"readings": readings(metric), "reads": metric.reads}
         if metric.meaning == "policy loss":
-            yield Flaw("policy_loss_read", "warning", metric.name, numbers, metric.line)
+            yield flaw("policy_loss_read", "warning", metric.name, numbers, metric.line)
             continue
         rising = RISING_MEANS.get(metric.meaning)
         means = rising if course > 0 or rising is None else OPPOSITE[rising]
         if means is not None and metric.reads == OPPOSITE[means]:
             key = "distance_misread" if metric.meaning == "distance" else "misread_direction"
             severity = "error" if rising else "warning"
-            yield Flaw(key, severity, metric.name, numbers | {"means": means}, metric.line)
+            yield flaw(key, severity, metric.name, numbers | {"means": means}, metric.line)
 
 
 def _course(metric: Metric) -> int:
@@ -183,7 +183,7 @@ def _course(metric: Metric) -> int:
     return 0 if len(shown) < 2 else (shown[-1] > shown[0]) - (shown[-1] < shown[0])
 
 
-def cause_without_effect(report: Reported) -> Iterator[Flaw]:
+def cause_without_effect(report: Reported) -> Iterator[Finding]:
     """A count of effects below the count of their stated cause."""
     for claim in report.causes:
         cause, effect = report.metric(claim.cause), report.metric(claim.effect)
@@ -191,7 +191,7 @@ def cause_without_effect(report: Reported) -> Iterator[Flaw]:
         before, after = _last(cause), _last(effect)
         if before is not None and after is not None and after < before:
             numbers = {"effects": after, "causes": before, "cause": claim.cause}
-            yield Flaw("cause_without_effect", "error", claim.effect, numbers, claim.line)
+            yield flaw("cause_without_effect", "error", claim.effect, numbers, claim.line)
 
 
 def _last(metric: Metric) -> int | None:
@@ -201,15 +201,15 @@ def _last(metric: Metric) -> int | None:
     return int(metric.values[-1]) if metric.values else None
 
 
-def effect_without_control(report: Reported) -> Iterator[Flaw]:
+def effect_without_control(report: Reported) -> Iterator[Finding]:
     """Claims that something works, or does not, without a run that lacks it."""
     for claim in report.effects:
         if report.run(claim.control) is None:
             numbers = {"says": claim.says}
-            yield Flaw("effect_without_control", "warning", claim.what, numbers, claim.line)
+            yield flaw("effect_without_control", "warning", claim.what, numbers, claim.line)
 
 
-def left_open(report: Reported) -> Iterator[Flaw]:
+def left_open(report: Reported) -> Iterator[Finding]:
     """Everything that was to be filled in, counted."""
     places = [(part.place, part.count) for part in report.open]
     places += [(run.name, 1) for run in report.runs if not run.finished]
@@ -217,4 +217,4 @@ def left_open(report: Reported) -> Iterator[Flaw]:
         shown = ", ".join(f"{place} ({count})" if count > 1 else place for place, count in places)
         total = sum(count for _, count in places)
         numbers = {"count": total, "places": len(places), "where": shown}
-        yield Flaw("left_open", "note", report.about, numbers)
+        yield flaw("left_open", "note", report.about, numbers)

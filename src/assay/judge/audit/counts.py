@@ -11,7 +11,8 @@ from math import ceil, floor
 
 from assay.data.reported.printed_numbers import on_grid, prints, rounding
 from assay.data.reported.reported_record import Reported, Run, Search
-from assay.judge.audit.cells import Cell, Flaw, cells, items_of
+from assay.errors import Finding
+from assay.judge.audit.cells import Cell, cells, flaw, items_of
 from assay.judge.audit.pairs import Pair, pairs
 from assay.judge.averages import harmonic_ratio
 
@@ -19,7 +20,7 @@ LEFT_OUT = 0.02
 """Share of items without a score above which a score may move by more than its rounding."""
 
 
-def score_not_from_counts(report: Reported) -> Iterator[Flaw]:
+def score_not_from_counts(report: Reported) -> Iterator[Finding]:
     """Scores that their own counts do not give, whatever is done with items without an answer."""
     for run, cell, items in _counted(report):
         scores, counts = run.scores.get(cell, ()), run.right[cell]
@@ -37,7 +38,7 @@ def score_not_from_counts(report: Reported) -> Iterator[Flaw]:
                 "is_": float(report.scoring.highest * Fraction(count, items)),
                 "fits": _totals(report, value, count, items),
             }
-            yield Flaw(
+            yield flaw(
                 "score_not_from_counts", "error", _about(run, cell), numbers, _line(run, cell)
             )
 
@@ -72,7 +73,7 @@ def _totals(report: Reported, value: Decimal | None, count: int, items: int) -> 
     return ", ".join(map(str, found)) or "–"
 
 
-def failures_left_out(report: Reported) -> Iterator[Flaw]:
+def failures_left_out(report: Reported) -> Iterator[Finding]:
     """Scores over answered items only, so that timeouts, parse failures and refusals do not count.
 
     Stated by the report, or visible in the counts. A note where it is at most 2 % of the items.
@@ -87,7 +88,7 @@ def failures_left_out(report: Reported) -> Iterator[Flaw]:
                 yield _left_out(report, run, cell, items, lost, seen)
 
 
-def _left_out(report: Reported, run: Run, cell: str, items: int, lost: int, seen: bool) -> Flaw:
+def _left_out(report: Reported, run: Run, cell: str, items: int, lost: int, seen: bool) -> Finding:
     # The stated number of items may or may not include those that were left out.
     among = seen or cell in run.failed or not run.right.get(cell)
     total = items if among else items + lost
@@ -102,7 +103,7 @@ def _left_out(report: Reported, run: Run, cell: str, items: int, lost: int, seen
         "worst": 100 * mean / highest * (1 - share),
     }
     severity = "warning" if share > LEFT_OUT else "note"
-    return Flaw("failures_left_out", severity, _about(run, cell), numbers, _line(run, cell))
+    return flaw("failures_left_out", severity, _about(run, cell), numbers, _line(run, cell))
 
 
 def _dropped(report: Reported, run: Run, cell: str, items: int, lost: int) -> bool:
@@ -124,7 +125,7 @@ def _unanswered(run: Run, cell: str) -> int:
     return max(run.failed.get(cell, 0), run.left_out.get(cell, 0))
 
 
-def different_items(report: Reported) -> Iterator[Flaw]:
+def different_items(report: Reported) -> Iterator[Finding]:
     """Compared runs that were measured on different numbers of items of one benchmark.
 
     A note where the report says nothing of the two.
@@ -138,7 +139,7 @@ def different_items(report: Reported) -> Iterator[Flaw]:
             numbers = {"control": before, "other": after, "cell": cell, "count": len(found)}
             severity = "error" if pair.claimed else "note"
             about = f"{pair.name} · {cell}" if cell else pair.name
-            yield Flaw("different_items", severity, about, numbers, pair.line)
+            yield flaw("different_items", severity, about, numbers, pair.line)
 
 
 def _items(report: Reported, pair: Pair, cell: str) -> tuple[int, int] | None:
@@ -159,14 +160,14 @@ MOST_COUNTS = 10_000
 """Combinations of counts that are tried."""
 
 
-def harmonic_from_counts(report: Reported) -> Iterator[Flaw]:
+def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
     """The printed harmonic mean of ratios to a baseline, from counts."""
     for search in report.searches:
         if search.says is not None and search.baseline:
             yield from _harmonic(report, search, search.says)
 
 
-def _harmonic(report: Reported, search: Search, says: Decimal) -> Iterator[Flaw]:
+def _harmonic(report: Reported, search: Search, says: Decimal) -> Iterator[Finding]:
     chosen, baseline = report.run(search.chosen), report.run(search.baseline)
     assert chosen is not None and baseline is not None, "the record was checked"
     scores, bases = cells(report, chosen), cells(report, baseline)
@@ -193,7 +194,7 @@ def _harmonic(report: Reported, search: Search, says: Decimal) -> Iterator[Flaw]
     }
     fits = abs(found[best] - float(says)) <= float(rounding(says)) + 1e-15
     key, severity = ("harmonic_holds", "note") if fits else ("harmonic_fails", "error")
-    yield Flaw(key, severity, search.chosen, numbers, search.line)
+    yield flaw(key, severity, search.chosen, numbers, search.line)
 
 
 def _counts(cell: Cell) -> range:

@@ -10,7 +10,8 @@ import numpy as np
 
 from assay.data.reported.reported_record import Comparison as Claim
 from assay.data.reported.reported_record import Reported, Verdict
-from assay.judge.audit.cells import Flaw, cells
+from assay.errors import Finding
+from assay.judge.audit.cells import cells, flaw
 from assay.judge.audit.pairs import Pair, pairs
 from assay.judge.binomial import compare_counts, unpaired_items_needed
 from assay.judge.verdict import ALPHA, Comparison
@@ -20,7 +21,7 @@ MOST_ITEMS = 5000
 """Items for each run above which a difference is rarely measured; most benchmarks have fewer."""
 
 
-def inside_noise(report: Reported) -> Iterator[Flaw]:
+def inside_noise(report: Reported) -> Iterator[Finding]:
     """Compares each of the report's verdicts with the test at the given number of items.
 
     A verdict on one cell is checked on that cell only. Between runs that are not comparable no
@@ -39,7 +40,7 @@ def inside_noise(report: Reported) -> Iterator[Flaw]:
             yield _several(pair, rest)
 
 
-def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iterator[Flaw]:
+def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iterator[Finding]:
     """The flaw, or the note, of a comparison of one cell, unless the report tested it itself."""
     decided = found.verdict in DECIDED
     claim = pair.claim_of(cell)
@@ -59,10 +60,10 @@ def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iter
         key, severity = found.verdict, "note"
     numbers = figures(found) | {"says": says or ""}
     about = f"{pair.name} · {cell}" if cell else pair.name
-    yield Flaw(key, severity, about, numbers, claim.line if claim else pair.line)
+    yield flaw(key, severity, about, numbers, claim.line if claim else pair.line)
 
 
-def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Flaw:
+def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Finding:
     """The same for several cells: how many of them decide, and which is nearest to noise.
 
     A claim about the whole is carried by every cell, or by the mean over all of them.
@@ -83,13 +84,13 @@ def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Flaw:
     shown = overall or len(carried) == len(by_cell) or (claim and tested(claim) is not None)
     if pair.overall is not None and _opposed(pair.says, pair.overall) and not pair.confounded:
         turned = figures(pair.overall) | {"says": pair.says or ""}
-        return Flaw("contradicted", "error", pair.name, turned, pair.line)
+        return flaw("contradicted", "error", pair.name, turned, pair.line)
     if pair.says in DECIDED and not shown:
-        return Flaw("cells_inside_noise", "warning", pair.name, numbers, pair.line)
+        return flaw("cells_inside_noise", "warning", pair.name, numbers, pair.line)
     alike = pair.overall is not None and pair.overall.verdict == "equivalent" and not decided
     if pair.says == "same" and not alike:
-        return Flaw("cells_not_the_same", "warning", pair.name, numbers, pair.line)
-    return Flaw("cells_judged", "note", pair.name, numbers, pair.line)
+        return flaw("cells_not_the_same", "warning", pair.name, numbers, pair.line)
+    return flaw("cells_judged", "note", pair.name, numbers, pair.line)
 
 
 def _opposed(says: Verdict | None, found: Comparison) -> bool:
@@ -97,7 +98,7 @@ def _opposed(says: Verdict | None, found: Comparison) -> bool:
     return says in DECIDED and found.verdict in DECIDED and found.verdict != says
 
 
-def own_test_disagrees(report: Reported) -> Iterator[Flaw]:
+def own_test_disagrees(report: Reported) -> Iterator[Finding]:
     """Claims of a difference that their own p-value or interval, printed beside, does not show."""
     for claim in report.comparisons:
         if claim.says in DECIDED and tested(claim) is False:
@@ -106,7 +107,7 @@ def own_test_disagrees(report: Reported) -> Iterator[Flaw]:
                 "printed": _printed(claim),
             }
             about = f"{claim.run} / {claim.control}"
-            yield Flaw("own_test_disagrees", "warning", about, numbers, claim.line)
+            yield flaw("own_test_disagrees", "warning", about, numbers, claim.line)
 
 
 def _printed(claim: Claim) -> str:
@@ -139,15 +140,15 @@ def figures(found: Comparison) -> dict[str, float | int | str]:
     }
 
 
-def items_unknown(report: Reported) -> Iterator[Flaw]:
+def items_unknown(report: Reported) -> Iterator[Finding]:
     """Scores that would be compared if their numbers of items were known."""
     waiting = [pair for pair in pairs(report) if not pair.by_cell and pair.shared_cells]
     if waiting:
         name = report.scoring.benchmark or report.about
-        yield Flaw("items_unknown", "note", name, {"comparisons": len(waiting)})
+        yield flaw("items_unknown", "note", name, {"comparisons": len(waiting)})
 
 
-def claim_without_items(report: Reported) -> Iterator[Flaw]:
+def claim_without_items(report: Reported) -> Iterator[Finding]:
     """Claimed differences without a number of items, which need more than benchmarks have."""
     for pair in pairs(report):
         before, after = cells(report, pair.control), cells(report, pair.run)
@@ -166,17 +167,17 @@ def claim_without_items(report: Reported) -> Iterator[Flaw]:
                 }
                 about = f"{pair.name} · {cell}" if cell else pair.name
                 line = claim.line if claim else pair.line
-                yield Flaw("claim_without_items", "warning", about, numbers, line)
+                yield flaw("claim_without_items", "warning", about, numbers, line)
 
 
-def difference_inside_noise(report: Reported) -> Iterator[Flaw]:
+def difference_inside_noise(report: Reported) -> Iterator[Finding]:
     """Differences printed without their scores, in the case that favours them most."""
     for claim in report.comparisons:
         if claim.points and claim.items and tested(claim) is None:
             yield _difference(claim)
 
 
-def _difference(claim: Claim) -> Flaw:
+def _difference(claim: Claim) -> Finding:
     """The largest difference on the most items; a score in the middle has the most noise."""
     largest = max(abs(float(points)) for points in claim.points)
     items, after = max(claim.items), float(claim.score or 50) / 100
@@ -190,20 +191,20 @@ def _difference(claim: Claim) -> Flaw:
     carried = found.verdict in DECIDED
     key = "difference_could_be_real" if carried else "difference_inside_noise"
     severity = "note" if carried or claim.says == "same" else "warning"
-    return Flaw(key, severity, f"{claim.run} / {claim.control}", numbers, claim.line)
+    return flaw(key, severity, f"{claim.run} / {claim.control}", numbers, claim.line)
 
 
-def unpaired(report: Reported) -> Iterator[Flaw]:
+def unpaired(report: Reported) -> Iterator[Finding]:
     """Scores of the same items, compared without pairing them."""
     found = [p for p in pairs(report) if p.by_cell and not any(c.paired for c in p.claims)]
     claims = [claim for claim in report.comparisons if claim.points and not claim.paired]
     count = len(found) + len(claims)
     if count:
         name = report.scoring.benchmark or report.about
-        yield Flaw("unpaired", "note", name, {"comparisons": count})
+        yield flaw("unpaired", "note", name, {"comparisons": count})
 
 
-def repeats_alike(report: Reported) -> Iterator[Flaw]:
+def repeats_alike(report: Reported) -> Iterator[Finding]:
     """Repeats that vary far less than samples would: they are not further items."""
     spreads, errors, same, repeats = [], [], [], 0
     for run in report.runs:
@@ -225,10 +226,10 @@ def repeats_alike(report: Reported) -> Iterator[Flaw]:
             "identical": ", ".join(same) or "–",
         }
         name = report.scoring.benchmark or report.about
-        yield Flaw("repeats_alike", "note", name, numbers)
+        yield flaw("repeats_alike", "note", name, numbers)
 
 
-def nested_subsets(report: Reported) -> Iterator[Flaw]:
+def nested_subsets(report: Reported) -> Iterator[Finding]:
     """Agreement over subsets that hold each other, taken as repeated evidence."""
     drawn = [p for p in pairs(report) if len(p.by_cell) > 1]
     sizes = {items for claim in report.comparisons for items in claim.items}
@@ -236,4 +237,4 @@ def nested_subsets(report: Reported) -> Iterator[Flaw]:
     if report.scoring.nested and len(sizes) > 1:
         shown = ", ".join(map(str, sorted(sizes)))
         numbers = {"sizes": shown, "largest": max(sizes)}
-        yield Flaw("nested_subsets", "warning", report.scoring.benchmark, numbers)
+        yield flaw("nested_subsets", "warning", report.scoring.benchmark, numbers)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from itertools import chain
 
 from assay.data.reported.reported_record import Reported
+from assay.errors import Finding, worst_first
 from assay.judge.audit import arithmetic, comparison_rules, counts, noise, trials
-from assay.judge.audit.cells import Flaw, Rule
+from assay.judge.audit.cells import Rule
 
 RULES: dict[str, Rule] = {
     "impossible granularity": arithmetic.impossible_granularity,
@@ -51,10 +52,8 @@ RULES: dict[str, Rule] = {
     "left open": comparison_rules.left_open,
 }
 
-ORDER = {"error": 0, "warning": 1, "note": 2}
 
-
-def audit(report: Reported) -> list[Flaw]:
+def audit(report: Reported) -> list[Finding]:
     """The findings of all rules in a record: errors first, then warnings, then notes.
 
     Without a number of items or a count nothing is an error: the figures may be of another kind.
@@ -62,7 +61,7 @@ def audit(report: Reported) -> list[Flaw]:
     found = [flaw for rule in RULES.values() for flaw in rule(report)]
     if not counted(report):
         found = [replace(f, severity="warning") if f.severity == "error" else f for f in found]
-    return sorted(found, key=lambda flaw: ORDER[flaw.severity])
+    return worst_first(found)
 
 
 def counted(report: Reported) -> bool:
@@ -73,12 +72,12 @@ def counted(report: Reported) -> bool:
     return bool(report.scoring.items or runs or readings or drawn)
 
 
-def audit_all(records: Iterable[Reported]) -> list[Flaw]:
+def audit_all(records: Iterable[Reported]) -> list[Finding]:
     """The findings of all tables of a file; a note on a whole table is given once."""
     found = list(chain.from_iterable(map(audit, records)))
     whole = [
-        (f.key, f.about) if f.line is None and f.severity == "note" else i
+        (f.code, f.values["about"]) if f.values["line"] is None and f.severity == "note" else i
         for i, f in enumerate(found)
     ]
     once = [flaw for i, flaw in enumerate(found) if whole[i] not in whole[:i]]
-    return sorted(once, key=lambda flaw: ORDER[flaw.severity])
+    return worst_first(once)

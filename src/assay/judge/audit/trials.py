@@ -11,7 +11,8 @@ import numpy as np
 from scipy import special
 
 from assay.data.reported.reported_record import Metric, Reported, Threshold
-from assay.judge.audit.cells import Cell, Flaw, cells
+from assay.errors import Finding
+from assay.judge.audit.cells import Cell, cells, flaw
 from assay.judge.audit.noise import DECIDED, figures
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import LEVEL, Interval, wilson
@@ -22,7 +23,7 @@ MOST = 0.5
 """Share of groups, or of steps, without signal from which most of the work is lost."""
 
 
-def no_signal(report: Reported) -> Iterator[Flaw]:
+def no_signal(report: Reported) -> Iterator[Finding]:
     """Groups whose rewards are all equal, or readings of 0 where a gradient should be."""
     for metric in report.metrics:
         shares = _shares(metric)
@@ -37,10 +38,14 @@ def no_signal(report: Reported) -> Iterator[Flaw]:
             "first": 100 * shares[0],
             "readings": len(shares),
         }
-        key = "no_signal" if metric.meaning == "groups without signal" else "signal_is_zero"
+        key = (
+            "groups_without_signal"
+            if metric.meaning == "groups without signal"
+            else "signal_is_zero"
+        )
         if key == "signal_is_zero":
             numbers["zeros"] = sum(value == 0 for value in metric.values)
-        yield Flaw(key, "warning", metric.name, numbers, metric.line)
+        yield flaw(key, "warning", metric.name, numbers, metric.line)
 
 
 def _shares(metric: Metric) -> list[float]:
@@ -91,7 +96,7 @@ FEW_TRIALS = 100
 """Below this many trials a rate's interval is 6 points wide even where nothing failed in half."""
 
 
-def few_trials(report: Reported) -> Iterator[Flaw]:
+def few_trials(report: Reported) -> Iterator[Finding]:
     """Rates of few trials, each with the interval of its last reading."""
     for metric in rates(report):
         count, total = metric.counts[-1], metric.totals[-1]
@@ -105,10 +110,10 @@ def few_trials(report: Reported) -> Iterator[Flaw]:
                 "high": interval.high * 100,
             }
             severity = "warning" if metric.reads else "note"
-            yield Flaw("few_trials", severity, metric.name, numbers, metric.line)
+            yield flaw("few_trials", severity, metric.name, numbers, metric.line)
 
 
-def few_items(report: Reported) -> Iterator[Flaw]:
+def few_items(report: Reported) -> Iterator[Finding]:
     """Scores on few items, each cell once, with the widest of its intervals.
 
     Silent where the report prints an interval beside each of them. What is claimed of such scores
@@ -130,10 +135,10 @@ def few_items(report: Reported) -> Iterator[Flaw]:
             "low": widest.low * 100,
             "high": widest.high * 100,
         }
-        yield Flaw("few_items", "note", name or report.scoring.benchmark, numbers)
+        yield flaw("few_items", "note", name or report.scoring.benchmark, numbers)
 
 
-def rate_inside_noise(report: Reported) -> Iterator[Flaw]:
+def rate_inside_noise(report: Reported) -> Iterator[Finding]:
     """Rates at two steps, read as a change that their trials do not show."""
     for metric in rates(report):
         if len(metric.counts) < 2 or metric.reads not in DECIDED:
@@ -151,10 +156,10 @@ def rate_inside_noise(report: Reported) -> Iterator[Flaw]:
                 "after_high": new.high * 100,
                 "reads": metric.reads or "",
             }
-            yield Flaw("rate_inside_noise", "warning", metric.name, numbers, metric.line)
+            yield flaw("rate_inside_noise", "warning", metric.name, numbers, metric.line)
 
 
-def cumulative_as_rate(report: Reported) -> Iterator[Flaw]:
+def cumulative_as_rate(report: Reported) -> Iterator[Finding]:
     """Counts since the start, divided and read as if each reading were a sample of its own."""
     for metric in rates(report):
         if not metric.cumulative or len(metric.counts) < 2:
@@ -173,10 +178,10 @@ def cumulative_as_rate(report: Reported) -> Iterator[Flaw]:
                 "high": interval.high * 100,
             }
             severity = "warning" if metric.reads else "note"
-            yield Flaw("cumulative_as_rate", severity, metric.name, numbers, metric.line)
+            yield flaw("cumulative_as_rate", severity, metric.name, numbers, metric.line)
 
 
-def extrapolation(report: Reported) -> Iterator[Flaw]:
+def extrapolation(report: Reported) -> Iterator[Finding]:
     """Totals predicted from few steps, with the interval that these steps give."""
     for claim in report.forecasts:
         metric = report.metric(claim.metric)
@@ -193,13 +198,13 @@ def extrapolation(report: Reported) -> Iterator[Flaw]:
             "foretold": foretold,
         }
         if interval is None:
-            yield Flaw("forecast_from_one", "warning", metric.name, numbers, claim.line)
+            yield flaw("forecast_from_one", "warning", metric.name, numbers, claim.line)
         else:
             numbers |= {"low": interval.low, "high": interval.high}
-            yield Flaw("forecast", "warning", metric.name, numbers, claim.line)
+            yield flaw("forecast", "warning", metric.name, numbers, claim.line)
 
 
-def limit_not_shown(report: Reported) -> Iterator[Flaw]:
+def limit_not_shown(report: Reported) -> Iterator[Finding]:
     """Rates claimed beyond a limit that lies inside their interval, now or at a later step."""
     for claim in report.thresholds:
         metric = report.metric(claim.metric)
@@ -208,7 +213,7 @@ def limit_not_shown(report: Reported) -> Iterator[Flaw]:
             yield from _limit(claim, metric)
 
 
-def _limit(claim: Threshold, metric: Metric) -> Iterator[Flaw]:
+def _limit(claim: Threshold, metric: Metric) -> Iterator[Finding]:
     interval = wilson(metric.counts[-1], metric.totals[-1])
     limits = [(claim.above, ">"), (claim.below, "<")]
     for limit, sign in limits:
@@ -222,10 +227,10 @@ def _limit(claim: Threshold, metric: Metric) -> Iterator[Flaw]:
             "step": claim.step or 0,
         }
         key = "limit_foretold" if claim.step else "limit_not_shown"
-        yield Flaw(key, "warning", metric.name, numbers, claim.line)
+        yield flaw(key, "warning", metric.name, numbers, claim.line)
 
 
-def best_of_many(report: Reported) -> Iterator[Flaw]:
+def best_of_many(report: Reported) -> Iterator[Finding]:
     """The best of several points, reported with the scores that chose it.
 
     Chosen on items apart from those reported it costs nothing. Without the number of points or of
@@ -239,7 +244,7 @@ def best_of_many(report: Reported) -> Iterator[Flaw]:
         known = [cell for cell in cells(report, run).values() if cell.items]
         if search.points is None or not known:
             numbers = {"points": search.points or "?"}
-            yield Flaw("chosen_on_test", "warning", search.chosen, numbers, search.line)
+            yield flaw("chosen_on_test", "warning", search.chosen, numbers, search.line)
             continue
         optimism = {cell: _optimism(search.points, cell) for cell in known}
         worst = max(optimism, key=lambda cell: optimism[cell])
@@ -250,7 +255,7 @@ def best_of_many(report: Reported) -> Iterator[Flaw]:
             "worst": optimism[worst],
             "items": worst.items or 0,
         }
-        yield Flaw("best_of_many", "warning", search.chosen, numbers, search.line)
+        yield flaw("best_of_many", "warning", search.chosen, numbers, search.line)
 
 
 def _optimism(points: int, cell: Cell) -> float:

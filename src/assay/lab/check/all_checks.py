@@ -14,24 +14,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay.errors import InputError
+from assay.errors import Finding, InputError, worst_first
 from assay.experiment.helper_tables import choice
 from assay.experiment.read_file import ExperimentSource, name_line
 from assay.experiment.stage_tables import OTHER_RUN
-from assay.judge.findings import Finding, filled, worst_first
+from assay.judge.templates import filled
 from assay.lab.check.capability import probe as sample_groups
-from assay.lab.check.gold_trials import gold_answers
+from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import answering, helper_uses
 from assay.lab.check.memory_and_disk import helper_memory, room
-from assay.lab.check.preference_pairs import preference_pairs
-from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings
-from assay.lab.check.rows import lengths, rows
-from assay.lab.check.shared_items import leakage
+from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
+from assay.lab.check.rows import leakage, lengths, rows
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
-from assay.lab.check.task_sanity import task_sanity
-from assay.lab.check.trained_tokens import trained
 from assay.lab.check.unusual_settings import learning_rates, smells
-from assay.lab.check.work import speed
+from assay.lab.check.work import preference_pairs, speed
 from assay.lab.evaluate.answerer import Answerer
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent

@@ -14,10 +14,10 @@ import torch
 from assay.data.episode import Episode, Reward
 from assay.data.row import Row
 from assay.data.row_order import visits
+from assay.errors import Finding
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.stage_tables import OTHER_RUN, SamplingStage, StageSpec, start_of
-from assay.judge.findings import Finding
 from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.check.subject import Number, Seen, Subject

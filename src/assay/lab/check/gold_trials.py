@@ -6,17 +6,15 @@ played against the row's environment; no model is run.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Literal, TypeVar
 
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Row
+from assay.errors import Finding
 from assay.experiment.base_table import RenderingSettings
-from assay.experiment.tables import EvaluateSpec
-from assay.judge.findings import Finding
 from assay.lab.check.subject import (
     Gold,
     Number,
@@ -32,15 +30,15 @@ from assay.lab.setup.prepare import find_part
 from assay.lab.setup.reward_parts import table_parts
 from assay.lab.setup.session import Session
 from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.no_verdict import OUTCOMES
-from assay.tasks.reward_table import RewardTable, TablePart
+from assay.tasks.no_verdict import OUTCOMES, rewarded
+from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import (
     BenchmarkOptions,
     Dialogue,
     RewardFunction,
-    Task,
     benchmark,
+    is_unsafe,
 )
 from assay.tasks.user_code import in_a_line, line_note
 
@@ -126,11 +124,6 @@ class Trial:
         return [t.row_id for t in tried if t.value is not None and t.value >= self.maximum - NEAR]
 
 
-def full_score(task_: Task, spec: EvaluateSpec, root: Path) -> float:
-    """Score of a right answer by a benchmark's checker."""
-    return benchmark(task_, spec.benchmark or "", BenchmarkOptions(spec.options, root)).max_score
-
-
 def try_reward(
     name: str,
     function: RewardFunction | RewardTable,
@@ -144,41 +137,53 @@ def try_reward(
         golds = golds[:: -(-len(golds) // JUDGED)]
     chosen = golds[:: -(-len(golds) // CONTROLS)]
     swaps = exchanged_pairs(chosen, same_answer)
+    answers = (
+        [(gold.row, gold.completion) for gold in golds],
+        [(gold.row, Completion("")) for gold in chosen],
+        [cut_short(gold, len(gold.text) // 2) for gold in chosen],
+        [cut_short(gold, begun_length(gold.text)) for gold in chosen],
+        [(one.row, other.completion) for one, other in swaps],
+    )
+    return scored_trial(name, function, most, golds, chosen, swaps, answers, runner_of)
+
+
+def scored_trial(
+    name: str,
+    function: RewardFunction | RewardTable,
+    most: float,
+    golds: "Sequence[Gold | Scripted]",
+    chosen: "Sequence[Gold | Scripted]",
+    swaps: "Sequence[tuple[Gold, Gold] | tuple[Scripted, Scripted]]",
+    answers: Sequence[Sequence[tuple[Row, Completion | Reward]]],
+    runner_of: Runner,
+) -> Trial:
+    """Score the gold answers, and the empty, cut, begun and exchanged ones of the chosen rows;
+    abstentions among them are kept."""
+    scored: list[list[Reward]] = []
     with runner_of(function) as runner:
-        rewards = runner.score([(gold.row, gold.completion) for gold in golds])
-        home = {gold.row.id: r.value for gold, r in zip(golds, rewards, strict=True)}
-        empty = runner.score([(gold.row, Completion("")) for gold in chosen])
-        cut = runner.score([cut_short(gold, len(gold.text) // 2) for gold in chosen])
-        begun = runner.score([cut_short(gold, begun_length(gold.text)) for gold in chosen])
-        exchanged = runner.score([(one.row, other.completion) for one, other in swaps])
-    wrong = (*empty, *cut, *begun, *exchanged)
+        for each in answers:
+            said = [(row, one) for row, one in each if isinstance(one, Completion)]
+            rewards = iter(runner.score(said))
+            scored.append([one if isinstance(one, Reward) else next(rewards) for _, one in each])
+    gold, *wrong, exchanged = scored
+    home = {one.row.id: r.value for one, r in zip(golds, gold, strict=True)}
+    empty, cut, begun = (
+        tuple(Tried(one.row.id, r.value, None) for one, r in zip(chosen, rewards, strict=True))
+        for rewards in wrong
+    )
     return Trial(
         name,
         most,
-        tuple((with_line(gold.row), r) for gold, r in zip(golds, rewards, strict=True)),
-        tried(chosen, empty),
-        tried(chosen, cut),
-        tried(chosen, begun),
-        tried_exchanged(swaps, exchanged, home),
+        tuple((with_line(one.row), r) for one, r in zip(golds, gold, strict=True)),
+        empty,
+        cut,
+        begun,
+        tuple(
+            Tried(one.row.id, r.value, home[other.row.id])
+            for (one, other), r in zip(swaps, exchanged, strict=True)
+        ),
         line_note(function),
-        tuple(each.why for each in wrong if each.outcome == OUTCOMES["exception"]),
-    )
-
-
-def tried(golds: "Sequence[Gold | Scripted]", rewards: Sequence[Reward]) -> tuple[Tried, ...]:
-    """What the rows of some golds earned by another answer."""
-    return tuple(Tried(g.row.id, r.value, None) for g, r in zip(golds, rewards, strict=True))
-
-
-def tried_exchanged(
-    swaps: "Sequence[tuple[Gold, Gold]] | Sequence[tuple[Scripted, Scripted]]",
-    rewards: Sequence[Reward],
-    home: Mapping[str, float | None],
-) -> tuple[Tried, ...]:
-    """What rows earned by the gold answer of another, beside what that earns at `home`."""
-    return tuple(
-        Tried(one.row.id, r.value, home[other.row.id])
-        for (one, other), r in zip(swaps, rewards, strict=True)
+        tuple(r.why for each in scored[1:] for r in each if r.outcome == OUTCOMES["exception"]),
     )
 
 
@@ -230,7 +235,12 @@ def judge_trials(place: str, trials: Sequence[Trial]) -> Seen:
         if trial.raised:
             yield raises(place, trial)
         if len(trials) > 1 and trial.kind == "constant":
-            yield never_differs(place, trial)
+            yield Finding(
+                "note",
+                f"{place}: part {trial.name!r} never differs",
+                f"{len(trial.gold)} gold answers, {len(trial.empty) + len(trial.cut)} wrong ones",
+                "nothing, if it judges what only a model writes; else remove it",
+            )
         if trial.punishes:
             continue
         yield from gold_below_full(place, trial, judged)
@@ -266,16 +276,6 @@ def raises(place: str, trial: Trial) -> Finding:
 def most_common(texts: Sequence[str]) -> str:
     """The text that is there most often, the first of equals."""
     return max(dict.fromkeys(texts), key=texts.count)
-
-
-def never_differs(place: str, trial: Trial) -> Finding:
-    """A part of a table that gives every answer the same."""
-    return Finding(
-        "note",
-        f"{place}: part {trial.name!r} never differs",
-        f"{len(trial.gold)} gold answers and {len(trial.empty) + len(trial.cut)} wrong ones",
-        "nothing, if it judges what only a model writes; else remove it",
-    )
 
 
 def gold_below_full(place: str, trial: Trial, judged: bool) -> Seen:
@@ -321,20 +321,6 @@ def wrong_but_full(place: str, trial: Trial) -> Seen:
             f"{place}: {name} answers earn the full reward of {trial.shown}",
             f"{share_of(len(full), len(tried))}: {some(full)}",
             fix,
-        )
-    yield from early_answers(place, trial)
-
-
-def early_answers(place: str, trial: Trial) -> Seen:
-    """Gold answers whose first half earns the full reward: the rest is not judged."""
-    begun = set(trial.full(trial.begun))
-    early = [id_ for id_ in trial.full(trial.cut) if id_ not in begun]
-    if len(early) > FEW * len(trial.cut):
-        yield Finding(
-            "note",
-            f"{place}: the first half of gold answers earns the full reward of {trial.shown}",
-            f"{share_of(len(early), len(trial.cut))}: {some(early)}",
-            "nothing, if they begin with the answer and explain it afterwards",
         )
 
 
@@ -422,39 +408,19 @@ def try_dialogues(
     swaps = exchanged_pairs(golds, lambda one, other: one.script == other.script)
     cut = [tuple(text[: len(text) // 2] for text in gold.script) for gold in golds]
     begun = [tuple(text[: begun_length(text)] for text in gold.script) for gold in golds]
-    with runner_of(function) as runner:
 
-        def score(played: Sequence[tuple[Row, Completion | Reward]]) -> list[Reward]:
-            return judged(runner.score, played)
+    def play_all(scripts: Sequence[Script]) -> list[tuple[Row, Completion | Reward]]:
+        both = zip(golds, scripts, strict=True)
+        return [(gold.row, play(world, gold.row, script, "length")) for gold, script in both]
 
-        rewards = score([(gold.row, gold.played) for gold in golds])
-        empty = score([(gold.row, play(world, gold.row, ())) for gold in golds])
-        short, shortest = (
-            score([(g.row, play(world, g.row, c, "length")) for g, c in zip(golds, s, strict=True)])
-            for s in (cut, begun)
-        )
-        swapped = score([(one.row, play(world, one.row, other.script)) for one, other in swaps])
-    home = {gold.row.id: r.value for gold, r in zip(golds, rewards, strict=True)}
-    return Trial(
-        name,
-        most,
-        tuple((with_line(gold.row), r) for gold, r in zip(golds, rewards, strict=True)),
-        tried(golds, empty),
-        tried(golds, short),
-        tried(golds, shortest),
-        tried_exchanged(swaps, swapped, home),
-        line_note(function),
+    answers = (
+        [(gold.row, gold.played) for gold in golds],
+        [(gold.row, play(world, gold.row, ())) for gold in golds],
+        play_all(cut),
+        play_all(begun),
+        [(one.row, play(world, one.row, other.script)) for one, other in swaps],
     )
-
-
-def judged(
-    score: Callable[[Sequence[tuple[Row, Completion]]], list[Reward]],
-    played: Sequence[tuple[Row, Completion | Reward]],
-) -> list[Reward]:
-    """The reward of each conversation; abstentions are kept."""
-    fresh = [(row, said) for row, said in played if isinstance(said, Completion)]
-    rewards = iter(score(fresh))
-    return [said if isinstance(said, Reward) else next(rewards) for _, said in played]
+    return scored_trial(name, function, most, golds, golds, swaps, answers, runner_of)
 
 
 def gold_answers(subject: Subject) -> Seen:
@@ -464,26 +430,21 @@ def gold_answers(subject: Subject) -> Seen:
         parts = table_parts(session.task, use.reward, session.run.root)
         golds = subject.golds_of_data(use.data, use.written).answers
         world = session.task.dialogue
-        rows = find_part(session.sets, use.data)
         runner_of = partial(session.reward_runner, settings=use.settings)
         single = [gold for gold in golds if world(gold.row) is None]
+        attempts: list[Callable[[str, RewardFunction, float], Trial]] = []
         if single:
-            yield from judge_trials(
-                use.place,
-                [
-                    marked(try_reward(n, p.reward, p.maximum, single, runner_of), p)
-                    for n, p in parts.items()
-                ],
-            )
+            attempts.append(partial(try_reward, golds=single, runner_of=runner_of))
         if len(single) < len(golds):
-            talks = scripted(session, rows, use.written, world)
-            yield from judge_trials(
-                use.place,
-                [
-                    marked(try_dialogues(n, p.reward, p.maximum, talks, world, runner_of), p)
-                    for n, p in parts.items()
-                ],
-            )
+            talks = scripted(session, find_part(session.sets, use.data), use.written, world)
+            how = {"golds": talks, "world": world, "runner_of": runner_of}
+            attempts.append(partial(try_dialogues, **how))
+        for attempt in attempts:
+            trials = [
+                replace(attempt(name, part.reward, part.maximum), punishes=part.scale < 0)
+                for name, part in parts.items()
+            ]
+            yield from judge_trials(use.place, trials)
     for name, evaluation in session.evaluations.items():
         if evaluation.spec.benchmark is None or evaluation.record.missing:
             continue
@@ -493,16 +454,12 @@ def gold_answers(subject: Subject) -> Seen:
             yield from judge_trials(f"evaluate.{name}", [trial])
 
 
-def marked(trial: Trial, part: TablePart) -> Trial:
-    """The trial of a part, which says whether it is a punishment."""
-    return replace(trial, punishes=part.scale < 0)
-
-
 def checker_trial(session: Session, name: str, golds: tuple[Gold, ...]) -> Trial:
     """A benchmark's checker on its items that have a gold answer."""
     evaluation = session.evaluations[name]
-    score, most = evaluation.score, full_score(session.task, evaluation.spec, session.run.root)
-    called = evaluation.spec.benchmark or ""
+    score, called = evaluation.score, evaluation.spec.benchmark or ""
+    options = BenchmarkOptions(evaluation.spec.options, session.run.root)
+    most = benchmark(session.task, called, options).max_score
     runner_of = partial(session.reward_runner, settings=evaluation.spec)
     if evaluation.dialogue is None:
         return try_reward(called, score, most, golds, runner_of)
@@ -510,3 +467,84 @@ def checker_trial(session: Session, name: str, golds: tuple[Gold, ...]) -> Trial
     rows = [gold.row for gold in golds]
     talks = scripted(session, rows, evaluation.spec, world)
     return try_dialogues(called, score, most, talks, world, runner_of)
+
+
+TRIED = 20
+"""Rows, evenly spread."""
+
+
+def task_sanity(subject: Subject) -> Seen:
+    """The findings on every reward and every dialogue of the experiment's data."""
+    session = subject.session
+    for use in reward_uses(session):
+        rows = spread(find_part(session.sets, use.data))
+        yield from broken_dialogues(use.place, rows, session.task.dialogue)
+        golds = spread(subject.golds_of_data(use.data, use.written).answers)
+        single = [gold for gold in golds if session.task.dialogue(gold.row) is None]
+        for name, part in table_parts(session.task, use.reward, session.run.root).items():
+            yield from unsteady(use.place, name, part.reward, single)
+
+
+def spread(all_: Sequence) -> Sequence:
+    """At most TRIED of them, evenly spread."""
+    return all_[:: -(-len(all_) // TRIED)] if all_ else all_
+
+
+def unsteady(place: str, name: str, function: RewardFunction, golds: Sequence[Gold]) -> Seen:
+    """A pure reward that gives an answer another value when it is asked again."""
+    if isinstance(function, JudgeReward) or is_unsafe(function):
+        return
+    pairs = [(g.row, said) for g in golds for said in (g.completion, Completion(""))]
+    values = [[rewarded(function, *pair) for pair in pairs] for _ in range(2)]
+    other = [
+        pair[0].id
+        for pair, *both in zip(pairs, *values, strict=True)
+        if len({getattr(each, "value", None) for each in both}) > 1
+    ]
+    if other:
+        where = line_note(function)
+        yield Finding(
+            "error",
+            f"{place}: {name!r}{f' ({where})' if where else ''} does not say the same twice",
+            f"{share_of(len(other), len(pairs))} answers earn another value: {some(other)}",
+            "take what is random, counted or read from a clock out of the reward",
+        )
+
+
+def broken_dialogues(place: str, rows: Sequence[Row], world: World) -> Seen:
+    """Dialogues that cannot be begun, that asking changes, that lose an answer, or never end."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        try:
+            problem = problem_of(world, row)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # what a user's dialogue raises is what this check looks for
+            problem = f"raises {type(error).__name__}: {error}"
+        if problem:
+            found.setdefault(problem, []).append(row.id)
+    for problem, ids in found.items():
+        yield Finding(
+            "error",
+            f"{place}: the dialogue {problem}",
+            f"{share_of(len(ids), len(rows))} rows: {some(ids)}",
+            "see docs/episodes.md for what asks, hears and messages promise",
+        )
+
+
+def problem_of(world: World, row: Row) -> str:
+    """What is wrong with the dialogue of a row whose answers are all empty; "" if nothing is."""
+    dialogue = world(row)
+    if dialogue is None:
+        return ""
+    for heard in range(LONGEST):
+        asked = dialogue.asks()
+        if asked != dialogue.asks():
+            return "asks something else when it is asked twice"
+        if asked is None:
+            return "is over before anything is asked" if heard == 0 else ""
+        dialogue.hears("", "stop")
+        said = sum(message.role == "assistant" for message in dialogue.messages)
+        if said != heard + 1:
+            return f"has {said} messages of the assistant after {heard + 1} answers"
+    return f"goes on after {LONGEST} empty answers"

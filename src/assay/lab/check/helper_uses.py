@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from assay.data.episode import tokens_of
+from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import URL, HelperSpec, choice
 from assay.experiment.price_table import units
 from assay.experiment.stage_tables import SamplingStage
-from assay.judge.findings import Finding
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.check.work import asked_items, stage_work
 from assay.lab.monitor.run_costs import completion_of, sent

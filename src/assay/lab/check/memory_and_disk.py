@@ -8,10 +8,9 @@ import shutil
 import psutil
 import torch
 
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.stage_tables import StageSpec, kept_reference
 from assay.experiment.training_settings import LoraAdapt
-from assay.judge.findings import Finding
 from assay.lab.check.machine import existing
 from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.check.work import StageWork, adaptation_of, stage_work

@@ -6,55 +6,46 @@ it allows the evaluation's rendering by name.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
-from assay.data.episode import tokens_of
+from assay.data.encoding import Codec
+from assay.data.episode import Turn, tokens_of
+from assay.data.renderings.qwen import is_tool_result, split_thought
 from assay.data.renderings.rendering import Renderer, Tools, first_difference
-from assay.data.renderings.template import RenderingError
-from assay.data.row import Message, Row
-from assay.errors import InputError
+from assay.data.renderings.template import PROBE, RenderingError
+from assay.data.row import Message, Row, ToolCall
+from assay.errors import Finding, InputError
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.stage_tables import SftStage, StageSpec
-from assay.judge.findings import Finding
-from assay.lab.check.subject import Gold, Seen, Subject, reading, share_of, some
-from assay.lab.setup.language_learner import LanguageEncoder, language_model
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import OTHER_RUN, SftStage, StageSpec, start_of
+from assay.experiment.training_settings import LoraAdapt
+from assay.lab.check.subject import Gold, Number, Seen, Subject, reading, share_of, some
+from assay.lab.setup.language_learner import LanguageEncoder, LanguageLearner, language_model
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.session import Session
+from assay.models.embedding_rows import untrained_rows
 from assay.tasks.task import Task
 
 Value = TypeVar("Value")
 Tokens = tuple[int, ...]
+Turns = tuple[Turn, ...]
 
 CHECKING = "checking renderings"
 COMPARED = 64
 """Rows, and as many items, that two renderings are compared on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parting:
-    """The first place where two renderings write a conversation differently."""
-
-    where: str
-    """The row or item, and the message that follows."""
-    difference: str
-    """The first differing token, with the text around it."""
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.difference}"
-
-
 def refuse_other_renderings(session: Session) -> None:
-    """Raise InputError if a stage's rendering differs from an evaluation of its checkpoints.
-
-    Pairs that the stage allows are skipped.
-    """
+    """Raise InputError if a stage's rendering differs from that of an evaluation of its checkpoints
+    which it does not allow."""
     for stage, evaluation in measured(session):
-        if evaluation in allowed(session, stage):
-            continue
-        found = parting(session, stage, evaluation)
-        if isinstance(found, Parting):
+        allowed = session.experiment.stage[stage].other_rendering_than or ()
+        found = parting(session, stage, evaluation) if evaluation not in allowed else 0
+        if isinstance(found, str):
             trained, asked = names(session, stage, evaluation)
             raise InputError(
                 f"is trained by {trained!r} and evaluate.{evaluation} asks by {asked!r}; {found}",
@@ -74,11 +65,6 @@ def measured(session: Session) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pairs))
 
 
-def allowed(session: Session, stage: str) -> tuple[str, ...]:
-    """The evaluations whose rendering a stage allows to differ."""
-    return session.experiment.stage[stage].other_rendering_than or ()
-
-
 def names(session: Session, stage: str, evaluation: str) -> tuple[str, str]:
     """The names of the renderings of a stage and an evaluation, with `auto` resolved."""
     experiment, learner = session.experiment, session.learner
@@ -87,12 +73,9 @@ def names(session: Session, stage: str, evaluation: str) -> tuple[str, str]:
     return trained, asked
 
 
-def parting(session: Session, stage: str, evaluation: str) -> Parting | int:
-    """The first difference between the renderings of a stage and an evaluation.
-
-    Compares rows of the stage and items of the evaluation. Without a difference, returns the number
-    of compared conversations: 0 if both use one rendering.
-    """
+def parting(session: Session, stage: str, evaluation: str) -> str | int:
+    """The first difference between the renderings of a stage and an evaluation, on rows and items;
+    without one the number of compared conversations, 0 if both use one rendering."""
     spec = session.experiment.stage[stage]
     rows = find_part(session.sets, spec.data)
     items = session.evaluations[evaluation].items
@@ -115,7 +98,7 @@ def compare(
     conversations: Sequence[tuple[str, Row]],
     last: bool,
     options: Sequence[Mapping[str, Any]] = (),
-) -> Parting | int:
+) -> str | int:
     """The first difference between the rendering of a stage and that of `place`, whose items give
     the template these `options`; see `parting`."""
     table, _, name = place.partition(".")
@@ -131,34 +114,32 @@ def compare(
         item = replace(row, template_options=options[0]) if row in others else row
         found = part_in(session.task, (trained, row), (asked, item), last, place)
         if found is not None:
-            return Parting(f"{kind} {row.id}{found[0]}", found[1])
+            return f"{kind} {row.id}{found}"
     return len(conversations)
 
 
 Written = tuple[LanguageEncoder, Row]
 
 
-def part_in(
-    task: Task, one: Written, other: Written, last: bool, place: str
-) -> tuple[str, str] | None:
-    """The place of the first difference in one conversation (" before message 3", or "" at its
-    last), and its description. The two rows have one conversation."""
+def part_in(task: Task, one: Written, other: Written, last: bool, place: str) -> str | None:
+    """The first difference in one conversation of two rows: " before message 3", or "" at its last,
+    then what differs."""
     (stage, row), (evaluation, item) = one, other
     messages = conversation(task, row)
     try:
         trained, asked = stage.renderer_of(row), evaluation.renderer_of(item)
         before = contexts(trained, messages, row.tools, last)
     except RenderingError as error:
-        return "", f"{stage.name!r} cannot write it: {error}"
+        return f": {stage.name!r} cannot write it: {error}"
     for index, (training, rollout) in before.items():
         at = "" if index >= len(messages) - 1 else f" before message {index + 1}"
         try:
             benchmark = asked.prompt(messages[:index], row.tools)
         except RenderingError as error:
-            return at, f"{place} cannot write it by {asked.name!r}: {error}"
+            return f"{at}: {place} cannot write it by {asked.name!r}: {error}"
         for name, tokens in (("training", training), ("rollout", rollout)):
             if tokens != benchmark:
-                return at, told(trained.tokenizer, (name, tokens), (place, benchmark))
+                return f"{at}: {told(trained.tokenizer, (name, tokens), (place, benchmark))}"
     return None
 
 
@@ -218,16 +199,6 @@ def spread(values: Sequence[Value]) -> list[Value]:
     """Values evenly from all over a sequence, COMPARED at most."""
     step = max(1, -(-len(values) // COMPARED))
     return list(values[::step])
-
-
-def starts(session: Session) -> Mapping[str, str]:
-    """Each stage that starts from another one, with that one."""
-    found = {}
-    for name, stage in session.experiment.stage.items():
-        reference = parse_checkpoint(stage.start)  # None for a start in another run
-        if reference is not None and reference.stage is not None:
-            found[name] = reference.stage
-    return found
 
 
 def renderings(subject: Subject) -> Seen:
@@ -308,49 +279,320 @@ def differing(subject: Subject) -> Seen:
     session = subject.session
     for stage, evaluation in measured(session):
         found = parting(session, stage, evaluation)
-        if isinstance(found, Parting) or found:
+        if isinstance(found, str) or found:
             yield of_evaluation(session, stage, evaluation, found)
-    for name, before in starts(session).items():
+    for name, stage in session.experiment.stage.items():
+        reference = parse_checkpoint(stage.start)  # None for a start in another run
+        if reference is None or (before := reference.stage) is None:
+            continue
         trained = session.experiment.stage[before]
         rows = [("row", row) for row in spread(find_part(session.sets, trained.data))]
         found = compare(session, trained, f"stage.{name}", rows, last_of(trained))
-        if isinstance(found, Parting):
+        if isinstance(found, str):
             yield Finding(
                 "warning",
-                f"stage.{name} renders by {session.experiment.stage[name].rendering!r}, "
+                f"stage.{name} renders by {stage.rendering!r}, "
                 f"stage.{before}, which it starts from, by {trained.rendering!r}",
-                str(found),
+                found,
                 "use one rendering for both, else the second stage has to unlearn the first",
             )
-    yield from idle_permissions(subject)
 
 
-def of_evaluation(session: Session, stage: str, evaluation: str, found: Parting | int) -> Finding:
+def of_evaluation(session: Session, stage: str, evaluation: str, found: str | int) -> Finding:
     """The finding on a stage and an evaluation whose renderings have different names."""
     trained, asked = names(session, stage, evaluation)
     what = f"stage.{stage} is trained by {trained!r}, evaluate.{evaluation} asks by {asked!r}"
-    if not isinstance(found, Parting):
+    if not isinstance(found, str):
         alike = f"{found} conversations are alike token by token"
         return Finding("note", f"{what}: no difference", alike, "nothing; one name would do")
-    if evaluation in allowed(session, stage):
+    if evaluation in (session.experiment.stage[stage].other_rendering_than or ()):
         fix = "nothing, as the stage allows it; pages and comparisons carry the mark"
-        return Finding("warning", what, str(found), fix)
+        return Finding("warning", what, found, fix)
     fix = f'use one rendering, or allow it: other_rendering_than = ["{evaluation}"]'
-    return Finding("error", what, str(found), fix)
+    return Finding("error", what, found, fix)
 
 
-def idle_permissions(subject: Subject) -> Seen:
-    """Evaluations that a stage allows to differ although they do not."""
+QUESTION = Message("user", "a")
+CALL = ToolCall("f", {}, "call00001")
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkHandling:
+    """The places where a rendering writes reasoning. None: it refuses such a conversation."""
+
+    prefilled: bool
+    """The prompt ends inside an open `<think>`."""
+    written: bool | None
+    """The answer's own reasoning is rendered and trained."""
+    empty_block: bool
+    """An answer without reasoning is trained behind an empty think block, or behind the end of the
+    one that the prompt opened."""
+    in_step: bool | None
+    """Reasoning before a call is still there when its result has come."""
+    in_history: bool | None
+    """Reasoning is still there after a later question."""
+
+
+def think_handling(renderer: Renderer) -> ThinkHandling:
+    """The handling of reasoning by a rendering with a tokenizer. Raises RenderingError."""
+    prompt = _text(renderer, renderer.prompt((QUESTION,)))
+    (turn,) = renderer.turns((QUESTION, Message("assistant", PROBE)))
+    before_answer = _text(renderer, turn.actions).partition(PROBE)[0]
+    spoken = Message("assistant", "b", reasoning=PROBE)
+    calling = Message("assistant", "", (CALL,), reasoning=PROBE)
+    result = Message("tool", "c", (), CALL.id)
+    return ThinkHandling(
+        prefilled=prompt.rfind("<think>") > prompt.rfind("</think>"),
+        written=_holds_probe(renderer, (QUESTION, spoken)),
+        empty_block="</think>" in before_answer,
+        in_step=_holds_probe(renderer, (QUESTION, calling, result)),
+        in_history=_holds_probe(renderer, (QUESTION, spoken, QUESTION)),
+    )
+
+
+def _holds_probe(renderer: Renderer, messages: tuple[Message, ...]) -> bool | None:
+    """Whether reasoning is in the text; None where the rendering refuses to write it."""
+    answers = messages[-1].role == "assistant"
+    try:
+        tokens = renderer.conversation(messages).tokens if answers else renderer.prompt(messages)
+    except RenderingError:
+        return None
+    return PROBE in _text(renderer, tokens)
+
+
+def _text(renderer: Renderer, tokens: tuple[int, ...]) -> str:
+    return renderer.tokenizer.decode(list(tokens))
+
+
+LITTLE = 0.5
+"""Share of the assistant's tokens below which too little is trained."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The conversations of an SFT stage."""
+
+    name: str
+    stage: SftStage
+    encoder: LanguageEncoder
+    handling: ThinkHandling
+    talks: tuple[tuple[Row, tuple[Message, ...]], ...]
+
+    @property
+    def renderer(self) -> Renderer:
+        """Of rows without template options of their own."""
+        return self.encoder.renderer
+
+    @cached_property
+    def encoded(self) -> list[tuple[str, Turns, Turns]]:
+        """Rows from all over that can be rendered: their id, what is trained of them, and what
+        would be if every message were."""
+        found = []
+        for row, messages in spread(self.talks):
+            with suppress(RenderingError):  # shown by `round_trip`
+                every = self.encoder.turns(row, messages, "all")
+                found.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on), every))
+        return found
+
+    @property
+    def learned(self) -> list[Message]:
+        """The assistant messages that are trained."""
+        spoken = [spoken_by(messages) for _, messages in self.talks]
+        return [m for said in spoken for m in (said[-1:] if self.stage.loss_on == "last" else said)]
+
+    @property
+    def earlier(self) -> list[Message]:
+        """The assistant messages that a later one of their row follows."""
+        return [m for _, messages in self.talks for m in spoken_by(messages)[:-1]]
+
+
+def trained(subject: Subject) -> Seen:
+    """Every SFT stage whose rendering works."""
     session = subject.session
-    pairs = measured(session)
-    for name in session.experiment.stage:
-        for evaluation in allowed(session, name):
-            pair = (name, evaluation)
-            if pair in pairs and isinstance(parting(session, *pair), Parting):
-                continue
-            yield Finding(
-                "note",
-                f"stage.{name} allows evaluate.{evaluation} another rendering for nothing",
-                "they do not part" if pair in pairs else "it measures none of its checkpoints",
-                "leave the name out of other_rendering_than",
-            )
+    learner = language_model(session.learner, "checking what is trained")
+    for name, stage in session.experiment.stage.items():
+        if on_the_models_embedding(session.experiment, stage):
+            yield from new_tokens(subject, learner, name, stage)
+        if not isinstance(stage, SftStage):
+            continue
+        encoder = learner.encoder(stage)
+        renderer = encoder.renderer
+        try:
+            handling = think_handling(renderer)
+        except RenderingError as error:
+            fix = "choose another rendering, or correct the chat template"
+            yield Finding("error", f"stage.{name}: the rendering fails", str(error), fix)
+            continue
+        rows = find_part(session.sets, stage.data)
+        talks = tuple((row, conversation(session.task, row)) for row in rows)
+        found = Trained(name, stage, encoder, handling, talks)
+        yield from share(found)
+        yield from ends(found, learner.base.end_tokens)
+        yield from special_tokens(found)
+        yield from empty_blocks(found)
+        yield from history(found)
+
+
+def on_the_models_embedding(experiment: Experiment, stage: StageSpec) -> bool:
+    """Whether a stage trains an adapter and its model's embedding is as it was loaded."""
+    while isinstance(stage.adapt, LoraAdapt):
+        if stage.start.startswith(OTHER_RUN) or (below := start_of(stage).stage) is None:
+            return True
+        stage = experiment.stage[below]
+    return False
+
+
+def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: StageSpec) -> Seen:
+    """Added tokens whose embedding was never trained, in what an adapter learns from."""
+    golds = subject.golds_of_data(stage.data, stage).answers
+    read = [{*tokens_of(gold.context), *gold.actions} for gold in golds]
+    added = learner.base.tokenizer.added_tokens_decoder
+    used = sorted(set(added) & set().union(*read))
+    vocabulary = learner.base.config.get_text_config().vocab_size
+    new = untrained_rows(learner.folder, vocabulary, used) if used else set()
+    if not new:
+        return
+    words = [f"{added[token].content!r} ({token})" for token in sorted(new)]
+    rows = sum(not new.isdisjoint(tokens) for tokens in read)
+    yield Finding(
+        "warning",
+        f"stage.{name}: tokens with an untrained embedding, which an adapter does not train",
+        f"{some(words)} in {share_of(rows, len(read))} rows: the row of the embedding is 0, the "
+        "mean of the others, or that of another added token",
+        'train the embedding before: a stage with adapt = { kind = "freeze", patterns = '
+        '["*.layers.*"] }, from which this one starts; or adapt = { kind = "full" }',
+    )
+
+
+def share(found: Trained) -> Seen:
+    """How many of the assistant's messages and tokens are trained."""
+    messages = sum(len(spoken_by(messages)) for _, messages in found.talks)
+    learned = len(found.learned)
+    if not messages:
+        return
+    some_tokens = sum(sum(t.loss_mask) for _, turns, _ in found.encoded for t in turns)
+    all_tokens = sum(sum(t.loss_mask) for _, _, turns in found.encoded for t in turns)
+    tokens = some_tokens / all_tokens if all_tokens else 0.0
+    yield Number(f"stage.{found.name}", "assistant_messages_trained", learned / messages)
+    yield Number(f"stage.{found.name}", "assistant_tokens_trained", tokens)
+    if learned == messages:
+        return
+    as_user = sum(any(map(is_tool_result, messages)) for _, messages in found.talks)
+    evidence = f"{tokens:.0%} of the assistant's tokens"
+    if as_user:
+        evidence += f"; in {share_of(as_user, len(found.talks))} rows tool results come as user "
+        evidence += "messages, so that every call stands in a turn of its own"
+    yield Finding(
+        "warning" if as_user or tokens < LITTLE else "note",
+        f"stage.{found.name}: loss_on = 'last' trains {share_of(learned, messages)} of the "
+        "assistant's messages",
+        evidence,
+        "loss_on = 'all' trains every assistant message",
+    )
+
+
+def ends(found: Trained, stops: frozenset[int]) -> Seen:
+    """Whether rows from all over the data end with a trained token at which sampling stops."""
+    stops = stops | {found.renderer.end_token}
+    endless = [
+        id_
+        for id_, turns, _ in found.encoded
+        if not all(t.loss_mask[-1] and t.actions[-1] in stops for t in turns)
+    ]
+    if not found.encoded:
+        return
+    whole = len(found.encoded)
+    share = 1 - len(endless) / whole
+    yield Number(f"stage.{found.name}", "rows_ending_with_end_token", share)
+    token = found.renderer.tokenizer.convert_ids_to_tokens(found.renderer.end_token)
+    if endless:
+        yield Finding(
+            "warning",
+            f"stage.{found.name}: rows do not end with a token that sampling stops at",
+            f"{share_of(len(endless), whole)}: {some(endless)}; answers end with {token!r}",
+            "let the template end every answer with it, or name the other token as eos_token_id in "
+            "generation_config.json",
+        )
+    if found.renderer.adds_end:
+        yield Finding(
+            "note",
+            f"stage.{found.name}: the template ends no answer, so {token!r} is added and trained",
+            "the last token of each trained answer; prompts are written without it",
+            "nothing; sampling stops at it",
+        )
+
+
+def special_tokens(found: Trained) -> Seen:
+    """Answers that spell special tokens, which are trained as ordinary text."""
+    codec = Codec(found.renderer.tokenizer)
+    end = found.renderer.tokenizer.convert_ids_to_tokens(found.renderer.end_token)
+    ending: list[str] = []
+    spelled: dict[str, list[str]] = {}
+    for row, messages in found.talks:
+        said = [f"{m.reasoning}\n{m.content}" for m in spoken_by(messages) if m.loss]
+        if any(text.rstrip().endswith(end) for text in said):
+            ending.append(row.id)
+        for token in {token for text in said for token, _ in codec.specials(text)}:
+            if token not in (end, *found.renderer.kept):
+                spelled.setdefault(token, []).append(row.id)
+    if ending:
+        yield Finding(
+            "error",
+            f"stage.{found.name}: answers end with {end!r} as text, before the token itself",
+            f"{share_of(len(ending), len(found.talks))}: {some(ending)}; the model would learn to "
+            "spell it in pieces",
+            f'take it off: [data.{found.stage.data.partition(".")[0]}] cut_end = "{end}"',
+        )
+    if spelled:
+        counts = ", ".join(f"{token!r} in {len(ids)}" for token, ids in sorted(spelled.items()))
+        kept = ", ".join(f'"{token}"' for token in sorted({*spelled, *found.renderer.kept}))
+        yield Finding(
+            "warning",
+            f"stage.{found.name}: answers spell special tokens, trained as ordinary text",
+            f"{counts} of {len(found.talks)} rows",
+            f"keep_special = [{kept}] in the stage and its evaluations trains the tokens "
+            "themselves; else leave it so",
+        )
+
+
+def empty_blocks(found: Trained) -> Seen:
+    """Answers without reasoning under a rendering that writes an empty think block for it."""
+    silent = [m for m in found.learned if not split_thought(m)[0].strip()]
+    if not found.handling.empty_block or not silent:
+        return
+    where = "closes the <think> of the prompt at once" if found.handling.prefilled else "is empty"
+    yield Finding(
+        "warning",
+        f"stage.{found.name}: answers without reasoning teach the model not to think",
+        f"{share_of(len(silent), len(found.learned))} trained messages; by "
+        f"{found.renderer.name!r} the think block before them {where}",
+        "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
+        "leave it so if a model that does not think is wanted",
+    )
+
+
+def history(found: Trained) -> Seen:
+    """Parts of earlier assistant messages that are dropped once more messages follow."""
+    thoughtful = [m for m in found.earlier if split_thought(m)[0].strip()]
+    if thoughtful and not found.handling.in_history:
+        yield Finding(
+            "note",
+            f"stage.{found.name}: reasoning is left out of later prompts",
+            f"{share_of(len(thoughtful), len(found.earlier))} earlier messages reason; "
+            f"{found.renderer.name!r} forgets that after the next question",
+            "nothing, if the benchmark's prompts forget it too",
+        )
+    beside = [m for m in found.earlier if m.tool_calls and split_thought(m)[1].strip()]
+    if beside and found.renderer.name == "qwen3_fc":
+        yield Finding(
+            "warning",
+            f"stage.{found.name}: text next to calls is trained and then lost",
+            f"{share_of(len(beside), len(found.earlier))} earlier messages have both; BFCL's "
+            "handler keeps the calls alone in its history",
+            "leave the text out of such messages, or accept that later prompts miss it",
+        )
+
+
+def spoken_by(messages: Sequence[Message]) -> list[Message]:
+    """The assistant's messages."""
+    return [message for message in messages if message.role == "assistant"]

@@ -4,9 +4,12 @@ Reads the prepared data and changes none of it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 
 from assay.data.conversation import NULLS
+from assay.data.leakage import Overlap, Played, call_path, overlap
 from assay.data.loaded import UNREADABLE, DataError, Record
 from assay.data.renderings.qwen import split_thought
 from assay.data.row import Message, Row
@@ -15,7 +18,7 @@ from assay.data.row_fields import WHERE
 from assay.data.row_order import Fixed, Mixture
 from assay.data.splits import length_statistics
 from assay.data.tools import parse_tools
-from assay.errors import InputError, within
+from assay.errors import Finding, InputError, within
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.stage_tables import (
     DpoStage,
@@ -25,12 +28,14 @@ from assay.experiment.stage_tables import (
     rows_per_step,
     steps_of,
 )
-from assay.judge.findings import Finding
 from assay.lab.check.subject import (
+    SHOWN,
     Golds,
     Histogram,
     Number,
     Seen,
+    Shared,
+    SharedKind,
     Subject,
     reading,
     reward_uses,
@@ -40,18 +45,154 @@ from assay.lab.check.subject import (
     target_messages,
     with_line,
 )
-from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.evaluation import bare_items, plays, shared_texts
 from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import (
     LONGER,
     SHORTER,
     TOO_LONG,
     DataSet,
-    Shift,
     find_order,
     find_part,
 )
 from assay.tasks.judge_reward import JudgeReward
+
+WORDS: Mapping[SharedKind, str] = {
+    "questions": "holds questions",
+    "calls": "makes the calls",
+    "functions": "has functions",
+    "conversations": "has conversations",
+}
+OF_KIND: Mapping[SharedKind, str] = {
+    "questions": ", {exact} of them word for word",
+    "calls": " make all calls of an item, one after another",
+    "functions": "",
+    "conversations": "",
+}
+APART = "name the benchmark in the data set's disjoint_from, or take other rows"
+HIDDEN = "where its world hides another state, same_prompt = true in its table says so"
+ONCE = "leave out the rows that say the same, or give them one conversation, so that a split keeps "
+ONCE += "them together"
+
+
+def leakage(subject: Subject) -> Seen:
+    """Every training set against every evaluation; dev items against reported items."""
+    session = subject.session
+    items = {
+        name: bare_items(e.spec, e.items, session.task, session.run.root)
+        for name, e in session.evaluations.items()
+    }
+    trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
+    compared = set()
+    for data, (name, evaluation) in product(trained, session.evaluations.items()):
+        tested = evaluation.spec.benchmark or evaluation.spec.data or ""
+        key = (data, tested, tuple(row.id for row in items[name]))
+        if key not in compared:
+            compared.add(key)
+            rows = find_part(session.sets, data)
+            report = evaluation.spec.role == "report"
+            compared_by = (
+                plays(session.task, evaluation.dialogue),
+                bool(evaluation.spec.same_prompt),
+            )
+            place = f"evaluate.{name}"
+            yield from shared_with_test(data, rows, place, items[name], report, *compared_by)
+    yield from validating(subject)
+    yield from choosing_and_reporting(subject, items)
+
+
+def validating(subject: Subject) -> Seen:
+    """Every training set against the rows whose loss is measured beside training."""
+    session = subject.session
+    trained = dict.fromkeys(stage.data for stage in session.experiment.stage.values())
+    for data, (place, stage, validated) in product(trained, reading(session)):
+        if validated != stage.data:
+            sides = [find_part(session.sets, name) for name in (data, validated)]
+            yield from shared_with_test(data, sides[0], place, sides[1], False, plays(session.task))
+
+
+def shared_with_test(
+    data: str,
+    rows: Sequence[Row],
+    place: str,
+    items: Sequence[Row],
+    report: bool,
+    played: Played,
+    same_prompt: bool = False,
+) -> Seen:
+    """Questions, function names and conversations that a training set shares with a test."""
+    both = overlap(rows, items, played, same_prompt)
+    dialogues = bool(both.normalised) and any(map(played, items)) and not same_prompt
+    for found in shared_parts(data, rows, place, items, report, both):
+        if found.kind in ("questions", "calls"):
+            name = "questions" if found.kind == "questions" else "call_paths"
+            yield Number(place, f"{name}_shared_with: data.{data}", found.rows)
+        if found.rows:
+            yield found
+            finding = finding_of(found)
+            hint = f"{finding.fix}; {HIDDEN}" if dialogues and found.kind == "questions" else ""
+            yield replace(finding, fix=hint or finding.fix)
+
+
+def shared_parts(
+    data: str,
+    rows: Sequence[Row],
+    place: str,
+    items: Sequence[Row],
+    report: bool,
+    both: Overlap,
+) -> Iterator[Shared]:
+    """The overlap of the two sides, kind by kind."""
+
+    def part(kind: SharedKind, ids: Sequence[str], exact: int = 0, names: object = ()) -> Shared:
+        named = tuple(sorted(names) if names else ids)[:SHOWN]  # type: ignore[call-overload]
+        return Shared(kind, data, place, report, len(ids), len(rows), exact, named)
+
+    yield part("questions", shared_texts(both), len({train for train, _ in both.exact}))
+    if any(call_path(row) for row in items):
+        yield part("calls", list(dict.fromkeys(train for train, _ in both.paths)))
+    ids = dict.fromkeys(id_ for ids in both.functions.values() for id_ in ids)
+    yield part("functions", list(ids), names=both.functions)
+    # A row that names no conversation is known by its id, which another file may use as well.
+    talks = {row.conversation for row in rows} & {item.conversation for item in items} - {""}
+    yield part("conversations", [r.id for r in rows if r.conversation in talks], names=talks)
+
+
+def finding_of(found: Shared) -> Finding:
+    """The finding on an overlap: a reported test must share no question with training rows."""
+    grave = found.kind in ("questions", "calls")
+    fix = APART if found.report else ONCE
+    if found.kind == "conversations":
+        severity, fix = "warning", "split by conversation"
+    elif grave:
+        severity = "error" if found.report else "warning"
+    else:
+        severity = "warning" if found.report else "note"
+    said = OF_KIND[found.kind].format(exact=found.exact)
+    evidence = f"{share_of(found.rows, found.of)} training rows{said}: {', '.join(found.names)}"
+    what = f"data.{found.data} is trained on and {WORDS[found.kind]} of {found.place}"
+    return Finding(severity, what, evidence, fix)
+
+
+def choosing_and_reporting(subject: Subject, items: dict[str, tuple[Row, ...]]) -> Seen:
+    """Dev items that are also reported."""
+    specs = subject.session.experiment.evaluate
+    select = [name for name, spec in specs.items() if spec.role == "select"]
+    report = [name for name, spec in specs.items() if spec.role == "report"]
+    for chooser, reporter in product(select, report):
+        made = subject.session.evaluations[reporter]
+        played = plays(subject.session.task, made.dialogue)
+        sides = items[chooser], items[reporter]
+        shared = overlap(*sides, played, bool(made.spec.same_prompt))
+        ids = list(shared_texts(shared))
+        if ids:
+            yield Finding(
+                "error",
+                f"evaluate.{chooser} chooses on items that evaluate.{reporter} reports",
+                f"{share_of(len(ids), len(items[chooser]))}: {some(ids)}",
+                "the reported score would be too good; choose on other items",
+            )
+
 
 MANY = 0.2
 """A larger share of rows left out for one reason is a warning."""
@@ -128,7 +269,9 @@ def left_out(place: str, data: DataSet) -> Seen:
         yield Number(place, f"dropped: {reason}", len(ids))
         evidence = f"{share_of(len(ids), data.total)}: {some(ids)}"
         if reason in (LONGER, SHORTER) and data.shift is not None:
-            evidence += f"; {shifted(data.shift)}"
+            before, after = data.shift.before, data.shift.after
+            evidence += f"; tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f})"
+            evidence += f" became {after.mean:,.0f} (sd {after.sd:,.0f})"
         wanted, unread = reason.startswith(WHERE), reason.startswith(UNREADABLE)
         yield Finding(
             "warning" if unread or (len(ids) > MANY * data.total and not wanted) else "note",
@@ -138,15 +281,6 @@ def left_out(place: str, data: DataSet) -> Seen:
             if unread
             else REMEDIES.get(reason, "nothing, if they are meant to be left out"),
         )
-
-
-def shifted(shift: Shift) -> str:
-    """The effect of a filter by length on the lengths, in words."""
-    before, after = shift.before, shift.after
-    return (
-        f"tokens of a conversation: mean {before.mean:,.0f} (sd {before.sd:,.0f}) became "
-        f"{after.mean:,.0f} (sd {after.sd:,.0f})"
-    )
 
 
 def taken(place: str, data: DataSet) -> Seen:
@@ -232,8 +366,9 @@ def without_answers(subject: Subject) -> Seen:
         missing = without_targets(subject, data) if learned else golds.missing
         if not missing:
             continue
-        if isinstance(stage, DpoStage) and all_hold_candidates(subject, data):
-            continue  # It learns from them alone, and is validated on them.
+        held = (row.extra.get("candidates") for row in find_part(subject.session.sets, data))
+        if isinstance(stage, DpoStage) and all(held):
+            continue  # It learns from candidates alone, and is validated on them.
         yield Finding(
             "error" if learned else "note",
             f"{place}: rows of data.{data} have no gold answer",
@@ -242,7 +377,8 @@ def without_answers(subject: Subject) -> Seen:
             if learned
             else "that the reward can be reached on these rows is not proven",
         )
-    benchmarks = {e.spec.benchmark: e for e in reversed(by_size(subject)) if e.spec.benchmark}
+    by_size = sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))
+    benchmarks = {e.spec.benchmark: e for e in reversed(by_size) if e.spec.benchmark}
     for benchmark, evaluation in benchmarks.items():
         golds = subject.golds_of_items(evaluation)
         # What a judge grades, such as a selection, has no answer that is right beforehand.
@@ -300,11 +436,6 @@ def without_targets(subject: Subject, data: str) -> list[str]:
     return missing
 
 
-def all_hold_candidates(subject: Subject, data: str) -> bool:
-    """Whether every row of a data set holds candidates."""
-    return all(row.extra.get("candidates") for row in find_part(subject.session.sets, data))
-
-
 def without_candidates(subject: Subject) -> Seen:
     """Rows that hold no candidates where a stage trains on stored ones."""
     for name, stage in subject.session.experiment.stage.items():
@@ -319,11 +450,6 @@ def without_candidates(subject: Subject) -> Seen:
                 f"{share_of(len(bare), len(rows_))}: {some(bare)}",
                 "give each row a list of {text, reward}, or sample the candidates",
             )
-
-
-def by_size(subject: Subject) -> list[Evaluation]:
-    """Evaluations, those with the most items first."""
-    return sorted(subject.session.evaluations.values(), key=lambda e: -len(e.items))
 
 
 def lengths(subject: Subject) -> Seen:

@@ -11,12 +11,11 @@ from typing import Any, Literal, TypeGuard
 from assay.data.episode import Completion, Context
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec
-from assay.judge.findings import Finding
 from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.learner import question
 from assay.lab.setup.prepare import find_part
@@ -112,7 +111,7 @@ class Subject:
 
     session: Session
     pairs: dict[int, Any] = field(default_factory=dict, repr=False)
-    """The pairs of dpo stages, see `preference_pairs.pairs_of`."""
+    """The pairs of dpo stages, see `work.pairs_of`."""
     _golds: dict[tuple[str, str], Golds] = field(default_factory=dict)
 
     def golds_of_data(self, name: str, rendering: RenderingSettings) -> Golds:

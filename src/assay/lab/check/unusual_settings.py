@@ -11,10 +11,10 @@ from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.data.splits import conversation_of
 from assay.data.tools import function_names
+from assay.errors import Finding
 from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.families import holm
-from assay.judge.findings import Finding
 from assay.judge.power import minimum_detectable_difference
 from assay.judge.subset import Unlike, names_unlike, values_unlike
 from assay.lab.check.subject import Number, Seen, Subject
@@ -57,7 +57,7 @@ def unlike(place: str, rows: Sequence[Row], count: int) -> Seen:
         "warning" if strange else "note",
         f"{place}: the first {count} of {len(rows)} rows are taken{said}",
         "; ".join(
-            f"{gap.words} (distance {gap.found.distance:.2f}, {likely(p_value)})"
+            f"{gap.words} (distance {gap.found.distance:.2f}; {p_value:.1%} of random ones as far)"
             for gap, p_value in zip(gaps, adjusted, strict=True)
         ),
         'take them at random: how = "random"' if strange else "nothing, if their order is random",
@@ -68,7 +68,7 @@ def gaps_of(talks: Sequence[Row], size: int) -> Iterator[Gap]:
     """Lengths in characters, answers in a conversation, and functions, each against the rest."""
     for name, unit, values in (
         ("length", "characters", [characters(row) for row in talks]),
-        ("turns", "assistant messages", [turns(row) for row in talks]),
+        ("turns", "assistant messages", [roles(row).count("assistant") for row in talks]),
     ):
         first, rest = values[:size], values[size:]
         means = [sum(part) / len(part) for part in (first, rest)]
@@ -84,23 +84,16 @@ def gaps_of(talks: Sequence[Row], size: int) -> Iterator[Gap]:
         yield Gap("functions", words, names_unlike(calls, size))
 
 
+def roles(row: Row) -> list[str]:
+    """Who says each message."""
+    return [message.role for message in row.messages]
+
+
 def characters(row: Row) -> int:
     """Characters of a row with its tools and calls: tokens are not needed to see a shift."""
     said = sum(len(message.content) + len(message.reasoning) for message in row.messages)
     calls = [dict(call.arguments) for message in row.messages for call in message.tool_calls]
     return said + len(canonical_json([calls, list(row.tools)]))
-
-
-def turns(row: Row) -> int:
-    """Assistant messages."""
-    return sum(message.role == "assistant" for message in row.messages)
-
-
-def likely(p_value: float) -> str:
-    """The share of random subsets that are as far, in words."""
-    if p_value < 0.001:
-        return "fewer than 1 in 1,000 random subsets are as far"
-    return f"{p_value:.1%} of random subsets are as far"
 
 
 COLD = 0.3

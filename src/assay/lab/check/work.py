@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from assay.data.episode import tokens_of
 from assay.data.row_order import packs_of
+from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
@@ -28,20 +29,86 @@ from assay.experiment.stage_tables import (
     rows_per_step,
     steps_of,
 )
-from assay.judge.findings import Finding
-from assay.lab.check.preference_pairs import pairs_of
-from assay.lab.check.subject import Gold, Number, Seen, Subject, samples, target_messages
-from assay.lab.setup.checkpoint_models import adapt
+from assay.lab.check.subject import Gold, Number, Seen, Subject, samples, share_of, target_messages
 from assay.lab.setup.evaluation import Evaluation
-from assay.lab.setup.language_learner import language_model
-from assay.lab.setup.prepare import rows_per_epoch
-from assay.lab.setup.stage_methods import pair_sizes
+from assay.lab.setup.language_learner import adapt, language_model
+from assay.lab.setup.prepare import find_order
+from assay.lab.setup.stage_methods import build_dpo, pair_sizes
 from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS
 from assay.rollout.engines.register import Sampler
 from assay.train.dpo import Dpo
 from assay.train.update import MicroBatchSize, largest_micro_batch
+
+FEW = 0.5
+"""A smaller share of groups that give a pair is a warning."""
+
+
+def pairs_of(subject: Subject, stage: DpoStage) -> Dpo | InputError:
+    """The method of a dpo stage, made once for a subject; or what is wrong with its rows."""
+    if id(stage) not in subject.pairs:
+        try:
+            subject.pairs[id(stage)] = build_dpo(stage, subject.session.stage_input(stage))
+        except InputError as error:
+            subject.pairs[id(stage)] = error
+    return subject.pairs[id(stage)]
+
+
+def preference_pairs(subject: Subject) -> Seen:
+    """The pairs of every dpo stage; an error where there is none."""
+    for name, stage in subject.session.experiment.stage.items():
+        if not isinstance(stage, DpoStage):
+            continue
+        place, found = f"stage.{name}", pairs_of(subject, stage)
+        if isinstance(found, InputError):
+            fix = found.fix or "give its rows candidates with scores that differ"
+            yield Finding("error", f"{place}: {found.problem}", "", fix)
+            continue
+        yield from sizes(subject, place, stage, found)
+        yield from usefulness(place, found)
+
+
+def sizes(subject: Subject, place: str, stage: DpoStage, found: Dpo) -> Seen:
+    """How many pairs there are, and the longest completion against what the model reads."""
+    learner = subject.session.learner
+    size = learner.encoder(stage).size
+    turns = [turn for p in found.pairs for side in (p.chosen, p.rejected) for turn in side.turns]
+    longest = max(size(turn.context) + len(turn.actions) for turn in turns)
+    yield Number(place, "pairs", len(found.pairs))
+    yield Number(place, "groups with pairs", found.telling)
+    yield Number(place, "longest candidate, tokens", longest)
+    if learner.positions is not None and longest > learner.positions:
+        yield Finding(
+            "error",
+            f"{place}: a candidate with its prompt is longer than the model reads",
+            f"{longest:,} of {learner.positions:,} tokens",
+            "leave such rows out: max_prompt_tokens of the data set, or where",
+        )
+
+
+def usefulness(place: str, found: Dpo) -> Seen:
+    """The gap of the scores; groups and pairs that teach nothing."""
+    yield Number(place, "score gap, mean", sum(p.gap for p in found.pairs) / len(found.pairs))
+    silent = found.groups - found.telling
+    if silent:
+        yield Finding(
+            "warning" if found.telling < FEW * found.groups else "note",
+            f"{place}: groups whose scores do not differ give no pair",
+            share_of(silent, found.groups),
+            "nothing, or more candidates of each, or a finer reward",
+        )
+    actions = [
+        [[turn.actions for turn in side.turns] for side in (pair.chosen, pair.rejected)]
+        for pair in found.pairs
+    ]
+    if alike := sum(chosen == rejected for chosen, rejected in actions):
+        yield Finding(
+            "warning",
+            f"{place}: pairs of one completion with two scores teach nothing",
+            share_of(alike, len(found.pairs)),
+            "judge each completion more often, or leave such groups out",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +192,7 @@ def visits_of(subject: Subject, stage: StageSpec) -> int:
         return len(found.pairs) if isinstance(found, Dpo) else 1
     if packs := packs_of_golds(subject, stage):
         return len(packs)
-    return rows_per_epoch(subject.session.sets, stage.data)
+    return find_order(subject.session.sets, stage.data).count
 
 
 def packs_of_golds(subject: Subject, stage: StageSpec) -> tuple[tuple[int, ...], ...]:

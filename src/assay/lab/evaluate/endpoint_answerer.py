@@ -1,29 +1,31 @@
 """A model behind an endpoint as an `Answerer`: messages out, text in, many requests at once.
 
 Its records have no tokens, and token counts are the server's. A missing or unusable answer, or a
-failed environment, is an abstention with a reason, never a wrong answer. Every reply is stored in
-`reply_journal` before it is used; the engine speaks HTTP.
+failed environment, is an abstention with a reason, never a wrong answer. Every reply is journalled
+before it is used, so that an interrupted evaluation pays for none twice.
 """
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from assay.data.conversation import dump_messages
 from assay.data.episode import Completion
+from assay.data.files import append_line, sync
 from assay.data.hashing import sha256_text
 from assay.data.row import Message
-from assay.errors import InputError, within
+from assay.errors import InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
-from assay.lab.evaluate.reply_journal import NotJournalled, Place, ReplyJournal, request_hash
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.manifest import about_run
 from assay.lab.setup.session import Session
@@ -39,8 +41,87 @@ from assay.rollout.engines.register import TEXT_ENGINES
 from assay.rollout.finished_turns import turn_finished
 from assay.rollout.token_choice import key_state
 from assay.runs.manifest_file import Manifest
+from assay.runs.run_files import FIX, DamagedFile, whole_lines
 from assay.tasks.task import Dialogue, Tools
 from assay.train.sampled_groups import FAILED
+
+JOURNAL = "replies.jsonl"
+KINDS = {"text": str, "ended": str, "prompt_tokens": int | None, "completion_tokens": int | None}
+"""The fields of a `Said` and what they hold."""
+
+
+class NotJournalled(RunFailure):
+    """A reply could not be written: going on would pay for replies that a kill loses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which request of an evaluation: the turn counts from 0."""
+
+    item: str
+    repeat: int
+    turn: int
+    request: str
+    """See `request_hash`."""
+
+
+class ReplyJournal:
+    """Answers by the request that they answer; safe to use from several threads."""
+
+    def __init__(self, folder: Path):
+        """Reads what an interrupted evaluation left in `folder`. Raises DamagedFile."""
+        self._file = folder / JOURNAL
+        self._lock = threading.Lock()
+        self._file.touch()
+        sync(folder)
+        self._known = _read(self._file)
+
+    def known(self, place: Place) -> Said | Unanswered | None:
+        """The outcome of a request; None if it is unknown."""
+        return self._known.get(place)
+
+    def add(self, place: Place, outcome: Said | Unanswered) -> None:
+        """Write the outcome of a request; it is on the disk on return. Raises NotJournalled."""
+        line = {**asdict(place), **_values(outcome)}
+        try:
+            with self._lock:
+                append_line(self._file, json.dumps(line))
+                sync(self._file)
+        except OSError as error:
+            raise NotJournalled(f"{self._file}: cannot be written: {error.strerror}") from error
+
+
+def request_hash(sent: Any) -> str:
+    """The hash of what a request sends, a JSON value."""
+    return sha256_text(json.dumps(sent, sort_keys=True))
+
+
+def _values(outcome: Said | Unanswered) -> Mapping[str, Any]:
+    if isinstance(outcome, Said):
+        return {name: getattr(outcome, name) for name in KINDS}
+    return {"reason": outcome.reason, "detail": outcome.detail}
+
+
+def _read(file: Path) -> dict[Place, Said | Unanswered]:
+    return dict(_entry(line, file, n) for n, line in enumerate(whole_lines(file), 1))
+
+
+def _entry(line: Mapping[str, Any], file: Path, number: int) -> tuple[Place, Said | Unanswered]:
+    try:
+        place = Place(*(_kind(line[name], kind) for name, kind in Place.__annotations__.items()))
+        if "reason" in line:
+            return place, Unanswered(_kind(line["reason"], str), _kind(line["detail"], str))
+        return place, Said(**{name: _kind(line[name], kind) for name, kind in KINDS.items()})
+    except (KeyError, TypeError) as error:
+        problem = f"is no reply: {' '.join(str(error).split())}"
+        raise DamagedFile(problem, file=file, line=number, fix=FIX) from error
+
+
+def _kind(value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not {kind}")
+    return value
+
 
 CHUNK = 64
 TOGETHER = 8

@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 from assay.data.hub_names import with_scheme
 from assay.data.renderings.rendering import Renderer
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.checkpoint_models import model_folder
-from assay.lab.setup.language_learner import language_model, make_renderer
+from assay.lab.setup.language_learner import language_model, make_renderer, model_folder
 from assay.lab.setup.session import Session
 from assay.models.inference import inference_model
 from assay.models.load import load_model

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,22 +16,23 @@ from pathlib import Path
 from assay.data.episode import Completion, Reward
 from assay.data.files import lock
 from assay.data.splits import conversation_of
-from assay.errors import RunFailure
+from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.experiment import Experiment
+from assay.experiment.tables import EvaluateSpec
 from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
-from assay.lab.evaluate.answerer import Answered, Answerer
+from assay.lab.evaluate.answerer import Answered, Answerer, Request
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
-from assay.lab.evaluate.function_answerer import FunctionAnswerer
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.monitor.observer import Observer
-from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.learner import arm_of
-from assay.lab.setup.manifest import judge_sha256
+from assay.lab.setup.manifest import about_run, evaluation_table, judge_sha256
 from assay.lab.setup.session import Session
 from assay.rollout.finished_turns import telling
 from assay.runs.judgement_journal import JudgementJournal
+from assay.runs.manifest_file import Manifest
 from assay.runs.records import (
     CLUSTER,
     FACTS,
@@ -43,8 +44,85 @@ from assay.runs.records import (
     prompt_sha256,
     read_columns,
 )
+from assay.tasks.helper_model import find_helper
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import error_type
+from assay.tasks.task import FixedArm, error_type
+
+
+@dataclass(frozen=True)
+class FunctionAnswerer:
+    """See `Answerer`."""
+
+    session: Session
+    arm: FixedArm
+
+    @property
+    def chunk(self) -> int:
+        """See `Answerer`."""
+        return self.arm.chunk
+
+    @property
+    def in_process(self) -> bool:
+        """See `Answerer`: there is no learner."""
+        return False
+
+    def check(self) -> None:
+        """Raise UnknownHelper without the arm's helper model, which is not opened."""
+        if self.arm.helper and self.arm.helper not in self.session.experiment.helpers:
+            find_helper({}, self.arm.helper, "model")
+
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        """See `Answerer`. Raises InputError for items that the arm cannot answer."""
+        tables = self.session.experiment.evaluate
+        return {name: self._made(name, spec) for name, spec in tables.items()}
+
+    def evaluation(
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+    ) -> Evaluation:
+        """See `Answerer`."""
+        return self._made(name, spec)
+
+    def _made(self, name: str, spec: EvaluateSpec) -> Evaluation:
+        session = self.session
+        sets = session.sets if spec.data is not None else {}
+        source, root = session.experiment.model, session.run.root
+        made = make_evaluation(name, spec, session.task, sets, source, session.seed, {}, root)
+        if without := [item.id for item in made.items if self.arm.needs not in item.extra]:
+            problem = f"item {without[0]} has no {self.arm.needs}"
+            raise InputError(problem, field=f"evaluate.{name}", fix=self.arm.fix)
+        clustered = any(conversation_of(item) != item.id for item in made.items)
+        return replace(made, clustered=clustered)
+
+    def manifest(self) -> Manifest:
+        """See `Answerer`."""
+        session, made = self.session, self.evaluations()
+        return {
+            **about_run(session),
+            "helpers": session.helpers.recorded(),
+            "base_weights": {"source": session.experiment.model, **self.arm.about},
+            "data": {},
+            "stages": {},
+            "evaluation": {name: evaluation_table(session, each) for name, each in made.items()},
+        }
+
+    def answers(
+        self,
+        evaluation: Evaluation,
+        checkpoint: str,
+        chunks: Sequence[Sequence[Request]],
+        folder: Path,
+    ) -> Generator[list[Answered]]:
+        """See `Answerer`; every repeat of an item is the same. Raises HelperFailed."""
+        for chunk in chunks:
+            items = {place: evaluation.items[place] for place, _ in chunk}
+            found = self.arm.answers(self.session.helpers, [*items.values()])
+            answers = dict(zip(items, found, strict=True))
+            yield [
+                Answered(items[place], repeat, completion, read, len(completion.tokens))
+                for place, repeat in chunk
+                for completion, read in (answers[place],)
+            ]
+
 
 JUDGEMENTS = "judgements.jsonl"
 """The journal of judges, beside the chunks of a record and deleted with them."""

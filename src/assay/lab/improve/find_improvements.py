@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from assay.judge.improvements import Improvement, ranked
-from assay.lab.improve import group_rules, result_rules, training_rules
+from assay.lab.improve import result_rules, training_rules
 from assay.lab.improve.run_evidence import RunEvidence, gather_evidence
 from assay.lab.setup.learner import begun_from
 from assay.runs.run_directory import RunDirectory
@@ -20,17 +20,17 @@ RULES: Mapping[str, Callable[[RunEvidence], Iterator[Improvement]]] = {
     "look_at_dev": result_rules.look_at_dev,
     "load_strictly": training_rules.load_strictly,
     "same_picks": result_rules.same_picks,
-    "fallback_scores": group_rules.fallback_scores,
-    "standardised_twice": group_rules.standardised_twice,
+    "fallback_scores": training_rules.fallback_scores,
+    "standardised_twice": training_rules.standardised_twice,
     "kl_at_start": training_rules.kl_at_start,
     "health": training_rules.health,
-    "tied_groups": group_rules.tied_groups,
+    "tied_groups": training_rules.tied_groups,
     "nothing_changed": result_rules.nothing_changed,
-    "kl_on_ties": group_rules.kl_on_ties,
+    "kl_on_ties": training_rules.kl_on_ties,
     "kl_returns": training_rules.kl_returns,
-    "flat_weights": group_rules.flat_weights,
+    "flat_weights": training_rules.flat_weights,
     "more_items": result_rules.more_items,
-    "break_ties": group_rules.break_ties,
+    "break_ties": training_rules.break_ties,
     "freeze": training_rules.freeze,
 }
 """By name. Each yields improvements for the stages, evaluations and data sets that it looks at; a

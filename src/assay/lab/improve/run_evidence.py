@@ -11,9 +11,9 @@ from typing import Any
 
 from assay.compare.arm import Arm, Provenance, load_arm
 from assay.data.row import Row
+from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec, StoredStage
-from assay.judge.health_checks import Diagnosis
 from assay.judge.improvements import Aim, Cost, Fact, Improvement, Risk, Stake, Unit, Work
 from assay.judge.selection_agreement import selections_in
 from assay.lab.monitor.stage_health import stage_health
@@ -67,7 +67,7 @@ class StageEvidence:
     spec: StageSpec
     lines: Sequence[Line]
     """Its steps, with derived metrics."""
-    health: Sequence[Diagnosis]
+    health: Sequence[Finding]
     start: str
     """As records name it; "" where it is not known."""
     steps: tuple[int, ...]

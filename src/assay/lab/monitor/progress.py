@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.errors import InputError, nearest
+from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
-from assay.judge.health_checks import Diagnosis, RuleState, Spending
+from assay.judge.health_checks import RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
 from assay.judge.trends import Forecast, Trend, forecast_total, trend
@@ -88,7 +88,7 @@ class Progress:
     """The last step of the stage that is recorded."""
     planned: int | None
     rows: tuple[MetricRow, ...]
-    findings: tuple[Diagnosis, ...]
+    findings: tuple[Finding, ...]
     """As of `last`."""
     new: frozenset[str]
     """Rules that find something at `last` and did not at `first`."""
@@ -151,9 +151,9 @@ def _progress(
     history: History, stage: str, span: tuple[int, int], report: ReportEntry | None
 ) -> Progress:
     experiment, (first, last), lines = history.experiment, span, history.lines(stage, span[1])
-    then = {each.rule for each in stage_health(history, stage, first).findings}
+    then = {each.code for each in stage_health(history, stage, first).findings}
     health = stage_health(history, stage, last)
-    now = {each.rule for each in health.findings}
+    now = {each.code for each in health.findings}
     states = milestone_states(history, (stage, last))
     scored = {m.name for m in states if m.spec.stage == stage and m.step and m.step > first}
     planned = planned_steps(history, stage)

@@ -46,9 +46,9 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
             for each in found.states
         ),
         tuple(
-            replace(each, advice=STORED_ADVICE.get(each.rule, each.advice))
+            replace(each, values={**each.values, **STORED_ADVICE.get(each.code, {})})
             for each in found.findings
-            if each.rule not in OF_SAMPLES
+            if each.code not in OF_SAMPLES
         ),
     )
 

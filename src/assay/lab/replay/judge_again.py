@@ -6,18 +6,17 @@ judged under its own settings, and every difference from the record is a finding
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.data.episode import Reward
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import parse_override, place
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage, StageSpec
 from assay.judge.confounds import Confound, differences
-from assay.judge.findings import Finding
 from assay.judge.judgement_changes import (
     Bin,
     Distribution,
@@ -144,28 +143,23 @@ def changes_since(session: Session, name: str, stage: StageSpec) -> list[Confoun
     return differences(then, json.loads(json.dumps(now)))
 
 
-def findings(proof: Proof) -> list[Finding]:
-    """Findings of the self-check."""
-    found = []
-    if proof.rewards:
-        found.append(finding("recorded rewards are not reproduced", proof.rewards, proof))
-    if proof.advantages:
-        found.append(finding("recorded advantages are not reproduced", proof.advantages, proof))
-    if proof.unasked:
-        what = "recorded advantages were not worked out again"
-        found.append(Finding("note", what, proof.unasked, ""))
-    return found
-
-
-def finding(what: str, different: Sequence[Difference], proof: Proof) -> Finding:
-    """A warning that names the first differences, and what has changed since."""
-    shown = [f"{d.sample}: {d.what} {d.recorded} -> {d.now}" for d in different[:SHOWN]]
+def findings(proof: Proof) -> Iterator[Finding]:
+    """Findings of the self-check: the first differences, and what has changed since."""
     causes = [f"{cause.path} has changed since the run" for cause in proof.causes[:SHOWN]]
     if not causes:
         causes = ["nothing in the manifest has changed: the reward depends on time or chance"]
-    what = f"{what}: {len(different)} of {proof.samples}"
-    fix = "restore what changed, or read every change as one of the reward's source as well"
-    return Finding("warning", what, "; ".join([*shown, *causes]), fix)
+    for name, different in (("rewards", proof.rewards), ("advantages", proof.advantages)):
+        if different:
+            shown = [f"{d.sample}: {d.what} {d.recorded} -> {d.now}" for d in different[:SHOWN]]
+            yield Finding(
+                "warning",
+                f"recorded {name} are not reproduced: {len(different)} of {proof.samples}",
+                "; ".join([*shown, *causes]),
+                "restore what changed, or read every change as one of the reward's source as well",
+            )
+    if proof.unasked:
+        what = "recorded advantages were not worked out again"
+        yield Finding("note", what, proof.unasked, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +185,11 @@ class Spreads:
     before: Distribution
     after: Distribution
     bins: tuple[Bin, ...]
+
+    @classmethod
+    def of(cls, before: Sequence[float | None], after: Sequence[float | None]) -> "Spreads":
+        """The distributions of the values of both sides."""
+        return cls(distribution(before), distribution(after), histogram(before, after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +240,6 @@ class Replay:
     findings: tuple[Finding, ...]
 
 
-def spreads(before: Sequence[float | None], after: Sequence[float | None]) -> Spreads:
-    """The distributions of the values of both sides."""
-    return Spreads(distribution(before), distribution(after), histogram(before, after))
-
-
 def update_of(side: Side) -> Update:
     """The update that a side would have made."""
     packed = side.batch.updates[: len(side.batch.updates) // side.passes]
@@ -273,15 +267,6 @@ def sample_changes(
         )
         for sample, then, pull, now, pulled in zip(*columns, strict=True)
     )
-
-
-def gradients_of(
-    past: Side, other: Side, weights: Weights, metrics: Sequence[Mapping[str, Any]], step: int
-) -> Gradients:
-    """Compares both gradients, and the first with its recorded norm."""
-    norms = [line.get("grad_norm") for line in metrics if line["step"] == step]
-    found = directions(past.gradient or {}, other.gradient or {})
-    return Gradients(weights, found, norms[-1] if norms else None, past.gap)
 
 
 JUDGING = (
@@ -411,7 +396,9 @@ def compare_sides(
     gradients = None
     if gradient:
         lines = History(stored.run).lines(stored.stage)
-        gradients = gradients_of(past, other, bench.weights, lines, stored.step)
+        norms = [line.get("grad_norm") for line in lines if line["step"] == stored.step]
+        turned = directions(past.gradient or {}, other.gradient or {})
+        gradients = Gradients(bench.weights, turned, norms[-1] if norms else None, past.gap)
     own, set_ = (each.model_dump(mode="json", exclude_none=True) for each in (before, after))
     values = ([reward.value for reward in side] for side in (recorded, other.rewards))
     return Replay(
@@ -422,8 +409,8 @@ def compare_sides(
         pull=PULLS[before.method],
         settings=tuple(differences(own, set_)),
         proof=proof,
-        rewards=spreads(*values),
-        pulls=spreads(past.pulls, other.pulls),
+        rewards=Spreads.of(*values),
+        pulls=Spreads.of(past.pulls, other.pulls),
         before=update_of(past),
         after=update_of(other),
         samples=sample_changes(stored, recorded, past, other),
@@ -442,17 +429,15 @@ def rewards_after(bench: Bench, before: SampledStage, after: SampledStage) -> li
         return score(bench, after)
     recorded = [sample.judgement for sample in bench.stored.samples]
     punishments = [getattr(stage, "overlong", None) for stage in (before, after)]
-    if punishments[0] != punishments[1]:
-        return [unpunished(reward) for reward in recorded]
-    return recorded
-
-
-def unpunished(reward: Reward) -> Reward:
-    """The reward without its punishment for length, to the last rounding of the sum."""
-    if reward.value is None or OVERLONG not in reward.parts:
-        return reward
-    parts = {name: value for name, value in reward.parts.items() if name != OVERLONG}
-    return Reward(reward.value - reward.parts[OVERLONG], parts, reward.why)
+    if punishments[0] == punishments[1]:
+        return recorded
+    bare = []
+    for reward in recorded:  # without its punishment for length, to the last rounding of the sum
+        if reward.value is not None and OVERLONG in reward.parts:
+            parts = {name: value for name, value in reward.parts.items() if name != OVERLONG}
+            reward = Reward(reward.value - reward.parts[OVERLONG], parts, reward.why)
+        bare.append(reward)
+    return bare
 
 
 def unasked(bench: Bench, stage: SampledStage) -> str:

@@ -6,7 +6,8 @@ The training methods do the work; they get the stored groups in place of a sampl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,12 +15,15 @@ from torch import Tensor
 from assay.data.episode import Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.errors import InputError, nearest
+from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, steps_of
+from assay.experiment.tables import EvaluateSpec
+from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
 from assay.lab.setup.learner import first_context
 from assay.lab.setup.manifest import check_base
-from assay.lab.setup.prepare import find_part, prepare_set, rows_per_epoch
+from assay.lab.setup.prepare import find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_grpo, build_method, largest_of
@@ -32,6 +36,7 @@ from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
 from assay.runs.history import History, Sample, samples_in
 from assay.runs.records import DamagedRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_json
 from assay.runs.run_names import stage_start
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable
@@ -42,6 +47,56 @@ from assay.train.likelihood import Rce, Rft
 from assay.train.sampled_groups import StoredPrompts, value_of
 from assay.train.train_state import Batch, Journal, Method, Place
 from assay.train.update import MicroBatchSize, accumulate
+
+
+def prompt_of(session: Session, line: dict[str, Any]) -> str:
+    """The prompt that a line of `find_samples` answers, rendered again, control tokens included.
+
+    Raises InputError where the data holds the row no longer.
+    """
+    file = session.run.path / line["file"]
+    if file.is_relative_to(session.run.evaluations):
+        rendering, context = _evaluation_prompt(session, file, line["item_id"])
+    else:
+        rendering, context = _training_prompt(session, file.parent.name, line["row_id"])
+    return session.learner.encoder(rendering).text(context)
+
+
+def evaluation_of(session: Session, folder: Path) -> Evaluation:
+    """The evaluation whose records lie in `folder`, from what they say about themselves."""
+    stored = read_json(folder / "evaluation.json", dict)
+    if stored["name"] in session.experiment.evaluate:
+        return session.evaluations[stored["name"]]
+    spec = EvaluateSpec(
+        benchmark=stored["benchmark"],
+        role=stored["role"],
+        checkpoints=("base",),
+        options=stored["options"],
+    )
+    given = (stored["name"], spec, session.task, {}, session.learner, session.seed)
+    return encoded_evaluation(*given, root=session.run.root)
+
+
+def _evaluation_prompt(
+    session: Session, file: Path, item_id: str
+) -> tuple[RenderingSettings, Context]:
+    evaluation = evaluation_of(session, file.parent)
+    ids = [item.id for item in evaluation.items]
+    if item_id not in ids:
+        raise InputError(f"{evaluation.spec.benchmark} has no item {item_id!r} any more")
+    return evaluation.spec, evaluation.contexts[ids.index(item_id)]
+
+
+def _training_prompt(
+    session: Session, stage_name: str, row_id: str
+) -> tuple[RenderingSettings, Context]:
+    stage = session.experiment.stage[stage_name]
+    for row in find_part(session.sets, stage.data):
+        if row.id == row_id:
+            encoder, task = session.learner.encoder(stage), session.task
+            return stage, first_context(encoder, task, row, partial(dialogue_of, task))
+    raise InputError(f"{stage.data} has no row {row_id!r} any more")
+
 
 SampledStage = GrpoStage | RftStage | RceStage
 """The stages that sample completions and have them judged."""
@@ -104,22 +159,13 @@ def read_step(run: RunDirectory, stage: str, step: int, group: int) -> StoredSte
 
 def known(run: RunDirectory, stage: str) -> str:
     """Which steps of a stage have samples, in words."""
-    steps = History(run).sampled(stage)
-    if not steps:
-        return "it has none yet"
-    pieces = [f"{a} to {b}" if b > a else str(a) for a, b in spans(steps)]
-    return "it has " + ", ".join(pieces)
-
-
-def spans(steps: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each unbroken stretch of ascending numbers."""
-    found: list[tuple[int, int]] = []
-    for step in steps:
-        if found and step == found[-1][1] + 1:
-            found[-1] = (found[-1][0], step)
-        else:
-            found.append((step, step))
-    return found
+    stretches: list[list[int]] = []
+    for step in History(run).sampled(stage):
+        if not stretches or step != stretches[-1][-1] + 1:
+            stretches.append([])
+        stretches[-1].append(step)
+    pieces = [f"{s[0]} to {s[-1]}" if s[1:] else str(s[0]) for s in stretches]
+    return "it has " + (", ".join(pieces) or "none yet")
 
 
 def completion_of(sample: Sample) -> Completion:
@@ -204,17 +250,6 @@ def accumulate_pass(policy: Policy, batch: Batch, passes: int, micro_tokens: int
     return sum(gaps) / sum(each["tokens"] for each in sums) if gaps else None
 
 
-def take_gradient(policy: Policy) -> dict[str, Tensor]:
-    """The gradients that lie at the parameters, on the CPU; they are there no longer."""
-    found = {
-        name: parameter.grad.cpu()
-        for name, parameter in policy.module.named_parameters()
-        if parameter.grad is not None
-    }
-    policy.module.zero_grad(set_to_none=True)
-    return found
-
-
 PULLS = {"grpo": "advantage", "rft": "kept", "rce": "weight"}
 """Weight of each sample by method: its advantage; 1 if it is learned, else 0; its share in the
 likelihood of its group."""
@@ -286,7 +321,7 @@ def set_up(session: Session, stored: StoredStep) -> Bench:
     encoder = session.learner.encoder(stage)
     dialogue = partial(dialogue_of, session.task)
     contexts = {i: first_context(encoder, session.task, r, dialogue) for i, r in rows.items()}
-    steps = steps_of(stage, rows_per_epoch({name: made}, stage.data))
+    steps = steps_of(stage, find_order({name: made}, stage.data).count)
     return Bench(session, stored, rows, contexts, steps)
 
 
@@ -315,7 +350,7 @@ def judge_side(
     policy, place = None, Place(step=bench.stored.step - 1, kl_coef=bench.kl_coef)
     if isinstance(method, Grpo):
         method = replace(method.at(place.step), schedules={})
-    if gradient or reads_weights(method):
+    if gradient or (isinstance(method, Grpo) and method.reads_weights):
         largest = largest_of(stage, method, bench.session.learner.encoder(stage))
         policy = load_policy(bench.session, bench.stored.stage, stage, bench.weights, largest)
     if not gradient and isinstance(method, Grpo):
@@ -326,6 +361,11 @@ def judge_side(
     drawn = min(batch.consumed * stage.group, len(rewards))
     found = [episode for group in groups for episode in group]
     judged = [[e for e in g if value_of(e) is not None] for g in groups]
+    short = False
+    if isinstance(stage, GrpoStage) and stage.dynamic is not None:
+        # Dynamic sampling would have gone on behind the last stored group.
+        left = stage.dynamic.max_batches * stage.prompts > len(judged)
+        short = left and len(groups_that_teach(judged)) < stage.prompts
     side = Side(
         rewards=tuple(e.reward or Reward(None) for e in found),
         pulls=tuple(pulls_of(stage, batch, found)),
@@ -333,11 +373,14 @@ def judge_side(
         batch=batch,
         drawn=drawn,
         passes=stage.updates.epochs if isinstance(stage, GrpoStage) else 1,
-        short=runs_short(stage, judged),
+        short=short,
     )
     if gradient and policy is not None and batch.updates:
         gap = accumulate_pass(policy, batch, side.passes, stage.micro_tokens)
-        return replace(side, gradient=take_gradient(policy), gap=gap)
+        parameters = policy.module.named_parameters()
+        found_at = {name: p.grad.cpu() for name, p in parameters if p.grad is not None}
+        policy.module.zero_grad(set_to_none=True)
+        return replace(side, gradient=found_at, gap=gap)
     return side
 
 
@@ -378,22 +421,10 @@ def shaped(bench: Bench, stage: SampledStage, rewards: Sequence[Reward]) -> list
 
 
 def needs_weights(bench: Bench, stage: SampledStage) -> bool:
-    """Whether the stage's advantages cannot be known without its model."""
+    """Whether the stage's advantages depend on its model's log-probs of the samples."""
     recorded = [Reward(None) for _ in bench.stored.samples]
-    return reads_weights(stored_method(bench, stage, recorded)[0])
-
-
-def reads_weights(method: Method) -> bool:
-    """Whether advantages depend on the model's log-probs of the samples."""
+    method, _ = stored_method(bench, stage, recorded)
     return isinstance(method, Grpo) and method.reads_weights
-
-
-def runs_short(stage: StageSpec, judged: Sequence[Sequence[Episode]]) -> bool:
-    """Whether dynamic sampling would have gone on behind the last stored group."""
-    if not isinstance(stage, GrpoStage) or stage.dynamic is None:
-        return False
-    left = stage.dynamic.max_batches * stage.prompts > len(judged)
-    return left and len(groups_that_teach(judged)) < stage.prompts
 
 
 def pulls_of(stage: SampledStage, batch: Batch, episodes: Sequence[Episode]) -> list[float | None]:

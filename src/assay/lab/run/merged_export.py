@@ -25,8 +25,7 @@ from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.lab.monitor.observer import Observer, Silent
-from assay.lab.setup.checkpoint_models import model_folder
-from assay.lab.setup.language_learner import LanguageLearner, language_model
+from assay.lab.setup.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.models.composite import is_composite, write_back

@@ -7,11 +7,11 @@ evaluations are never added, because they belong to the training. `pages` writes
 """
 
 import gc
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -40,11 +40,17 @@ from assay.lab.evaluate.checkpoint_selection import (
     selectors,
 )
 from assay.lab.evaluate.run_evaluation import answerer_of
-from assay.lab.monitor.guards import GuardFired, check_guards, pass_guards, unseen, watch_stage
+from assay.lab.monitor.guards import (
+    GuardFired,
+    GuardWatch,
+    check_guards,
+    pass_guards,
+    unseen,
+    watch_stage,
+)
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
 from assay.lab.monitor.sinks.sender import add_sinks, sending
-from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (
@@ -74,16 +80,121 @@ from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
 from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
-from assay.runs.metrics import check_history, truncate_metrics
+from assay.runs.metrics import append_metrics, check_history, keep_history, truncate_metrics
 from assay.runs.protection import is_marked, remove_run
-from assay.runs.records import EvaluationRecord
+from assay.runs.records import (
+    FACTS,
+    OUTCOME,
+    PROMPT,
+    conversation_columns,
+    prompt_sha256,
+    write_samples,
+)
 from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.tasks.user_code import forget_changed_files
+from assay.train.checkpoint import save_checkpoint
 from assay.train.loop import SourceShares, train
+from assay.train.train_state import Journalled, SampleRecord, TrainState
+
+
+@dataclass(frozen=True)
+class RunRecorder:
+    """See `train.train_state.Recorder`."""
+
+    run: RunDirectory
+    stage: str
+    steps: int
+    checkpoint_steps: frozenset[int]
+    observer: Observer
+    add_files: Callable[[Path], None]
+    """Adds what belongs to a checkpoint beside the policy and the metrics up to it."""
+    after_checkpoint: Callable[[Policy, int], None]
+    """Called with the policy and the step once a checkpoint is complete."""
+    guards: GuardWatch
+    due: Callable[[int], str]
+    """Returns why a progress report is due after a step; "" if none is."""
+    judgements: JudgementJournal | None = None
+    """What judges said of the step's completions, until these are recorded."""
+    costs: Callable[[], Mapping[str, float]] = dict
+    """Returns what helper models were asked since the last call, as metrics."""
+
+    def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
+        """Rewards that an interrupted attempt at this step already journalled.
+
+        A deadline may pass one time and not another, so what was judged once stays judged.
+        """
+        return {
+            f"{each.row}#{each.number}": Journalled(each.tokens, each.judgement)
+            for each in History(self.run).samples(self.stage, step, tokens=True)
+        }
+
+    def samples(self, step: int, records: Sequence[SampleRecord]) -> None:
+        """Write the step's completions, whole or not at all."""
+        lines = [sample_line(self.stage, step, record) for record in records]
+        write_samples(self.run.samples(self.stage, step), lines, self.run.path)
+        if self.judgements is not None:
+            self.judgements.drop(f"{step}/")
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Append the step's line, note how far the run is, and tell the observer."""
+        values = {**values, **self.costs()}
+        append_metrics(self.run.metrics, self.stage, step, **values)
+        status = stored_status(self.run.path)
+        write_status(self.run.path, replace(status, stage=self.stage, step=step))
+        self.guards.see(step, values)
+        self.observer.step(step, values)
+
+    def checkpoint(
+        self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
+    ) -> None:
+        """Save after `checkpoint_steps`, after the last step, and where a guard stops the run.
+
+        Raises GuardFired, with the checkpoint on disk.
+        """
+        due = state.step in self.checkpoint_steps
+        fired = self.guards.fired()
+        if due or fired or state.step == self.steps:
+            folder = self.run.checkpoints(self.stage)
+            save_checkpoint(folder, policy, optimizer, state, self.complete)
+        if fired:
+            raise GuardFired(fired)
+        if due or state.step == self.steps:
+            self.after_checkpoint(policy, state.step)
+        why = self.due(state.step)
+        if why:
+            self.observer.report(self.run, self.stage, state.step, why)
+
+    def complete(self, folder: Path) -> None:
+        """Add the other files of a checkpoint, and the metrics up to this step."""
+        self.add_files(folder)
+        keep_history(self.run.metrics, folder)
+
+
+def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object]:
+    """One line of a samples file."""
+    return {
+        "sample_id": f"{stage}/{step}/{record.row_id}#{record.sample}",
+        "step": step,
+        "row_id": record.row_id,
+        "visit": record.visit,
+        "sample": record.sample,
+        "text": record.text,
+        "tokens": list(record.tokens),
+        "behaviour_logps": list(record.behaviour_logps),
+        "reward": record.reward.value,
+        "parts": json.dumps(dict(record.reward.parts), sort_keys=True),
+        "why": record.reward.why,
+        "advantage": record.advantage,
+        "ended": record.ended,
+        FACTS: json.dumps(dict(record.reward.facts), sort_keys=True),
+        OUTCOME: record.reward.outcome,
+        PROMPT: prompt_sha256(record.prompt),
+        **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
+    }
 
 
 def start(
@@ -191,7 +302,8 @@ def resume(
     if status.guard:
         pass_guards(run, status.guard.split(), status.stage, status.step)
     add_sinks(run, experiment, log)
-    execute(session)
+    with hold_run(run.path):
+        proceed(session)
     return run
 
 
@@ -209,17 +321,11 @@ def check_ledger(session: Session, despite: str | None) -> None:
         session.observer.note(f"warning: {LEDGER} {lost}; budgets and sums lack those calls")
 
 
-def execute(session: Session) -> None:
-    """Do the remaining work of a run, and keep its status up to date.
+def proceed(session: Session) -> None:
+    """Do the remaining work of a run that this process holds, and keep its status up to date.
 
     Raises whatever stopped the run, after noting it.
     """
-    with hold_run(session.run.path):
-        proceed(session)
-
-
-def proceed(session: Session) -> None:
-    """The same for a run that this process holds."""
     with sending(session.experiment, session.run, session.observer) as observer:
         session = session.copy(observer=observer)
         try:
@@ -348,13 +454,19 @@ def train_stage(
     state = restore(session.run, name, policy, optimizer, session.observer)
     if state.step:
         check_history(session.run, name, state.step)
+
+    def add_files(folder: Path) -> None:
+        """What makes a checkpoint a complete model for other programs, and the run's ledger."""
+        session.learner.complete(session.run, stage, folder)
+        session.helpers.keep_costs(folder)
+
     recorder = RunRecorder(
         session.run,
         name,
         steps,
         due_steps(stage.checkpoint_every, stage, visits),
         session.observer,
-        add_files=partial(checkpoint_files, session, stage),
+        add_files=add_files,
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, state.step),
         due=lambda step: why_due(session.experiment, name, step, steps),
@@ -379,53 +491,36 @@ def train_stage(
             method = SourceShares(method, given.order, session.seed)
         method = first_look(session, name, stage, method)
         method = with_step_metrics(stage, session.task, steps, method)
-        look = validation_of(session, stage, given, visits)
+        looks = [lambda policy, step: opened.measured()]
+        if stage.validation is not None:
+            due = due_steps(stage.validation_every, stage, visits)
+            rows = find_part(session.sets, stage.validation)
+            looks.append(build_validation(stage, given, rows, due).look)
 
         def measure(policy: Policy, step: int) -> Mapping[str, float]:
-            return {**opened.measured(), **look(policy, step)}
+            return {name: value for look in looks for name, value in look(policy, step).items()}
 
         session.helpers.stage(name, state.step + 1)
-        train(policy, method, optimizer, state, loop_settings(stage, steps), recorder, measure)
+        settings = loop_settings(stage, steps)
+        train(policy, method, optimizer, state, settings, recorder, measure)
     finally:
         if runner is not None:
             runner.close()
-
-
-def checkpoint_files(session: Session, stage: StageSpec, folder: Path) -> None:
-    """Add the files that make a checkpoint a complete model for other programs, and what the run's
-    ledger holds."""
-    session.learner.complete(session.run, stage, folder)
-    session.helpers.keep_costs(folder)
-
-
-def validation_of(
-    session: Session, stage: StageSpec, given: StageInput, visits: int
-) -> Callable[[Policy, int], Mapping[str, float]]:
-    """Function called with the policy after a step: measures the loss of held-out rows if the stage
-    names some, else does nothing."""
-    if stage.validation is None:
-        return lambda policy, step: {}
-    due = due_steps(stage.validation_every, stage, visits)
-    rows = find_part(session.sets, stage.validation)
-    return build_validation(stage, given, rows, due).look
 
 
 def lacking(run: RunDirectory, experiment: Experiment) -> dict[str, EvaluateSpec]:
     """Reporting evaluations of a finished run that lack a record: those that were added after it
     was made, and those whose record was deleted."""
     records = {record.name: record for record in evaluation_records(run)}
-    return {
-        name: spec
-        for name, spec in experiment.evaluate.items()
-        if spec.role == "report" and not _done(run, records.get(name), spec)
-    }
 
+    def done(name: str, spec: EvaluateSpec) -> bool:
+        wanted = [reference for text in spec.checkpoints for reference in expand(run, text)]
+        return name in records and all(
+            records[name].finished(run, checkpoint_name(reference)) for reference in wanted
+        )
 
-def _done(run: RunDirectory, record: EvaluationRecord | None, spec: EvaluateSpec) -> bool:
-    if record is None:
-        return False
-    wanted = [reference for text in spec.checkpoints for reference in expand(run, text)]
-    return all(record.finished(run, checkpoint_name(reference)) for reference in wanted)
+    every = experiment.evaluate.items()
+    return {n: spec for n, spec in every if spec.role == "report" and not done(n, spec)}
 
 
 def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer: Observer) -> None:
@@ -460,20 +555,6 @@ class Launched:
     did: Did
 
 
-def launch(
-    source: ExperimentSource,
-    overrides: Sequence[str],
-    *,
-    root: Path,
-    new: bool,
-    observer: Observer,
-    despite: str | None = None,
-) -> list[Launched]:
-    """Run the experiment, once per seed. Raises InputError, unless `new`, with what can be done."""
-    started = start(source, overrides, root=root, new=new, observer=observer, despite=despite)
-    return [Launched(run, "started") for run in started]
-
-
 def launch_or_resume(
     source: ExperimentSource,
     overrides: Sequence[str],
@@ -502,10 +583,8 @@ def launch_or_resume(
         did: Did = "left alone"
         if read_status(run.path).status != "finished":
             observer.note(f"resuming {run}")
-            run, did = (
-                resume(run, observer=observer, despite=despite, log=experiment.log),
-                "resumed",
-            )
+            run = resume(run, observer=observer, despite=despite, log=experiment.log)
+            did = "resumed"
         if added := lacking(run, experiment):
             observer.note(f"measuring {run} on {', '.join(added)}")
             measure_added(run, added, observer)

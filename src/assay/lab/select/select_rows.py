@@ -1,7 +1,7 @@
 """Selects rows by what a run recorded of them: by learning impact (LIMR) or by pass rate.
 
 Each rule scores the measured rows and says why it drops one; the selection is written once, with
-where its numbers come from. Formulas are in `judge`, the file in `lab.setup.row_selection`.
+where its numbers come from. Formulas are in `judge`, the file in `lab.setup.run_rows`.
 """
 
 from collections import Counter
@@ -19,15 +19,18 @@ from assay.judge.intervals import wilson
 from assay.judge.learning_impact import learning_impact
 from assay.lab.setup.prepare import asked_rows, rows_by_id
 from assay.lab.setup.reward_parts import full_reward
-from assay.lab.setup.row_selection import (
+from assay.lab.setup.run_rows import (
+    ABSTAINED,
+    Records,
     RowSelection,
     ScoredRow,
+    check_unchanged,
     free_selection_file,
+    records_of,
     row_sha256,
     rows_sha256,
     write_row_selection,
 )
-from assay.lab.setup.run_rows import ABSTAINED, Records, check_unchanged, records_of
 from assay.runs.history import Sample, files_sha256
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_files import read_json

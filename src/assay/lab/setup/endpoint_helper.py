@@ -1,13 +1,63 @@
 """A helper model behind an endpoint, asked for many answers side by side."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from assay.errors import InputError
 from assay.rollout.engines.endpoint.client import Endpoint, Unanswered
 from assay.rollout.token_choice import key_state
+from assay.runs.cost_ledger import CostLedger, LedgerUnusable
 from assay.tasks.helper_model import Call, HelperAnswer, Question, Score, Scores
+
+
+@dataclass
+class Rounds:
+    """Acts that write to a ledger, on one event loop; those of one round in one transaction.
+
+    A commit of its own for each would cost more than all the rest of a call.
+    """
+
+    ledger: CostLedger
+    _waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = field(default_factory=list)
+
+    async def done(self, act: Callable[[], Any]) -> Any:
+        """The result of `act`, once what it wrote is committed. Raises what it raises, and
+        LedgerUnusable."""
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((act, result))
+        if len(self._waiting) == 1:
+            # It runs after all that is ready now, which may have something to write as well.
+            loop.call_soon(self._act)
+        return await result
+
+    def _act(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        outcomes = list[tuple[Any, Exception | None]]()
+        try:
+            with self.ledger.together():
+                for act, _ in waiting:
+                    try:
+                        outcomes.append((act(), None))
+                    except LedgerUnusable:
+                        raise
+                    except Exception as error:  # whoever waits for it raises it
+                        outcomes.append((None, error))
+        except LedgerUnusable as error:  # nothing is written
+            outcomes = [(None, error)] * len(waiting)
+        results = [result for _, result in waiting]
+        # Errors first: whoever began beside a call without room learns of it before it sends.
+        ended = sorted(zip(results, outcomes, strict=True), key=lambda each: each[1][1] is None)
+        for result, (value, error) in ended:
+            if result.done():  # its batch is cancelled
+                continue
+            if error is None:
+                result.set_result(value)
+            else:
+                result.set_exception(error)
 
 
 @dataclass(frozen=True)
@@ -17,6 +67,7 @@ class EndpointHelper:
     name: str
     endpoint: Endpoint
     rendering: str
+    rounds: Rounds
     identity: str = ""
     """Nobody knows what answers."""
 
@@ -34,8 +85,8 @@ class EndpointHelper:
 
         async def one(question: Question) -> HelperAnswer:
             try:
-                answer = await self._answer(question, _Attempts(question.call, raised))
-                return question.call.ended(answer)
+                answer = await self._answer(question, _Attempts(self.rounds, question.call, raised))
+                return await self.rounds.done(partial(question.call.ended, answer))
             except Exception as error:
                 raised.append(error)
                 raise
@@ -70,13 +121,13 @@ class _Attempts:
     """The attempts at one answer, none of which is made once another answer of the batch has
     raised."""
 
+    rounds: Rounds
     call: Call
     raised: Sequence[Exception]
 
     async def attempt(self) -> None:
         self._refuse()
-        self.call.attempt()
-        await asyncio.sleep(0)  # whoever begins at the same time may have no room
+        await self.rounds.done(self.call.attempt)
         self._refuse()
 
     def _refuse(self) -> None:

@@ -1,7 +1,7 @@
 """Prepares an evaluation: its items, prompts, scoring, and the key of its record.
 
 Evaluations with other items, sampling or checkers have different records. Training rows that ask
-the same as an item are counted here; `lab.check.shared_items` and `compare.fairness` decide what
+the same as an item are counted here; `lab.check.rows` and `compare.fairness` decide what
 follows. `lab.evaluate.run_evaluation` samples and writes.
 """
 
@@ -66,14 +66,6 @@ def shared_texts(shared: Overlap) -> tuple[str, ...]:
     return tuple(dict.fromkeys(train for train, _ in shared.exact + shared.normalised))
 
 
-def shared_questions(
-    trained: Trained, items: Sequence[Row], played: Played, same_prompt: bool
-) -> dict[str, int]:
-    """For each training set, the number of its rows with the question of an item."""
-    shared = {name: overlap(rows, items, played, same_prompt) for name, rows in trained.items()}
-    return {name: len(shared_texts(found)) for name, found in shared.items()}
-
-
 def plays(task: Task, dialogue: Callable[[Row], Dialogue] | None = None) -> Played:
     """Which rows begin a dialogue: those of the task, and all of a benchmark that has dialogues."""
     return lambda row: dialogue is not None or task.dialogue(row) is not None
@@ -90,16 +82,12 @@ def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Mani
     if shared is None:
         return ["whether its items were trained on is not known: the training rows are gone"]
     return [
-        f"trained on test items: {rows} of {_rows_of(manifest, data)} rows of data.{data} ask what "
-        "its items ask (no comparison takes this score)"
+        f"trained on test items: {rows} of {manifest['data'][name][side or 'train']['rows']} rows "
+        f"of data.{data} ask what its items ask (no comparison takes this score)"
         for data, rows in shared.items()
         if rows
+        for name, _, side in [data.partition(".")]
     ]
-
-
-def _rows_of(manifest: Manifest, data: str) -> int:
-    name, _, side = data.partition(".")
-    return manifest["data"][name][side or "train"]["rows"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +158,20 @@ def make_evaluation(
         dialogue = partial(dialogue_of, task) if several else None
     if spec.take is not None:
         items = take(items, spec.take.rows, spec.take.how).rows
+    for kind, count in spec.fewer.items():
+        if count > len(items):
+            problem, fix = f"asks for {count} of {len(items)} items", f"at most {len(items)}"
+            raise SplitError(problem, field=f"fewer.{kind}", fix=fix)
     judges = rewards_in(score).values()
     notes = sorted({file_note(judge) for judge in judges} - {""})
     checker += f" ({', '.join(notes)})" if notes else ""
+    shared = None
+    if trained is not None:
+        bare, played = bare_items(spec, items, task, root), plays(task, dialogue)
+        every = {
+            n: overlap(rows, bare, played, bool(spec.same_prompt)) for n, rows in trained.items()
+        }
+        shared = {n: len(shared_texts(found)) for n, found in every.items()}
     record = EvaluationRecord(
         name=name,
         benchmark=spec.benchmark or spec.data or "",
@@ -180,21 +179,14 @@ def make_evaluation(
         items=tuple(item.id for item in items),
         items_hash=hash_contents(items),
         repeats=spec.repeats,
-        fewer=fewer_of(spec, len(items)),
+        fewer=dict(spec.fewer),
         # What is left out leaves no trace, so that older records keep their name.
         sampling=spec.sampling.model_dump(mode="json", exclude_none=True),
         rendering=rendering,
         checker=checker,
         options=options,
         seed=seed,
-        shared=None
-        if trained is None
-        else shared_questions(
-            trained,
-            bare_items(spec, items, task, root),
-            plays(task, dialogue),
-            bool(spec.same_prompt),
-        ),
+        shared=shared,
         missing=missing,
     )
     return Evaluation(
@@ -227,12 +219,3 @@ def encoded_evaluation(
         contexts=tuple(first_context(encoder, task, item, made.dialogue) for item in made.items),
         clustered=any(conversation_of(item) != item.id for item in made.items),
     )
-
-
-def fewer_of(spec: EvaluateSpec, items: int) -> dict[str, int]:
-    """The number of items for each kind of checkpoint. Raises SplitError for more than all."""
-    for name, count in spec.fewer.items():
-        if count > items:
-            problem = f"asks for {count} of {items} items"
-            raise SplitError(problem, field=f"fewer.{name}", fix=f"at most {items}")
-    return dict(spec.fewer)

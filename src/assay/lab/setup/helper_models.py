@@ -29,13 +29,11 @@ from assay.experiment.price_table import (
     token_price,
     units,
 )
-from assay.lab.setup.checkpoint_models import model_folder
-from assay.lab.setup.endpoint_helper import EndpointHelper
-from assay.lab.setup.language_learner import make_renderer
-from assay.lab.setup.local_helper import LocalHelper, load_weights
+from assay.lab.setup.endpoint_helper import EndpointHelper, Rounds
+from assay.lab.setup.language_learner import make_renderer, model_folder
+from assay.lab.setup.local_helper import FEATURE_BYTES, LocalHelper, VisionHelper, load_weights
 from assay.lab.setup.metering import HelperBudgets, Meter, MeteredModel
 from assay.lab.setup.scripted_helper import ScriptedHelper, read_script
-from assay.lab.setup.vision_helper import FEATURE_BYTES, VisionHelper
 from assay.models.load import check_loadable
 from assay.models.memory import model_shape
 from assay.models.precision import Precision
@@ -131,7 +129,8 @@ class HelperModels(Mapping[str, HelperModel]):
         if kind == "scripted":
             return ScriptedHelper(name, self.root / rest, read_script(self.root / rest))
         if kind == "openai":
-            return EndpointHelper(name, endpoint_for(name, spec), spec.rendering)
+            rounds = Rounds(self.ledger)
+            return EndpointHelper(name, endpoint_for(name, spec), spec.rendering, rounds)
         with within(f"model.{name}.source"):
             folder = model_folder(spec.source, self.root, images=True)
         precision = helper_precision(spec, self.precision)

@@ -213,11 +213,6 @@ def begun_from(source: str, root: Path) -> tuple[str, Path | None]:
     return source, weights
 
 
-def learner_input(experiment: Experiment, root: Path, precision: "Precision") -> LearnerInput:
-    """The input of the experiment's learner. Raises RunNotFound for a `run:` source."""
-    return LearnerInput(experiment, root, precision, *begun_from(experiment.model, root))
-
-
 def question(task: Task, row: Row) -> Asked:
     """What is asked of a row that is one question."""
     return Asked(task.prompt(row), row.tools)
@@ -246,21 +241,14 @@ def stored_turns(
     if any(TOKENS in candidate for candidate in candidates):
         context = encoder.prompt(row, question(task, row))
     # What is no text, such as a selection, is written and read back the same way.
-    in_tokens = isinstance(context, tuple)
-    return [
-        (recorded_turn(row, context, candidate),)
-        if in_tokens and TOKENS in candidate
-        else written_turns(encoder, task, row, candidate)
-        for candidate in candidates
-    ]
-
-
-def written_turns(
-    encoder: Encoder, task: Task, row: Row, candidate: Mapping[str, Any]
-) -> tuple[Turn, ...]:
-    """A candidate that is a text as turns."""
-    answer = Message("assistant", candidate["text"])
-    return encoder.turns(row, (*task.prompt(row), answer), "last")
+    in_tokens, turns = isinstance(context, tuple), []
+    for candidate in candidates:
+        if in_tokens and TOKENS in candidate:
+            turns.append((recorded_turn(row, context, candidate),))
+        else:
+            answer = Message("assistant", candidate["text"])
+            turns.append(encoder.turns(row, (*task.prompt(row), answer), "last"))
+    return turns
 
 
 def recorded_turn(row: Row, context: Context, candidate: Mapping[str, Any]) -> Turn:

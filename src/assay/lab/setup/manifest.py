@@ -13,6 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
@@ -33,7 +34,7 @@ from assay.data.row import Row
 from assay.data.row_order import Mixture
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.reward_tables import Reward, parts_of, plain
+from assay.experiment.reward_tables import Reward, RewardPart, parts_of, plain
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
@@ -52,7 +53,7 @@ from assay.tasks.helper_model import find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import DEADLINE_SECONDS
-from assay.tasks.task import RewardFunction, made_source, task_fingerprint
+from assay.tasks.task import RewardFunction, Task, made_source, reward_version, task_fingerprint
 from assay.tasks.user_code import file_of
 
 PACKAGE = Path(assay.__file__).parent
@@ -66,6 +67,10 @@ def prompts_sha256(prompts: Iterable[Any]) -> str:
     for prompt in prompts:
         digest.update(sha256_text(canonical_json(prompt)).encode("ascii"))
     return digest.hexdigest()
+
+
+BUILT_IN = frozenset({"assay"}) | sys.stdlib_module_names
+"""Packages whose functions are known by the version of a reward: closures hold partials too."""
 
 
 def source_sha256(function: Callable[..., Any]) -> str:
@@ -183,7 +188,15 @@ def make_manifest(session: Session) -> Manifest:
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         **opened_sets(session),
         "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
-        "evaluation": {n: _evaluation(session, e) for n, e in session.evaluations.items()},
+        "evaluation": {
+            name: {
+                **evaluation_table(session, made),
+                "prompts_sha256": prompts_sha256(
+                    map(session.learner.encoder(made.spec).plain, made.contexts)
+                ),
+            }
+            for name, made in session.evaluations.items()
+        },
         "machine": {
             **machine(),
             "precision": session.precision.record(),
@@ -195,24 +208,19 @@ def make_manifest(session: Session) -> Manifest:
 def about_run(session: Session) -> Manifest:
     """The common parts of every manifest: notes, code, packages, machine."""
     experiment = session.experiment
+    source = task_fingerprint(experiment.task, session.run.root)  # of one outside the package
     return {
         "name": experiment.name,
         "about": experiment.about,
         "time": {"started": datetime.now(UTC).isoformat(timespec="seconds")},
         "seed": session.seed,
         "task": experiment.task,
-        **task_source(session),
+        **({"task_source": source} if source else {}),
         "as_reported": experiment.as_reported,
         "code": code_fingerprint(),
         "packages": packages(),
         "machine": machine(),
     }
-
-
-def task_source(session: Session) -> Manifest:
-    """The fingerprint of a task outside the package; nothing for a built-in one."""
-    found = task_fingerprint(session.experiment.task, session.run.root)
-    return {"task_source": found} if found else {}
 
 
 def check_manifest(run: RunDirectory, manifest: Manifest) -> None:
@@ -261,10 +269,14 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
     rows = made.rows
     encoder = session.learner.encoder(rendering_of(session.experiment, name))
     prompts = (encoder.plain(encoder.prompt(row, question(session.task, row))) for row in rows)
+    made_table = {}
+    if (maker := made_source(session.task, spec.source)) is not None:
+        scheme, _, table = (spec.source or "").partition(":")
+        made_table = {scheme: maker.record(session.experiment, table, session.run.root)}
     return {
         **spec.model_dump(mode="json", exclude_none=True),
         **_source(session, spec),
-        **_made(session, spec),
+        **made_table,
         **({} if made.chosen is None else {"selection": made.chosen.record}),
         "contents_sha256": hash_contents(rows),
         "prompts_sha256": prompts_sha256(prompts),
@@ -334,21 +346,11 @@ def _source(session: Session, spec: DataSpec) -> dict[str, Any]:
         found = {"source": kind, "file_sha256": sha256_file(root / name)}
     elif kind == "run" and spec.samples is not None:
         found = {"source": kind, **provenance(root, name, spec.samples)}
-    if spec.pass_rate is not None:
-        table = spec.pass_rate.model_dump(mode="json", exclude_none=True)
-        found["pass_rate"] = {**table, **provenance(root, spec.pass_rate.run, spec.pass_rate)}
-    if spec.examples is not None:
-        table = spec.examples.model_dump(mode="json", exclude_none=True)
-        found["examples"] = {**table, **provenance(root, spec.examples.run, spec.examples)}
+    for key in ("pass_rate", "examples"):
+        if (table := getattr(spec, key)) is not None:
+            values = table.model_dump(mode="json", exclude_none=True)
+            found[key] = {**values, **provenance(root, table.run, table)}
     return found
-
-
-def _made(session: Session, spec: DataSpec) -> dict[str, Any]:
-    """What a made source says of the table that it takes."""
-    if (maker := made_source(session.task, spec.source)) is None:
-        return {}
-    scheme, _, table = (spec.source or "").partition(":")
-    return {scheme: maker.record(session.experiment, table, session.run.root)}
 
 
 def _counts(made: DataSet) -> dict[str, Any]:
@@ -405,15 +407,19 @@ def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
         told = {} if part.kind == name else {"kind": part.kind}
         also = {"value", "options", "when"}
         told |= part.model_dump(mode="json", include=also, exclude_defaults=True)
-        found[name] = {"weight": part.weight, **told, "source_sha256": source_sha256(made.reward)}
+        found[name] = {"weight": part.weight, **told, **_known_by(session.task, part, made.reward)}
     return found
 
 
-def _evaluation(session: Session, made: Evaluation) -> dict[str, Any]:
-    """The fingerprints of an evaluation, without its list of checkpoints."""
-    encoder = session.learner.encoder(made.spec)
-    hashed = prompts_sha256(map(encoder.plain, made.contexts))
-    return {**evaluation_table(session, made), "prompts_sha256": hashed}
+def _known_by(task: Task, part: RewardPart, reward: RewardFunction) -> dict[str, Any]:
+    """What a reward is known by: a built-in one by its version, a user's by its source.
+
+    The text of a built-in reward changes with each tidying of the package, its values only with
+    its version, which a test holds (`tests/tasks/test_reward_versions.py`).
+    """
+    if {module.split(".")[0] for module in _sources(reward)} <= BUILT_IN:
+        return {"version": reward_version(task, part.kind)}
+    return {"source_sha256": source_sha256(reward)}
 
 
 def evaluation_table(session: Session, made: Evaluation) -> dict[str, Any]:
@@ -439,8 +445,12 @@ def rows_still_there(session: Session) -> Trained | None:
         kind, _, file = (spec.source or "").partition(":")
         if kind == "path" and not (root / file).is_file():
             return None
-        if kind == "run" and not still_recorded(root, file, spec):
-            return None
+        if kind == "run":
+            try:
+                if spec.samples is None or not files_of(root, file, spec.samples):
+                    return None
+            except (RunNotFound, NothingRecorded):
+                return None
         chosen = spec.take and spec.take.selection
         if chosen is not None and not (root / chosen).is_file():
             return None
@@ -448,14 +458,6 @@ def rows_still_there(session: Session) -> Trained | None:
         if noted.get(name, {}).get("contents_sha256") != hash_contents(made.rows):
             return None
     return trained_rows(session.experiment, session.sets)
-
-
-def still_recorded(root: Path, name: str, spec: DataSpec) -> bool:
-    """Whether a run still holds the answers that a data set was made of."""
-    try:
-        return spec.samples is not None and bool(files_of(root, name, spec.samples))
-    except (RunNotFound, NothingRecorded):
-        return False
 
 
 def check_base(session: Session) -> None:

@@ -275,7 +275,7 @@ class MeteredCall:
             counts = answer.prompt_tokens, answer.completion_tokens
             known = KnownAnswer(answer.text, answer.ended, *counts)
             entry = replace(entry, key=self.key, answer=known)
-        (self._place,) = self.meter.ledger.write([entry])
+        self._place = self.meter.ledger.write(entry)
 
 
 @dataclass(frozen=True)

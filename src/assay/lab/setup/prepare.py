@@ -42,11 +42,12 @@ from assay.experiment.data_tables import DataSpec, Hub, OrderBy, Recorded, Split
 from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Encoder, gold_turns, question
-from assay.lab.setup.row_selection import Chosen, chosen_rows
 from assay.lab.setup.run_rows import (
     FEWER,
+    Chosen,
     Records,
     check_unchanged,
+    chosen_rows,
     records_of,
     refuse_leaked,
     run_rows,
@@ -73,18 +74,15 @@ class Shift:
     after: Lengths
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The rows that are left, and the ids of the others by reason."""
-
-    rows: tuple[Row, ...]
-    dropped: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    shift: Shift | None = None
-    """None where whole conversations were not measured."""
+Dropped = dict[str, tuple[str, ...]]
+"""Ids of rows that were left out, by reason."""
 
 
-def by_length(rows: Sequence[Row], spec: DataSpec, task: Task, encoder: Encoder) -> Kept:
-    """The rows within the limits of a data set's table. Raises RenderingError."""
+def by_length(
+    rows: Sequence[Row], spec: DataSpec, task: Task, encoder: Encoder
+) -> tuple[tuple[Row, ...], Dropped, Shift | None]:
+    """The rows within the limits of a data set's table, the others, and the effect where whole
+    conversations were measured. Raises RenderingError."""
     kept, dropped = tuple(rows), {}
     if spec.max_prompt_tokens is not None:
         lengths = [encoder.size(encoder.prompt(row, question(task, row))) for row in kept]
@@ -103,7 +101,7 @@ def by_length(rows: Sequence[Row], spec: DataSpec, task: Task, encoder: Encoder)
                 kept, out = drop(kept, [tokens[row.id] for row in kept], limit)
                 dropped[reason] = tuple(d.row_id for d in out)
         shift = Shift(*(length_statistics([tokens[r.id] for r in side]) for side in (before, kept)))
-    return Kept(kept, {reason: ids for reason, ids in dropped.items() if ids}, shift)
+    return kept, {reason: ids for reason, ids in dropped.items() if ids}, shift
 
 
 def conversation_tokens(encoder: Encoder, task: Task, row: Row) -> int:
@@ -156,15 +154,14 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     Relative files lie in `root`.
     """
     kind, _, rest = (spec.source or "").partition(":")
+    csv = spec.csv and CsvOptions(**spec.csv.model_dump())
+    layout = Layout(csv, spec.columns or {}, spec.nulls)
     items: Iterable[Item]
     if kind == "path":
-        items = iter_items(root / rest, spec.format or "", layout(spec))
+        items = iter_items(root / rest, spec.format or "", layout)
     elif kind == "hf":
-        lines = hub_records(hub_set(spec), root)
-        place = spec.source or ""
-        items = without_duplicates(
-            items_of(lines, spec.format or "", layout(spec), place, MOST_BAD)
-        )
+        lines, place = hub_records(hub_set(spec), root), spec.source or ""
+        items = without_duplicates(items_of(lines, spec.format or "", layout, place, MOST_BAD))
     elif kind == "run":
         assert spec.samples is not None
         as_groups = spec.samples.each == "group"
@@ -248,12 +245,6 @@ def hub_set(spec: DataSpec) -> HubSet:
     return HubSet((spec.source or "").removeprefix("hf:"), **(spec.hub or Hub()).model_dump())
 
 
-def layout(spec: DataSpec) -> Layout:
-    """How the table says that its source is laid out."""
-    csv = spec.csv and CsvOptions(**spec.csv.model_dump())
-    return Layout(csv, spec.columns or {}, spec.nulls)
-
-
 def prepare(
     name: str,
     spec: DataSpec,
@@ -284,9 +275,8 @@ def prepare(
         refuse_leaked(rows, tested, test)
         for reason, ids in apart.dropped.items():
             dropped[f"{reason} ({test})"] = ids
-    kept = by_length(rows, spec, task, encoder)
-    rows = kept.rows
-    dropped |= kept.dropped
+    rows, others, shift = by_length(rows, spec, task, encoder)
+    dropped |= others
     if not rows:
         reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
         raise InputError("no row is left", field=f"data.{name}", fix=reasons)
@@ -302,14 +292,10 @@ def prepare(
             problem = f"no row of {chosen.file} is left"
             raise InputError(problem, field="take.selection", fix=fix)
     total = len(loaded.rows) + sum(map(len, loaded.dropped.values()))
-    order = None
+    order = Fixed(tuple(range(len(train)))) if spec.order == "given" else None
     if isinstance(spec.order, OrderBy):
         order = Fixed(sorted_places(train, spec.order.by, spec.order.descending))
-    elif spec.order == "given":
-        order = Fixed(tuple(range(len(train))))
-    return DataSet(
-        name, train, dev, dropped, total, loaded.remarks, kept.shift, order, chosen, test
-    )
+    return DataSet(name, train, dev, dropped, total, loaded.remarks, shift, order, chosen, test)
 
 
 def held_out(
@@ -335,20 +321,19 @@ def tested_items(
     """The items of a benchmark without worked examples, by the options of every evaluation that
     asks it, else by its default ones. Raises InputError where those do not say where it lies.
     """
+    items: list[Row] = []
     asked = {name: each.options for name, each in evaluations.items() if each.benchmark == test}
-    made = []
     for name, options in asked.items():
         bare = {k: v for k, v in options.items() if k != EXAMPLES}
         with within(f"evaluate.{name}"):
-            made.append(benchmark(task, test, BenchmarkOptions(bare, root)))
+            items += benchmark(task, test, BenchmarkOptions(bare, root)).items
     try:
-        made = made if asked else [benchmark(task, test, BenchmarkOptions({}, root))]
+        return items if asked else [*benchmark(task, test, BenchmarkOptions({}, root)).items]
     except InputError as error:
         if error.field != "options":
             raise
         fix = f"add an [evaluate.NAME] table that asks {test}: its options say where it lies"
         raise InputError(error.problem, field="disjoint_from", fix=fix) from error
-    return [item for each in made for item in each.items]
 
 
 def prepare_set(
@@ -425,7 +410,11 @@ def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
         train += named_rows(part, made.train)
     dev = tuple(row for part, made in parts.items() for row in named_rows(part, made.dev))
     test = tuple(row for part, made in parts.items() for row in named_rows(part, made.test))
-    order = Mixture(tuple(laid), ranks_of(spec, train))
+    ranks = None
+    if isinstance(spec.order, OrderBy):
+        places = sorted_places(train, spec.order.by, spec.order.descending)
+        ranks = tuple(sorted(range(len(train)), key=places.__getitem__))
+    order = Mixture(tuple(laid), ranks)
     # What its sets left out is counted there.
     total = len(train) + len(dev) + len(test)
     return DataSet(name, tuple(train), dev, {}, total, order=order, test=test)
@@ -441,16 +430,6 @@ def named_rows(part: str, rows: Sequence[Row]) -> tuple[Row, ...]:
         )
         for row in rows
     )
-
-
-def ranks_of(spec: DataSpec, rows: Sequence[Row]) -> tuple[int, ...] | None:
-    """The rank of each row where a mixture is sorted."""
-    if not isinstance(spec.order, OrderBy):
-        return None
-    ranks = [0] * len(rows)
-    for rank, place in enumerate(sorted_places(rows, spec.order.by, spec.order.descending)):
-        ranks[place] = rank
-    return tuple(ranks)
 
 
 def describe(made: DataSet, spec: DataSpec) -> str:
@@ -504,8 +483,3 @@ def find_order(sets: Mapping[str, DataSet], name: str) -> RowOrder:
     if name == made.name and made.order is not None:
         return made.order
     return Shuffled(len(made.part(name)))
-
-
-def rows_per_epoch(sets: Mapping[str, DataSet], name: str) -> int:
-    """Rows that one epoch over `NAME` or `NAME.dev` visits."""
-    return find_order(sets, name).count

@@ -1,16 +1,16 @@
 """A scripted helper model for tests: fixed answers, scores, failures and delays by rules of a file.
 
-A file is JSON lines, one rule a line, or TOML with `[[rule]]` tables. The first rule that fits
-answers; which of several answers, and whether a failure comes, follows from the request's key, so
-that equal requests have equal answers. No model is loaded.
+A file is JSON lines, one rule a line. The first rule that fits answers; which of several answers,
+and whether a failure comes, follows from the request's key, so that equal requests have equal
+answers. No model is loaded.
 """
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -21,7 +21,6 @@ from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.base_table import Many, Share, Table, refused
 from assay.experiment.problems import problems_in
-from assay.experiment.read_file import parse_toml, read_text
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.token_choice import key_state, uniforms
 from assay.tasks.helper_model import HelperAnswer, HelperFailed, Question, Score, Scores
@@ -69,37 +68,18 @@ def _uniform(state: int, position: int) -> float:
 
 def read_script(file: Path) -> tuple[ScriptRule, ...]:
     """The rules of a script. Raises InputError with file, line and field."""
-    found = []
-    for line, place, values in _written_rules(file):
+    rules = []
+    for record in read_jsonl(file):
         try:
-            found.append(ScriptRule.model_validate(values))
+            rules.append(ScriptRule.model_validate(record.value))
         except ValidationError as invalid:
-            first = problems_in(invalid.errors(include_url=False), values, ScriptRule)[0]
-            dotted = ".".join(map(str, (*place, *first.path)))
-            raise InputError(
-                first.problem, file=file, line=line, field=dotted, fix=first.fix or None
-            ) from None
-    if not found:
+            first = problems_in(invalid.errors(include_url=False), record.value, ScriptRule)[0]
+            place, fix = ".".join(map(str, first.path)), first.fix or None
+            problem = first.problem
+            raise InputError(problem, file=file, line=record.line, field=place, fix=fix) from None
+    if not rules:
         raise InputError("the script has no rules", file=file)
-    return tuple(found)
-
-
-def _written_rules(
-    file: Path,
-) -> Iterator[tuple[int | None, tuple[str | int, ...], Mapping[str, Any]]]:
-    """Line, dotted place and values of each rule."""
-    if file.suffix != ".toml":
-        for record in read_jsonl(file):
-            yield record.line, (), record.value
-        return
-    raw = parse_toml(read_text(file), file)
-    if unknown := sorted(raw.keys() - {"rule"}):
-        raise InputError("unknown key", file=file, field=unknown[0], fix="write [[rule]] tables")
-    rules = raw.get("rule", [])
-    if not isinstance(rules, list):
-        raise InputError("is not an array of tables", file=file, field="rule", fix="write [[rule]]")
-    for number, values in enumerate(rules):
-        yield None, ("rule", number), values
+    return tuple(rules)
 
 
 @dataclass(frozen=True)

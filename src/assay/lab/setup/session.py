@@ -6,22 +6,26 @@ Trains and samples nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from assay.data.row import Row
 from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.setup.helper_models import HelperModels
-from assay.lab.setup.language_learner import make_language_learner
-from assay.lab.setup.learner import Learner, begun_from, learner_input, learner_of
+from assay.lab.setup.language_learner import LanguageLearner
+from assay.lab.setup.learner import Learner, LearnerInput, begun_from, learner_of
 from assay.lab.setup.prepare import DataSet, find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.stage_methods import StageInput
+from assay.lab.setup.validate import read_whole
 from assay.models.precision import Precision, choose_precision
 from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import read_manifest
@@ -29,7 +33,16 @@ from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import Judgements, RewardRunner
-from assay.tasks.task import BaseTask, MadeSource, RewardFunction, Task, labs, made_source, task
+from assay.tasks.task import (
+    BaseTask,
+    MadeSource,
+    RewardFunction,
+    Task,
+    built_in,
+    labs,
+    made_source,
+    task,
+)
 from assay.train.train_state import Score
 
 
@@ -74,8 +87,10 @@ class Session:
     @cached_property
     def learner(self) -> Learner:
         """What is trained."""
-        given = learner_input(self.experiment, self.run.root, self.precision)
-        return learner_of(self.task, given) or make_language_learner(given)
+        experiment, root = self.experiment, self.run.root
+        begun = begun_from(experiment.model, root)
+        brought = learner_of(self.task, LearnerInput(experiment, root, self.precision, *begun))
+        return brought or LanguageLearner(experiment, root, self.precision)
 
     @cached_property
     def labs(self) -> tuple[BaseTask, ...]:
@@ -160,3 +175,25 @@ class Session:
             helpers=self.helpers,
             journal=journal,
         )
+
+
+def generate_tables(
+    source: ExperimentSource,
+    overrides: Sequence[str],
+    root: Path,
+    name: str | None,
+    shard: str,
+    observer: Observer,
+) -> list[Any]:
+    """Make one table of an experiment file, or all. Raises what the maker raises."""
+    experiment = read_whole(source, overrides, root)
+    nowhere = RunDirectory(root, experiment.name, "generate")
+    session = Session(experiment, nowhere, experiment.seeds[0], observer)
+    makers = {s: m for lab in chain(session.labs, built_in()) for s, m in lab.made.items()}
+    with lines_named(source, overrides):
+        return [
+            each
+            for scheme, maker in makers.items()
+            if getattr(experiment, scheme, None)
+            for each in maker.generate(session, name, shard)
+        ]

@@ -30,7 +30,6 @@ from assay.lab.setup.reward_parts import rewards_in
 from assay.rl.advantages import AdvantageOptions
 from assay.rl.importance import Importance
 from assay.rl.kl import AdaptiveKl
-from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.rl.preference import Preference
@@ -102,11 +101,6 @@ def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
         max_skipped_steps=stage.max_skipped_steps,
         max_rollout_gap=grpo.max_rollout_gap if grpo else float("inf"),
     )
-
-
-def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
-    """The method of a stage."""
-    return METHODS[stage.method](stage, given, steps)
 
 
 def build_sft(stage: SftStage, given: StageInput, steps: int) -> Sft:
@@ -273,8 +267,16 @@ def packs_of_conversations(
 
 
 def group_stream(stage: SamplingStage, given: StageInput, steps: int) -> GroupStream:
-    """Where the stage's groups come from."""
-    return stored_groups(stage, given) if stage.stored else sampled_prompts(stage, given, steps)
+    """Where the stage's groups come from: prompts, or stored candidates, a group for each row.
+
+    Raises InputError for a row without any and where no group is left.
+    """
+    if not stage.stored:
+        return sampled_prompts(stage, given, steps)
+    groups = judged_groups(stage, given)
+    # RCE takes the best itself, after it has looked at the whole group.
+    best = stage.curriculum.best if stage.curriculum and not isinstance(stage, RceStage) else ()
+    return StoredGroups(groups, stage.prompts, given.seed, given.order, best)
 
 
 def sampled_prompts(stage: SamplingStage, given: StageInput, steps: int) -> Prompts:
@@ -327,16 +329,6 @@ def most(value: float | ScheduleTable) -> float:
     return schedule_of(value, 1).most
 
 
-def clip_of(stage: GrpoStage, preset: Preset) -> Clip:
-    """The preset's clip with the stage's overrides, at the first step."""
-    given = {
-        name: first(value)
-        for name in ("low", "high", "dual", "tau_positive", "tau_negative")
-        if (value := getattr(stage.clip, name)) is not None
-    }
-    return replace(preset.clip, **given)
-
-
 def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
     """A preset with the stage's overrides."""
     preset = look_up(PRESETS, stage.algorithm, "algorithm")
@@ -347,7 +339,9 @@ def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
     updates = stage.updates.minibatches * stage.updates.epochs
     objective = GrpoObjective(
         loss=stage.loss or preset.loss,
-        clip=clip_of(stage, preset),
+        clip=replace(
+            preset.clip, **{name: first(value) for name, value in stage.clip if value is not None}
+        ),
         kl_coef=coef if stage.kl.where == "loss" else 0.0,
         kl_estimator=stage.kl.estimator,
         entropy_coef=stage.entropy_coef,
@@ -407,17 +401,6 @@ def advantage_options(stage: GrpoStage, preset: Preset) -> AdvantageOptions:
     table = stage.advantage_options
     given = table.model_dump(exclude_none=True) if table else {}
     return replace(preset.advantage_options, **given)
-
-
-def stored_groups(stage: SamplingStage, given: StageInput) -> StoredGroups:
-    """The stream of a stage's stored candidates, one group for each row.
-
-    Raises InputError for a row without any and where no group is left.
-    """
-    groups = judged_groups(stage, given)
-    # RCE takes the best itself, after it has looked at the whole group.
-    best = stage.curriculum.best if stage.curriculum and not isinstance(stage, RceStage) else ()
-    return StoredGroups(groups, stage.prompts, given.seed, given.order, best)
 
 
 def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode, ...], ...]:
@@ -483,9 +466,11 @@ def held_out_groups(
 
 
 def build_dpo(stage: DpoStage, given: StageInput, steps: int = 1) -> Dpo:
-    """The method of a dpo stage. Raises InputError for groups
-    without pairs and scores out of range, and what `judged_groups` does."""
-    groups = in_order(judged_groups(stage, given), given)
+    """Pairs of stored candidates. Raises InputError for groups without pairs and scores out of
+    range, and what `judged_groups` does."""
+    groups: Sequence[tuple[Episode, ...]] = judged_groups(stage, given)
+    if isinstance(given.order, Fixed):
+        groups = [groups[place] for place in given.order.places]
     rule = rule_of(stage)
     pairs = choose_pairs(groups, rule, given.seed)
     if not pairs:
@@ -508,14 +493,6 @@ def rule_of(stage: DpoStage) -> PairRule:
     """Which pairs the stage's table asks for."""
     table = stage.pairs.model_dump(exclude_none=True)
     return PairRule(**table)
-
-
-def in_order(
-    groups: Sequence[tuple[Episode, ...]], given: StageInput
-) -> Sequence[tuple[Episode, ...]]:
-    """The groups as the data set sorts them, where it does."""
-    places = given.order.places if isinstance(given.order, Fixed) else range(len(groups))
-    return [groups[place] for place in places]
 
 
 def scored(stage: DpoStage, pair: Pair) -> Pair:
@@ -560,6 +537,11 @@ def pair_sizes(pairs: Sequence[Pair]) -> list[tuple[Context, int]]:
         for pair in pairs
         for sides in [(pair.chosen, pair.rejected)]
     ]
+
+
+def build_method(stage: StageSpec, given: StageInput, steps: int) -> Method:
+    """The method of a stage."""
+    return METHODS[stage.method](stage, given, steps)
 
 
 METHODS: Mapping[str, Callable[[Any, StageInput, int], Method]] = {

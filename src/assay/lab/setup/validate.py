@@ -51,6 +51,8 @@ from assay.tasks.task import RewardFunction, Task, made_source, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written
 
+WRITTEN_BY = ["auto", *RENDERINGS]
+
 
 def check_names(
     experiment: Experiment,
@@ -100,7 +102,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         place = ("model", name)
         kind = helper.source.partition(":")[0]
         yield _unknown((*place, "source"), kind, KINDS, "kind of model source")
-        yield _unknown((*place, "rendering"), helper.rendering, _renderings(), "rendering")
+        yield _unknown((*place, "rendering"), helper.rendering, WRITTEN_BY, "rendering")
     for name, data in experiment.data.items():
         place = ("data", name)
         kinds = ["path", "hf", "run", *skill.sources]
@@ -115,7 +117,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
             yield _unknown((*place, "disjoint_from"), benchmark, skill.benchmarks, "benchmark")
     for name, stage in experiment.stage.items():
         place = ("stage", name)
-        yield _unknown((*place, "rendering"), stage.rendering, _renderings(), "rendering")
+        yield _unknown((*place, "rendering"), stage.rendering, WRITTEN_BY, "rendering")
         if not isinstance(stage, SftStage):
             yield from _rewards(
                 (*place, "reward"), stage.reward, skill, experiment, root, stored=stage.stored
@@ -124,7 +126,7 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
             yield from _estimators(place, stage)
     for name, evaluation in experiment.evaluate.items():
         place = ("evaluate", name)
-        yield _unknown((*place, "rendering"), evaluation.rendering, _renderings(), "rendering")
+        yield _unknown((*place, "rendering"), evaluation.rendering, WRITTEN_BY, "rendering")
         yield from _rewards((*place, "reward"), evaluation.reward, skill, experiment, root)
         if evaluation.benchmark is not None:
             known = skill.benchmarks
@@ -180,10 +182,6 @@ def _no_such_part(path: KeyPath, metric: str, stages: Iterable[StageSpec]) -> Pr
     if any(f"{found}/".startswith(f"{name}/") for name in names):
         return None
     return _unknown(path, found, names, "part of the reward")
-
-
-def _renderings() -> list[str]:
-    return ["auto", *RENDERINGS]
 
 
 def _rewards(

@@ -4,6 +4,7 @@ A problem in it or in an arm's experiment is one line with file and line. `plann
 runs; names of registers are checked when a cell is filled.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from assay.data.hashing import canonical_json
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
@@ -28,8 +30,44 @@ from assay.experiment.read_file import (
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.toml_write import inline
 from assay.experiment.training_settings import EveryEpochs
-from assay.lab.sweep.drawn_points import drawn_points
 from assay.lab.sweep.sweep_tables import BaselineSpec, RangeSpec, Sweep
+
+Choices = Sequence[Any] | RangeSpec
+"""The values of an axis: a list, or all between two ends."""
+DIGITS = 3
+"""Significant digits of a drawn number: few enough for a run's name, and to hide that the last
+digits of powers differ between machines."""
+FUTILE = 1000
+"""Draws for each point, after which there are no further different ones."""
+
+
+def drawn_points(axes: Mapping[str, Choices], points: int, seed: int) -> list[dict[str, Any]]:
+    """Different points in the order of their draws; fewer than `points` where no more exist."""
+    found: dict[str, dict[str, Any]] = {}
+    for number in range(FUTILE * points):
+        point = {key: value_at(uniform(seed, number, key), axes[key]) for key in axes}
+        found.setdefault(canonical_json(point), point)
+        if len(found) == points:
+            break
+    return list(found.values())
+
+
+def uniform(seed: int, number: int, key: str) -> float:
+    """A number from 0 to 1, 1 excluded, that no other axis or draw shares."""
+    digest = hashlib.sha256(f"{seed}\n{number}\n{key}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def value_at(share: float, choices: Choices) -> Any:
+    """The value at a share of the way through a list or a range."""
+    if not isinstance(choices, RangeSpec):
+        return choices[int(share * len(choices))]
+    low, high = choices.low, choices.high
+    above = high + 1 if choices.whole else high
+    drawn = low * (above / low) ** share if choices.scale == "log" else low + (above - low) * share
+    rounded = int(drawn) if choices.whole else float(f"{drawn:.{DIGITS}g}")
+    return min(max(rounded, low), high)
+
 
 ARM = "arm"
 """The axis of the sweep's arms; any other axis is a dotted path or a key of a checkpoint."""

@@ -4,14 +4,15 @@ Text from the audited file is made safe to show. Nothing is judged here.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from assay.data.reported.instructions import Refused
 from assay.data.reported.read_reported import Reading, results
 from assay.data.reported.tables import Unused
-from assay.judge.audit.cells import Flaw
-from assay.judge.findings import Finding
-from assay.pages.words import Words, visible, words
+from assay.errors import Finding
+from assay.pages.words import Words, visible, worded, words
 
 CLAUSES = {
     "family": ("of_family", "corrected"),
@@ -22,7 +23,7 @@ NOTHING = {"family": 1, "needed": 0}
 """One comparison is no family, and no number of items shows a difference of 0."""
 
 
-def audit_findings(flaws: Sequence[Flaw], lang: str = "en") -> list[Finding]:
+def audit_findings(flaws: Sequence[Finding], lang: str = "en") -> list[Finding]:
     """Each flaw as a finding: the problem, the evidence with its line, the fix.
 
     Raises UnknownLanguage.
@@ -42,7 +43,7 @@ def unused_lines(unused: Sequence[Unused], lang: str = "en") -> list[str]:
     return [w(f"audit_unused.{why}", parts=", ".join(parts)) for why, parts in named.items()]
 
 
-def summary(file: Path, reading: Reading, flaws: Sequence[Flaw], lang: str = "en") -> str:
+def summary(file: Path, reading: Reading, flaws: Sequence[Finding], lang: str = "en") -> str:
     """One line: how much was read and how much was found."""
     found = [flaw.severity for flaw in flaws]
     return words(lang)(
@@ -72,10 +73,12 @@ def _refused(refused: Refused, w: Words) -> Finding:
     return Finding("warning", w("audit.refused", **shown), evidence, w("audit.refused_settle"))
 
 
-def _finding(flaw: Flaw, w: Words) -> Finding:
-    values: dict[str, object] = {"about": one_line(flaw.about) or w("audit.whole")}
-    for name, value in flaw.numbers.items():
-        values[name] = one_line(value) if isinstance(value, str) else value
+def _finding(flaw: Finding, w: Words) -> Finding:
+    values: dict[str, Any] = {
+        name: one_line(value) if isinstance(value, str) else value
+        for name, value in flaw.values.items()
+    }
+    values["about"] = values["about"] or w("audit.whole")
     for name in ("place", "other"):
         values[name] = values.get(name) or w("audit.own_place")
     for name, section in (
@@ -87,13 +90,12 @@ def _finding(flaw: Flaw, w: Words) -> Finding:
             word = str(values[name])
             values[name] = w.sections[section].get(word, word)
     for figure, clauses in CLAUSES.items():
-        said = int(flaw.numbers.get(figure, 0)) > NOTHING[figure]
+        said = int(flaw.values.get(figure, 0)) > NOTHING[figure]
         values |= {name: w(f"audit.{name}", **values) if said else "" for name in clauses}
-    evidence = w(f"audit_evidence.{flaw.key}", **values)
-    if flaw.line is not None:
-        evidence = w("audit.line", line=flaw.line, evidence=evidence)
-    what, settle = (w(f"audit_{part}.{flaw.key}", **values) for part in ("what", "settle"))
-    return Finding(flaw.severity, what, evidence, settle)
+    said = worded(replace(flaw, values=values), w)
+    if values["line"] is None:
+        return said
+    return replace(said, evidence=w("audit.line", line=values["line"], evidence=said.evidence))
 
 
 def one_line(text: str) -> str:

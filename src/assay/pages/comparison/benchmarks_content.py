@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from assay.compare.benchmarks_table import BenchmarkRow, BenchmarksTable, benchmarks_table
 from assay.compare.table import Line as Scored
-from assay.judge.findings import Finding
+from assay.errors import Finding
 from assay.judge.intervals import Interval
 from assay.pages.comparison.comparison_page import (
     line_labels,

@@ -5,8 +5,8 @@ With `ratios` a value is a harmonic mean of ratios, else a share.
 
 from collections.abc import Mapping
 
-from assay.judge.findings import filled
 from assay.judge.intervals import Interval
+from assay.judge.templates import filled
 from assay.judge.verdict import Comparison, explain
 from assay.lab.sweep.matrix.coordinates import Place, Value
 from assay.lab.sweep.matrix.model import Matrix

@@ -108,8 +108,8 @@ def note_lines(matrix: Matrix, w: Words) -> list[str]:
     """Omissions and warnings, one line for each kind."""
     subjects: dict[str, list[str]] = {}
     for note in matrix.notes:
-        subjects.setdefault(note.key, []).append(note.subject)
-    return [w(f"matrix.note_{key}", names=w.listing.join(n)) for key, n in subjects.items()]
+        subjects.setdefault(note.code, []).append(note.values["name"])
+    return [w(f"finding.{key}", names=w.listing.join(n)) for key, n in subjects.items()]
 
 
 def recommendation_blocks(matrix: Matrix, w: Words) -> list[Block]:

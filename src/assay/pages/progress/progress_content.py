@@ -7,7 +7,6 @@ progress report of a step and the terminal.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assay.judge.health_checks import worded
 from assay.judge.intervals import Estimate, Interval
 from assay.judge.selection import Promotion, expected_optimism
 from assay.judge.trends import Forecast
@@ -78,8 +77,7 @@ def progress_page(found: Progress, words: Words) -> Page:
     """The progress report of one step."""
     stopped = visible(found.status.message) if found.status.guard else ""
     gate = promotion(found.stage, found.selection, found.looks, words)
-    new = [each.rule in found.new for each in found.findings]
-    worded_findings = [worded(each, words.sections) for each in found.findings]
+    new = [each.code in found.new for each in found.findings]
     healthy = Text(words("page.healthy"))
     blocks = [
         Text(str(found.run)),
@@ -94,7 +92,7 @@ def progress_page(found: Progress, words: Words) -> Page:
                 Heading(words("progress.metrics")),
                 *metric_blocks(found, words),
                 Heading(words("page.health")),
-                Findings(worded_findings, new=new) if worded_findings else healthy,
+                Findings(found.findings, new=new) if found.findings else healthy,
                 *_after_metrics(found, words),
                 *([Heading(words("progress.gate")), Text(gate)] if gate else []),
             ],
@@ -123,7 +121,7 @@ def progress_in_terminal(found: Progress, words: Words, *, short: bool = False) 
     """Changes, findings, forecasts, milestones, guards and the gate; the table comes last, because
     it is what a small terminal may cut. The short form has no tables of facts and rules.
     """
-    new = [each.rule in found.new for each in found.findings]
+    new = [each.code in found.new for each in found.findings]
     gate = promotion(found.stage, found.selection, found.looks, words)
     stopped = visible(found.status.message) if found.status.guard else ""
     lines = [*forecasts(found, words), *milestones(found, words), *guards(found, words), gate]
@@ -131,7 +129,7 @@ def progress_in_terminal(found: Progress, words: Words, *, short: bool = False) 
         Heading(progress_title(found, words)),
         Text(about(found, words), "soft"),
         Bullets(changes(found, words)),
-        Findings([worded(each, words.sections) for each in found.findings], new=new),
+        Findings(found.findings, new=new),
         *(Text(line) for line in lines if line),
         *([Text(Mark(stopped, "error"))] if stopped else []),
     ]
@@ -276,9 +274,9 @@ def changes(found: Progress, words: Words) -> list[str]:
     """The changes since the first of the two steps, in a few lines."""
     said = []
     for rule in sorted(found.new):
-        said.append(words("progress.new_finding", what=words.sections["health"][rule]))
+        said.append(words("progress.new_finding", what=words.sections["finding"][rule]))
     for rule in sorted(found.gone):
-        said.append(words("progress.gone_finding", what=words.sections["health"][rule]))
+        said.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
     for each in found.milestones:
         if each.name in found.scored:
             state = words(f"milestone_state.{each.state}")

@@ -7,9 +7,9 @@ Texts of models are cut to a length that a page can hold.
 from collections import Counter
 from collections.abc import Callable
 
-from assay.judge.findings import filled
 from assay.judge.health_checks import RuleState
 from assay.judge.health_rules import LONG, RULES, WINDOW, Rule
+from assay.judge.templates import filled
 from assay.lab.monitor.milestones import PART, is_share
 from assay.lab.monitor.progress import Progress
 from assay.lab.monitor.sample_facts import SampleText
@@ -49,7 +49,7 @@ def rules_in_terminal(found: Progress, words: Words) -> list[Block]:
     for each in found.states:
         if each.reading is None:
             state = words(f"health_state.{each.state}")
-            idle.setdefault(state, []).append(words.sections["health"][each.rule])
+            idle.setdefault(state, []).append(words.sections["finding"][each.rule])
     lines = [f"{state}{words.colon}{words.semicolon.join(names)}" for state, names in idle.items()]
     title = words("health_state.title")
     return [Table(heads, rows, title), *(Text(each, "soft") for each in lines)]
@@ -64,7 +64,7 @@ def rule_counts(found: Progress, words: Words) -> str:
 
 def _state(each: RuleState, words: Words) -> tuple[Mark, str]:
     state = Mark(words(f"health_state.{each.state}"), STYLES.get(each.state, "plain"))
-    return state, words.sections["health"][each.rule]
+    return state, words.sections["finding"][each.rule]
 
 
 def condition_text(each: RuleState, words: Words) -> str:
@@ -91,7 +91,7 @@ def figure_text(each: RuleState, words: Words) -> str:
     if each.reading is None:
         return words(f"health_unread.{each.state}")
     figures = {**each.reading.figures, "metric": name_of(each.reading.metric, words)}
-    return filled(words.sections["health_evidence"][each.reading.evidence], figures)
+    return filled(words.sections["evidence"][each.reading.evidence], figures)
 
 
 def writer(kind: str, metric: str) -> Write:
@@ -170,7 +170,7 @@ def _left(each: Watched, kind: str, words: Words) -> str:
 def _why(each: Watched, words: Words) -> str:
     """The rule, milestone or guard."""
     if each.kind == "rule":
-        return words("watching.rule", what=words.sections["health"][each.name])
+        return words("watching.rule", what=words.sections["finding"][each.name])
     if each.kind == "guard":
         return words("watching.guard", name=visible(each.name))
     said = words("watching.milestone", name=visible(each.name))

@@ -16,7 +16,6 @@ from assay.errors import AssayError, InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import ReportedRun
 from assay.judge.audit.cells import cells
-from assay.judge.health_checks import worded
 from assay.judge.intervals import Interval, wilson
 from assay.pages.content import pairing_view
 from assay.pages.facts import Measurement, RunFacts, gather
@@ -25,7 +24,7 @@ from assay.pages.page import Block, Bullets, Heading, Line, Mark, Text
 from assay.pages.provenance import marks
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.run_page.story import selection_section
-from assay.pages.words import Words, number, percent, score_text, translated, words
+from assay.pages.words import Words, number, percent, score_text, worded, words
 from assay.runs.notes import Note, pending_plans, read_notes
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.run_names import find_run, parse_run_name
@@ -199,7 +198,7 @@ def recorded(facts: RunFacts, w: Words) -> list[Line]:
         lines.append(against_control(facts, experiment.control, w))
     for stage in facts.metrics:
         for each in facts.health(stage):
-            found = translated(worded(each, w.sections), w)
+            found = worded(each, w)
             severity, evidence = w(f"severity.{found.severity}"), w.within(found.evidence)
             lines.append(w.colon.join((severity, stage, found.what + evidence)))
     return lines

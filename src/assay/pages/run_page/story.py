@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.compare.table import Pairing, Table
+from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
-from assay.judge.findings import Finding
-from assay.judge.health_checks import worded
 from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import Checkpoints, curve_panel, dev_chart, reward_columns, reward_key
@@ -207,7 +206,7 @@ def panel(curve: Curve, marked: Checkpoints, words: Words) -> tuple[Figure, Line
 def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
     """Findings of the health rules for each stage, and of the identity rules in the main table."""
     found = [
-        (stage, worded(each, words.sections))
+        (stage, each)
         for stage in facts.experiment.stage
         if stage in facts.metrics
         for each in facts.health(stage)

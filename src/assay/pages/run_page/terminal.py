@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from assay.compare.table import Pairing
-from assay.errors import AssayError
-from assay.judge.findings import Finding
+from assay.errors import AssayError, Finding
 from assay.lab.monitor.progress import Progress, progress
 from assay.pages import content
 from assay.pages.comparison.benchmarks_content import run_benchmarks
@@ -24,7 +23,7 @@ from assay.pages.run_page import story
 from assay.pages.run_page.page import page_of
 from assay.pages.safe_console import SafeConsole
 from assay.pages.terminal import blocks_shown
-from assay.pages.words import Words, number, score_text, translated, visible, words
+from assay.pages.words import Words, number, score_text, visible, worded, words
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import Status, read_status
 
@@ -145,7 +144,7 @@ def _warned(facts: RunFacts, w: Words) -> list[tuple[str, Finding]]:
 
 
 def _looks(facts: RunFacts, w: Words) -> list[Line]:
-    found = [(place, translated(each, w)) for place, each in _warned(facts, w)]
+    found = [(place, worded(each, w)) for place, each in _warned(facts, w)]
     return [
         (
             Mark(w(f"severity.{each.severity}"), each.severity),

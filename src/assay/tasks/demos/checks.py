@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from assay.data.pictures import images_in, picture_of
 from assay.data.row import ImagePart, Message, Row
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.stage_tables import GrpoStage
-from assay.judge.findings import Finding
 from assay.lab.check.subject import SHOWN, Number, Seen, Subject, share_of, some
-from assay.lab.setup.checkpoint_models import model_folder
 from assay.lab.setup.helper_models import in_process
+from assay.lab.setup.language_learner import model_folder
 from assay.lab.setup.prepare import find_part
 from assay.models.vision_language import is_vision_language
 from assay.tasks.demos.demonstrations import DEMONSTRATIONS, FROZEN, POOL, Query, set_of

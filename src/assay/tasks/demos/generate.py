@@ -19,10 +19,9 @@ from assay.data.episode import Episode, Turn
 from assay.data.files import append_line, atomic_write_text, locked
 from assay.data.hashing import hash_contents
 from assay.data.row import Row
-from assay.errors import InputError, look_up
+from assay.errors import Finding, InputError, look_up
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.selection_tables import RUN, SELECTIONS, SelectionsSpec
-from assay.judge.findings import Finding
 from assay.judge.group_health import GroupHealth
 from assay.lab.check.subject import Number, Seen
 from assay.lab.monitor.observer import Observer, Silent

@@ -13,11 +13,10 @@ from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Row
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.experiment.experiment import Experiment, mixed
 from assay.experiment.helper_tables import WITHOUT_EFFECT
 from assay.experiment.selection_tables import FILE, SELECTIONS, SelectionsSpec
-from assay.judge.findings import Finding
 from assay.judge.group_health import (
     FAULTS,
     CandidateGroup,

@@ -13,7 +13,7 @@ import sympy
 
 from assay.tasks.math import regions, written
 from assay.tasks.math.expressions import constant_gap, expression
-from assay.tasks.math.numerals import with_digits
+from assay.tasks.math.units import with_digits
 
 NEAR, FAR = 6, 40
 LONGEST_CONDITION = 160

@@ -35,13 +35,15 @@ from assay.tasks.math.asked import Asked, asked, in_form
 from assay.tasks.math.expressions import expression, identical, proportional
 from assay.tasks.math.quantities import (
     Ruling,
+    Vector,
     compound,
     is_number,
     number_of,
+    same_line,
     single,
     value_of,
+    vector,
 )
-from assay.tasks.math.vectors import Vector, same_line, vector
 from assay.tasks.math.verify import both_orders
 
 LONGEST_LIST = 40

@@ -10,7 +10,7 @@ import re
 
 from assay.tasks.math import units, written
 from assay.tasks.math.answers import final_answer, number
-from assay.tasks.math.numerals import SPELT, with_digits
+from assay.tasks.math.units import SPELT, with_digits
 
 LONGEST_LINE, LONGEST_SENTENCE = 400, 240
 _END_OF_REASONING = "</think>"

@@ -8,7 +8,7 @@ import re
 
 from assay.tasks.math import written
 from assay.tasks.math.expressions import expression
-from assay.tasks.math.numerals import with_digits
+from assay.tasks.math.units import with_digits
 
 _MONTHS = "january february march april may june july august september october november december"
 _MONTH = {name: n for n, name in enumerate(_MONTHS.split(), 1)}

@@ -23,12 +23,11 @@ from assay.data.tools import function_names
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.sandbox.limits import Limits
 from assay.tasks.task import Asked
-from assay.tasks.tools.call_text import Decode, decode_message
-from assay.tasks.tools.checker import WHEEL, upstream_module
+from assay.tasks.tools.checker import WHEEL, absent, upstream_module
 from assay.tasks.tools.multi_turn import MultiTurnDialogue, messages_of
+from assay.tasks.tools.parsing import Decode, decode_message
 from assay.tasks.tools.rewards import RIGHT, GoldError, answer_text
 from assay.tasks.tools.simulation import Conditions, ask, made
-from assay.tasks.tools.stand_ins import absent
 
 AGENTIC_CHECKER = f"{WHEEL}=={WHEELS[WHEEL].version} agentic_checker"
 KEY = "SERPAPI_API_KEY"

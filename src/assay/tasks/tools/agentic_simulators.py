@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.tasks.tools.stand_ins import prepare_worker
+from assay.tasks.tools.checker import prepare_worker
 
 prepare_worker()
 _simulators = importlib.import_module("assay.tasks.tools.simulators")

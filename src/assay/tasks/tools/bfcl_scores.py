@@ -28,8 +28,7 @@ from assay.judge.intervals import Interval, score_interval, wilson
 from assay.judge.scores import ItemScores, item_scores
 from assay.tasks.tools.agentic import AGENTIC
 from assay.tasks.tools.multi_turn import MULTI_TURN
-from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY, spread
-from assay.tasks.tools.single_turn import ENTRIES, entries
+from assay.tasks.tools.single_turn import ENTRIES, FORMAT_SENSITIVITY, entries, spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +199,7 @@ class BfclScores:
         return f"every answer abstained: {reasons.most_common(1)[0][0]}"
 
     def spread(self) -> tuple[float, float] | None:
-        """See `prompt_formats.spread`; None where format sensitivity was not run."""
+        """See `single_turn.spread`; None where format sensitivity was not run."""
         measured = self.categories.get(FORMAT_SENSITIVITY)
         if measured is None or measured.scores is None:
             return None
@@ -308,7 +307,6 @@ NOT_RUN = "N/A"
 SPREADS = ("format_sensitivity_max_delta", "format_sensitivity_std")
 """What upstream calls the two figures of `BfclScores.spread`, in points."""
 UPSTREAM = "data_multi_turn.csv"
-CORRECT = "data_multi_turn_correct.csv"
 CATEGORIES = "bfcl_categories.csv"
 BREAKDOWN = "bfcl_breakdown.csv"
 GROUP_SCORES = "bfcl_overall.csv"
@@ -323,7 +321,7 @@ Table = Sequence[Sequence[str]]
 
 
 def write_bfcl(found: Sequence[BfclScores], folder: Path) -> list[Path]:
-    """The five files, in a folder that is made where it is absent.
+    """The four files, in a folder that is made where it is absent.
 
     Raises InputError when a file is in its place.
     """
@@ -332,7 +330,6 @@ def write_bfcl(found: Sequence[BfclScores], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         UPSTREAM: upstream_table(found),
-        CORRECT: _csv([HEADER, *_ranked([[s.model, *_correct(s)] for s in found])]),
         GROUP_SCORES: _csv([GROUP_COLUMNS, *(line for s in found for line in _groups(s))]),
         CATEGORIES: _csv([COLUMNS, *(line for s in found for line in _categories(s))]),
         BREAKDOWN: _csv([SHARES, *(line for s in found for line in _breakdown(s))]),
@@ -410,11 +407,6 @@ def _said(found: GroupScore) -> str:
 def _mean(scores: BfclScores, category: str) -> float | None:
     measured = scores.categories.get(category)
     return measured.scores.mean if measured is not None and measured.scores is not None else None
-
-
-def _correct(scores: BfclScores) -> list[float | None]:
-    means = [_mean(scores, category) for category in MULTI_TURN]
-    return [scores.group(SEVERAL_TURNS).mean, *means]
 
 
 def _ranked(table: Iterable[Sequence[Any]]) -> list[list[str]]:

@@ -14,8 +14,7 @@ models do, Qwen3's among them (inference_multi_turn_prompting). Source:
 bfcl_eval/model_handler/base_handler.py. Upstream drops text beside calls from the history; here the
 model's messages stay as it wrote them.
 
-`decode` reads a message (`call_text.DECODERS`); judging by the same is in `dialogue_rewards`;
-rendering is the caller's.
+`decode` reads a message (`parsing.DECODERS`); rendering is the caller's.
 """
 
 import functools
@@ -35,9 +34,15 @@ from assay.sandbox.limits import Outcome
 from assay.tasks.no_verdict import earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import Asked, lookup
-from assay.tasks.tools.call_text import Decode, Decoded, PythonCall, decode_message, read_call
 from assay.tasks.tools.checker import WHEEL
-from assay.tasks.tools.parsing import call_text
+from assay.tasks.tools.parsing import (
+    Decode,
+    Decoded,
+    PythonCall,
+    call_text,
+    decode_message,
+    read_call,
+)
 from assay.tasks.tools.rewards import GoldError
 from assay.tasks.tools.simulation import (
     JUDGE,

@@ -12,15 +12,26 @@ Every parser reads the answer alone: what follows the last `</think>` (`answer_o
   lenient  the same, else bare JSON objects, those in fenced code blocks first
 
 Pure and linear in the text. The strict and the lenient parser refuse texts above `MAX_CHARACTERS`
-and values deeper than `MAX_DEPTH`; BFCL has no limits but Python's. Comparing calls and judging
-them is not here.
+and values deeper than `MAX_DEPTH`; BFCL has no limits but Python's.
+
+In dialogues (`DECODERS`) calls of "bfcl" are the text that BFCL would evaluate; to "strict" and
+"lenient" a message that is nothing but calls in Python, `[f(a=1), g("x")]`, is calls too, brackets
+optional. A call that is executed is the plain name of a function with literal arguments: strings,
+finite numbers, booleans, None, and lists, tuples and dicts of them. All else that parses as a call
+is refused with a reason: to strict and lenient one refused call refuses its message, to bfcl it is
+a call that fails.
 """
 
+import ast
 import contextlib
 import json
+import keyword
+import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from assay.data.renderings import hermes
@@ -226,3 +237,241 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_consta
 def call_text(calls: Iterable[ToolCall]) -> str:
     """The calls as Hermes blocks, one below the other: what the strict parser reads back."""
     return "\n".join(map(hermes.call_text, calls))
+
+
+MAX_PYTHON_CHARACTERS = 50_000
+
+Refusal = Literal[
+    "not_a_name",
+    "private_name",
+    "bad_keyword",
+    "unpacked",
+    "not_literal",
+    "not_only_calls",
+    "statements",
+    "too_large",
+    "too_deep",
+    "too_long",
+]
+"""Why calls are refused.
+
+not_a_name: what is called is no plain name (an attribute chain, the result of a call, a keyword of
+Python). private_name: a name with a leading underscore, dunder names among them. bad_keyword: an
+argument's name is no plain name, has a leading underscore or is there twice. unpacked: `*` or `**`.
+not_literal: an argument is no literal. not_only_calls: something else beside the calls. statements:
+a program, not calls. too_large: an integer of more digits than Python reads, or a number that is
+not finite. too_deep: nested deeper than Python parses. too_long: over `MAX_PYTHON_CHARACTERS`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCall:
+    """One call by name; every value is a literal."""
+
+    name: str
+    positional: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The call as Python, as BFCL writes it (`convert_to_function_call`)."""
+        values = [repr(value) for value in self.positional]
+        values += [f"{name}={value!r}" for name, value in self.named.items()]
+        return f"{self.name}({','.join(values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCall:
+    """One call as the Python text that BFCL would evaluate; nothing of it was checked."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The calls of a message in order, or why there are none (never both)."""
+
+    calls: tuple[PythonCall, ...] | tuple[WrittenCall, ...] = ()
+    error: ParseError | Refusal = ""
+
+
+class RefusedCallError(ValueError):
+    """A call that is not executed; `reason` says why."""
+
+    def __init__(self, reason: Refusal):
+        super().__init__(reason)
+        self.reason: Refusal = reason
+
+
+def decode_message(text: str, parse: Callable[[str], Parsed] = parse_strict) -> Decoded:
+    """The calls of what a model wrote; "no_call" where it is text without calls."""
+    parsed = parse(text)
+    try:
+        if parsed.error == "no_call":
+            calls = read_calls(answer_of(text).strip("`\n "))
+            return Decoded(calls, "" if calls else "no_call")
+        return Decoded(tuple(_from_json(call) for call in parsed.calls), parsed.error)
+    except RefusedCallError as refused:
+        return Decoded(error=refused.reason)
+
+
+def decode_bfcl(text: str) -> Decoded:
+    """The calls of what a model wrote as BFCL executes them: QwenFCHandler.decode_execute, with
+    arguments that are an object or the JSON text of one."""
+    try:
+        calls = tuple(map(_written, bfcl_blocks(text)))
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return Decoded(error="ast_decoder:decoder_failed")
+    return Decoded(calls, "" if calls else "no_call")
+
+
+Decode = Callable[[str], Decoded]
+DECODERS: Mapping[str, Decode] = {
+    "bfcl": decode_bfcl,
+    **{name: partial(decode_message, parse=PARSERS[name]) for name in ("strict", "lenient")},
+}
+"""How a message of a dialogue is read, by parser."""
+
+
+def _written(call: Any) -> WrittenCall:
+    """Source: bfcl_eval/model_handler/utils.py, convert_to_function_call."""
+    name, arguments = call["name"], call["arguments"]
+    hash(name)  # upstream's key
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    values = ",".join(f"{key}={value!r}" for key, value in arguments.items())
+    return WrittenCall(f"{name}", f"{name}({values})")
+
+
+_CALLED = re.compile(r"(\s*)([a-zA-Z_]\w*)\s*(?=\()")
+
+
+def read_call(source: str) -> PythonCall:
+    """One call as BFCL's executor evaluates it, if it is a plain one with literal arguments.
+
+    Its name is what upstream writes a simulator in front of, as it is spelled; white space behind
+    it goes (multi_turn_utils, _process_method_calls). Raises RefusedCallError.
+    """
+    called = _CALLED.match(source)
+    tree = _parsed(_CALLED.sub(r"\1\2", source, count=1).lstrip(" \t"), "eval")
+    if not isinstance(tree, ast.Expression):
+        raise RefusedCallError("not_only_calls")
+    call = _from_node(tree.body)
+    if called is None:
+        raise RefusedCallError("not_a_name")
+    return replace(call, name=called[2])
+
+
+def read_calls(source: str) -> tuple[PythonCall, ...]:
+    """Calls written as Python, brackets optional; none where the text is prose or calls nothing.
+
+    Raises RefusedCallError.
+    """
+    if len(source) > MAX_PYTHON_CHARACTERS:
+        raise RefusedCallError("too_long")
+    tree = _parsed(source if source.startswith("[") else f"[{source}]", "eval")
+    if tree is None:
+        if _does_something(_parsed(source, "exec")):
+            raise RefusedCallError("statements")
+        return ()
+    if not _does_something(tree):
+        return ()
+    body = tree.body if isinstance(tree, ast.Expression) else None
+    if not isinstance(body, ast.List):
+        raise RefusedCallError("not_only_calls")
+    return tuple(_checked(_from_node(node)) for node in body.elts)
+
+
+def _does_something(tree: ast.AST | None) -> bool:
+    """Whether anything would be called or imported."""
+    nodes = ast.walk(tree) if tree is not None else ()
+    return any(isinstance(node, (ast.Call, ast.Import, ast.ImportFrom)) for node in nodes)
+
+
+def _parsed(source: str, mode: Literal["eval", "exec"]) -> ast.AST | None:
+    """The syntax tree; None where it is no Python. Raises RefusedCallError."""
+    try:
+        with warnings.catch_warnings():
+            # Strange escapes and the like: a model's text, not the lab's.
+            warnings.simplefilter("ignore")
+            return ast.parse(source, mode=mode)
+    except SyntaxError as error:
+        if "too many nested" in error.msg:
+            raise RefusedCallError("too_deep") from None
+        if "integer string conversion" in error.msg:
+            raise RefusedCallError("too_large") from None
+        return None
+    except ValueError:  # null bytes, lone surrogates
+        return None
+    except (RecursionError, MemoryError):
+        raise RefusedCallError("too_deep") from None
+
+
+def _from_node(node: ast.expr) -> PythonCall:
+    if not isinstance(node, ast.Call):
+        raise RefusedCallError("not_only_calls")
+    if not isinstance(node.func, ast.Name):
+        raise RefusedCallError("not_a_name")
+    unpacked = any(isinstance(value, ast.Starred) for value in node.args)
+    if unpacked or any(item.arg is None for item in node.keywords):
+        raise RefusedCallError("unpacked")
+    named = {str(item.arg): _literal(item.value) for item in node.keywords}
+    if len(named) < len(node.keywords):
+        raise RefusedCallError("bad_keyword")
+    return PythonCall(node.func.id, tuple(_literal(value) for value in node.args), named)
+
+
+def _from_json(call: ToolCall) -> PythonCall:
+    return _checked(PythonCall(call.name, (), dict(call.arguments)))
+
+
+def _checked(call: PythonCall) -> PythonCall:
+    if not _is_plain(call.name):
+        raise RefusedCallError("not_a_name")
+    if call.name.startswith("_"):
+        raise RefusedCallError("private_name")
+    if not all(_is_plain(key) and not key.startswith("_") for key in call.named):
+        raise RefusedCallError("bad_keyword")
+    return call
+
+
+def _is_plain(name: str) -> bool:
+    # Python reads "ﬁnd" as "find": only ASCII is the same name to every reader.
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _literal(node: ast.expr) -> Any:
+    """The value of a literal; Python parses no more than 200 open brackets. Raises
+    RefusedCallError."""
+    match node:
+        case ast.Constant(value=bool() | str() | None as value):
+            return value
+        case ast.Constant(value=int() | float() as value):
+            return _bounded(value)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            if not isinstance(value, bool):
+                return -_bounded(value)
+        case ast.List(elts=elements):
+            return [_literal(element) for element in elements]
+        case ast.Tuple(elts=elements):
+            return tuple(_literal(element) for element in elements)
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return {_key(key): _literal(value) for key, value in pairs}
+    raise RefusedCallError("not_literal")
+
+
+def _key(node: ast.expr | None) -> Any:
+    if node is None:
+        raise RefusedCallError("unpacked")
+    value = _literal(node)
+    if isinstance(value, (list, dict, tuple)):
+        raise RefusedCallError("not_literal")
+    return value
+
+
+def _bounded(number: int | float) -> int | float:
+    if isinstance(number, float) and not math.isfinite(number):
+        raise RefusedCallError("too_large")
+    return number

@@ -1,12 +1,8 @@
 """The tool-calling skill: answer a question by calling functions that the prompt describes.
 
 The task and its benchmarks: every BFCL category, each entry an item, scored by BFCL's own rule.
-Beside this file: reading entries (`single_turn`, `multi_turn`), reading answers (`parsing`,
-`call_text`), judging (`rewards`, `relevance`, `dialogue_rewards`, with `checker` and the simulators
-behind `simulation`), made-up training data (`generated_calls`, `simulated`).
 
-The option `parser` says what is read as calls: "bfcl", what BFCL reads, "strict" (Hermes blocks) or
-"lenient" (bare and fenced JSON too), see `parsing` and `call_text`. Options of the categories with
+The option `parser` says what is read as calls (`parsing`). Options of the categories with
 one question: `examples` puts that many worked examples before each question, the first rows
 of `examples_from`, in the source's order, that have no system message and whose functions occur in
 no item nor in an earlier example. The tools of the examples follow the item's own, whose first
@@ -38,8 +34,7 @@ from assay.tasks.tools.agentic import (
     agentic_entries,
     missing,
 )
-from assay.tasks.tools.call_text import DECODERS
-from assay.tasks.tools.checker import CHECKER, LANGUAGES, MULTI_TURN_CHECKER
+from assay.tasks.tools.checker import CHECKER, LANGUAGES, MULTI_TURN_CHECKER, TREE_SITTER, absent
 from assay.tasks.tools.generated_calls import read_generated_calls, read_held_out_calls
 from assay.tasks.tools.multi_turn import (
     ADDED,
@@ -53,8 +48,7 @@ from assay.tasks.tools.multi_turn import (
     multi_turn_entries,
     truth_messages,
 )
-from assay.tasks.tools.parsing import PARSERS, parse_strict
-from assay.tasks.tools.prompt_formats import FORMAT_SENSITIVITY
+from assay.tasks.tools.parsing import DECODERS, PARSERS, parse_strict
 from assay.tasks.tools.rewards import (
     RELEVANCE,
     RELEVANCE_CHECKER,
@@ -68,8 +62,14 @@ from assay.tasks.tools.rewards import (
     relevance_error,
 )
 from assay.tasks.tools.simulated import read_held_out, read_simulated
-from assay.tasks.tools.single_turn import CATEGORIES, as_source, entries, read_bfcl, read_single
-from assay.tasks.tools.stand_ins import TREE_SITTER, absent
+from assay.tasks.tools.single_turn import (
+    CATEGORIES,
+    FORMAT_SENSITIVITY,
+    as_source,
+    entries,
+    read_bfcl,
+    read_single,
+)
 
 DEFAULTS = {"parser": "bfcl", "examples": 0, "examples_from": "live_simple"}
 MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from assay.tasks.tools.stand_ins import prepare_worker
+from assay.tasks.tools.checker import prepare_worker
 
 prepare_worker()
 _runner = importlib.import_module("bfcl_eval.eval_checker.eval_runner")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from assay.judge.dependence import Dependence
-from assay.judge.findings import MOST_NEEDED
 from assay.judge.group_effects import Effect
+from assay.judge.templates import MOST_NEEDED
 from assay.pages.content import interval_text
 from assay.pages.page import (
     Block,

@@ -1,17 +1,260 @@
-"""The register of sinks, and what can be refused before a run: names, packages, options."""
+"""The sinks: Weights & Biases, Trackio, MLflow and TensorBoard, and what is refused before a run.
 
-from collections.abc import Callable, Iterator
+One remote run for each run of Assay, in the project of the experiment. Keys are read as each
+program reads them; console output and code are not sent.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from assay.compare.score_rows import ScoreRow
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.tables import LogSpec
-from assay.lab.monitor.sinks.mlflow_sink import open_mlflow
-from assay.lab.monitor.sinks.sink import Opening, Sink
-from assay.lab.monitor.sinks.tensorboard_sink import open_tensorboard
-from assay.lab.monitor.sinks.trackio_sink import open_trackio
-from assay.lab.monitor.sinks.wandb_sink import open_wandb
+from assay.lab.monitor.sinks.sink import (
+    Opening,
+    Sink,
+    flattened,
+    score_table,
+    score_values,
+    usual,
+    verdicts,
+)
+from assay.runs.status import RunState
+
+if TYPE_CHECKING:  # an optional package
+    from trackio import Run  # type: ignore[import-not-found]
+
+
+@dataclass(frozen=True)
+class Trackio:
+    """See `sink.Sink`."""
+
+    run: "Run"
+    remote: str
+    step: int | None
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """See `Sink.metrics`."""
+        self.run.log(dict(values), step=step)
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """See `Sink.scores`."""
+        self.run.log({**score_values(rows), **verdicts(rows)}, step=step)
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """An artifact of each page."""
+        for file in files:
+            name = f"{self.remote}-{file.name}"
+            self.run.log_artifact(file, name=name, type="report")
+
+    def close(self, state: RunState) -> None:
+        """See `Sink.close`."""
+        with redirect_stdout(sys.stderr):
+            self.run.finish()
+
+
+def open_trackio(given: Opening) -> Trackio:
+    """The run with this name, continued if it exists."""
+    with redirect_stdout(sys.stderr):  # a program may read what Assay prints
+        import trackio  # type: ignore[import-not-found]
+
+        run = trackio.init(
+            project=given.project,
+            name=given.remote or given.id,
+            space_id=given.log.space,
+            config=flattened(given.config),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+    # It stores steps in batches, of which a killed process loses the last.
+    return Trackio(run, run.name, run._next_step - 1 if given.remote else None)
+
+
+if TYPE_CHECKING:  # an optional package
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+
+@dataclass(frozen=True)
+class TensorBoard:
+    """See `sink.Sink`."""
+
+    writer: "SummaryWriter"
+    remote: str
+    step: None = None
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """See `Sink.metrics`."""
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """See `Sink.scores`."""
+        for name, value in score_values(rows).items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.add_text("verdicts", score_table(rows), step)
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """The Markdown page, as text."""
+        for file in files:
+            if file.suffix == ".md":
+                self.writer.add_text("report", file.read_text(encoding="utf-8"))
+
+    def close(self, state: RunState) -> None:
+        """See `Sink.close`."""
+        self.writer.close()
+
+
+def open_tensorboard(given: Opening) -> TensorBoard:
+    """The event files of a run; what a killed process wrote beyond the last step is taken back."""
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    folder = given.folder / "tensorboard" / given.run.name / given.id
+    resumed = given.step + 1 if given.remote else None
+    writer = SummaryWriter(str(folder), purge_step=resumed)
+    if not given.remote:
+        text = json.dumps(given.config, indent=2, ensure_ascii=False)
+        writer.add_text("config", f"```json\n{text}\n```")
+    writer.flush()
+    return TensorBoard(writer, given.id)
+
+
+if TYPE_CHECKING:  # an optional package
+    from mlflow import MlflowClient  # type: ignore[import-not-found]
+
+LONGEST, MOST = 6000, 100
+"""Characters of a parameter, and parameters of one request, that MLflow takes."""
+STATES: Mapping[RunState, str] = {"finished": "FINISHED", "failed": "FAILED"}
+"""Other states are KILLED."""
+
+
+@dataclass(frozen=True)
+class MLflow:
+    """See `sink.Sink`."""
+
+    client: "MlflowClient"
+    remote: str
+    step: int | None = None
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """See `Sink.metrics`."""
+        from mlflow.entities import Metric  # type: ignore[import-not-found]
+
+        now = int(time.time() * 1000)
+        found = [Metric(usual(name), value, now, step) for name, value in values.items()]
+        self.client.log_batch(self.remote, metrics=found)
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """Scores are metrics, verdicts are tags."""
+        self.metrics(step, score_values(rows))
+        for name, verdict in verdicts(rows).items():
+            self.client.set_tag(self.remote, usual(name), verdict)
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """Artifacts of the run."""
+        for file in files:
+            self.client.log_artifact(self.remote, str(file))
+
+    def close(self, state: RunState) -> None:
+        """See `Sink.close`."""
+        self.client.set_terminated(self.remote, STATES.get(state, "KILLED"))
+
+
+def open_mlflow(given: Opening) -> MLflow:
+    """The run with this id, continued; a new one in the project's experiment if there is none."""
+    from mlflow import MlflowClient  # type: ignore[import-not-found]
+    from mlflow.entities import Param  # type: ignore[import-not-found]
+
+    folder = given.folder / "mlflow"
+    uri = given.log.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if uri is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        uri = f"sqlite:///{folder / 'mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    if given.remote:
+        client.update_run(given.remote, status="RUNNING")
+        return MLflow(client, given.remote, last_step(client, given.remote))
+    known = client.get_experiment_by_name(given.project)
+    place = (folder / "artifacts").as_uri() if uri.startswith("sqlite:") else None
+    experiment = known.experiment_id if known else client.create_experiment(given.project, place)
+    made = client.create_run(experiment, run_name=given.name, tags={"assay.run": str(given.run)})
+    found = flattened(given.config).items()
+    params = [Param(usual(key), str(value)[:LONGEST]) for key, value in found]
+    for start in range(0, len(params), MOST):
+        client.log_batch(made.info.run_id, params=params[start : start + MOST])
+    return MLflow(client, made.info.run_id)
+
+
+def last_step(client: "MlflowClient", run: str) -> int:
+    """The last step of a run; every step of a stage has its seconds."""
+    names = [n for n in client.get_run(run).data.metrics if n.endswith("/seconds")]
+    return max((m.step for n in names for m in client.get_metric_history(run, n)), default=0)
+
+
+if TYPE_CHECKING:  # an optional package
+    from wandb import Run  # type: ignore[import-not-found]
+
+
+@dataclass(frozen=True)
+class WeightsAndBiases:
+    """See `sink.Sink`."""
+
+    run: "Run"
+    remote: str
+    step: None = None
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """See `Sink.metrics`."""
+        self.run.log(dict(values), step=step)
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """In the summary of the run."""
+        self.run.summary.update({**score_values(rows), **verdicts(rows)})
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """An artifact of all pages."""
+        import wandb  # type: ignore[import-not-found]
+
+        artifact = wandb.Artifact(f"report-{self.remote}", type="report")
+        for file in files:
+            artifact.add_file(str(file))
+        self.run.log_artifact(artifact)
+
+    def close(self, state: RunState) -> None:
+        """See `Sink.close`."""
+        self.run.finish(exit_code=0 if state == "finished" else 1)
+
+
+def open_wandb(given: Opening) -> WeightsAndBiases:
+    """The run with this id, continued if it exists."""
+    import wandb  # type: ignore[import-not-found]
+
+    given.folder.mkdir(parents=True, exist_ok=True)
+    quiet = wandb.Settings(console="off", silent=True, disable_code=True, save_code=False)
+    run = wandb.init(
+        entity=given.log.entity,
+        project=given.project,
+        name=given.name,
+        id=given.remote or given.id,
+        resume="allow",
+        dir=given.folder,
+        config=dict(given.config),
+        mode="offline" if given.log.offline else None,
+        reinit="create_new",
+        settings=quiet,
+    )
+    return WeightsAndBiases(run, run.id)
 
 
 @dataclass(frozen=True, slots=True)

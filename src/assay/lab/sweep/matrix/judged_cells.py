@@ -11,13 +11,14 @@ from typing import Any
 from assay.compare.arm import Arm, Provenance
 from assay.compare.fairness import Terms, check_own_training, find_differences
 from assay.compare.judged_table import compared_sides, interval_of
+from assay.errors import Finding, finding
 from assay.judge.averages import harmonic_interval, value_of
 from assay.judge.confounds import Confound
 from assay.judge.families import adjust_family
 from assay.judge.scores import ItemsDifferError
 from assay.judge.verdict import Comparison
 from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS, Layout, Place
-from assay.lab.sweep.matrix.model import Cell, Note, origins_of
+from assay.lab.sweep.matrix.model import Cell, origins_of
 from assay.lab.sweep.matrix.units import arm_of_seeds
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.records import DamagedRecord
@@ -64,7 +65,7 @@ def judge_cells(
     baselines: Mapping[str, Baseline],
     ratios: Sequence[float],
     terms: Terms,
-) -> tuple[dict[Place, Cell], dict[str, Controls], list[Note]]:
+) -> tuple[dict[Place, Cell], dict[str, Controls], list[Finding]]:
     """The cells with their comparisons as one family, by baseline the control of each cell, and why
     some have none.
 
@@ -74,7 +75,7 @@ def judge_cells(
     raw: dict[str, Comparison] = {}
     controls: dict[str, Controls] = {}
     own: set[tuple[str, Place]] = set()
-    notes: list[Note] = []
+    notes: list[Finding] = []
     first, *further = baselines
     patterns = [where for name in further if (where := baselines[name].where)]
     references = {place for place in cells if _fits_one(layout.values(place), patterns)}
@@ -87,10 +88,14 @@ def judge_cells(
             try:
                 control = control_of(cell, cells, layout, baseline)
             except DamagedRecord as error:
-                notes.append(Note("damaged", str(error)))
+                notes.append(finding("damaged", "warning", name=str(error)))
                 control = None
             if control is None:
-                notes += [] if cell.name in silent else [Note("no_baseline", cell.name)]
+                notes += (
+                    []
+                    if cell.name in silent
+                    else [finding("no_baseline", "warning", name=cell.name)]
+                )
             elif [origins_of(arm) for arm in control] == [origins_of(arm) for arm in cell.parts]:
                 own.add((name, place))
             else:
@@ -100,7 +105,7 @@ def judge_cells(
                     raw[repr((name, place))] = found
                     fair[place] = control
                 except ItemsDifferError:
-                    other_items.append(Note("items_differ", cell.name))
+                    other_items.append(finding("items_differ", "warning", name=cell.name))
         controls[name] = fair
         notes += other_items
     judged = adjust_family(raw)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.compare.arm import Arm, Provenance
+from assay.errors import Finding
 from assay.judge.averages import Average
 from assay.judge.families import Tally
 from assay.judge.intervals import Interval
@@ -220,29 +221,6 @@ class Block:
     columns: tuple[Changes, ...]
 
 
-NOTES = {
-    "no_baseline": "its baseline was not measured, so it is compared with nothing",
-    "made_otherwise": "made with other settings than the sweep's, and left out",
-    "damaged": "a record that cannot be read",
-    "damaged_run": "a run that cannot be read, and left out",
-    "despite": "made although its checks ended with errors",
-    "items_differ": "measured on other items than its baseline, so it is not compared",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One omission or warning."""
-
-    key: str
-    """Of NOTES."""
-    subject: str
-    """The run or the cell's name."""
-
-    def __str__(self) -> str:
-        return f"{self.subject}: {NOTES[self.key]}"
-
-
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A pivoted set of runs."""
@@ -268,7 +246,7 @@ class Matrix:
     blocks: tuple[Block, ...] = ()
     trainings: tuple[StageEpochs, ...] = ()
     data_files: tuple[DataFile, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Finding, ...] = ()
     """Omissions with their reasons, and warnings."""
 
     @property

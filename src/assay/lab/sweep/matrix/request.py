@@ -12,13 +12,13 @@ from pathlib import Path
 
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.toml_text import TomlInvalid, load_toml
-from assay.errors import InputError, nearest
+from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.overrides import parse_override
 from assay.lab.sweep.matrix.build import Question, build
 from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS, Layout
 from assay.lab.sweep.matrix.judged_cells import Baseline
-from assay.lab.sweep.matrix.model import Cell, Matrix, Note, Unit
+from assay.lab.sweep.matrix.model import Cell, Matrix, Unit
 from assay.lab.sweep.matrix.recommendation import Settled, settle
 from assay.lab.sweep.matrix.units import (
     Ask,
@@ -138,7 +138,10 @@ def _of_sweep(root: Path, file: SweepFile, request: Request) -> Matrix:
         listed={axis.key: axis.values} if axis else {},
         sweep=True,
         chosen_points=file.chosen_points,
-        notes=(*(Note("made_otherwise", run) for run in others), *_damaged(root, slots, ())),
+        notes=(
+            *(finding("made_otherwise", "warning", name=run) for run in others),
+            *_damaged(root, slots, ()),
+        ),
     )
     if request.on:
         slots = [Slot(s.name, s.coordinates, s.runs, s.seeds) for s in slots]
@@ -151,9 +154,11 @@ def _of_sweep(root: Path, file: SweepFile, request: Request) -> Matrix:
     return _with_commands(made, fill)
 
 
-def _damaged(root: Path, slots: Sequence[Slot], names: Sequence[str]) -> tuple[Note, ...]:
+def _damaged(root: Path, slots: Sequence[Slot], names: Sequence[str]) -> tuple[Finding, ...]:
     damaged = damaged_of(root, slots, names)
-    return tuple(Note("damaged_run", f"{each.run} ({each.why})") for each in damaged)
+    return tuple(
+        finding("damaged_run", "warning", name=f"{each.run} ({each.why})") for each in damaged
+    )
 
 
 def sweep_layout(file: SweepFile, request: Request) -> Layout:

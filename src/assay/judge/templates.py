@@ -1,37 +1,14 @@
-"""What a rule found: severity, problem, evidence and fix; and templates filled with counts.
+"""Fills templates with counts.
 
 `{count:items}` becomes "1 item" or "3 items"; `{count:needed items}` is a number of items to
 collect, "more than 100,000 items" beyond MOST_NEEDED. Another language writes its own "more than"
-in the gap, `{count:needed 超过}`, and the noun after it. No rule is here.
+in the gap, `{count:needed 超过}`, and the noun after it.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from string import Formatter
-from typing import Any, Literal
-
-Severity = Literal["error", "warning", "note"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding, in English words fit to be shown as they are; one with a code is worded in any
-    language of the pages from it and its values."""
-
-    severity: Severity
-    what: str
-    evidence: str
-    fix: str
-    code: str = field(default="", repr=False, compare=False)
-    values: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-
-def worst_first(findings: list[Finding]) -> list[Finding]:
-    """The findings with errors first, then warnings, then notes; otherwise in order."""
-    order = {"error": 0, "warning": 1, "note": 2}
-    return sorted(findings, key=lambda finding: order[finding.severity])
-
+from typing import Any
 
 ONE: Mapping[str, str] = {
     "items": "item",

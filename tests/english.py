@@ -1,0 +1,10 @@
+"""Findings in English words, as pages and commands show them."""
+
+from assay.errors import Finding
+from assay.pages.words import worded, words
+
+
+def english(found: Finding | None) -> Finding:
+    """The finding in words; fails where there is none."""
+    assert found is not None
+    return worded(found, words("en"))
