@@ -1,5 +1,7 @@
 """Hand-overs of weights to an engine: whole ones pass, and each way they fail is seen at once."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -24,7 +26,7 @@ BF16 = torch.bfloat16
 
 
 def stage(
-    fault: str = "", compute: torch.dtype = torch.float32, lora: bool = False, **options: bool
+    fault: str = "", compute: torch.dtype = torch.float32, lora: bool = False, **options: Any
 ) -> tuple[nn.Module, ProvenSampler, FakeEngine]:
     """A module to train, its sampler, and the engine behind it."""
     plain = tiny_model()

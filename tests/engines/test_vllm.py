@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(installed(environment_for("vllm")) is None, reason="assay engines add vllm"),
 ]
-BF16 = torch.bfloat16
 KEYS = [SampleKey(7, f"row {n // 2}", n % 2) for n in range(12)]
 SAMPLING = Sampling(max_tokens=32)
 QUESTIONS = ("What is 17 + 25?", "Name three rivers.", "Why is the sky blue?")
@@ -60,11 +60,12 @@ def contexts(loaded: LoadedModel) -> list[tuple[int, ...]]:
         loaded.tokenizer.apply_chat_template(each, add_generation_prompt=True) for each in asked
     ]
     ids = [getattr(each, "input_ids", each) for each in made]
-    return [tuple(each) for each in ids for _ in range(2)]
+    return [tuple(map(int, each)) for each in ids for _ in range(2)]
 
 
 def sampler_of(loaded: LoadedModel, opening: Opening) -> ProvenSampler:
-    return ProvenSampler(partial(opened, opening), loaded.model, loaded.end_tokens, BF16)
+    dtype = getattr(torch, opening.dtype)
+    return ProvenSampler(partial(opened, opening), loaded.model, loaded.end_tokens, dtype)
 
 
 def update(module: nn.Module, sampler: ProvenSampler, size: float) -> None:
@@ -105,16 +106,20 @@ def test_turns_have_seeds_ends_and_log_probs_of_the_trainers(smollm) -> None:
     assert sum(warm.behaviour_logps or ()) > halves.sum()
 
 
-@pytest.mark.parametrize("size", [1e-5, 2e-2])
-def test_an_update_arrives(smollm, same_weights, size) -> None:
-    loaded, opening = smollm
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("bfloat16", 1e-5), ("bfloat16", 2e-2), ("float32", 1e-3)]
+)
+def test_an_update_arrives(smollm, same_weights, dtype, size) -> None:
+    loaded, opening = smollm[0], replace(smollm[1], dtype=dtype)
     sampler, asked = sampler_of(loaded, opening), contexts(loaded)
     sampler.sample(asked, KEYS, SAMPLING)
     update(loaded.model, sampler, size)
     sampler.sample(asked, KEYS, SAMPLING)
     found = sampler.measured
-    print(size, {name: round(value, 4) for name, value in found.items()})
-    assert size < 1e-3 or abs(found["engine/proof"] - 1) < 0.1
+    print(dtype, size, {name: float(f"{value:.3g}") for name, value in found.items()})
+    error = found["engine/proof_error"]
+    assert error > 0.2 if size < 1e-4 else abs(found["engine/proof"] - 1) < 0.01 + 4 * error
+    assert found["engine/gap"] < (1e-3 if dtype == "float32" else 0.1)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,7 @@ def test_an_update_arrives(smollm, same_weights, size) -> None:
     [
         ("keeps", 1e-5, "to the last bit"),
         ("keeps", 2e-2, "all weights"),
-        ("all but one layer", 2e-2, "a part of the weights"),
+        ("all but one layer", 1e-3, "a part of the weights"),
         ("stale cache", 2e-2, "prefix cache"),
     ],
 )
@@ -130,6 +135,8 @@ def test_each_fault_is_seen_at_its_first_step(
     smollm, same_weights, monkeypatch, fault, size, seen
 ) -> None:
     loaded, opening = smollm
+    if fault == "all but one layer":  # one of 30: less than rounding in bf16
+        opening = replace(opening, dtype="float32")
     if fault == "stale cache":
         close_all()
         worker = Path(__file__).with_name("stale_vllm_worker.py")
