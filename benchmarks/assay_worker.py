@@ -33,12 +33,12 @@ from assay.rl.objectives import Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
 from assay.rl.policy import Sampling  # noqa: E402
 from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
-from assay.train.group_choice import Choice  # noqa: E402
+from assay.train.checkpoint import Batch, Journalled, Place  # noqa: E402
 from assay.train.grpo import Grpo, GrpoSettings  # noqa: E402
 from assay.train.likelihood import NLL, Sft, likelihood_batch  # noqa: E402
 from assay.train.loop import LoopSettings  # noqa: E402
+from assay.train.pair_choice import Choice  # noqa: E402
 from assay.train.sampled_groups import Prompts, SingleTurn  # noqa: E402
-from assay.train.train_state import Batch, Journalled, Place  # noqa: E402
 from assay.train.update import micro_batches, side_by_side, update  # noqa: E402
 from benchmarks import shapes  # noqa: E402
 from benchmarks.shapes import Document, GrpoCell, SftCell  # noqa: E402

@@ -25,9 +25,8 @@ from assay.lab.setup.local_helper import LocalHelper, load_weights
 from assay.lab.setup.metering import MeteredModel
 from assay.models.precision import choose_precision
 from assay.rl.policy import Sampling
-from assay.tasks.demos.demonstrations import POOL
+from assay.tasks.demos.demonstrations import POOL, conversation
 from assay.tasks.demos.frozen import GREEDY, Selection, ask, probabilities, target_of
-from assay.tasks.demos.selections import conversation
 from assay.tasks.demos.subjects import read_subjects
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.task import BenchmarkOptions

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.rl.objectives import Nll
-from assay.tasks.demos.choice import Choice, FeatureTable
-from assay.tasks.demos.kinds import SelectorSizes, make_selector
+from assay.tasks.demos.modules import Choice, FeatureTable, SelectorSizes, make_selector
 from assay.tasks.demos.selector_policy import SelectorPolicy
 from assay.train.likelihood import weighted_batch
 from assay.train.update import update

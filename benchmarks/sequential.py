@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from assay.judge.anytime import counted_units
+from assay.compare.sequential import counted_units
 from assay.judge.cluster_robust import cluster_means, p_value
 from assay.judge.scores import Array
 from benchmarks.results import machine, save_result

@@ -36,8 +36,8 @@ class Finding:
     what: str = ""
     evidence: str = ""
     fix: str = ""
-    code: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    code: str = field(default="", repr=False)
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
 
 def finding(code: str, severity: Severity, /, **values: Any) -> Finding:

@@ -68,10 +68,6 @@ def test_a_file_that_does_not_exist_ends_in_one_line(tmp_path: Path):
     assert_one_line(call("audit", tmp_path / "absent.md"), "absent.md", "no such file")
 
 
-def test_a_folder_is_no_file(tmp_path: Path):
-    assert_one_line(call("audit", tmp_path), "no such file")
-
-
 def test_text_of_the_file_is_shown_as_text(tmp_path: Path):
     file = tmp_path / "log.md"
     table = "|run|acc|[bold red]x\x1b[2J|\n|-|-|-|\n|base|20.0|a|\n|y|60.5|b|\n"
@@ -104,11 +100,6 @@ def test_the_manual_names_every_rule():
         for name in line.split("|")[1].split(",")
     }
     assert set(RULES) == named - {"rule"}
-
-
-def test_the_record_with_every_table_is_read():
-    flaws = answer(call("audit", EVERY_TABLE, "--json"))["result"]["flaws"]
-    assert "identity_holds" in {flaw["key"] for flaw in flaws}
 
 
 def test_the_record_with_every_table_shows_the_whole_format():

@@ -6,16 +6,12 @@ from pathlib import Path
 import pytest
 
 from assay.data.files import write_checksums
-from tests.cli.conftest import TinyLab, assert_one_line, call, spawn
+from tests.cli.conftest import TinyLab, assert_one_line, call
 
 
 def refuse(lab: TinyLab, *words: str, arguments: tuple[object, ...] = ()) -> None:
-    """`assay check` and `assay run` of the lab's file fail as bad input with these words, and no
-    step is trained.
-    """
-    for verb in ("check", "run"):
-        result = call(verb, lab.file, "--lab", lab.root, *arguments)
-        assert_one_line(result, *words)
+    """`assay run` of the lab's file fails as bad input with these words; no step is trained."""
+    assert_one_line(call("run", lab.file, "--lab", lab.root, *arguments), *words)
     assert not list(lab.root.glob("runs/*/*/metrics.jsonl"))
 
 
@@ -32,20 +28,14 @@ def edit_row(lab: TinyLab, number: int, **changes: object) -> None:
     ("old", "new", "words"),
     [
         ("[stage.sft]", "[stage.sft]\nbatchh = 4", ("tiny.toml:", "batchh", "'batch'")),
-        ("steps  = 40", 'steps  = "many"', ("tiny.toml:", "stage.sft.steps", "an integer")),
         ('method = "grpo"', 'method = "gpro"', ("'gpro'", "'grpo'")),
         ("accuracy = 1.0, cosine", "acuracy = 1.0, cosine", ("'acuracy'", "'accuracy'")),
         ('"math/gsm8k"', '"math/gsm8"', ("'math/gsm8'", "'math/gsm8k'")),
         ('task  = "math"', 'task  = "maths"', ("'maths'", "'math'")),
-        ('format = "messages"\nsplit', 'format = "message"\nsplit', ("'message'", "'messages'")),
         ('"path:sums.jsonl"', '"path:absent.jsonl"', ("absent.jsonl", "no such file")),
         ('"path:sums.jsonl"', '"path:model"', ("data.sums.source", "is a folder, not a file")),
         ('"path:model"', '"path:absent"', ("absent", "no such folder")),
         ('"path:model"', '"run:absent@rl.last"', ("model: ", "no run named 'absent'")),
-        ('"path:model"', '"zip:model"', ("'zip'", "hf")),
-        ('name  = "tiny"', 'name  = "a/b"', ("tiny.toml:", "name")),
-        ("[stage.rl]", '[stage.rl]\nadvantage = "grpoo"', ("'grpoo'", "'grpo'")),
-        ("[stage.rl]", "[stage.rl]\nsampling.top_p = 0.9", ("tiny.toml:",)),
         ("split  =", "max_prompt_tokens = 5\nsplit  =", ("no row is left", "longer", "16")),
     ],
 )
@@ -60,14 +50,15 @@ def test_a_missing_experiment_file_is_refused(lab: TinyLab):
 
 
 def test_an_override_that_names_nothing_is_refused(lab: TinyLab):
-    refuse(lab, "'rll'", "'rl'", arguments=("--set", "stage.rll.steps=1"))
+    setting = ("--set", "stage.rll.steps=1")
+    refuse(lab, "'rll'", "'rl'", arguments=setting)
+    assert_one_line(call("check", lab.file, "--lab", lab.root, *setting), "'rll'", "'rl'")
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"messages": None}, ("sums.jsonl:3", "messages")),
-        ({"messages": []}, ("sums.jsonl:3", "messages")),
         ({"tools": [{"name": "f", "parameters": {"type": "objekt"}}]}, ("sums.jsonl:3", "objekt")),
         ({"tools": "not json"}, ("sums.jsonl:3", "tools")),
     ],
@@ -77,13 +68,6 @@ def test_a_bad_row_is_named_by_file_and_line(
 ):
     edit_row(lab, 3, **changes)
     refuse(lab, *words)
-
-
-def test_a_malformed_json_line_is_named_by_file_and_line(lab: TinyLab):
-    file = lab.root / "sums.jsonl"
-    lines = file.read_text().splitlines()
-    file.write_text("\n".join([*lines[:4], lines[4][:-9], *lines[5:]]) + "\n")
-    refuse(lab, "sums.jsonl:5")
 
 
 def test_a_model_folder_without_weights_is_refused(lab: TinyLab):
@@ -156,9 +140,10 @@ def test_a_name_that_does_not_exist_is_refused_with_the_nearest(
     assert_one_line(call(*arguments, "--lab", finished_lab), *words)
 
 
-def test_a_model_from_the_hub_without_network_says_what_works_offline(lab: TinyLab):
-    result = spawn(
-        *evaluation(lab, "hf:nobody/nothing"), HF_HUB_OFFLINE="1", HF_HOME=str(lab.root / "hub")
-    )
+def test_a_model_from_the_hub_without_network_says_what_works_offline(
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    result = call(*evaluation(lab, "hf:nobody/nothing"))
     assert_one_line(result, "hf:nobody/nothing", "no network", "path:DIR", "pypi:")
     assert not list(lab.root.glob("runs/*"))

@@ -1,6 +1,7 @@
 """An exported checkpoint is one whole model for other programs, or nothing at all."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from assay.lab.setup.session import Session
 from assay.models import hub
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
-from tests.cli.conftest import answer, assert_one_line, call, spawn
+from tests.cli.conftest import answer, assert_one_line, call
 from tests.labs import make_lab, model_of
 
 STAGES = """
@@ -69,9 +70,7 @@ def own_model(root: Path, checkpoint: str) -> Any:
     return model_of(Session(experiment_of(run), run, 7, Silent()), reference).eval()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "given"), [("fp32", ["--dtype", "fp32"]), ("bf16", ["--dtype", "bf16"]), ("bf16", [])]
-)
+@pytest.mark.parametrize(("dtype", "given"), [("fp32", ["--dtype", "fp32"]), ("bf16", [])])
 def test_the_whole_chain_is_one_model_with_template_and_ends(
     stacked: Path, tmp_path: Path, dtype: str, given: list[str]
 ) -> None:
@@ -135,7 +134,6 @@ def test_the_card_is_written_in_chinese_too(stacked: Path, tmp_path: Path) -> No
     ("card", "licence"),
     [
         ("---\nlicense: apache-2.0\n---\n", "apache-2.0"),
-        ("license: mit\n", ""),
         ("---\nlanguage: en\n---\nlicense: mit\n", ""),
     ],
 )
@@ -164,16 +162,14 @@ def test_a_folder_with_something_in_it_is_left_as_it_is(stacked: Path, tmp_path:
     assert (empty / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("error", [RuntimeError("dies"), KeyboardInterrupt()])
-def test_an_export_that_dies_leaves_nothing(
-    stacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+def test_an_export_that_is_interrupted_leaves_nothing(
+    stacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(*_: object) -> None:
-        raise error
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(exporting, "save_tokenizer", dies)
-    result = export(stacked, "tiny@low.last", tmp_path / "out")
-    assert result.exit_code == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    monkeypatch.setattr(exporting, "save_tokenizer", stop)
+    assert export(stacked, "tiny@low.last", tmp_path / "out").exit_code == 130
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,7 +188,6 @@ def test_a_full_disk_is_seen_before_anything_is_written(
         ("tiny", ["'tiny' names no checkpoint", "tiny@low.last"]),
         ("tiny@base", ["'base' has no folder"]),
         ("tiny@low.step-9", ["no checkpoint low.step-9"]),
-        ("tina@low.last", ["no run named 'tina'", "'tiny'"]),
     ],
 )
 def test_what_is_no_checkpoint_is_refused(
@@ -209,11 +204,8 @@ def test_a_best_checkpoint_that_is_the_base_is_refused_as_such(
     assert_one_line(result, "the best of 'sft' is the model that the run began with")
 
 
-def test_a_base_that_changed_since_is_refused(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    root = tmp_path_factory.mktemp("changed")
-    start(make_lab(root, until="[stage.sft]", tables=STAGES), root=root)
+def test_a_base_that_changed_since_is_refused(stacked: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(stacked, tmp_path / "changed"))
     model = AutoModelForCausalLM.from_pretrained(root / "model")
     with torch.no_grad():
         next(model.parameters()).add_(1.0)
@@ -264,11 +256,9 @@ def test_a_push_makes_a_private_repository_of_the_finished_folder(
 @pytest.mark.parametrize(
     "error",
     [
-        OSError("409 Conflict:\nalready there"),
-        httpx.ConnectError("Name or service not known"),
         httpx.ReadTimeout("timed out"),
         OfflineModeIsEnabled("offline mode is enabled"),
-        RuntimeError("Data processing error"),
+        RuntimeError("409 Conflict:\nalready there"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -291,23 +281,17 @@ def test_a_push_without_token_or_name_is_refused_before_any_work(
     assert list(tmp_path.iterdir()) == [] and fake_hub.calls == []
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_a_gguf_file_lies_beside_the_weights_with_the_template(
-    stacked: Path, tmp_path: Path, dtype: str
+    stacked: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "out"
-    result = export(stacked, "tiny@lower.last", folder, "--gguf", "--dtype", dtype)
+    result = export(stacked, "tiny@lower.last", folder, "--gguf")
     assert result.exit_code == 0, result.stderr
-    reader = gguf.GGUFReader(folder / f"model-{dtype}.gguf")
+    reader = gguf.GGUFReader(folder / "model-bf16.gguf")
     field = reader.get_field("tokenizer.chat_template")
     assert field and field.contents() == (folder / "chat_template.jinja").read_text()
     (embedding,) = [t for t in reader.tensors if t.name == "token_embd.weight"]
     stored = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
     values = gguf.quants.dequantize(np.asarray(embedding.data), embedding.tensor_type)
     assert np.array_equal(values.reshape(stored.shape), stored.float().numpy())
-    assert f"model-{dtype}.gguf" in (folder / "README.md").read_text()
-
-
-def test_help_needs_nothing_heavy() -> None:
-    result = spawn("export", "--help")
-    assert result.returncode == 0 and "--gguf" in result.stdout and "--push" in result.stdout
+    assert "model-bf16.gguf" in (folder / "README.md").read_text()

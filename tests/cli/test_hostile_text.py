@@ -87,22 +87,16 @@ VERBS = {
 
 @pytest.mark.parametrize("name", VERBS)
 def test_no_verb_lets_a_control_character_through(poisoned: TinyLab, name: str):
-    verb = name.partition(" ")[0]
-    arguments = (verb, *VERBS[name], "--lab", poisoned.root)
-    result = call(*arguments)
+    result = call(name.partition(" ")[0], *VERBS[name], "--lab", poisoned.root)
     assert result.stdout or result.stderr
-    assert_harmless(result.stdout)
-    assert_harmless(result.stderr)
-    as_json = call(*arguments, "--json")
-    assert_harmless(as_json.stdout)
-    assert answer(as_json)["command"] == verb
+    assert_harmless(result.stdout + result.stderr)
 
 
 def test_an_answer_is_quoted_and_its_record_is_whole_in_json(poisoned: TinyLab):
-    shown = call("show", "tiny:test/base/1+4#0", "--lab", poisoned.root)
-    (line,) = answer(call("show", "tiny:test/base/1+4#0", "--lab", poisoned.root, "--json"))[
-        "result"
-    ]
+    arguments = ("show", "tiny:test/base/1+4#0", "--lab", poisoned.root)
+    shown, whole = call(*arguments), call(*arguments, "--json")
+    assert_harmless(whole.stdout)
+    (line,) = answer(whole)["result"]
     assert STEERING in line["text"]
     bars = [each for each in shown.stdout.splitlines() if "all is well" in each]
     assert all(each.startswith(("  │ ", "  why: ", "  fact ")) for each in bars) and len(bars) >= 2

@@ -56,12 +56,6 @@ def test_what_did_not_happen_takes_no_place_in_a_line_and_a_reward_of_0_does():
     assert "clipped low" not in shown and "KL" not in shown
 
 
-def test_abstentions_and_skipped_steps_show_only_when_there_are_any():
-    assert "unscored" not in figures(GRPO) and "skipped" not in figures(GRPO)
-    bad = figures({**GRPO, "abstained_share": 0.25, "skipped_steps": 2.0})
-    assert "unscored 25%" in bad and "skipped steps 2" in bad
-
-
 def test_time_left_counts_the_steps_since_the_run_went_on():
     clock = Time()
     pace = Pace(clock, 10, 100)
@@ -90,24 +84,6 @@ def test_logs_get_the_first_and_last_step_and_one_line_in_ten_seconds():
     assert lines[0] == "sft (sft): 50 steps"
 
 
-def test_a_resumed_stage_says_how_much_is_done():
-    observer, lines = plain_lines(Time())
-    observer.stage("rl", "grpo", 7, 20)
-    assert lines == ["rl (grpo): 20 steps, 7 of them done"]
-
-
-def test_evaluations_show_their_counts_and_always_their_end():
-    clock = Time()
-    observer, lines = plain_lines(clock)
-    for done in (0, 128, 256, 400):
-        observer.evaluation("test", "base", done, 400)
-        clock.now += 4
-    assert lines == [
-        "evaluation test of base: 0/400 answers",
-        "evaluation test of base: 400/400 answers",
-    ]
-
-
 def test_a_log_says_how_long_an_evaluation_still_takes():
     clock = Time()
     observer, lines = plain_lines(clock)
@@ -119,18 +95,6 @@ def test_a_log_says_how_long_an_evaluation_still_takes():
         "evaluation test of base: 200/400 answers, 0:30 left",
         "evaluation test of base: 300/400 answers, 0:15 left",
         "evaluation test of base: 400/400 answers",
-    ]
-
-
-def test_the_first_few_answers_say_nothing_of_the_time_left():
-    clock = Time()
-    observer, lines = plain_lines(clock)
-    for done in (0, 1, 6):
-        observer.evaluation("test", "base", done, 12)
-        clock.now += 15
-    assert lines[1:] == [
-        "evaluation test of base: 1/12 answers",
-        "evaluation test of base: 6/12 answers, 0:30 left",
     ]
 
 

@@ -55,11 +55,6 @@ def test_programs_get_every_cell_with_its_records(lab):
     assert Path(result["page"]).is_file()
 
 
-def test_the_words_of_the_terminal_follow_the_language(lab):
-    done = on(lab, "matrix", lab.root / "sweep.toml", "--lang", "zh")
-    assert "未运行" in done.stdout and "not run" not in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -13,7 +13,6 @@ from assay.cli.output import (
     Common,
     Interrupted,
     Outcome,
-    Unexpected,
     executing,
     plain,
     present,
@@ -142,7 +141,7 @@ def test_where_no_disk_takes_the_traceback_the_line_holds_it(
 
 def test_a_bug_in_a_run_leaves_its_traceback_in_the_run(tmp_path: Path):
     run = create_run(tmp_path, "demo", seed=1, spec="")
-    with pytest.raises(Unexpected, match="ValueError: bad"), executing(tmp_path, "demo"):
+    with pytest.raises(RunFailure, match="ValueError: bad"), executing(tmp_path, "demo"):
         raise ValueError("bad")
     (file,) = run.path.glob("traceback-*.txt")
     assert "ValueError: bad" in file.read_text()
@@ -155,7 +154,7 @@ def test_nothing_that_ends_a_process_passes_for_a_result(raised: BaseException, 
 
     assert present("demo", False, work) == 1
     create_run(tmp_path, "demo", seed=1, spec="")
-    with pytest.raises(Unexpected, match=type(raised).__name__), executing(tmp_path, "demo"):
+    with pytest.raises(RunFailure, match=type(raised).__name__), executing(tmp_path, "demo"):
         raise raised
 
 

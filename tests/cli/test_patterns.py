@@ -1,7 +1,5 @@
 """`assay patterns` writes its page, answers in JSON, and refuses what has no programs."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -39,15 +37,6 @@ def test_the_page_is_written_and_everything_is_in_the_json(tmp_path, run):
     assert ("operator", "Programmer") in kinds and ("structure", "loop") in kinds
     row = found["choice"]["by_type"]["rows"][0]
     assert row["cells"]["math"]["programs"] == 24 and "effect" in row["cells"]["math"]
-
-
-def test_steps_are_chosen_on_both_ends(tmp_path, run):
-    result = answer(call("patterns", "flows", "--from", 2, "--to", 3, "--lab", tmp_path, "--json"))[
-        "result"
-    ]
-    source = result["patterns"]["source"]
-    assert (source["first"], source["last"]) == (2, 3)
-    assert result["patterns"]["completions"] == 24
 
 
 def test_an_evaluation_is_read_at_its_last_or_a_named_checkpoint(tmp_path, run):
@@ -132,13 +121,3 @@ def test_what_does_not_go_together_is_refused(tmp_path, run, arguments, said):
 
 def test_an_unknown_run_is_refused(tmp_path, run):
     assert "nobody" in refused(tmp_path, "nobody")
-
-
-def test_no_model_library_is_loaded(tmp_path, run):
-    code = (
-        "import sys; from typer.testing import CliRunner; from assay.cli.main import app; "
-        f"done = CliRunner().invoke(app, ['patterns', 'flows', '--lab', {str(tmp_path)!r}]); "
-        "assert done.exit_code == 0, done.output; assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

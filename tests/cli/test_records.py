@@ -53,8 +53,6 @@ def test_a_new_checkpoint_joins_the_record_and_new_sampling_makes_another(traine
     warm = answer(evaluate(trained, target, "--temperature", 0.7))["result"]
     assert warm["made"] and warm["evaluation"] == "math-gsm8k"
     assert Path(warm["file"]).parent not in known
-    twice = answer(evaluate(trained, target, "--temperature", 0.7))["result"]
-    assert not twice["made"] and twice["score"] == warm["score"]
     fewer = answer(evaluate(trained, "tiny@base", "--take", 3, "--repeats", 2))["result"]
     assert fewer["made"] and (fewer["items"], fewer["repeats"]) == (3, 2)
     assert {p: t for p, t in files(trained).items() if p in before} == before
@@ -113,11 +111,6 @@ def test_a_training_sample_is_shown_with_reward_and_advantage(finished_lab: Path
     assert line["file"] == "samples/rl/step-000002.parquet"
 
 
-def test_without_a_number_all_samples_of_an_item_are_shown(finished_lab: Path):
-    result = call("show", "tiny:sampled/base/1+1", "--lab", finished_lab, "--json")
-    assert [line["repeat"] for line in answer(result)["result"]] == [0, 1]
-
-
 def test_a_bare_item_id_is_shown_everywhere_in_the_run(finished_lab: Path):
     result = call("show", "tiny:1+1", "--lab", finished_lab, "--json")
     ids = {line["sample_id"] for line in answer(result)["result"]}
@@ -129,18 +122,6 @@ def test_the_prompt_is_rendered_again_as_the_model_had_it(finished_lab: Path):
     (line,) = answer(result)["result"]
     assert line["prompt"].endswith("1 + 1 = ?<|im_end|>\n<|im_start|>assistant\n")
     assert len(line["prompt"].encode()) > 100
-
-
-def test_control_characters_of_a_model_do_not_reach_the_terminal(trained: TinyLab):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    (file,) = trained.root.glob("runs/tiny/*/evaluations/test-*/base.parquet")
-    lines = pq.read_table(file).to_pylist()
-    lines[0]["output"] = "\x1b[2J[bold]x[/bold]"
-    pq.write_table(pa.Table.from_pylist(lines, pq.read_schema(file)), file)
-    words = call("show", f"tiny:{lines[0]['sample_id']}", "--lab", trained.root).stdout
-    assert "\x1b" not in words and "[bold]x[/bold]" in words
 
 
 def test_two_records_of_one_name_are_told_apart_by_their_folder(trained: TinyLab):
@@ -189,25 +170,6 @@ def test_an_empty_lab_says_so(tmp_path: Path):
     result = call("runs", "--lab", tmp_path)
     assert result.exit_code == 0 and f"no runs in {tmp_path}" in result.stdout
     assert_one_line(call("resume", "x", "--lab", tmp_path), "no run named 'x'", "no runs in")
-
-
-def test_report_writes_the_page_in_another_language(trained: TinyLab):
-    result = answer(call("report", "tiny", "--lang", "zh", "--lab", trained.root, "--json"))
-    page = Path(result["result"]["report"]).read_text(encoding="utf-8")
-    assert any("\u4e00" <= character <= "\u9fff" for character in page)
-
-
-def test_compare_pairs_checkpoints_item_by_item(finished_lab: Path):
-    result = call("compare", "tiny@base", "tiny@rl.last", "--lab", finished_lab, "--json")
-    table = answer(result)["result"]
-    first, second = table["lines"]
-    assert first["checkpoint"].endswith("@base")
-    assert second["checkpoint"].endswith("@rl.step-000004")
-    comparison = second["to_control"]["comparison"]
-    assert comparison["items"] == 8
-    assert comparison["difference"] == pytest.approx(second["score"] - first["score"])
-    words = call("compare", "tiny@base", "tiny@rl.last", "--lab", finished_lab).stdout
-    assert "control" in words and comparison["verdict"] in words
 
 
 def test_check_finds_nothing_wrong_with_the_tiny_lab_and_leaves_nothing_behind(lab: TinyLab):

@@ -86,17 +86,7 @@ def test_or_resume_refuses_a_run_of_other_settings_and_names_them(trained: TinyL
     assert_one_line(result, "stage.sft.optimizer.lr", "--new")
 
 
-def test_or_resume_starts_a_run_where_there_is_none_and_one_for_each_seed(lab: TinyLab):
-    lab.shrink()
-    lab.edit("seeds = [7]", "seeds = [7, 8]")
-    arguments = ("run", lab.file, "--lab", lab.root, "--or-resume", "--json", *SHORT)
-    first = answer(call(*arguments))["result"]["runs"]
-    assert [(r["seed"], r["did"]) for r in first] == [(7, "started"), (8, "started")]
-    again = answer(call(*arguments))["result"]["runs"]
-    assert [(r["id"], r["did"]) for r in again] == [(r["id"], "left alone") for r in first]
-
-
-def test_ctrl_c_says_how_to_go_on_and_both_ways_of_going_on_finish_the_run(
+def test_ctrl_c_says_how_to_go_on_and_going_on_finishes_the_run(
     lab: TinyLab, monkeypatch: pytest.MonkeyPatch
 ):
     lab.shrink()
@@ -110,14 +100,6 @@ def test_ctrl_c_says_how_to_go_on_and_both_ways_of_going_on_finish_the_run(
     assert run["did"] == "resumed" and run["status"] == "finished" and Path(run["path"]) == folder
     kept = (folder / "checkpoints/sft/step-000002/model.safetensors").stat().st_mtime_ns
     assert kept == weights
-
-
-def test_resume_finishes_an_interrupted_run(lab: TinyLab, monkeypatch: pytest.MonkeyPatch):
-    lab.shrink()
-    stop_in_the_second_stage(lab, monkeypatch)
-    result = call("resume", "tiny", "--lab", lab.root, "--json")
-    assert result.exit_code == 0, result.stderr
-    assert answer(result)["result"]["status"] == "finished"
 
 
 def test_a_run_that_was_killed_before_its_page_gets_it_by_resume(trained: TinyLab):
@@ -135,21 +117,18 @@ def test_a_run_that_was_killed_before_its_page_gets_it_by_resume(trained: TinyLa
     assert call("resume", "tiny", "--lab", trained.root).exit_code == 0
 
 
-def test_new_starts_another_run_of_the_name(lab: TinyLab, monkeypatch: pytest.MonkeyPatch):
-    lab.shrink()
-    for _ in range(2):
-        stop_in_the_second_stage(lab, monkeypatch, "--new")
-    assert len(list(lab.root.glob("runs/tiny/*"))) == 2
+def test_new_starts_another_run_of_the_name(trained: TinyLab, monkeypatch: pytest.MonkeyPatch):
+    stop_in_the_second_stage(trained, monkeypatch, "--new")
+    assert len(list(trained.root.glob("runs/tiny/*"))) == 2
 
 
-@pytest.mark.parametrize("more", [(), ("--or-resume",)])
 def test_a_run_that_could_not_even_begin_does_not_stand_in_the_way(
-    lab: TinyLab, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch
 ):
     lab.edit('"path:model"', '"path:modle"')
     assert_one_line(call("run", lab.file, "--lab", lab.root), "modle", "no such folder")
     lab.edit('"path:modle"', '"path:model"')
-    stopped = stop_in_the_second_stage(lab, monkeypatch, *more)
+    stopped = stop_in_the_second_stage(lab, monkeypatch)
     assert_one_line(stopped, "interrupted", code=130)
 
 

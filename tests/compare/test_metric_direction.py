@@ -10,7 +10,7 @@ import pytest
 from assay.compare.arm import Arm, Provenance
 from assay.compare.compare_names import CompareOptions, compare_names
 from assay.compare.foreign_arms import ReadOptions, arm_of, read_options
-from assay.compare.metric_direction import known_direction, lower_is_better
+from assay.compare.judged_table import known_direction, lower_is_better
 from assay.compare.table import Table
 from assay.data.results.foreign_result import Answer, Result
 from assay.data.results.readers import read_results

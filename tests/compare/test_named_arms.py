@@ -50,7 +50,7 @@ def test_bare_names_of_several_seeds_compare_the_methods(arms, tmp_path):
     expected = compare_arms(arms["sft"], arms["rl"])
     found = other["to_control"]["comparison"]
     assert found["p_value"] == pytest.approx(expected.p_value)
-    assert found["method"] == "t over 3 and 3 seeds and items"
+    assert found["method"] == "t over seeds and items"
     assert control["checkpoint"] == "sft#1+2+3@rl.step-000030"
     interval = arm_interval(arms["sft"])
     assert (control["interval"]["low"], control["interval"]["high"]) == pytest.approx(

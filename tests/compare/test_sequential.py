@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.compare.sequential import LOOKS, judged_sequentially, note_look
+from assay.compare.sequential import LOOKS, METHOD, compare_anytime, judged_sequentially, note_look
 from assay.compare.table import Line, Pairing, Table
-from assay.judge.anytime import METHOD, compare_anytime
 from assay.judge.families import holm
 from assay.runs.run_files import DamagedFile
 from tests.cli.conftest import call

@@ -1,7 +1,5 @@
 """A file is the old one or the new one; hashes are those of the bytes."""
 
-import hashlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +14,6 @@ from assay.data.files import (
     atomic_write_text,
     new_folder,
     remove_leftovers,
-    sha256_file,
 )
 
 
@@ -41,13 +38,6 @@ def test_the_content_is_on_the_disk_before_it_takes_its_name(
     assert content.parent == folder == target.parent
     assert (named, named_after) == (False, True)
     assert target.read_bytes() == b"x\r\n"
-
-
-def test_files_have_the_rights_that_other_new_files_have(tmp_path: Path) -> None:
-    atomic_write_text(tmp_path / "a", "x")
-    (tmp_path / "b").write_text("x")
-    modes = {(tmp_path / name).stat().st_mode for name in "ab"}
-    assert len(modes) == 1 and os.access(tmp_path / "a", os.R_OK)
 
 
 LEFT = """
@@ -87,14 +77,6 @@ def test_a_folder_that_is_made_again_takes_the_place_of_what_a_kill_left(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "out[1]"]
 
 
-def test_a_file_that_is_written_again_takes_away_what_a_kill_left_of_it(tmp_path: Path) -> None:
-    other, own = tmp_path / ".b.txt.0123456789abcdef.part", tmp_path / ".a.txt.0123.part"
-    for file in (other, own):
-        file.write_text("half")
-    atomic_write_text(tmp_path / "a.txt", "whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "a.txt"]
-
-
 def test_a_name_that_is_taken_away_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,8 +109,3 @@ def test_a_journal_goes_on_after_what_a_kill_tore(tmp_path: Path) -> None:
     journal.write_bytes(b"torn at once")
     append_line(journal, "4")
     assert journal.read_bytes() == b"4\n"
-
-
-def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc" * 100_000)
-    assert sha256_file(tmp_path / "a") == hashlib.sha256(b"abc" * 100_000).hexdigest()

@@ -38,18 +38,6 @@ def test_what_a_killed_builder_left_goes_and_no_other_targets(tmp_path: Path) ->
     assert left == {"thing", ".thing-more.a1b2.part", ".thing-a1"}
 
 
-def test_the_name_appears_only_when_the_content_is_complete(tmp_path: Path) -> None:
-    target = tmp_path / "thing"
-    seen: list[bool] = []
-
-    def build(directory: Path) -> None:
-        (directory / "a").touch()
-        seen.append(target.exists())
-
-    built_once(target, build)
-    assert seen == [False]
-
-
 def test_builders_at_the_same_time_build_once(tmp_path: Path) -> None:
     builds: list[int] = []
     gate = threading.Barrier(4)

@@ -43,16 +43,6 @@ def test_one_changed_bit_anywhere_is_found_in_its_file(folder: Path, name: str, 
     assert [damage.file for damage in found] == [file]
 
 
-def test_what_is_missing_is_found_unless_it_may_be(folder: Path, tmp_path: Path):
-    (tmp_path / "a.bin").write_bytes(b"a")
-    assert recorded_checksums(tmp_path) is None and find_damage(tmp_path) == []
-    write_checksums(tmp_path)
-    (tmp_path / "a.bin").unlink()
-    (damage,) = find_damage(tmp_path)
-    assert (damage.file.name, damage.problem) == ("a.bin", "is missing")
-    assert find_damage(tmp_path, unless=("a.bin",)) == []
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": {}, "sha256": "x"}'])
 def test_a_record_that_was_cut_is_the_damaged_file_itself(tmp_path: Path, text: str):
     (tmp_path / CHECKSUMS).write_text(text)

@@ -28,12 +28,6 @@ def test_what_pythons_own_writer_wrote_is_read_back(
     assert found == wanted
 
 
-def test_a_row_has_the_line_that_it_begins_on(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text('x,y\n1,"two\nlines"\n\n3,4\n')
-    assert [record.line for record in sound(read_csv(file))] == [2, 5]
-
-
 def test_endings_quotes_headers_and_encodings(tmp_path: Path) -> None:
     tabs = tmp_path / "a.tsv"
     tabs.write_bytes(b"\xef\xbb\xbfx\ty\n1\t2\n")

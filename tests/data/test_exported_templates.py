@@ -166,20 +166,6 @@ def test_real_rows_read_elsewhere_as_they_do_here(
             assert outside(saved[style, name], row.messages, row.tools, False, False) == expected
 
 
-def test_arguments_may_be_the_json_text_that_openai_sends(saved: Any) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": "é"}'}}
-    messages = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-    ]
-    for (style, name), theirs in saved.items():
-        if name in ("hermes", "qwen3", "qwen3_fc"):
-            text = theirs.apply_chat_template(messages, tokenize=False)
-            assert '<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>' in text, (
-                style
-            )
-
-
 @pytest.mark.parametrize("published", [published_template, lambda: trl_template("qwen3")])
 def test_a_template_that_writes_the_rendering_already_is_kept(published: Any) -> None:
     template = published()
@@ -228,9 +214,3 @@ def test_the_date_of_training_stands_unless_another_is_given(saved: Any) -> None
     assert "Today: 26 Jul 2024" in theirs.apply_chat_template(messages, tokenize=False)
     other = theirs.apply_chat_template(messages, tokenize=False, date_string="1 Jan 2030")
     assert "Today: 1 Jan 2030" in other
-
-
-def test_the_tokenizer_of_the_run_keeps_its_own_template(tmp_path: Path) -> None:
-    own = build(SPECIAL["chatml"], CHATML, [])
-    save_tokenizer(Renderer(own, "hermes"), tmp_path)
-    assert own.chat_template == CHATML

@@ -3,7 +3,6 @@
 What `datasets` itself reads is tested with the package and folders; a hub that answers is a stub.
 """
 
-import datetime
 import json
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from assay.data.hub_rows import HubError, HubSet, hub_records, open_set
-from assay.data.loaded import DataError, sound
+from assay.data.loaded import sound
 from assay.data.parquet import read_parquet
 from assay.experiment.data_tables import DataSpec
 from assay.lab.setup.manifest import opened_sets
@@ -197,15 +196,3 @@ def test_columns_of_mixed_types_are_read_as_the_real_package_wrote_them(
         sound(read_parquet(tmp_path / "a.parquet")),
     ]
     assert [[record.value for record in each] for each in found] == [rows, rows]
-
-
-@pytest.mark.slow
-def test_a_column_of_dates_is_refused_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    open_set.cache_clear()
-    rows = [{"prompt": "?", "answer": "!", "day": datetime.date(2020, 1, 1)}]
-    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "dated")
-    with pytest.raises(DataError, match=r"hf:dated:1: day: .*no JSON value"):
-        list(sound(hub_records(HubSet("dated"), tmp_path)))

@@ -62,15 +62,6 @@ def test_bytes_that_are_not_text_are_named_with_their_line(tmp_path: Path):
     assert str(caught.value).startswith(f"{file}:2:")
 
 
-def test_lines_in_a_file_named_json_are_still_lines(tmp_path: Path):
-    file = tmp_path / "rows.json"
-    file.write_text('\ufeff{"a": 1}\n\n{"b": 2}\n')
-    assert [(r.line, dict(r.value)) for r in sound(read_records(file))] == [
-        (1, {"a": 1}),
-        (3, {"b": 2}),
-    ]
-
-
 def test_a_data_set_may_be_an_array(tmp_path: Path):
     file = tmp_path / "rows.json"
     answers = [{"role": "assistant", "content": said} for said in ("Hello", "Good day")]

@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
-from assay.data.splits import (
-    BINS,
-    PERCENTILES,
-    Dropped,
-    drop_long,
-    drop_short,
-    length_statistics,
-)
+from assay.data.splits import BINS, PERCENTILES, Dropped, drop_short, length_statistics
 
 
 @given(st.lists(st.integers(1, 10_000), min_size=2, max_size=60))
@@ -34,15 +27,6 @@ def test_one_row_has_no_spread_and_none_have_no_length() -> None:
     assert length_statistics([7]).sd == 0.0
     empty = length_statistics([])
     assert (empty.count, empty.mean, sum(empty.histogram)) == (0, 0.0, 0)
-
-
-def test_rows_over_the_limit_are_dropped_and_listed() -> None:
-    rows = [Row(name, (Message("user", "x"),)) for name in "abc"]
-    kept, dropped = drop_long(rows, [10, 11, 12], 11)
-    assert [row.id for row in kept] == ["a", "b"]
-    assert dropped == (Dropped("c", 12, 11),)
-    with pytest.raises(ValueError):
-        drop_long(rows, [1, 2], 11)
 
 
 def test_rows_that_are_too_short_are_named_and_the_limit_itself_is_kept() -> None:

@@ -5,9 +5,9 @@ import io
 import pytest
 
 from assay.data.loaded import DataError
-from assay.data.pictures import PillowMissing, images_in, picture_of
-from assay.data.row import ImagePart, Message
-from tests.models.vision_folders import image_of, real_image, shown
+from assay.data.pictures import PillowMissing, picture_of
+from assay.data.row import ImagePart
+from tests.models.vision_folders import image_of, real_image
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow")
 
@@ -34,11 +34,6 @@ def test_what_is_transparent_is_white_as_a_page_shows_it(mode: str) -> None:
     assert picture.getpixel((1, 1)) == (255, 255, 255)
 
 
-def test_a_real_image_keeps_its_pixels() -> None:
-    expected = Image.open(io.BytesIO(real_image(0))).convert("RGB")
-    assert picture_of(image_of(real_image(0))).tobytes() == expected.tobytes()
-
-
 @pytest.mark.parametrize("cut", [9, 60, 200])
 def test_a_damaged_image_is_named_by_row_and_path(cut: int) -> None:
     part = image_of(real_image(0)[:cut])
@@ -61,9 +56,3 @@ def test_without_pillow_the_package_to_install_is_named(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     with pytest.raises(PillowMissing, match=r"needs Pillow \(pip install 'assay-lab\[vision\]'\)"):
         picture_of(image_of(real_image(0)))
-
-
-def test_the_images_of_a_conversation_come_in_its_order() -> None:
-    first, second = shown(real_image(0), "a"), shown(real_image(1), "b")
-    found = images_in([Message("system", "x"), second, Message("assistant", "y"), first])
-    assert [part.sha256 for part in found] == [second.parts[0].sha256, first.parts[0].sha256]  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from assay.data.json_files import read_jsonl, write_jsonl
 from assay.data.loaded import DataError, sound
-from assay.data.parquet import BATCH_ROWS, read_parquet, without_nulls, write_parquet
+from assay.data.parquet import BATCH_ROWS, read_parquet, write_parquet
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -57,12 +57,6 @@ def test_a_byte_order_mark_and_whole_surrogate_pairs_are_read(tmp_path: Path) ->
     assert [r.value for r in read_jsonl(tmp_path / "a.jsonl")] == [{"a": "\U0001f600"}]
 
 
-def test_nothing_is_written_where_a_value_is_not_json(tmp_path: Path) -> None:
-    with pytest.raises(ValueError):
-        write_jsonl(tmp_path / "a.jsonl", [{"a": 1}, {"a": float("nan")}])
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_missing_files_and_files_of_another_kind_are_named(tmp_path: Path) -> None:
     for read, name in ((read_jsonl, "a.jsonl"), (read_parquet, "a.parquet")):
         with pytest.raises(DataError, match=f"{name}: no such file"):
@@ -81,10 +75,6 @@ def test_parquet_comes_back_over_several_batches_with_row_numbers(tmp_path: Path
     records = list(sound(read_parquet(tmp_path / "a.parquet")))
     assert [record.value for record in records] == rows
     assert [record.line for record in records] == list(range(1, len(rows) + 1))
-
-
-def test_the_nulls_that_arrow_fills_in_are_dropped_at_every_depth() -> None:
-    assert without_nulls({"a": None, "b": [{"c": None, "d": 0}, None]}) == {"b": [{"d": 0}, None]}
 
 
 def test_json_columns_are_what_their_text_says_with_its_nulls(tmp_path: Path) -> None:

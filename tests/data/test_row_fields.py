@@ -52,19 +52,6 @@ def test_a_row_is_counted_by_the_first_condition_that_it_misses() -> None:
     assert next(iter(dropped)) == "where: not extra.level at_least 0.5"
 
 
-def test_a_condition_at_the_edge_is_met_by_equality_alone_where_it_says_so() -> None:
-    edge = (row("1", level=0.5),)
-    assert where(edge, (Condition("extra.level", at_least=0.5, at_most=0.5),))[0] == edge
-    assert not where(edge, (Condition("extra.level", above=0.5),))[0]
-    assert not where(edge, (Condition("extra.level", below=0.5),))[0]
-
-
-def test_true_is_not_one() -> None:
-    rows = (row("1", on=True), row("2", on=1))
-    assert [one.id for one in where(rows, (Condition("extra.on", equals=1),))[0]] == ["2"]
-    assert [one.id for one in where(rows, (Condition("extra.on", equals=True),))[0]] == ["1"]
-
-
 def test_what_cannot_be_compared_names_the_row() -> None:
     with pytest.raises(DataError, match=r"rows\.jsonl:3: extra\.name: 'hard sum' is no number"):
         where(ROWS[2:], (Condition("extra.name", at_least=1),))
@@ -95,8 +82,3 @@ def test_rows_are_sorted_by_value_and_equal_ones_stay_as_given() -> None:
     assert sorted_places(rows, "extra.level", True) == (4, 0, 2, 1, 3)
     named = [row(str(n), name=name) for n, name in enumerate(["b", "a", "10"])]
     assert sorted_places(named, "extra.name", False) == (2, 1, 0)
-
-
-def test_a_row_without_the_field_stops_a_sorted_order() -> None:
-    with pytest.raises(DataError, match=r"order\.by: row 4 has no extra\.level .*exists = true"):
-        sorted_places(ROWS, "extra.level", False)

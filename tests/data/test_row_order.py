@@ -47,10 +47,7 @@ def test_without_an_order_rows_come_as_runs_before_had_them() -> None:
     assert visits("abcde", 7, 3, 4) == expected[3:7]
 
 
-@given(
-    st.lists(st.floats(0.01, 1), min_size=1, max_size=4),
-    st.integers(1, 1000),
-)
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=4), st.integers(1, 1000))
 def test_shares_add_up_and_are_less_than_a_row_from_the_weight(
     weights: list[float], count: int
 ) -> None:
@@ -61,15 +58,7 @@ def test_shares_add_up_and_are_less_than_a_row_from_the_weight(
     assert all(abs(shares[n] - w / total * count) < 1 + 1e-6 for n, w in named.items())
 
 
-def test_the_largest_remainder_gets_the_odd_row() -> None:
-    assert exact_shares({"a": 0.7, "b": 0.3}, 10) == {"a": 7, "b": 3}
-    assert exact_shares({"a": 0.5, "b": 0.3, "c": 0.2}, 11) == {"a": 6, "b": 3, "c": 2}
-    assert exact_shares({"b": 0.5, "a": 0.5}, 3) == {"a": 2, "b": 1}
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.05, 1), st.integers(1, 60)), min_size=2, max_size=4),
-)
+@given(st.lists(st.tuples(st.floats(0.05, 1), st.integers(1, 60)), min_size=2, max_size=4))
 def test_an_epoch_is_the_longest_that_visits_no_row_twice(sets: list[tuple[float, int]]) -> None:
     total = sum(weight for weight, _ in sets)
     weights = {name: weight / total for name, (weight, _) in zip(NAMES, sets, strict=False)}
@@ -112,13 +101,6 @@ def test_every_epoch_has_the_exact_shares_and_goes_round_in_each_set() -> None:
     assert all(seen[place] == 10 for place in range(10, 17))
 
 
-def test_a_row_that_comes_again_is_another_visit() -> None:
-    order = mixture({"a": 5, "b": 5}, {"a": 2, "b": 5})
-    found = [visit for number in range(3) for visit in epoch(order, number)]
-    assert len(set(found)) == len(found)
-    assert {visit for visit, place in found if place < 2} == set(range(8))
-
-
 def test_sets_of_one_size_are_shuffled_apart() -> None:
     order = mixture({"a": 30, "b": 30}, {"a": 30, "b": 30})
     slots = [[part.order.visit(1, k)[1] for k in range(30)] for part in order.parts]
@@ -142,13 +124,6 @@ def test_a_stream_that_is_taken_up_again_goes_on_as_it_would_have(order: RowOrde
     whole = visits(items, 5, 0, 40, order)
     assert [*visits(items, 5, 0, 13, order), *visits(items, 5, 13, 27, order)] == whole
     assert visits(items, 5, 26, 3, order) == whole[26:29]
-
-
-def test_a_fixed_order_is_that_of_every_epoch() -> None:
-    assert visits("abc", 1, 0, 6, Fixed((2, 0, 1))) == [
-        *((0, item) for item in "cab"),
-        *((1, item) for item in "cab"),
-    ]
 
 
 def test_a_sorted_mixture_has_its_shares_and_comes_by_rank() -> None:

@@ -78,25 +78,11 @@ def test_a_larger_dev_part_holds_the_smaller_one_whether_rows_or_share() -> None
         split_by_conversation(ROWS, 50)
 
 
-def test_a_row_without_a_conversation_is_one_under_its_own_id() -> None:
-    assert conversation_of(row(1)) == conversation_of(row(2, "r1")) == "r1"
-
-
 def test_the_seed_decides_and_the_choice_is_not_the_order_of_the_file() -> None:
     assert split_by_conversation(ROWS, 0.2, 1) == split_by_conversation(ROWS, 0.2, 1)
     assert split_by_conversation(ROWS, 0.2, 1) != split_by_conversation(ROWS, 0.2, 2)
     assert take(ROWS, 10, "random", 1).rows != take(ROWS, 10, "random", 2).rows
     assert take(ROWS, 10, "random", 1).rows != tuple(ROWS[:10])
-
-
-@given(count=st.integers(0, 50), seed=st.integers(0, 9))
-def test_a_random_subset_has_the_count_asked_for_in_source_order(count: int, seed: int) -> None:
-    taken = take(ROWS, count, "random", seed)
-    assert len(taken.rows) == count and taken.total == 50
-    assert sorted(taken.rows, key=lambda r: int(r.id[1:])) == list(taken.rows)
-    assert {r.id for r in take(ROWS[::-1], count, "random", seed).rows} == {
-        r.id for r in taken.rows
-    }
 
 
 def test_every_row_is_equally_likely_to_be_taken() -> None:
@@ -105,10 +91,3 @@ def test_every_row_is_equally_likely_to_be_taken() -> None:
         for r in take(ROWS, 10, "random", seed).rows:
             hits[int(r.id[1:])] += 1
     assert min(hits) > 45 and max(hits) < 120  # mean 80, sd 8
-
-
-def test_first_takes_the_first_and_has_no_seed() -> None:
-    taken = take(ROWS, 7, "first", 3)
-    assert taken.rows == tuple(ROWS[:7]) and (taken.how, taken.seed) == ("first", None)
-    with pytest.raises(SplitError, match="asks for 51 of 50 rows"):
-        take(ROWS, 51, "first")

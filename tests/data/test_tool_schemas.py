@@ -7,7 +7,6 @@ import pytest
 
 from assay.data.loaded import DataError, Record
 from assay.data.tools import (
-    INPUT_SCHEMA,
     NULL_KEYWORDS,
     REQUIRED,
     function_names,
@@ -86,19 +85,6 @@ def test_what_has_one_meaning_is_mended_and_said(given: dict, wanted: dict, rema
     assert parse_tools(RECORD, [openai_tool(tool(parameters=json.dumps(given)))]) == (
         openai_tool(tool(parameters=wanted)),
     )
-
-
-@pytest.mark.parametrize("key", ["input_schema", "inputSchema"])
-def test_the_schema_of_mcp_is_the_parameters(key: str) -> None:
-    record = Record("a.jsonl", 3, {})
-    given = {"name": "f", key: an_object(a=TEXT)}
-    assert parse_tools(record, [given]) == ({"name": "f", "parameters": an_object(a=TEXT)},)
-    assert record.told == {INPUT_SCHEMA}
-
-
-@pytest.mark.parametrize("value", [None, "", [], "[]"])
-def test_no_tools_are_no_tools(value: Any) -> None:
-    assert parse_tools(RECORD, value) == ()
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,6 @@ def _trained(turn) -> list[int]:
     return [token for token, mask in zip(turn.actions, turn.loss_mask, strict=True) if mask]
 
 
-def test_messages_without_loss_are_no_targets() -> None:
-    silent = Message("assistant", "Hm.", loss=False)
-    row = Row("talk", (ASKS, silent, Message("user", "So?"), SAYS))
-    (only,) = expanded(row, "each_turn")
-    assert only.id == "talk:2" and isinstance(only, Row) and only.messages == row.messages
-
-
 def test_a_prompt_with_a_gold_answer_is_a_turn() -> None:
     row = Row("talk", (ASKS, SAYS, ASKS), gold="42")
     first, second = expanded(row, "each_turn")
@@ -81,9 +74,7 @@ def test_the_last_call_ends_the_conversation() -> None:
 
 def test_undeclared_calls_are_counted_and_kept_or_dropped_row_by_row() -> None:
     strange = Row(
-        "strange",
-        (ASKS, CALLS, TOLD, Message("assistant", "And g.", (ToolCall("g", {}),))),
-        TOOLS,
+        "strange", (ASKS, CALLS, TOLD, Message("assistant", "And g.", (ToolCall("g", {}),))), TOOLS
     )
     bare = Row("bare", (ASKS, CALLS))
     kept = gather(shaped([TALK, strange, bare], "each_turn", True))

@@ -20,10 +20,8 @@ from assay.data.parquet import (
     FREE_BYTES,
     MOST_ENTRIES,
     MOST_TIMES,
-    PARQUET_FREE_BYTES,
     Budget,
     raw_rows,
-    read_parquet,
 )
 from assay.data.results.foreign_result import Result, read_members
 from assay.data.results.readers import check_names, read_results
@@ -166,12 +164,6 @@ def test_more_rows_than_a_file_can_mean_are_refused_before_the_first(tmp_path: P
         next(raw_rows(file))
 
 
-def test_a_file_with_much_repetition_is_read(tmp_path: Path) -> None:
-    file = one_value(tmp_path / "r.parquet", "the same system prompt " * 100, 20_000)
-    assert sum(1 for _ in read_parquet(file)) == 20_000
-    assert PARQUET_FREE_BYTES > 10 * FREE_BYTES
-
-
 @pytest.mark.parametrize("used", [-1, FREE_BYTES + 1])
 def test_a_budget_is_spent_once(tmp_path: Path, used: int) -> None:
     file = tmp_path / "f"
@@ -197,10 +189,3 @@ def test_names_of_other_tools_are_such_as_can_be_kept(
         check_names(result, tmp_path / "f.csv")
     assert field in str(raised.value) and str(raised.value).isprintable()
     assert len(str(raised.value)) < 500
-
-
-def test_a_table_with_such_a_name_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "r.csv"
-    file.write_text(f"item,run,score\n1,{'x' * (1 << 20)},1\n")
-    with pytest.raises(DataError, match="run: a name of 1048576 characters"):
-        read_results(file)

@@ -13,10 +13,10 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.tasks.reward_table import weighted
 from assay.tasks.running import RewardRunner
+from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
-from assay.train.train_state import TrainState
 from tests.docs.pages import as_module, blocks
 from tests.train import toys
 

@@ -8,7 +8,6 @@ import pytest
 from assay.data.formats.formats import read_rows
 from assay.data.renderings.rendering import RENDERINGS, Renderer
 from assay.data.row import Message, Row
-from assay.experiment.stage_tables import GrpoStage
 from assay.lab.check.rendering_mismatch import COMPARED, ThinkHandling, think_handling
 from tests.data.bfcl_handler import chat_template
 from tests.data.chat import CHATML, SPECIAL, build
@@ -104,7 +103,3 @@ def test_the_table_of_reasoning_is_what_the_renderings_do() -> None:
 
 def test_the_figures_of_the_page_are_the_codes() -> None:
     assert f"{COMPARED} rows" in PAGE
-    stage = GrpoStage.model_validate(
-        {"method": "grpo", "data": "d", "steps": 1, "prompts": 1, "reward": "ast"}
-    )
-    assert f"`max_steps_without_bonus` ({stage.max_steps_without_bonus})" in PAGE

@@ -18,7 +18,7 @@ from assay.sandbox.limits import Outcome
 from assay.tasks.judge_reward import Pair
 from assay.tasks.math.task import TASK
 from assay.tasks.running import RewardRunner, WorkerReward
-from assay.train.group_choice import overlong_punishment
+from assay.train.pair_choice import overlong_punishment
 from tests.docs import reward_scale
 from tests.docs.pages import DOCS, as_module, blocks
 from tests.docs.reward_scale import GROUPS, advantages

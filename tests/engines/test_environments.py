@@ -3,12 +3,21 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from assay.engines import environments
 from assay.engines.environments import ENVIRONMENTS, Environment, ask, folder_of, python_of
 from assay.errors import RunFailure, UnknownName
+
+ECHO = """import json, sys
+asked = json.load(sys.stdin)
+if not asked:
+    raise ValueError('no such template')
+print('noise')
+print(json.dumps([asked, sys.prefix, 'torch' in sys.modules]))
+"""
 
 
 @pytest.fixture
@@ -19,36 +28,28 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return "bare"
 
 
-def test_an_environment_is_made_once_and_apart_from_assays(bare: str, tmp_path: Path) -> None:
+def test_an_environment_is_made_once_over_what_a_kill_left_and_apart_from_assays(
+    bare: str, tmp_path: Path
+) -> None:
+    (folder_of(bare) / "bin").mkdir(parents=True)
     script = tmp_path / "echo.py"
-    script.write_text(
-        "import json, sys\nprint('noise')\n"
-        "print(json.dumps([json.load(sys.stdin), sys.prefix, 'torch' in sys.modules]))"
-    )
+    script.write_text(ECHO)
     answer, prefix, torch = ask(bare, script, {"a": "é"})
     assert answer == {"a": "é"} and Path(prefix) == folder_of(bare) and not torch
     made = folder_of(bare).stat().st_ctime_ns
     assert python_of(bare).is_file() and folder_of(bare).stat().st_ctime_ns == made
-
-
-def test_what_a_killed_installation_left_is_made_anew(bare: str) -> None:
-    (folder_of(bare) / "bin").mkdir(parents=True)
-    assert subprocess.run([python_of(bare), "-c", ""], check=False).returncode == 0
-
-
-def test_a_script_that_fails_is_one_line_with_its_last_words(bare: str, tmp_path: Path) -> None:
-    script = tmp_path / "bad.py"
-    script.write_text("raise ValueError('no such template')")
-    with pytest.raises(RunFailure, match=r"bad.py failed .* ValueError: no such template$"):
+    with pytest.raises(RunFailure, match=r"echo.py failed .* ValueError: no such template$"):
         ask(bare, script, {})
 
 
 def test_a_package_that_cannot_be_had_leaves_nothing_that_counts(
     bare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impossible = Environment(("pip", "pip==0.0.0.1"))
-    monkeypatch.setitem(ENVIRONMENTS, bare, impossible)
-    with pytest.raises(RunFailure, match="environment bare cannot be installed"):
+    def pip_fails(command: list[str], **_: object) -> SimpleNamespace:
+        return SimpleNamespace(returncode=int("install" in command), stderr="a\nno such package\n")
+
+    monkeypatch.setattr(subprocess, "run", pip_fails)
+    with pytest.raises(RunFailure, match="environment bare cannot be installed: no such package"):
         python_of(bare)
     assert not (folder_of(bare) / "installed.json").exists()
 

@@ -8,7 +8,6 @@ from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.setup.language_learner import refuse_unopenable
 from tests.labs import make_lab
 
 LONG = "9" * 4000
@@ -76,13 +75,6 @@ def test_a_file_with_an_integer_of_5000_digits_names_the_line(file: Path, tmp_pa
         read_experiment(other)
 
 
-@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000])
-def test_an_override_that_is_no_toml_is_cut_in_its_message(file: Path, value: str) -> None:
-    with pytest.raises(InputError, match=r"stage\.sft\.steps.*is not a TOML value") as caught:
-        read_experiment(file, [f"stage.sft.steps={value}"])
-    assert len(str(caught.value)) < 500
-
-
 @pytest.mark.parametrize(
     ("values", "field"),
     [
@@ -105,12 +97,3 @@ def test_values_of_the_command_line_have_the_same_bounds(
         made(EvaluateSpec, given | values)
     assert caught.value.field == field
     assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize("place", ["stage.rl", "evaluate.test"])
-def test_an_answer_longer_than_all_that_the_model_reads_is_refused(file: Path, place: str) -> None:
-    field = f"{place}.sampling.max_tokens"
-    refuse_unopenable(read_experiment(file, [f"{field}=2048"]), file.parent)
-    with pytest.raises(InputError, match="2049 tokens, and the model reads 2048") as caught:
-        refuse_unopenable(read_experiment(file, [f"{field}=2049"]), file.parent)
-    assert caught.value.field == field

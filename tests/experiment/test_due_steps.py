@@ -35,10 +35,6 @@ def test_epochs_end_at_the_step_that_visits_their_last_row() -> None:
         assert ends == {-(-rows * epoch // 4) for epoch in (1, 2, 3)}
 
 
-def test_a_step_may_be_longer_than_an_epoch() -> None:
-    assert due_steps(EveryEpochs(epochs=1), sft(steps=3), 2) == {1, 2, 3}
-
-
 def test_every_method_can_be_validated_on_rows_that_it_does_not_train_on() -> None:
     table = {"method": "grpo", "data": "x", "steps": 1, "prompts": 2, "reward": "r"}
     stage = GrpoStage.model_validate({**table, "validation": "x.dev"})

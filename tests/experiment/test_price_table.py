@@ -13,7 +13,6 @@ from assay.experiment.price_table import (
     NANO,
     SHIPPED,
     TokenPrice,
-    nano,
     price_at,
     read_prices,
     token_price,
@@ -55,10 +54,6 @@ def test_the_price_is_the_one_in_force_on_the_day(tmp_path, day, expected):
     assert price_at(read_prices(written(tmp_path, TABLE)), "m", day) == expected
 
 
-def test_a_model_that_is_not_in_the_table_has_no_price(tmp_path):
-    assert price_at(read_prices(written(tmp_path, TABLE)), "m-2", date(2024, 6, 1)) is None
-
-
 @given(
     st.decimals(0, 10**6, places=3),
     st.decimals(0, 10**6, places=3),
@@ -69,11 +64,6 @@ def test_costs_are_exact_to_the_nano_unit_and_never_below(prompt, completion, re
     exact = (Decimal(read) * prompt + Decimal(wrote) * completion) / 10**6 * NANO
     cost = token_price(float(prompt), float(completion)).of(read, wrote)
     assert 0 <= cost - exact < 1
-
-
-def test_a_price_is_what_is_written_and_not_its_binary_neighbour():
-    assert nano(0.1) + nano(0.2) == nano(0.3) == 300_000_000
-    assert token_price(0.15, 0.6).of(3, 1) == 450 + 600
 
 
 def test_the_shipped_table_has_the_published_prices_with_their_dates():

@@ -32,21 +32,9 @@ def message(file: Path, *overrides: str) -> str:
             "(did you mean 'prompts' or 'epochs'?; 1 more problem)",
         ),
         (
-            "high = 0.28",
-            "hihg = 0.28",
-            "e.toml:29: stage.rl.clip.hihg: unknown key "
-            "(did you mean 'high'? known: dual, high, low, "
-            "tau_negative, tau_positive)",
-        ),
-        (
             "steps = 15",
             'steps = "15"',
             "e.toml:22: stage.rl.steps: expected an integer, got the string '15'",
-        ),
-        (
-            "steps = 15",
-            "steps = true",
-            "e.toml:22: stage.rl.steps: expected an integer, got true",
         ),
         ("group = 4", "group = 0", "e.toml:24: stage.rl.group: must be at least 1, not 0"),
         (
@@ -54,11 +42,6 @@ def message(file: Path, *overrides: str) -> str:
             "dev = 1.0",
             "e.toml:11: data.train.split.dev: 1.0 may mean one row or all of them "
             "(a share such as 0.1, or a number of rows such as 60)",
-        ),
-        (
-            "coef = 0.001",
-            "coef = nan",
-            "e.toml:28: stage.rl.kl.coef: must be a finite number, not nan",
         ),
         (
             'method = "grpo"',
@@ -80,43 +63,16 @@ def message(file: Path, *overrides: str) -> str:
             "(add it: the skill: prompts, rewards and benchmarks come from it)",
         ),
         (
-            'kind = "lora"',
-            'kind = "loar"',
-            "e.toml:27: stage.rl.adapt.kind: unknown value 'loar' "
-            "(did you mean 'lora'? known: freeze, full, lora)",
-        ),
-        (
-            'kind = "lora", rank = 8',
-            'kind = "full", rank = 8',
-            "e.toml:27: stage.rl.adapt.rank: unknown key (known: kind)",
-        ),
-        (
             "reward = { strict_binary = 1.0, fine_grained = 0.5 }",
             "reward = 3",
             "e.toml:26: stage.rl.reward: expected a string or a table, got the integer 3",
         ),
-        (
-            "fine_grained = 0.5",
-            'fine_grained = "x"',
-            "e.toml:26: stage.rl.reward.fine_grained: expected a number or a table, got the string "
-            "'x'",
-        ),
-        (
-            "[0.9, 0.95]",
-            "[0.9]",
-            "e.toml:30: stage.rl.optimizer.betas: has too few elements",
-        ),
-        (
-            "[0.9, 0.95]",
-            "[0.9, 0.95, 0.99]",
-            "e.toml:30: stage.rl.optimizer.betas: has too many elements",
-        ),
+        ("[0.9, 0.95]", "[0.9]", "e.toml:30: stage.rl.optimizer.betas: has too few elements"),
         (
             "seeds = [42, 43]",
             "seeds = [42,\n  'x']",
             "e.toml:5: seeds.1: expected an integer, got the string 'x'",
         ),
-        ("seeds = [42, 43]", "seeds = []", "e.toml:4: seeds: must not be empty"),
         (
             "group = 4",
             'group = 4\ndrop_without_signal = "yes"',
@@ -130,12 +86,6 @@ def message(file: Path, *overrides: str) -> str:
             "(start with a letter or digit and use letters, digits, '_' and '-')",
         ),
         (
-            "[stage.sft]",
-            '[stage."s ft"]',
-            "e.toml:13: stage.s ft: 's ft' cannot be a name "
-            "(start with a letter or digit and use letters, digits, '_' and '-')",
-        ),
-        (
             "[data.train]",
             "[data.train",
             "e.toml:7: not valid TOML: Expected ']' at the end of a table declaration",
@@ -144,11 +94,6 @@ def message(file: Path, *overrides: str) -> str:
             "epochs = 1",
             "",
             "e.toml:13: stage.sft.steps: neither of 'steps' and 'epochs' given (write one of them)",
-        ),
-        (
-            "steps = 15",
-            "steps = 15\nepochs = 1",
-            "e.toml:22: stage.rl.steps: both of 'steps' and 'epochs' given (write one of them)",
         ),
         (
             "coef = 0.001",
@@ -169,12 +114,6 @@ def message(file: Path, *overrides: str) -> str:
             "ratios are biased (remove it, or set as_reported = true to repeat a report)",
         ),
         (
-            "max_tokens = 1024",
-            "top_k = 20",
-            "e.toml:25: stage.rl.sampling.top_k: grpo samples from the full softmax, else its "
-            "ratios are biased (remove it, or set as_reported = true to repeat a report)",
-        ),
-        (
             'source = "path:hardgen.jsonl"',
             'source = "hardgen.jsonl"',
             "e.toml:8: data.train.source: 'hardgen.jsonl' is not a source "
@@ -187,26 +126,9 @@ def message(file: Path, *overrides: str) -> str:
             '(for example format = "messages")',
         ),
         (
-            'data = "train.dev"',
-            'data = "tran.dev"',
-            "e.toml:33: evaluate.dev.data: unknown data 'tran.dev' "
-            "(did you mean 'train.dev' or 'train'?)",
-        ),
-        (
             'start = "sft.best"',
             'start = "rl.last"',
             "e.toml:21: stage.rl.start: no earlier stage 'rl' (known: base, sft)",
-        ),
-        (
-            'start = "sft.best"',
-            'start = "sft"',
-            "e.toml:21: stage.rl.start: 'sft' is not a checkpoint "
-            "(write base, STAGE.best, STAGE.last or STAGE.step-N)",
-        ),
-        (
-            'start = "sft.best"',
-            'start = "sft.all"',
-            "e.toml:21: stage.rl.start: 'sft.all' names several checkpoints (name one)",
         ),
         (
             'start = "sft.best"',
@@ -216,38 +138,15 @@ def message(file: Path, *overrides: str) -> str:
         ),
         (
             'start = "sft.best"',
-            'start = { stage = "sft", rule = "gate" }',
-            "e.toml:21: stage.rl.start.rule: unknown key (known: by, stage)",
-        ),
-        (
-            'start = "sft.best"',
-            'start = { by = "gate" }',
-            "e.toml:21: stage.rl.start.stage: is missing "
-            "(add it: the stage whose checkpoint is taken)",
-        ),
-        (
-            'start = "sft.best"',
             'start = { stage = "sft", by = "reward_trend" }',
             "e.toml:21: stage.rl.start: 'sft' records no rewards that could rise "
             "(take sft.best or sft.last)",
         ),
         (
             'start = "sft.best"',
-            'start = { stage = "stf", by = "dev_score" }',
-            "e.toml:21: stage.rl.start: no earlier stage 'stf' "
-            "(did you mean 'sft'? known: base, sft)",
-        ),
-        (
-            'start = "sft.best"',
             'start = "run:other"',
             "e.toml:21: stage.rl.start: 'run:other' names no checkpoint "
             "(write run:other@STAGE.best)",
-        ),
-        (
-            'start = "sft.best"',
-            'start = "run:verl8@sft.best"',
-            "e.toml:21: stage.rl.start: a run of this experiment itself would be its "
-            "start (write run:verl8/ID@STAGE.best, or rename this)",
         ),
         (
             "epochs = 1",
@@ -268,12 +167,6 @@ def message(file: Path, *overrides: str) -> str:
             '(add an evaluation with role = "select" and checkpoints = ["rl.all"])',
         ),
         (
-            '"sft.all"',
-            '"sft.best"',
-            "e.toml:36: evaluate.dev.checkpoints: 'sft.best' is what this evaluation selects "
-            "(report it)",
-        ),
-        (
             'benchmark = "bfcl/simple_python"',
             'data = "train.dev"\nreward = "strict_binary"',
             "e.toml:41: evaluate.bfcl.role: the items of 'train.dev' choose checkpoints and "
@@ -284,12 +177,6 @@ def message(file: Path, *overrides: str) -> str:
             'vary = ["stage.rl.algoritm"]',
             "e.toml:5: vary: 'stage.rl.algoritm' is not a field of an experiment "
             "(write a dotted path such as stage.NAME.reward)",
-        ),
-        (
-            'vary = ["stage.rl.algorithm"]',
-            'vary = ["stages.rl"]',
-            "e.toml:5: vary: 'stages.rl' is not a field of an experiment "
-            "(did you mean 'stage' or 'task' or 'seeds'?)",
         ),
     ],
 )
@@ -393,11 +280,6 @@ def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
     assert message(file) == "e.toml: not UTF-8 text"
 
 
-def test_top_p_is_allowed_where_a_report_is_repeated(tmp_path):
-    changes = ("max_tokens = 1024", "top_p = 0.9"), ("seeds", "as_reported = true\nseeds")
-    assert read_experiment(write_spec(tmp_path, *changes)).as_reported
-
-
 def test_the_control_may_have_stages_that_this_file_has_not(tmp_path):
     changed = ('vary = ["stage.rl.algorithm"]', 'vary = ["stage.warmup.steps", "model"]')
     assert read_experiment(write_spec(tmp_path, changed)).vary == ("stage.warmup.steps", "model")
@@ -425,12 +307,6 @@ def test_stages_keep_the_order_of_the_file(tmp_path):
     experiment = read_experiment(file)
     assert list(experiment.stage) == ["rl", "sft"]
     assert experiment.stage["sft"].start == "rl.last"
-
-
-def test_models_are_frozen(tmp_path):
-    experiment = read_experiment(write_spec(tmp_path))
-    with pytest.raises(ValueError, match="frozen"):
-        experiment.stage["rl"].optimizer.lr = 1.0  # type: ignore[misc]
 
 
 GUARDS = """
@@ -548,10 +424,6 @@ def test_what_is_wrong_with_each_element_is_not_said_of_the_array(tmp_path):
     expected = "seeds.0: expected an integer, got the string '7'"
     assert message(file, 'seeds=["7"]').endswith(expected)
     assert message(file, "seeds=[]").endswith("seeds: must not be empty")
-
-
-def test_a_folder_is_told_from_a_file_that_is_not_there(tmp_path):
-    assert message(tmp_path) == "e.toml: is a folder (name the file in it)"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from assay.judge.power import minimum_detectable_difference, predicted_power
 from assay.judge.scores import ItemScores
 from assay.judge.selection import promote
 from assay.judge.significance import agreeing, leaves_out_zero, mid_p_mcnemar, p_value_of
-from assay.judge.verdict import ALPHA, Comparison, asked_non_inferior, explain, with_margin
+from assay.judge.verdict import ALPHA, Comparison, asked_non_inferior, with_margin
+from tests.english import explain
 from tests.judge.simulated import PAIRS, discordant_pairs, item_ids, single_pass
 
 
@@ -45,26 +46,26 @@ def scores(rng: np.random.Generator, kind: str, items: int, gain: float) -> Item
 KINDS = ["counts", "repeats", "soft", "clusters"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 60), st.sampled_from(KINDS), st.floats(0, 0.5))
 def test_no_verdict_is_denied_by_its_interval(seed, items, kind, gain):
     rng = np.random.default_rng(seed)
     check(compare(scores(rng, kind, items, 0.0), scores(rng, kind, items, gain)))
 
 
-@pytest.mark.parametrize("items", [5, 6, 7])
+@pytest.mark.parametrize("items", [5, 7])
 def test_with_five_to_seven_items_better_leaves_out_zero(items):
     rng = np.random.default_rng(items)
-    tables = rng.normal(0.5, 0.1, (300, 2, items, 1)).clip(0, 1)
+    tables = rng.normal(0.5, 0.1, (80, 2, items, 1)).clip(0, 1)
     tables[:, 1] = (tables[:, 1] + 0.15).clip(0, 1)
     ids = item_ids(items)
     found = [compare(ItemScores(ids, one), ItemScores(ids, two)) for one, two in tables]
-    assert sum(c.verdict == "better" for c in found) > 30
+    assert sum(c.verdict == "better" for c in found) > 8
     for each in found:
         check(each)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(KINDS), st.integers(1, 6))
 def test_no_verdict_of_a_family_or_of_many_looks_is_denied_by_its_interval(seed, kind, arms):
     rng = np.random.default_rng(seed)
@@ -75,7 +76,7 @@ def test_no_verdict_of_a_family_or_of_many_looks_is_denied_by_its_interval(seed,
         check(found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 80), st.integers(2, 80), st.data())
 def test_no_verdict_of_two_binomials_is_denied_by_its_interval(before_items, after_items, data):
     before = data.draw(st.integers(0, before_items))
@@ -83,7 +84,7 @@ def test_no_verdict_of_two_binomials_is_denied_by_its_interval(before_items, aft
     check(compare_counts(before, before_items, after, after_items))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0, 0.4))
 def test_no_verdict_of_a_harmonic_mean_is_denied_by_its_interval(seed, gain):
     rng = np.random.default_rng(seed)
@@ -151,7 +152,7 @@ def test_equivalent_is_two_one_sided_tests_at_five_percent():
 
 def test_equivalence_is_shown_falsely_in_at_most_five_percent_at_the_margin():
     rng = np.random.default_rng(6)
-    counts = list(zip(*discordant_pairs(rng, 400, 0.1, 0.05), strict=True))[:500]
+    counts = list(zip(*discordant_pairs(rng, 400, 0.1, 0.05), strict=True))[:150]
     shown = 0
     for gained, lost in counts:
         same = [1.0] * int(400 - gained - lost)
@@ -159,7 +160,7 @@ def test_equivalence_is_shown_falsely_in_at_most_five_percent_at_the_margin():
         other = single_pass([1.0] * int(gained) + [0.0] * int(lost) + same)
         limits = compare(control, other).interval_at(0.9)
         shown += limits.low > -0.05 and limits.high < 0.05
-    assert 0.02 < shown / len(counts) <= 0.08
+    assert 0.02 < shown / len(counts) <= 0.09
 
 
 def test_non_inferiority_is_one_sided_and_counts_missing_scores_against_the_run():

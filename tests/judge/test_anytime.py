@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from assay.judge.anytime import compare_anytime, counted_units, items_to_stop
+from assay.compare.sequential import compare_anytime, counted_units, items_to_stop
 from assay.judge.paired import compare
 from assay.judge.scores import Array, ItemScores, ItemsDifferError
 from tests.judge.simulated import item_ids, single_pass

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from assay.judge.averages import harmonic_score
-from assay.judge.harmonic_choice import choose_harmonic, optimism_of, resampled
 from assay.judge.scores import ItemScores, ItemsDifferError
-from assay.judge.selection import expected_maximum
+from assay.judge.selection import choose_harmonic, expected_maximum, optimism_of, resampled
 from tests.judge.simulated import single_pass
 
 RATIOS = (0.3, 0.5)

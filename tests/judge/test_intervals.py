@@ -98,7 +98,10 @@ def test_wilson_covers_in_95_percent_of_simulated_runs():
     assert min(covered) >= 0.90
 
 
-@pytest.mark.parametrize(("clusters", "size", "repeats"), [(100, 1, 3), (25, 4, 1)])
+MANY = pytest.param(100, 1, 3, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("clusters", "size", "repeats"), [(25, 4, 1), MANY])
 def test_bootstrap_covers_in_95_percent_of_simulated_runs(clusters, size, repeats):
     rng = np.random.default_rng(3)
     covered = []

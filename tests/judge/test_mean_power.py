@@ -15,7 +15,7 @@ from assay.judge.cluster_robust import cluster_means, p_value, tied_share
 from assay.judge.paired import compare
 from assay.judge.power import Precision, power_at, smallest_seen, times_needed
 from assay.judge.scores import Array, ItemScores, cluster_totals
-from assay.judge.verdict import explain
+from tests.english import explain
 from tests.judge.simulated import item_ids, single_pass
 
 Draw = Callable[[np.random.Generator, float, int], Array]

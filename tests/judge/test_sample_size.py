@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
+from assay.judge.arms import crossed_error
 from assay.judge.cluster_robust import cluster_means, p_value
 from assay.judge.power import items_needed
 from assay.judge.sample_size import (
@@ -20,7 +21,6 @@ from assay.judge.sample_size import (
     variances_of,
 )
 from assay.judge.scores import Array, ItemScores
-from assay.judge.seed_variance import crossed_error
 from assay.judge.significance import mid_p_mcnemar
 from tests.judge.simulated import discordant_pairs, item_ids
 

@@ -6,8 +6,8 @@ import pytest
 from scipy import special
 from statsmodels.regression.mixed_linear_model import MixedLM
 
+from assay.judge.arms import crossed_error
 from assay.judge.scores import Array
-from assay.judge.seed_variance import crossed_error
 
 DRAWS = 400
 

@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from assay.judge import verdict
 from assay.judge.intervals import Interval
 from assay.judge.verdict import (
-    ENGLISH,
     Comparison,
     Correction,
     Filled,
     adjusted,
-    explain,
     judged,
     not_comparable,
     sentences,
 )
+from assay.pages.words import words
+from tests.english import explain
 
 
 def around(low: float, high: float):
@@ -163,6 +164,6 @@ def test_repeats_missing_scores_and_missing_items_are_said():
 
 
 def test_another_language_brings_its_own_words_for_every_sentence():
-    templates = {key: key.upper() for key in ENGLISH} | {"joint": " / "}
-    assert explain(BASE, templates).startswith("UNDECIDED / DETECTABLE")
-    assert all(sentence.key in ENGLISH for sentence in sentences(BASE))
+    templates = {key: key.upper() for key in words("zh").verdicts} | {"joint": " / "}
+    assert verdict.explain(BASE, templates).startswith("UNDECIDED / DETECTABLE")
+    assert all(sentence.key in templates for sentence in sentences(BASE))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from assay.models.tree_attention import ROWS, attend_last, cut
+from assay.models.attention import ROWS, attend_last, cut
 
 LENGTHS = st.lists(st.one_of(st.integers(0, 9), st.integers(ROWS - 2, 3 * ROWS)), max_size=6)
 

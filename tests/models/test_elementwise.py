@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from transformers.activations import ACT2FN
 
-from assay.models import elementwise
-from assay.models.elementwise import (
+from assay.models import layers
+from assay.models.layers import (
     add_and_norm,
     gated,
     norm_for_products,
@@ -26,7 +26,7 @@ THREE_ROWS = 3 * 6 * 8
 @pytest.fixture(params=[1, THREE_ROWS, 1 << 20], ids=["a row", "some rows", "all"])
 def block(request, monkeypatch) -> int:
     """Bytes of a block."""
-    monkeypatch.setattr(elementwise, "BLOCK_BYTES", -(-request.param // torch.get_num_threads()))
+    monkeypatch.setattr(layers, "BLOCK_BYTES", -(-request.param // torch.get_num_threads()))
     return request.param
 
 

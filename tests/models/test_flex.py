@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from assay.models.attention import attend, tree_mask
+from assay.models.attention import attend, tree_attention, tree_mask
 from assay.models.scoring import build_tree
-from assay.models.tree_attention import tree_attention
 
 SHAPES = [
     [(7, [3, 5, 0, 2])],

@@ -12,10 +12,9 @@ from benchmarks.families import byte_tokenizer, tiny_family
 from torch import Tensor, nn
 
 from assay.models.adapt import save_activations, train_lora
-from assay.models.fp32_products import fp32_products, keep_fp32_products
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions
-from assay.models.plain_forward import logits_from
+from assay.models.plain_forward import fp32_products, keep_fp32_products, logits_from
 from assay.models.precision import choose_precision
 from assay.models.weight_files import save_weights
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.models import head
-from assay.models.head import Reads, head_logps
+from assay.models import scoring
+from assay.models.scoring import Reads, head_logps
 
 
 def plain(leaves, reads):
@@ -41,7 +41,7 @@ def test_any_chunking_gives_the_plain_values_and_gradients(
     slopes = torch.randn(2, len(kept_S), dtype=torch.float64)
     expected = plain(leaves, reads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(head, "CHUNK_BYTES", chunk_rows * 31 * 8)
+        patch.setattr(scoring, "CHUNK_BYTES", chunk_rows * 31 * 8)
         found: Any = head_logps(leaves[0], leaves[1], leaves[2], reads)
         assert (found[1] is not None) == entropy
         outputs = 2 if entropy else 1
@@ -68,11 +68,11 @@ def test_used_up_scores_are_not_read_again():
 
 def test_no_more_than_one_chunk_of_scores_is_ever_made(monkeypatch):
     made = []
-    plain_logits = head._logits
+    plain_logits = scoring._logits
     monkeypatch.setattr(
-        head, "_logits", lambda *given: made.append(len(given[0])) or plain_logits(*given)
+        scoring, "_logits", lambda *given: made.append(len(given[0])) or plain_logits(*given)
     )
-    monkeypatch.setattr(head, "CHUNK_BYTES", 5 * 9 * 4)
+    monkeypatch.setattr(scoring, "CHUNK_BYTES", 5 * 9 * 4)
     hidden = torch.randn(17, 6, requires_grad=True)
     reads = Reads(torch.arange(17), torch.zeros(17, dtype=torch.long), 1.0, False)
     logps_S, _ = head_logps(hidden, torch.randn(9, 6), None, reads)

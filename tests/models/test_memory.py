@@ -13,9 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
-from assay.models import head, matmul, memory
+from assay.models import matmul, memory, scoring
 from assay.models.adapt import save_activations
-from assay.models.head import Reads, head_logps
 from assay.models.memory import (
     ModelShape,
     StepLoad,
@@ -29,7 +28,7 @@ from assay.models.memory import (
     score_bytes,
 )
 from assay.models.plain_forward import BATCH_TOKENS, score_padded
-from assay.models.scoring import score_actions
+from assay.models.scoring import Reads, head_logps, score_actions
 from tests.models.folders import VOCABULARY, tiny_model
 
 SIZES: dict[str, Any] = {
@@ -149,7 +148,7 @@ def scores_alive(bf16: bool) -> int:
 
 def set_chunks(monkeypatch: pytest.MonkeyPatch, chunks: float, bf16: bool) -> None:
     """Let the scores of all rows be so many chunks."""
-    for module in (head, memory):
+    for module in (scoring, memory):
         size = int(ROWS * WORDS * (2 if bf16 else 4) / chunks)
         monkeypatch.setattr(module, "CHUNK_BYTES", size)
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
@@ -21,6 +22,7 @@ from assay.data.reported.read_reported import Reading
 from assay.errors import Finding
 from assay.judge.audit.rules import audit
 from assay.lab.monitor.progress import progress
+from assay.lab.sweep.matrix.model import Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.pages.command_tables.audit_findings import audit_findings, summary
 from assay.pages.command_tables.sample_size_table import plan_blocks
@@ -88,23 +90,35 @@ def lines(text: str) -> Iterator[str]:
     return (line for line in text.splitlines() if SYNTHETIC not in line)
 
 
-@pytest.fixture(scope="module", params=["en", "zh"])
-def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
-    """Everything that is shown in a language."""
-    lang, root = request.param, tmp_path_factory.mktemp("labs")
+@pytest.fixture(scope="module")
+def labs(tmp_path_factory) -> dict[str, Any]:
+    """A run, a comparison, a watched run, a matrix and foreign results, made once."""
+    root = tmp_path_factory.mktemp("labs")
     for lab in ("run", "arms", "watched", "matrix"):
         (root / lab).mkdir()
-    run = demo_run(root / "run", Shape(items=30, steps=6, groups=2))
     write_questions(root / "arms" / "held_out.jsonl", 20)
-    table = three_runs(root / "arms")
-    bare = Finding("error", "the file X" if lang == "en" else "文件 X", "", "")
-    table = replace(table, findings=(*table.findings, bare))
-    page = write_comparison(table, root / "arms", lang=lang)
     watched = watched_run(root / "watched")
     change_metrics(watched, abstained_share=0.9)
+    return {
+        "root": root,
+        "run": demo_run(root / "run", Shape(items=30, steps=6, groups=2)),
+        "arms": three_runs(root / "arms"),
+        "watched": watched,
+        "matrix": matrix(root / "matrix"),
+    }
+
+
+@pytest.fixture(scope="module", params=["en", "zh"])
+def texts(request, labs) -> tuple[str, dict[str, str]]:
+    """Everything that is shown in a language."""
+    lang, root, run, watched = request.param, labs["root"], labs["run"], labs["watched"]
+    bare = Finding("error", "the file X" if lang == "en" else "文件 X", "", "")
+    table = replace(labs["arms"], findings=(*labs["arms"].findings, bare))
+    page = write_comparison(table, root / "arms", lang=lang)
     found = progress(watched)
     assert found is not None
     pilot, wish = typed(0.2, None), Wish(0.03, 0.8, 3, 2, 2)
+    pivot = write_matrix(labs["matrix"], root / "matrix", lang=lang)
     shown = {
         "run": write_report(run, lang).with_suffix(".md").read_text(encoding="utf-8"),
         "terminal": printed(final_blocks(run, lang), lang) + summary_line(run, lang),
@@ -118,21 +132,20 @@ def texts(request, tmp_path_factory) -> tuple[str, dict[str, str]]:
             watch_blocks(Seen(watched, read_status(watched.path), 3, found), lang), lang
         ),
         "report": write_progress(watched, "rl", 20, "milestone", lang).read_text(encoding="utf-8"),
-        "matrix": matrix(root / "matrix", lang).read_text(encoding="utf-8"),
+        "matrix": pivot.with_suffix(".md").read_text(encoding="utf-8"),
         "plan": printed(plan_blocks(pilot, wish, designs(pilot, wish), lang), lang),
     }
     shown |= foreign(root, lang)
     return lang, {**shown, **{f"audit {key}": audited(key, lang) for key in FAULTS}}
 
 
-def matrix(root: Path, lang: str) -> Path:
+def matrix(root: Path) -> Matrix:
     lab = make_pivot_lab(root)
     for index, (batch, rate) in enumerate([(4, 1e-5), (4, 2e-5), (8, 1e-5)]):
         run = lab.run(f"g{index}", f"{BATCH}={batch}", f"{RATE}={rate}")
         score(run, LAST, ones(20 + 12 * index, 60))
         score(run, LAST, ones(10 + 9 * index, 40), DEV, first=500)
-    made = make_matrix(lab.root, ["g*"], Request(rows=BATCH, columns=RATE, baseline="g0"))
-    return write_matrix(made, lab.root, lang=lang).with_suffix(".md")
+    return make_matrix(lab.root, ["g*"], Request(rows=BATCH, columns=RATE, baseline="g0"))
 
 
 def foreign(root: Path, lang: str) -> dict[str, str]:
@@ -211,15 +224,3 @@ def test_there_is_one_minus_sign_and_one_style_of_percent(texts):
     _, shown = texts
     assert found_in(shown, HYPHEN) == set()
     assert found_in(shown, SPACED) == set()
-
-
-TEMPLATES = sorted((Path(__file__).parents[2] / "src/assay/pages/templates").glob("*.j2"))
-
-
-@pytest.mark.parametrize(
-    "file", [f for f in TEMPLATES if "css" not in f.name], ids=lambda f: f.name
-)
-def test_templates_hold_no_words_of_their_own(file):
-    text = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", "", file.read_text("utf-8"), flags=re.DOTALL)
-    text = re.sub(r"\A---.*?---\n|```python.*?```|<[^>]*>|\(#\w+-", "", text, flags=re.DOTALL)
-    assert re.findall(r"[A-Za-z]{2,}", text) == []

@@ -11,7 +11,6 @@ import assay
 from assay.compare.table import Table
 from assay.judge.health_rules import RULES
 from assay.judge.templates import ONE
-from assay.judge.verdict import ENGLISH
 from assay.pages.content import about_evaluation
 from assay.pages.facts import CURVES
 from assay.pages.words import number, percent, points, visible, words
@@ -86,10 +85,6 @@ def test_every_counted_noun_of_the_english_pages_can_be_one():
     for name, section in words("en").sections.items():
         if name != "verdict":
             assert not {key: text for key, text in section.items() if slip.search(text)}, name
-
-
-def test_verdicts_in_english_are_the_judges():
-    assert words("en").verdicts is ENGLISH
 
 
 def test_every_curve_has_a_name():

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from assay.rl.importance import Importance, beyond_bounds, importance_weights, log_ratios
+from assay.rl.aggregation import Importance, beyond_bounds, importance_weights, log_ratios
 from assay.rl.objectives import Grpo
 from tests.rl.test_objectives import Table, batch
 

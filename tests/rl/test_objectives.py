@@ -12,8 +12,7 @@ from torch import Tensor
 from assay.data.episode import Episode, Reward, Turn
 from assay.errors import UnknownName
 from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
-from assay.rl.aggregation import AGGREGATIONS, rce_weights, sft_weights, token_weights
-from assay.rl.importance import Importance
+from assay.rl.aggregation import AGGREGATIONS, Importance, rce_weights, sft_weights, token_weights
 from assay.rl.kl import KlHasNoGradient, k3
 from assay.rl.losses import LOSSES, Clip
 from assay.rl.objectives import Grpo, MissingScores, Nll, Objective

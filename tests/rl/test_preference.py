@@ -14,7 +14,7 @@ from assay.rl.objectives import MissingScores
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 from assay.rl.preference import Preference, preference_factors
-from assay.train.dpo import pair_batch
+from assay.train.likelihood import pair_batch
 from assay.train.pair_choice import Pair
 from assay.train.update import atoms
 

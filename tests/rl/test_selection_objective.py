@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.data.episode import Episode, Reward, Turn
-from assay.rl.advantages import ADVANTAGES, AdvantageOptions
+from assay.rl.advantages import ADVANTAGES, AdvantageOptions, normalised_rewards
 from assay.rl.aggregation import token_weights
 from assay.rl.kl import SEQUENCE_KL, AdaptiveKl
-from assay.rl.normalised_rewards import normalised_rewards
 from assay.rl.objectives import Grpo
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores

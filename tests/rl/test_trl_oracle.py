@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assay.train.group_choice import overlong_punishment
+from assay.train.pair_choice import overlong_punishment
 
 
 def rows(shared: Path, function: str) -> list[dict[str, Any]]:

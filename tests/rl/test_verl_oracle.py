@@ -6,9 +6,15 @@ from typing import Any
 
 import torch
 
-from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions, returns_to_go
+from assay.rl.advantages import (
+    ADVANTAGES,
+    AdvantageInput,
+    AdvantageOptions,
+    masked_mean,
+    masked_whiten,
+    returns_to_go,
+)
 from assay.rl.aggregation import Dropped, aggregate, token_weights
-from assay.rl.group_arithmetic import masked_mean, masked_whiten
 from assay.rl.kl import kl_estimate
 from assay.rl.losses import LOSSES, Clip, TokenBatch
 from tests.rl.verl import agree, episodes, flat, flat_mask, rows

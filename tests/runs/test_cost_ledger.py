@@ -115,13 +115,6 @@ def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
     assert len(calls) == 400 == sum(each.cost or 0 for each in calls)
 
 
-def test_a_reader_sees_whole_calls_while_the_run_writes(tmp_path):
-    ledger = opened(tmp_path)
-    for number in range(20):
-        begin(ledger, call(step=number))
-        assert [each.step for each in read_calls(tmp_path)] == list(range(number + 1))
-
-
 def test_the_first_of_two_answers_to_the_same_stays(tmp_path):
     ledger = opened(tmp_path)
     first = KnownAnswer("Paris", "stop", 3, None)

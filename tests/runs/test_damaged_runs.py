@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from assay.runs.registry import indexed_runs, rebuild_index
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.same_experiment import apart
 from tests.cli.conftest import answer, assert_one_line, call
@@ -51,17 +50,11 @@ DAMAGE: dict[str, tuple[str, Damage]] = {
     "status, empty": ("status.json", text("status.json", "")),
     "status, not UTF-8": ("status.json", text("status.json", b"\xff\xfe")),
     "status, nested": ("status.json", text("status.json", "[" * 100_000)),
-    "status, a list": ("status.json", text("status.json", "[]")),
     "status, seed of 10^30": ("status.json", changed("status.json", seed=10**30)),
-    "status, step of 10^30": ("status.json", changed("status.json", step=-(10**30))),
     "status, half a pair": ("status.json", changed("status.json", message="\ud800")),
     "manifest, torn": ("manifest.json", text("manifest.json", '{"seed": 4')),
     "manifest, no table": ("manifest.json", changed("manifest.json", stages=[])),
     "manifest, stages of text": ("manifest.json", changed("manifest.json", stages={"a": "b"})),
-    "manifest, start of numbers": (
-        "manifest.json",
-        changed("manifest.json", stages={"a": {"start": 3}}),
-    ),
     "manifest, adapt of text": (
         "manifest.json",
         changed("manifest.json", stages={"a": {"start": "base", "adapt": "lora"}}),
@@ -69,10 +62,6 @@ DAMAGE: dict[str, tuple[str, Damage]] = {
     "manifest, checkpoint of lists": (
         "manifest.json",
         changed("manifest.json", base_weights={"checkpoint": []}),
-    ),
-    "manifest, half a pair": (
-        "manifest.json",
-        changed("manifest.json", base_weights={"checkpoint": "\udfff"}),
     ),
     "manifest, a folder": ("manifest.json", folder("manifest.json")),
     "spec, empty": ("spec.toml", text("spec.toml", "")),
@@ -85,7 +74,6 @@ DAMAGE: dict[str, tuple[str, Damage]] = {
         "evaluation.json",
         changed("evaluations/*/evaluation.json", name="../../../x"),
     ),
-    "record of a nul": ("evaluation.json", changed("evaluations/*/evaluation.json", name="a\0b")),
     "record of a megabyte": (
         "evaluation.json",
         changed("evaluations/*/evaluation.json", name="x" * (1 << 20)),
@@ -136,7 +124,7 @@ def test_a_damaged_run_is_listed_with_its_reason_and_the_others_as_they_are(
 
 
 @pytest.mark.parametrize(
-    "kind", ["status, empty", "manifest, adapt of text", "spec, not UTF-8", "record of a nul"]
+    "kind", ["status, empty", "manifest, adapt of text", "spec, not UTF-8", "record outside"]
 )
 def test_a_damaged_run_is_named_and_hides_no_other_from_any_verb(
     lab: tuple[Path, RunDirectory], kind: str
@@ -172,18 +160,6 @@ def test_a_damaged_run_that_is_asked_for_is_the_error(
     damage(broken)
     for arguments in (("compare", f"{broken}@base", "two@base"), ("report", str(broken))):
         assert_one_line(call(*arguments, "--lab", root), file)
-
-
-def test_the_list_says_why_a_run_is_damaged(lab: tuple[Path, RunDirectory]) -> None:
-    root, broken = lab
-    text("manifest.json", "{")(broken)
-    rebuild_index(root)
-    states = {f"{row.name}/{row.id}": row.status for row in indexed_runs(root)}
-    assert states[str(broken)] == "damaged" and len(states) == 3
-    shown = call("runs", "--lab", root)
-    said = " ".join(shown.stderr.split())
-    assert "damaged" in shown.stdout and f"{broken} is damaged: " in said
-    assert "manifest.json: cannot be read" in said
 
 
 def test_folders_that_no_run_can_be_named_after_are_named_and_left_out(

@@ -27,12 +27,6 @@ def test_what_is_no_object_is_named_with_its_file(tmp_path: Path, text: str) -> 
     assert "\n" not in str(found.value)
 
 
-def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes(b"\xff\xfe{}")
-    with pytest.raises(DamagedFile):
-        read_json(tmp_path / "a.json", dict)
-
-
 def test_a_journal_is_read_up_to_its_torn_end_and_damage_has_its_line(tmp_path: Path) -> None:
     file = tmp_path / "journal.jsonl"
     assert entries(file, Entry) == []

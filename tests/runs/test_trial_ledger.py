@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from assay.judge.paired import compare
-from assay.judge.verdict import ALPHA, Looks, explain, sentences, with_looks
+from assay.judge.verdict import ALPHA, Looks, sentences, with_looks
 from assay.runs.protection import delete_run
 from assay.runs.registry import note_run, rebuild_index
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_files import DamagedFile
 from assay.runs.trial_ledger import DELETED, looks_at, looks_by_benchmark, note_deleted
+from tests.english import explain
 from tests.judge.simulated import single_pass
 
 ITEMS = ["q1", "q2", "q3"]

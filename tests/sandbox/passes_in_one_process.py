@@ -2,16 +2,11 @@
 
 PASSES = {
     "a range": ("def f(n): return range(n)", "assert list(f(3)) == [0, 1, 2] and f(3) == range(3)"),
-    "a map": ("def f(n): return map(str, range(n))", "assert list(f(2)) == ['0', '1']"),
-    "a zip": ("def f(n): return zip(range(n), 'ab')", "assert dict(f(2)) == {0: 'a', 1: 'b'}"),
     "a generator": (
         "def f(n):\n    while True:\n        yield n\n        n += 1",
         "g = f(3)\nassert next(g) == 3\nassert [x for x, _ in zip(g, range(2))] == [4, 5]",
     ),
-    "an iterator that ends": ("def f(n): return iter([n])", "assert next(f(1)) == 1 == max(f(1))"),
     "keys": ("def f(n): return {n: 1}.keys()", "assert f(2) == {2} and sorted(f(2)) == [2]"),
-    "values": ("def f(n): return {n: 1}.values()", "assert list(f(2)) == [1]"),
-    "items": ("def f(n): return {n: [1]}.items()", "assert list(f(2)) == [(2, [1])]"),
     "a deque": (
         "from collections import deque\ndef f(n): return deque([n], 2)",
         "from collections import deque\nassert f(1) == deque([1]) and f(1).maxlen == 2",
@@ -28,21 +23,11 @@ PASSES = {
         "from fractions import Fraction\ndef f(n): return Fraction(1, n)",
         "assert f(2) == 0.5 and abs(f(3) - 1 / 3) < 1e-9",
     ),
-    "a decimal": (
-        "from decimal import Decimal\ndef f(s): return Decimal(s)",
-        "from decimal import Decimal\nassert f('0.10') == Decimal('0.1')",
-    ),
     "a date": (
         "from datetime import date, timedelta\ndef f(d): return d + timedelta(days=1)",
         "from datetime import date\nassert f(date(2024, 2, 28)) == date(2024, 2, 29)",
     ),
-    "a difference of times": (
-        "from datetime import datetime\ndef f(a, b): return datetime.fromisoformat(b) - a",
-        "from datetime import datetime, timedelta\n"
-        "assert f(datetime(2024, 1, 1), '2024-01-02T01:00') == timedelta(hours=25)",
-    ),
     "a huge number": ("def f(n): return 10 ** n", "assert f(5000) == 10 ** 5000"),
-    "a long list": ("def f(n): return list(range(n))", "assert f(200000)[-1] == 199999"),
     "a named tuple": (
         "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(x): return P(x, 2)",
         "assert f(1) == (1, 2) and f(1).y == 2",
@@ -69,10 +54,6 @@ PASSES = {
     "a function of the test": (
         "def f(g, xs): return sorted(xs, key=g)",
         "assert f(lambda x: -x, [1, 3, 2]) == [3, 2, 1]",
-    ),
-    "a function of the test that raises": (
-        "def f(g):\n    try: g()\n    except KeyError as e: return e.args[0]",
-        "def g(): raise KeyError(7)\nassert f(g) == 7",
     ),
     "an iterator of the test": ("def f(i): return sum(i)", "assert f(x for x in [1, 2]) == 3"),
     "a class": (
@@ -107,8 +88,6 @@ PASSES = {
         "from enum import Enum\nclass C(Enum): A = 1\ndef f(n): return C(n)",
         "assert f(1) == C.A and f(1).value == 1",
     ),
-    "a constant of the code": ("LIMIT = [1]\ndef f(): return 1", "assert f() == LIMIT[0]"),
-    "a type": ("def f(x): return type(x)", "assert f('a') is str"),
     "numbers of numpy": (
         "import numpy as np\ndef f(n): return np.arange(n) / 2",
         "import numpy as np\nassert np.allclose(f(3), [0, 0.5, 1]) and f(2)[1] == 0.5",
@@ -147,10 +126,6 @@ PASSES = {
         "told = 0\ntry: f()\nexcept Bad as error: told = error.code, str(error)\n"
         "assert told == (3, 'bad 3')",
     ),
-    "an exception as a value": (
-        "def f(n): return ValueError(n)",
-        "assert isinstance(f(1), ValueError) and f(1).args == (1,) and str(f(1)) == '1'",
-    ),
     "objects of the test that have operators": (
         "def f(xs): return sorted(xs), len(set(xs)), sum(xs, xs[0])",
         "from dataclasses import dataclass\n@dataclass(order=True, frozen=True)\n"
@@ -184,5 +159,4 @@ PASSES = {
         "each = [threading.Thread(target=lambda: [a.add() for _ in range(50)]) for _ in range(4)]\n"
         "[t.start() for t in each]\n[t.join() for t in each]\nassert a.n == 200",
     ),
-    "text with line ends of Windows": ("def f(n):\r\n    return n\r\n", "assert f(1) == 1"),
 }

@@ -146,17 +146,10 @@ def test_code_cannot_replace_the_functions_of_a_test(pool: WorkerPool) -> None:
     assert passed(pool, agreed + "\ndef encode(s): return s", [HELPED], "decode") == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "agreeing"),
-    [
-        ("find_zero", "def poly(xs, x): return 0\ndef find_zero(xs): return 0"),
-        ("decode_cyclic", "def encode_cyclic(s): return s\ndef decode_cyclic(s): return s"),
-        ("decode_shift", "def encode_shift(s): return s\ndef decode_shift(s): return s"),
-    ],
-)
-def test_humanevals_helpers_are_the_tests_own(pool: WorkerPool, name: str, agreeing: str) -> None:
-    (row,) = [r for r in humaneval_problems("test").rows if r.extra[ENTRY_POINT] == name]
-    assert passed(pool, agreeing, list(row.extra[TESTS]), name) == 0
+def test_humanevals_helpers_are_the_tests_own(pool: WorkerPool) -> None:
+    (row,) = [r for r in humaneval_problems("test").rows if r.extra[ENTRY_POINT] == "find_zero"]
+    agreeing = "def poly(xs, x): return 0\ndef find_zero(xs): return 0"
+    assert passed(pool, agreeing, list(row.extra[TESTS]), "find_zero") == 0
 
 
 def counts(pool: WorkerPool, answer: str, test: str) -> tuple[int, int, int]:

@@ -14,8 +14,8 @@ from tokenizers.processors import TemplateProcessing
 
 from assay.data.renderings.rendering import Renderer
 from assay.serve.app import MOST_BYTES, Endpoint
-from assay.serve.asking import ask_chat, ask_completion
 from assay.serve.requests import ChatRequest, CompletionRequest
+from assay.serve.streams import ask_chat, ask_completion
 from tests.models.folders import CHAT as TEMPLATE
 from tests.serve.scripted import (
     CONTEXT,

@@ -9,14 +9,6 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import ImagePart, Row
 
 
-def length(row: Row, completion: Completion) -> Reward:
-    return Reward(float(len(completion.text)), {"letters": float(len(completion.text))})
-
-
-def constant(row: Row, completion: Completion) -> Reward:
-    return Reward(10.0)
-
-
 def moody(row: Row, completion: Completion) -> Reward:
     """Does what the completion says."""
     if completion.text == "raise":

@@ -144,14 +144,6 @@ def test_a_batch_has_the_time_of_all_its_completions() -> None:
     assert solved.least_seconds > RunSettings().seconds, "a program's own time"
 
 
-def test_one_bad_reward_of_a_batch_is_the_only_abstention() -> None:
-    def judge(batch: Batch, helpers: Helpers) -> list[Reward]:
-        return [Reward(float("inf") if c.text == "b" else 1.0) for _, c in batch]
-
-    rewards = score(JudgeReward(judge, batch=None), "a", "b", "c")
-    assert [reward.value for reward in rewards] == [1.0, None, 1.0]
-
-
 def test_a_completion_too_long_to_judge_earns_what_the_reward_declares() -> None:
     long = "x" * 11
     (reward,) = score(JudgeReward(length, longest=10), long)

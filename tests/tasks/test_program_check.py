@@ -59,7 +59,9 @@ PROGRAMS = {
 LIMITS = Limits(memory_bytes=400 << 20)
 
 
-@pytest.mark.parametrize("sandbox", ["limits-only", "namespaces"])
+@pytest.mark.parametrize(
+    "sandbox", [pytest.param("limits-only", marks=pytest.mark.slow), "namespaces"]
+)
 def test_a_program_earns_by_its_output_and_nothing_for_what_it_did_wrong(sandbox) -> None:
     if sandbox == "namespaces" and not isolation_available().tool:
         pytest.skip("no namespaces on this machine")

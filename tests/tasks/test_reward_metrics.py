@@ -20,9 +20,9 @@ from assay.tasks.reward_metrics import (
     metrics_of,
     share_of,
 )
+from assay.train.checkpoint import SampleRecord, TrainingFailure, TrainState
 from assay.train.loop import LoopSettings, StepMetrics, rewards_by_group, train
 from assay.train.metric_names import METHODS, REWARDS
-from assay.train.train_state import SampleRecord, TrainingFailure, TrainState
 from tests.train import toys
 from tests.train.test_methods import grpo
 
@@ -98,6 +98,8 @@ def test_a_metric_that_fails_stops_the_run_by_its_name():
 
     with pytest.raises(TrainingFailure, match="step 1: the task's metric 'mine' failed: KeyError"):
         run({"mine": broken})
+    with pytest.raises(TrainingFailure, match="step 1: the task's metric 'mine' failed: KeyError"):
+        run({}, {"mine": broken})
 
 
 def test_a_metric_of_groups_sees_the_rewards_of_each_visit_to_a_prompt():
@@ -124,14 +126,6 @@ def test_the_same_row_twice_in_a_step_is_two_groups():
         for n, ((row, visit), reward) in enumerate(zip(visits, rewards, strict=True))
     ]
     assert rewards_by_group(samples) == [[rewards[0], rewards[3]], [rewards[1]], [rewards[2]]]
-
-
-def test_a_metric_of_groups_that_fails_stops_the_run_by_its_name():
-    def broken(groups):
-        raise KeyError("speed")
-
-    with pytest.raises(TrainingFailure, match="step 1: the task's metric 'mine' failed: KeyError"):
-        run({}, {"mine": broken})
 
 
 @dataclass

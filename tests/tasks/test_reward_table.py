@@ -23,16 +23,6 @@ from assay.tasks.running import RewardRunner
 from tests.tasks.reward_faults import padded
 
 ROW = Row("r", (Message("user", "3 + 4 = ?"),), gold="7")
-BASIC = """
-[reward.correct]
-kind = "math.accuracy"
-value = 100
-when = { unfinished = 0 }
-
-[reward.unfinished]
-kind = "text.truncated"
-value = -1
-"""
 QUALITY = """
 [reward]
 correct    = { kind = "math.accuracy", value = 100, when = { unfinished = 0.0 } }
@@ -57,22 +47,6 @@ def score(text: str, *said: Completion) -> list[Reward]:
     made = reward_of(TASK, spec_of(text), Path())
     with RewardRunner(made, sandbox="limits-only") as runner:
         return runner.score([(ROW, completion) for completion in said])
-
-
-def test_the_basic_stage_is_a_table() -> None:
-    right, wrong = Completion(r"\boxed{7}"), Completion(r"\boxed{8}")
-    cut = Completion(r"\boxed{7} and so", ended="length")
-    rewards = score(BASIC, right, wrong, cut)
-    assert [reward.value for reward in rewards] == [100.0, 0.0, -1.0]
-    assert rewards[0].parts == {
-        "correct": 1.0,
-        "correct/met": 1.0,
-        "correct/format": 1.0,
-        "correct/answer": 1.0,
-        "unfinished": 0.0,
-    }
-    assert rewards[2].parts == {"correct": 0.0, "correct/met": 0.0, "unfinished": 1.0}
-    assert full_reward(TASK, spec_of(BASIC), Path()) == 100.0
 
 
 def test_the_quality_stage_is_a_table() -> None:

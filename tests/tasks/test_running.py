@@ -13,15 +13,13 @@ from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
 from assay.data.row_json import row_of, row_values
 from assay.errors import InputError
 from assay.sandbox.isolation import isolation_available
-from assay.tasks.reward_table import RewardTable, weighted
+from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import RewardRunner, WorkerReward
 from assay.tasks.task import RewardFunction
 from tests.tasks import reward_faults
 from tests.tasks.reward_faults import (
     SEARCH,
-    constant,
     dies_once,
-    length,
     moody,
     noted,
     noting,
@@ -50,17 +48,13 @@ def test_a_pure_reward_runs_here_and_its_exception_is_an_abstention() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_is_no_finite_number_is_an_abstention(value: float) -> None:
-    (reward,) = score(lambda row, completion: Reward(value), "x")
-    assert reward.value is None and str(value) in reward.why
-    (reward,) = score(lambda row, c: Reward(value if c.text else 1.0), "x")
-    assert reward == Reward(0.0, {}, f"checker raised: the value is {value}", "checker raised")
-
-
 @pytest.mark.parametrize(
     "odd",
-    [Reward(10**400), Reward(1.0, {"part": float("nan")}), Reward("one")],  # type: ignore[arg-type]
+    [
+        *(Reward(float("nan")), Reward(10**400), Reward("one")),  # type: ignore[arg-type]
+        *(Reward(1.0, {"part": float("nan")}), Reward(1.0, facts={"fact": float("inf")})),
+        Reward(1.0, facts={"fact": ["a list"]}),  # type: ignore[dict-item]
+    ],
 )
 def test_a_reward_that_no_record_holds_costs_one_answer(odd: Reward) -> None:
     rewards = score(lambda row, c: odd if c.text == "odd" else Reward(1.0), "odd", "fine")
@@ -71,7 +65,7 @@ def test_a_reward_that_no_record_holds_costs_one_answer(odd: Reward) -> None:
 def test_an_unsafe_reward_runs_elsewhere_and_each_failure_stays_with_its_completion() -> None:
     """What the answer does twice, and the gold answer does not, is the answer's: it earns 0."""
     texts = ("fine", "raise", "loop", "die", "nan", "fine")
-    rewards = score(moody, *texts, deadline=2.0)
+    rewards = score(moody, *texts, deadline=1.0)
     assert [reward.value for reward in rewards] == [1.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     assert int(rewards[0].why) != os.getpid()
     assert [(reward.outcome, reward.why) for reward in rewards[1:5]] == [
@@ -86,9 +80,7 @@ def test_an_unsafe_reward_runs_elsewhere_and_each_failure_stays_with_its_complet
     ("mood", "why"),
     [
         ("raise", "exception: KeyError: 'mood'"),
-        ("loop", "deadline"),
         ("die", "crash: ended with exit code 1"),
-        ("nan", "exception: the value is nan"),
     ],
 )
 def test_what_the_gold_answer_does_too_is_the_labs_doing_and_abstains(mood: str, why: str) -> None:
@@ -164,13 +156,6 @@ def test_facts_and_images_pass_a_worker() -> None:
     assert row_of(json.loads(json.dumps(row_values(row)))) == row
 
 
-@pytest.mark.parametrize("fact", [float("nan"), ["a list"], None])
-def test_a_fact_that_no_record_holds_costs_one_answer(fact: object) -> None:
-    odd = Reward(1.0, facts={"fact": fact})  # type: ignore[dict-item]
-    rewards = score(lambda row, c: odd if c.text == "odd" else Reward(1.0), "odd", "fine")
-    assert [(each.value, each.outcome) for each in rewards] == [(0.0, "checker raised"), (1.0, "")]
-
-
 def test_an_unsafe_reward_runs_in_namespaces_unless_the_user_gave_that_up() -> None:
     if not isolation_available().tool:
         pytest.skip("no namespaces on this machine")
@@ -211,24 +196,6 @@ def test_what_is_asked_cheaply_starts_no_worker() -> None:
     cheap = WorkerReward("no.such:function", lambda row, completion: half, lambda *_: half)
     assert score(cheap, "x") == [Reward(0.5)]
     assert cheap(ROW, Completion("x")) == Reward(0.5)
-
-
-def test_weights_multiply_and_parts_keep_their_names() -> None:
-    both = weighted({"length": length, "constant": constant}, {"length": 2, "constant": -0.5})
-    assert score(both, "abc") == [
-        Reward(2 * 3 - 5, {"length": 3.0, "length/letters": 3.0, "constant": 10.0})
-    ]
-
-
-def test_one_part_that_abstains_makes_the_whole_abstain_and_is_named() -> None:
-    both = weighted({"length": length, "moody": moody}, {"length": 1.0, "moody": 1.0})
-    row = replace(ROW, gold="raise")
-    with RewardRunner(both, 20.0, sandbox="limits-only") as runner:
-        good, bad = runner.score([(row, Completion("fine")), (row, Completion("raise"))])
-    assert good.value == 5.0
-    assert bad == Reward(
-        None, {"length": 5.0, "length/letters": 5.0}, "moody: exception: KeyError: 'mood'"
-    )
 
 
 def test_the_runner_ends_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,6 @@ def test_think_format_agrees_with_trl(shared: Path) -> None:
         assert think_format(ROW, Completion(row["input"])).value == row["expected"], row["input"]
 
 
-def test_a_think_tag_must_come_first() -> None:
-    assert think_format(ROW, Completion("So: <think>a</think>b")).value == 0.0
-    assert think_format(ROW, Completion("</think><think>")).value == 0.0
-
-
 def test_repetition_agrees_with_trl(shared: Path) -> None:
     rows = trl_rows(shared, "repetition_penalty_reward")
     assert len(rows) == 5
@@ -72,13 +67,6 @@ def test_cosine_agrees_with_trl(shared: Path) -> None:
             (params["min_value_correct"], params["max_value_correct"]),
         )
         assert value == pytest.approx(row["expected"], abs=row["tol"])
-
-
-def test_shorter_is_better_if_right_and_worse_if_wrong() -> None:
-    right = [cosine_length(True, length, 100) for length in range(0, 120, 5)]
-    wrong = [cosine_length(False, length, 100) for length in range(0, 120, 5)]
-    assert right == sorted(right, reverse=True) and right[0] == 1.0 and right[-1] == 0.5
-    assert wrong == sorted(wrong) and wrong[0] == -1.0 and wrong[-1] == -0.5
 
 
 def test_cosine_reshapes_cheap_and_worked_out_answers_alike() -> None:

@@ -104,11 +104,6 @@ def test_what_a_file_prints_at_import_stays_out_of_standard_output(
     assert capsys.readouterr() == ("", "hello\n")
 
 
-def test_one_task_among_several_can_be_named(folder: Path) -> None:
-    write(folder, "t.py", TASK + "class More(BaseTask):\n    name = 'more'\nTASK = More()\n")
-    assert task("path:t.py", folder).name == "more"
-
-
 def test_the_fingerprint_is_the_source_of_the_file_and_of_what_it_imports_beside_it(
     folder: Path,
 ) -> None:

@@ -14,10 +14,10 @@ from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import runs_of
+from assay.train.checkpoint import Batch, TrainingFailure, TrainState
 from assay.train.grpo import Grpo, GrpoSettings, health_checks
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
-from assay.train.train_state import Batch, TrainingFailure, TrainState
 from tests.labs import make_lab
 from tests.train import toys
 

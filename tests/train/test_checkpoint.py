@@ -13,10 +13,10 @@ from assay.runs.checkpoints import CheckpointDamaged, check_checkpoint, steps_in
 from assay.train import checkpoint
 from assay.train.checkpoint import (
     NotContinuable,
+    TrainState,
     load_checkpoint,
     save_checkpoint,
 )
-from assay.train.train_state import TrainState
 from tests.train.toys import CandidatePolicy
 
 

@@ -9,10 +9,10 @@ import torch
 from assay.data.episode import Episode, Reward, Turn
 from assay.data.row_order import Fixed
 from assay.rl.preference import Preference
-from assay.train.dpo import Dpo
+from assay.train.checkpoint import Place, TrainState
+from assay.train.likelihood import Dpo
 from assay.train.loop import LoopSettings, train
 from assay.train.pair_choice import PairRule, choose_pairs
-from assay.train.train_state import Place, TrainState
 from assay.train.update import accumulate, micro_batches
 from tests.train import toys
 

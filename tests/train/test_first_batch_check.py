@@ -9,10 +9,10 @@ from assay.errors import RunFailure
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Sampling
+from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import FirstBatchCheck, LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
-from assay.train.train_state import TrainState
 from tests.train import toys
 
 

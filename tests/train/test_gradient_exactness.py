@@ -22,8 +22,8 @@ from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
-from assay.train.group_choice import Choice
 from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.pair_choice import Choice
 from tests.exact import exact_model, in_float64, random_groups
 from tests.tiny import FAMILIES, tiny_model
 

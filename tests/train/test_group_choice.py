@@ -13,10 +13,10 @@ from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
-from assay.train.group_choice import OVERLONG, choose, groups_that_teach
+from assay.train.checkpoint import Place
 from assay.train.grpo import Grpo, GrpoSettings
+from assay.train.pair_choice import OVERLONG, choose, groups_that_teach
 from assay.train.sampled_groups import StoredPrompts
-from assay.train.train_state import Place
 from assay.train.update import accumulate
 from tests.train import toys
 

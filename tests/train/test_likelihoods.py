@@ -6,9 +6,9 @@ import torch
 from assay.experiment.stage_tables import RceStage, RftStage
 from assay.lab.setup.stage_methods import StageInput, build_method
 from assay.rl.packed import pack
+from assay.train.checkpoint import Place
 from assay.train.likelihood import Rce, Rft
 from assay.train.sampled_groups import StoredPrompts, value_of
-from assay.train.train_state import Place
 from assay.train.update import accumulate
 from tests.train import toys
 from tests.train.test_group_choice import group

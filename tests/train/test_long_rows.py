@@ -13,11 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from assay.data.episode import Episode, Turn, tokens_of
-from assay.models import head
+from assay.models import scoring
 from assay.models.adapt import save_activations
+from assay.models.attention import ROWS
+from assay.models.attention import cut as cut_up
 from assay.models.precision import choose_precision
-from assay.models.tree_attention import ROWS
-from assay.models.tree_attention import cut as cut_up
 from assay.rl.packed import Packed
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.likelihood import NLL, likelihood_batch
@@ -157,7 +157,7 @@ class Largest(TorchDispatchMode):
 def test_a_long_row_makes_no_matrix_of_its_length_squared_or_times_the_vocabulary(
     monkeypatch: pytest.MonkeyPatch, recompute: bool
 ) -> None:
-    monkeypatch.setattr(head, "CHUNK_BYTES", 64 * 4 * VOCABULARY)
+    monkeypatch.setattr(scoring, "CHUNK_BYTES", 64 * 4 * VOCABULARY)
     length = 3000
     model = tiny_model()
     policy = LanguagePolicy(model.train(), FP32, frozenset({1}))
@@ -183,7 +183,7 @@ def test_a_long_row_has_the_same_gradient_in_chunks_and_with_layers_run_again(
     packed = likelihood_batch([row(0, 20, 700)])
     found = []
     for recompute, rows_of_a_chunk in ((False, 10**6), (True, 10**6), (True, 33)):
-        monkeypatch.setattr(head, "CHUNK_BYTES", rows_of_a_chunk * 4 * VOCABULARY)
+        monkeypatch.setattr(scoring, "CHUNK_BYTES", rows_of_a_chunk * 4 * VOCABULARY)
         policy = LanguagePolicy(tiny_model().train(), FP32, frozenset({1}))
         if recompute:
             save_activations(policy.module)

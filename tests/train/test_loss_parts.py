@@ -11,11 +11,10 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import ObjectiveOutput
 from assay.rl.packed import pack
 from assay.rl.policy import Scores
+from assay.train.checkpoint import LossIsNotItsParts
 from assay.train.grpo import GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft
-from assay.train.schedules import constant
-from assay.train.train_state import LossIsNotItsParts
-from assay.train.update import Totals
+from assay.train.update import Totals, constant
 from tests.train import toys
 from tests.train.test_methods import grpo, prompts, run
 

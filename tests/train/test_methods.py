@@ -6,12 +6,12 @@ import torch
 from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
+from assay.train.checkpoint import Journalled, TrainingFailure, TrainState
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, StoredGroups, journalled
-from assay.train.schedules import Schedule
-from assay.train.train_state import Journalled, TrainingFailure, TrainState
+from assay.train.update import Schedule
 from tests.train import toys
 
 

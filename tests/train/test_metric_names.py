@@ -13,7 +13,7 @@ from assay.train.metric_names import (
     THOUGHT,
     is_written,
 )
-from assay.train.schedules import constant
+from assay.train.update import constant
 from tests.train import toys
 from tests.train.test_dpo import dpo
 from tests.train.test_methods import grpo, prompts, run

@@ -12,9 +12,9 @@ from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
 from assay.rl.presets import PRESETS
+from assay.train.checkpoint import Place
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.sampled_groups import StoredPrompts, value_of
-from assay.train.train_state import Place
 from tests.train import toys
 from tests.train.test_group_choice import group
 

@@ -7,11 +7,11 @@ import torch
 
 from assay.rl.losses import Clip
 from assay.rl.objectives import Grpo as GrpoObjective
+from assay.train.checkpoint import TrainState
 from assay.train.grpo import SCHEDULED, Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, StepMetrics, train
 from assay.train.sampled_groups import Prompts
-from assay.train.schedules import LearningRate, Schedule, constant
-from assay.train.train_state import TrainState
+from assay.train.update import LearningRate, Schedule, constant
 from tests.train import toys
 from tests.train.test_methods import grpo
 

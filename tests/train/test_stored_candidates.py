@@ -11,13 +11,12 @@ from assay.data.episode import Episode, Reward, Turn
 from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.presets import PRESETS
+from assay.train.checkpoint import Batch, LossIsNotItsParts, Place, TrainState
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import GroupValidation, Rce, Rft
 from assay.train.loop import LoopSettings, check_losses, train
 from assay.train.sampled_groups import StoredGroups
-from assay.train.schedules import constant
-from assay.train.train_state import Batch, LossIsNotItsParts, Place, TrainState
-from assay.train.update import Totals, UpdateResult, accumulate
+from assay.train.update import Totals, UpdateResult, accumulate, constant
 from tests.train import toys
 
 LEVER = PRESETS["lever_plus"]

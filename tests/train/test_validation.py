@@ -12,9 +12,9 @@ from assay.rl.packed import Packed, pack
 from assay.rl.policy import Scores
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
+from assay.train.checkpoint import TrainState
 from assay.train.likelihood import Sft, Validation
 from assay.train.loop import LoopSettings, train
-from assay.train.train_state import TrainState
 from tests.exact import random_groups
 from tests.tiny import tiny_model
 from tests.train import toys

@@ -8,11 +8,11 @@ from assay.rl.aggregation import rce_shares
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.packed import pack
 from assay.rl.policy import Sampling
+from assay.train.checkpoint import Place
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Rce
 from assay.train.sampled_groups import Prompts, SingleTurn, StoredGroups
-from assay.train.schedules import constant
-from assay.train.train_state import Place
+from assay.train.update import constant
 from tests.train import toys
 
 

@@ -15,7 +15,7 @@ from assay.models.weight_files import load_module, save_module
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Scores
 from assay.rollout.token_choice import choose, key_states, uniforms
-from assay.train.train_state import Journalled, SampleRecord, TrainState
+from assay.train.checkpoint import Journalled, SampleRecord, TrainState
 
 CANDIDATES = 5
 FEATURES = 10

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Outcome, run_names
+from assay.cli.output import Lang, Outcome, run_names
 
 
 def audit(
@@ -22,7 +22,7 @@ def audit(
     items: Annotated[
         int | None, typer.Option(min=1, help="Items of the benchmark, where the file has none.")
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the findings: en or zh.")] = "en",
+    lang: Lang = "en",
     extract_with: Annotated[
         str | None,
         typer.Option(
@@ -119,7 +119,7 @@ def plan(
     seeds: Annotated[int, typer.Option(help="The most trainings of an arm to look at.")] = 1,
     repeats: Annotated[int, typer.Option(help="The most repeats to look at.")] = 1,
     power: Annotated[float, typer.Option(help="The chance of seeing the difference.")] = 0.8,
-    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+    lang: Lang = "en",
 ) -> Outcome:
     """Plan items, repeats and seeds so that a difference is seen, from a pilot or typed numbers."""
     from assay.compare.pilot_runs import Wish, designs, pilot, typed
@@ -186,7 +186,6 @@ Page = Annotated[
         metavar="FILE", help="Where the page goes; else under comparisons/ in the lab's root."
     ),
 ]
-Lang = Annotated[str, typer.Option(help="Language of table and page: en or zh.")]
 Metric = Annotated[str | None, typer.Option(help="The score to take from files that have several.")]
 Format = Annotated[
     str | None, typer.Option(help="The format of the files; else the one recognised.")
@@ -300,27 +299,26 @@ def compare(
     fail_on: Failing = None,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
+    shared: dict[str, Any] = {
+        "root": root,
+        "control": control,
+        "allow": allow or (),
+        "margin": margin,
+    }
+    shared |= {"page": page, "lang": lang}
+    columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
+    of_files: dict[str, Any] = {"metric": metric, "format": format, "cluster": cluster, **columns}
     if ratios_to or len(on or ()) > 1:
         from assay.errors import InputError
         from assay.library.actions import compare_benchmarks
 
-        of_files = (metric, format, cluster, item, score, repeat, where)
-        of_two = non_inferior is not None or flips or sequential
-        if any(of_files) or of_two or higher_is_better is not None:
+        of_two = non_inferior is not None or flips or sequential or higher_is_better is not None
+        if of_two or any(of_files.values()):
             fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
             fix += "--lower-is-better, --non-inferior, --flips and --sequential out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
-        found = compare_benchmarks(
-            *runs,
-            on=on or (),
-            ratios_to=figures_of(ratios_to or ()),
-            root=root,
-            control=control,
-            allow=allow or (),
-            margin=margin,
-            page=page,
-            lang=lang,
-        )
+        ratios = figures_of(ratios_to or ())
+        found = compare_benchmarks(*runs, on=on or (), ratios_to=ratios, **shared)
         return _gated(_several(found), found.table.tables, fail_on)
     from assay.cli.results import table_result
     from assay.library.actions import compare as compare_runs
@@ -329,23 +327,12 @@ def compare(
 
     found = compare_runs(
         *runs,
-        root=root,
         on=on[0] if on else None,
-        control=control,
-        allow=allow or (),
-        margin=margin,
         non_inferior=non_inferior,
         sequential=sequential,
-        metric=metric,
-        format=format,
-        cluster=cluster,
-        item=item,
-        score=score,
-        repeat=repeat,
-        where=where or (),
         higher_is_better=higher_is_better,
-        page=page,
-        lang=lang,
+        **shared,
+        **of_files,
     )
     table, w = found.table, words(lang)
     shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Outcome, run_names
+from assay.cli.output import Lang, Outcome, run_names
 from assay.pages.safe_console import tell
 
 
@@ -42,7 +42,7 @@ def export(
         str | None,
         typer.Option(metavar="OWNER/NAME", help="Upload it as a new private repository."),
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the model card: en or zh.")] = "en",
+    lang: Lang = "en",
 ) -> Outcome:
     """Export a checkpoint as one merged model with tokenizer, chat template and model card."""
     from assay.lab.run.merged_export import export as make

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Outcome, run_names
+from assay.cli.output import Lang, Outcome, run_names, taken
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.lab.sweep.matrix.model import ArmView, Cell, Matrix, Recommendation
+    from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation
 
 What = Annotated[
     list[str],
@@ -42,7 +42,6 @@ Allow = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="Accept an undeclared difference; may be repeated."),
 ]
-Lang = Annotated[str, typer.Option(help="Language of the page: en or zh.")]
 
 
 def matrix(
@@ -79,22 +78,22 @@ def matrix(
 def matrix_result(found: "Matrix") -> dict[str, Any]:
     """The values of the page by name, without scores of items."""
     return {
-        "name": found.name,
-        "layout": found.layout,
-        "on": found.on,
-        "ratios_to": found.ratios_to,
-        "baseline": found.baseline,
-        "rows": found.rows,
-        "columns": found.columns,
+        **taken(found, "name", "layout", "on", "ratios_to", "baseline", "rows", "columns"),
         "layers": found.layers,
         "cells": [_cell_result(cell, found) for cell in found.cells.values()],
         "averages": found.margins,
         "counts": found.tally,
-        "controls": found.controls,
-        "blocks": found.blocks,
-        "trainings": found.trainings,
-        "data_files": found.data_files,
-        "arms": [_arm_result(arm) for arm in found.arms],
+        **taken(found, "controls", "blocks", "trainings", "data_files"),
+        "arms": [
+            {
+                **taken(arm, "key", "value"),
+                "counts": arm.tally,
+                "strengths": [cell.place for cell in arm.strengths],
+                "weaknesses": [cell.place for cell in arm.weaknesses],
+                "change": arm.change,
+            }
+            for arm in found.arms
+        ],
         "overlaps": found.overlaps,
         "recommendation": _recommendation_result(found.recommendation),
     }
@@ -106,25 +105,12 @@ def _cell_result(cell: "Cell", matrix: "Matrix") -> dict[str, Any]:
     names += ("seeds_missing", "is_baseline", "is_control", "run", "command")
     advice = matrix.recommendation
     return {
-        **{name: getattr(cell, name) for name in names},
+        **taken(cell, *names),
         "dev_score": advice.dev_scores.get(cell.place),
         "winner": matrix.mark(cell) == "winner",
         "undecided_against_best": any(cell.place == rival.place for rival in advice.rivals),
-        "comparison": cell.comparison,
-        "against": cell.against,
+        **taken(cell, "comparison", "against"),
         "records": [origin.file for origin in cell.origins],
-    }
-
-
-def _arm_result(arm: "ArmView") -> dict[str, Any]:
-    """One arm, its cells by place."""
-    return {
-        "key": arm.key,
-        "value": arm.value,
-        "counts": arm.tally,
-        "strengths": [cell.place for cell in arm.strengths],
-        "weaknesses": [cell.place for cell in arm.weaknesses],
-        "change": arm.change,
     }
 
 

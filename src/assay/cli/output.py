@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from assay.pages.page import Block
 
 SCHEMA = 1
-INTERRUPTED = 130
 BLANK_LINES = 2
 """Blank lines in a row that are shown as they are."""
 MOST_LINES = 400
@@ -40,6 +39,7 @@ Lab = Annotated[
     Path | None, typer.Option("--lab", help="The lab's root; else ASSAY_LAB, else this folder.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Lang = Annotated[str, typer.Option(help="Language of tables and pages: en or zh.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +72,7 @@ class Common:
 class Interrupted(AssayError):
     """The user pressed Ctrl-C."""
 
-    exit_code = INTERRUPTED
-
-
-class Unexpected(AssayError):
-    """An error that no code foresaw."""
-
-
-class TrainMissing(InputError):
-    """A command needs a package of the extra `train`, which is not installed."""
-
-
-class Refused(InputError):
-    """The system does not let a command read or write a path."""
-
-
-class Exhausted(RunFailure):
-    """The machine has no room left, or its disk fails."""
+    exit_code = 130
 
 
 INHERITED = ("sympy", "huggingface_hub")
@@ -133,16 +117,16 @@ def foreseen(error: BaseException, folder: Path) -> AssayError | None:
         name = (error.name or "").partition(".")[0].replace("-", "_")
         problem = f"this command needs {name}, which comes with the extra 'train'"
         fix = "pip install 'assay-lab[train]'"
-        return TrainMissing(problem, fix=fix) if name in train_packages() else None
+        return InputError(problem, fix=fix) if name in train_packages() else None
     code = system_code(error)
     quoted = re.search(r"'(/[^']+)'", str(error))  # as pyarrow names a path
     target = getattr(error, "filename2", None) or getattr(error, "filename", None)
     named = target or (quoted and quoted[1])
     path = Path(os.fsdecode(named)) if isinstance(named, str | bytes) else None
     if code in EXHAUSTED:
-        return Exhausted(f"{path or folder}: {os.strerror(code)} ({EXHAUSTED[code]})")
+        return RunFailure(f"{path or folder}: {os.strerror(code)} ({EXHAUSTED[code]})")
     if code in REMEDIES and (path or not isinstance(error, OSError)):
-        return Refused(os.strerror(code), file=path or folder, fix=REMEDIES[code])
+        return InputError(os.strerror(code), file=path or folder, fix=REMEDIES[code])
     return None
 
 
@@ -167,7 +151,7 @@ def system_code(error: BaseException) -> int | None:
     return int(told[1]) if told else None
 
 
-def unexpected(error: BaseException, folder: Path | None = None) -> Unexpected:
+def unexpected(error: BaseException, folder: Path | None = None) -> RunFailure:
     """The error in one line; its traceback is kept in `folder`, or where temporary files are."""
     import traceback
 
@@ -175,7 +159,7 @@ def unexpected(error: BaseException, folder: Path | None = None) -> Unexpected:
 
     trace = "".join(traceback.format_exception(error))
     message = " ".join(in_a_line(error).split())
-    return Unexpected(f"{message} (traceback {keep(trace, folder)})")
+    return RunFailure(f"{message} (traceback {keep(trace, folder)})")
 
 
 def keep(trace: str, folder: Path | None) -> str:
@@ -195,7 +179,7 @@ def keep(trace: str, folder: Path | None) -> str:
 
 @contextmanager
 def executing(root: Path, name: str):
-    """Raises Interrupted, with the command to resume, on Ctrl-C; Unexpected for unknown errors."""
+    """Raises Interrupted, with the command to resume, on Ctrl-C; RunFailure for unknown errors."""
     from assay.runs.run_directory import runs_of
 
     try:
@@ -274,11 +258,12 @@ def failed(error: AssayError) -> Outcome:
 
 def print_json(name: str, outcome: Outcome) -> None:
     """The one object that a program reads."""
+    keys = ("severity", "what", "evidence", "fix")
     value = {
         "schema": SCHEMA,
         "command": name,
         "result": outcome.result,
-        "findings": outcome.findings,
+        "findings": [{key: each[key] for key in keys} for each in map(plain, outcome.findings)],
         "warnings": outcome.warnings,
     }
     typer.echo(escaped(json.dumps(plain(value), ensure_ascii=False, allow_nan=False)))
@@ -346,6 +331,11 @@ def quoted(text: str) -> str:
     whole = len(cut) == len(text) and len(lines) <= MOST_LINES
     more = [] if whole else ["  [cut here: --json has all]"]
     return "\n".join([*(f"  │ {line}" for line in lines[:MOST_LINES]), *more])
+
+
+def taken(value: object, *names: str) -> dict[str, Any]:
+    """Attributes of a value by their names."""
+    return {name: getattr(value, name) for name in names}
 
 
 def plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.compare import Item, Repeat, Score, Where
-from assay.cli.output import Outcome, run_names
+from assay.cli.output import Lang, Outcome
 from assay.cli.resume import RunName
 from assay.cli.run import Full
 
@@ -82,11 +82,8 @@ def words_of(line: Mapping[str, Any]) -> str:
 
 def costs(
     root: Path,
-    run: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="NAME, NAME/ID or NAME#SEED.", autocompletion=run_names),
-    ],
-    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+    run: RunName,
+    lang: Lang = "en",
 ) -> Outcome:
     """Show what a run's helper models cost, by model, stage, operator, step and problem."""
     from assay.lab.monitor.run_costs import run_costs
@@ -101,7 +98,7 @@ def costs(
 def improve(
     root: Path,
     run: RunName,
-    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+    lang: Lang = "en",
 ) -> Outcome:
     """List what the records of a run say could be done better, ranked, each with its evidence."""
     from assay.lab.improve.find_improvements import find_improvements
@@ -139,7 +136,7 @@ def patterns(
     checkpoint: Annotated[
         str | None, typer.Option(help="Of the evaluation; else the last one measured.")
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    lang: Lang = "en",
 ) -> Outcome:
     """Set patterns of high- and low-reward programs side by side, and write their page."""
     from assay.pages.page import Mark, Text
@@ -176,7 +173,7 @@ def report(
     last: Annotated[
         int | None, typer.Option("--to", min=1, help="Progress until this step; else until now.")
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    lang: Lang = "en",
     metric: Annotated[str | None, typer.Option(help="The only score to show of a file.")] = None,
     format: Annotated[str | None, typer.Option(help="The format of a file.")] = None,
     cluster: Annotated[

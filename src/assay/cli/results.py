@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from assay.cli.output import Outcome
+from assay.cli.output import Outcome, taken
 from assay.compare.table import Line, Pairing, Table
 from assay.judge.verdict import as_scored
 from assay.runs.run_directory import RunDirectory
@@ -18,7 +18,6 @@ from assay.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from assay.compare.benchmarks_table import BenchmarksTable
     from assay.compare.foreign_arms import ReadOptions, Summary
-    from assay.judge.verdict import Comparison
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block
@@ -91,12 +90,9 @@ def run_identity(run: RunDirectory) -> dict[str, Any]:
 
     status = read_status(run.path)
     return {
-        "name": run.name,
-        "id": run.id,
-        "path": run.path,
-        "seed": status.seed,
-        "status": status.status,
-        "sinks": {name: asdict(state) for name, state in read_sink_states(run.path).states.items()},
+        **taken(run, "name", "id", "path"),
+        **taken(status, "seed", "status"),
+        "sinks": read_sink_states(run.path).states,
     }
 
 
@@ -109,21 +105,19 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
         "stage": found.stage,
         "from": found.first,
         "to": found.last,
-        "recorded": found.recorded,
-        "planned": found.planned,
+        **taken(found, "recorded", "planned"),
         "metrics": [{**asdict(row), "moved": row.moved} for row in found.rows],
         "findings": [
             {"rule": d.code, "new": d.code in found.new, **asdict(worded(d, w))}
             for d in found.findings
         ],
         "gone": sorted(found.gone),
-        "forecasts": found.forecasts,
-        "spending": found.spending,
+        **taken(found, "forecasts", "spending"),
         "milestones": [
             {
                 **asdict(replace(m, spec=None, comparison=None)),  # type: ignore[arg-type]
                 "expected": m.spec.model_dump(),
-                "comparison": m.comparison and comparison_figures(m.comparison),
+                "comparison": m.comparison and taken(m.comparison, *COMPARED),
             }
             for m in found.milestones
         ],
@@ -131,26 +125,18 @@ def progress_result(found: "Progress", lang: str = "en") -> dict[str, Any]:
             name: {**spec.model_dump(), "fired": name in found.status.guard.split()}
             for name, spec in found.experiment.guard.items()
         },
-        "checkpoints": found.checkpoints,
-        "selection": found.selection,
-        "health": [
-            {"rule": each.rule, "state": each.state, "metric": each.metric, "reading": each.reading}
-            for each in found.states
-        ],
+        **taken(found, "checkpoints", "selection"),
+        "health": [taken(each, "rule", "state", "metric", "reading") for each in found.states],
         "watch": found.watched,
-        "next_report": found.next_report,
-        "facts": found.facts,
-        "calls": found.calls,
+        **taken(found, "next_report", "facts", "calls"),
         "savings": [{**asdict(each), "shown": each.direction} for each in found.savings],
         "programs": found.pair,
     }
 
 
-def comparison_figures(found: "Comparison") -> dict[str, Any]:
-    """The figures of a comparison, without what computes further ones."""
-    names = ("control_score", "score", "difference", "interval", "p_value", "verdict", "items")
-    names += ("gained", "lost", "minimum_detectable_difference", "method")
-    return {name: getattr(found, name) for name in names}
+COMPARED = ("control_score", "score", "difference", "interval", "p_value", "verdict", "items")
+COMPARED += ("gained", "lost", "minimum_detectable_difference", "method")
+"""The figures of a comparison, without what computes further ones."""
 
 
 def table_result(table: Table) -> dict[str, Any]:
@@ -158,18 +144,14 @@ def table_result(table: Table) -> dict[str, Any]:
     record = table.evaluation
     return {
         "evaluation": record.name,
-        "benchmark": record.benchmark,
-        "role": record.role,
-        "repeats": record.repeats,
-        "allowed": table.allowed,
-        "differences": table.differences,
+        **taken(record, "benchmark", "role", "repeats"),
+        **taken(table, "allowed", "differences"),
         "parts": {
             state.part: {"kind": table.state(state), "paths": [d.path for d in state.differences]}
             for state in table.parts
         },
         "lines": [line_result(line, table) for line in table.lines],
-        "tasks": table.tasks,
-        "picked": table.picked,
+        **taken(table, "tasks", "picked"),
     }
 
 
@@ -177,17 +159,8 @@ def line_result(line: Line, table: Table) -> dict[str, Any]:
     """One checkpoint's score with its comparisons."""
     return {
         "checkpoint": line.name,
-        "score": line.score,
-        "interval": line.interval,
-        "items": line.items,
-        "part_of": line.part_of,
-        "clusters": line.clusters,
-        "repeats": line.repeats,
-        "abstained": line.abstained,
-        "possible": line.possible,
-        "limits": line.limits,
-        "truncated": line.truncated,
-        "sampled": line.sampled,
+        **taken(line, "score", "interval", "items", "part_of", "clusters", "repeats", "abstained"),
+        **taken(line, "possible", "limits", "truncated", "sampled"),
         "to_control": pairing_result(line.to_control, table),
         "to_previous": pairing_result(line.to_previous, table),
         "record": line.file,
@@ -223,6 +196,8 @@ def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
 
 def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
     """A comparison, its explanation, and the `assay show` addresses of changed items."""
+    from assay.pages.words import words
+
     if pairing is None:
         return None
     addresses = {line.name: line.address for line in table.lines}
@@ -233,7 +208,7 @@ def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] |
         "comparison": pairing.comparison,
         "as_scored": as_scored(pairing.comparison),
         "worst_case": pairing.comparison.worst_case,
-        "explanation": pairing.explanation(),
+        "explanation": pairing.explanation(words().verdicts),
         "gained": pairing.flips.gained,
         "lost": pairing.flips.lost,
         "unchanged": len(pairing.flips.unchanged),
@@ -265,28 +240,16 @@ def _leaderboard(path: Path, w: "Words") -> Outcome:
     from assay.pages.comparison.foreign_tables import leaderboard_blocks
 
     found = read_leaderboard_scores(path)
-    result = {"file": str(path), "scores": [asdict(each) for each in found]}
-    return Outcome(result, leaderboard_blocks(found, w), lang=w.lang)
+    return Outcome({"file": path, "scores": found}, leaderboard_blocks(found, w), lang=w.lang)
 
 
 def summary_result(summary: "Summary") -> dict[str, Any]:
     """One run by one metric as plain values."""
     found = summary.result
     return {
-        "run": found.run,
-        "format": found.format,
-        "benchmark": found.benchmark,
-        "metric": found.metric,
-        "checker": found.checker,
-        "score": summary.score,
-        "interval": None if summary.interval is None else asdict(summary.interval),
-        "items": summary.items,
-        "clusters": summary.clusters,
-        "repeats": summary.repeats,
-        "abstained": summary.abstained,
-        "possible": summary.possible,
-        "errors": summary.errors,
-        "left_out": found.left_out,
-        "unfinished": found.unfinished,
+        **taken(found, "run", "format", "benchmark", "metric", "checker"),
+        **taken(summary, "score", "interval", "items", "clusters", "repeats", "abstained"),
+        **taken(summary, "possible", "errors"),
+        **taken(found, "left_out", "unfinished"),
         "settings_known": found.configured,
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.output import Outcome, executing, run_names
+from assay.cli.output import Lang, Outcome, executing, run_names
 from assay.cli.run import Despite, Full
 from assay.pages.safe_console import console, tell
 
@@ -33,7 +33,7 @@ def resume(
         list[str] | None,
         typer.Option(metavar="SINK", help="Send metrics to wandb, trackio, mlflow or tensorboard."),
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    lang: Lang = "en",
     full: Full = False,
 ) -> Outcome:
     """Continue a run from its last checkpoint, or from an earlier one."""
@@ -70,7 +70,7 @@ def watch(
     root: Path,
     run: RunName,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 2.0,
-    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+    lang: Lang = "en",
 ) -> Outcome:
     """Watch a run until it ends; Ctrl-C stops watching, not the run."""
     import time

@@ -9,9 +9,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from assay.cli.output import Outcome, run_names
+from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.resume import RunName
 
+RunOrCheckpoint = Annotated[
+    str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)
+]
 COLOURS = {"ok": "green", "missing": "bold red", "optional": "yellow"}
 
 
@@ -42,11 +45,13 @@ def log(
     plan: Annotated[
         str | None, typer.Option(help="Add a plan for a run of this NAME that is still to come.")
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
+    lang: Lang = "en",
 ) -> Outcome:
     """Show the lab's notebook as Markdown; with --note or --plan, add to it."""
     from assay.errors import InputError
-    from assay.pages.run_page.notebook import notebook
+    from assay.experiment.read_file import read_experiment
+    from assay.pages.run_page.notebook import file_entry, notebook
+    from assay.pages.words import words
     from assay.runs.notes import add_note, read_notes
     from assay.runs.run_names import find_run, parse_run_name
 
@@ -61,7 +66,8 @@ def log(
         written = add_note(root, name.name, plan, "plan")
         return Outcome(written, [f"planned {written.about}: {written.text}"])
     if note is None and run is not None and run.endswith(".toml"):
-        return file_note(root, run, lang)
+        text = file_entry(read_experiment(run), root, words(lang))  # before it is run
+        return Outcome({"markdown": text, "notes": []}, [text.rstrip("\n")])
     found = find_run(root, parse_run_name(run)) if run is not None else None
     if note is not None and found is not None:
         written = add_note(root, str(found), note)
@@ -71,22 +77,7 @@ def log(
     return Outcome({"markdown": text, "notes": notes}, [text.rstrip("\n")])
 
 
-def file_note(root: Path, file: str, lang: str) -> Outcome:
-    """The notebook entry of an experiment file, before it is run."""
-    from assay.experiment.read_file import read_experiment
-    from assay.pages.run_page.notebook import file_entry
-    from assay.pages.words import words
-
-    text = file_entry(read_experiment(file), root, words(lang))
-    return Outcome({"markdown": text, "notes": []}, [text.rstrip("\n")])
-
-
-def delete(
-    root: Path,
-    name: Annotated[
-        str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)
-    ],
-) -> Outcome:
+def delete(root: Path, name: RunOrCheckpoint) -> Outcome:
     """Delete a run or a checkpoint; refused where another run or a record refers to it."""
     from assay.runs.protection import delete_named
 
@@ -96,9 +87,7 @@ def delete(
 
 def protect(
     root: Path,
-    name: Annotated[
-        str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)
-    ],
+    name: RunOrCheckpoint,
     why: Annotated[str, typer.Option(help="The reason, shown to whoever tries to delete it.")],
 ) -> Outcome:
     """Protect a run, or one of its checkpoints, from every command."""

@@ -15,7 +15,7 @@ from assay.judge.confounds import Confound, PartState, by_part
 from assay.judge.intervals import Interval
 from assay.judge.sampled_scores import SampledScores
 from assay.judge.scores import ItemScores
-from assay.judge.verdict import ENGLISH, Comparison, explain, with_looks
+from assay.judge.verdict import Comparison, explain, with_looks
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
 from assay.runs.trial_ledger import BASE, looks_at
@@ -43,7 +43,7 @@ class Pairing:
     """Share of the answers (item and repeat) that both gave in the same words; None where the
     answers of one are not known."""
 
-    def explanation(self, templates: Mapping[str, str] = ENGLISH) -> str:
+    def explanation(self, templates: Mapping[str, str]) -> str:
         """The verdict in words, with what the design can detect."""
         return explain(self.comparison, templates)
 

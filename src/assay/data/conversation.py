@@ -67,21 +67,36 @@ def parse_message(record: Record, value: Any, path: str, *, images: bool = False
     message = record.typed(path, value, dict)
     role: Any = message_role(record, message, path, (*ROLES, *OTHER_NAMES))
     role = OTHER_NAMES.get(role, role)
-    calls = _calls(record, message, path)
-    where = f"{path}.content"
-    content, reasoning, more_calls = _content(record, message.get("content"), where)
+    single, where = message.get("function_call"), f"{path}.tool_calls"
+    listed = loaded_value(record, message.get("tool_calls") or [], where)
+    if single and record.typed(where, listed, list):
+        fix = "keep tool_calls, which took its place"
+        raise record.error(f"{path}.function_call", "stands beside tool_calls", fix)
+    if single:
+        calls = (parse_call(record, single, f"{path}.function_call"),)
+    else:
+        named = enumerate(record.typed(where, listed, list))
+        calls = tuple(parse_call(record, call, f"{where}[{i}]") for i, call in named)
+    raw, where = message.get("content"), f"{path}.content"
+    content, reasoning, more_calls = _content(record, raw, where)
     parts: tuple[Part, ...] = ()
-    if _holds_image(message.get("content")):
+    if isinstance(raw, list) and any(part["type"] == IMAGE for part in raw):
         # Refused before anything is read: a request to a server names files too.
         if not images:
             raise record.error(where, "holds an image, which is not carried here", CARRIED)
         if role != "user":
             raise record.error(where, f"a {role} message cannot hold an image")
-        parts = _parts(record, message["content"], where)
+        for index, part in enumerate(raw):
+            if part["type"] == IMAGE:
+                parts += (image_part(record, part.get(IMAGE), f"{where}[{index}].{IMAGE}"),)
+            elif part["type"] == "text":
+                parts += (TextPart(str(part.get("value", part.get("text")))),)
+            else:
+                raise record.error(f"{where}[{index}].type", "stands beside an image", CARRIED)
     reasoning += _reasoning(record, message, path)
     calls += more_calls
-    if message.get("content") is None and not calls and not reasoning:
-        raise record.error(f"{path}.content", "missing", "write the text of the message")
+    if raw is None and not calls and not reasoning:
+        raise record.error(where, "missing", "write the text of the message")
     if role != "assistant" and (calls or reasoning):
         raise record.error(path, f"a {role} message cannot call tools or reason")
     call_id = record.typed(f"{path}.tool_call_id", message.get("tool_call_id") or "", str)
@@ -295,30 +310,19 @@ def dump_message(message: Message) -> dict[str, Any]:
     if message.reasoning:
         value["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        value["tool_calls"] = [_dump_call(call) for call in message.tool_calls]
+        value["tool_calls"] = [
+            ({"id": call.id} if call.id else {})
+            | {
+                "type": "function",
+                "function": {"name": call.name, "arguments": dict(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
     if message.tool_call_id:
         value["tool_call_id"] = message.tool_call_id
     if message.name:
         value["name"] = message.name
     return value
-
-
-def _dump_call(call: ToolCall) -> dict[str, Any]:
-    value: dict[str, Any] = {"id": call.id} if call.id else {}
-    function = {"name": call.name, "arguments": dict(call.arguments)}
-    return value | {"type": "function", "function": function}
-
-
-def _calls(record: Record, message: Mapping[str, Any], path: str) -> tuple[ToolCall, ...]:
-    single = message.get("function_call")
-    where = f"{path}.tool_calls"
-    calls = record.typed(where, loaded_value(record, message.get("tool_calls") or [], where), list)
-    if single and calls:
-        fix = "keep tool_calls, which took its place"
-        raise record.error(f"{path}.function_call", "stands beside tool_calls", fix)
-    if single:
-        return (parse_call(record, single, f"{path}.function_call"),)
-    return tuple(parse_call(record, call, f"{where}[{i}]") for i, call in enumerate(calls))
 
 
 def _content(record: Record, value: Any, path: str) -> tuple[str, str, tuple[ToolCall, ...]]:
@@ -342,23 +346,6 @@ def _content(record: Record, value: Any, path: str) -> tuple[str, str, tuple[Too
             known = ("text", "reasoning", "tool_call", IMAGE)
             raise record.error(f"{where}.type", f"unknown part {kind!r}", nearest(kind, known))
     return text, reasoning, calls
-
-
-def _holds_image(content: Any) -> bool:
-    return isinstance(content, list) and any(part["type"] == IMAGE for part in content)
-
-
-def _parts(record: Record, value: list[dict[str, Any]], path: str) -> tuple[Part, ...]:
-    """Text and images of a content field in order. Raises DataError."""
-    parts: list[Part] = []
-    for index, part in enumerate(value):
-        if part["type"] == IMAGE:
-            parts.append(image_part(record, part.get(IMAGE), f"{path}[{index}].{IMAGE}"))
-        elif part["type"] == "text":
-            parts.append(TextPart(str(part.get("value", part.get("text")))))
-        else:
-            raise record.error(f"{path}[{index}].type", "stands beside an image", CARRIED)
-    return tuple(parts)
 
 
 def loaded_value(record: Record, value: Any, path: str) -> Any:

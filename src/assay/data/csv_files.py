@@ -6,7 +6,7 @@ is. What the columns mean is not known here.
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -52,7 +52,13 @@ def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Found]:
         header = options.header
         if header is None:
             _, header = next(rows, (1, ()))
-        _check_header(header, path)
+        doubles = [name for name, count in Counter(header).items() if count > 1]
+        if not header or "" in header or doubles:
+            nameless = not header or "" in header
+            problem = "a column has no name"
+            problem = problem if nameless else f"two columns are called {doubles[0]!r}"
+            fix = "name the columns in the first line, or in csv.header"
+            raise DataError(problem, file=path, line=1, field="header", fix=fix)
         for line, cells in rows:
             if len(cells) != len(header):
                 problem = f"has {len(cells)} fields, and there are {len(header)} columns"
@@ -92,15 +98,3 @@ def _lines(stream: BinaryIO, path: Path, encoding: Encoding) -> Iterator[str]:
             problem = f"byte {error.start + 1} is not {encoding.upper()}"
             fix = "save the file as UTF-8, or set csv.encoding"
             raise DataError(problem, file=path, line=line, fix=fix) from error
-
-
-def _check_header(header: Sequence[str], path: Path) -> None:
-    doubles = [name for name, count in Counter(header).items() if count > 1]
-    if not header or "" in header:
-        problem = "a column has no name"
-    elif doubles:
-        problem = f"two columns are called {doubles[0]!r}"
-    else:
-        return
-    fix = "name the columns in the first line, or in csv.header where the file has no such line"
-    raise DataError(problem, file=path, line=1, field="header", fix=fix)

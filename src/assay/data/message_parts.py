@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -102,15 +102,11 @@ def read_image(record: Record, file: Path, path: str) -> bytes:
             raise record.error(path, "no such image", "restore it, or take the row out")
         if file.stat().st_size > MOST_BYTES:
             raise record.error(path, f"the image is larger than {MOST_BYTES >> 20} MiB")
-        return _read(file)
+        # Without O_NOFOLLOW a link could take the file's place between the check and the reading.
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as handle:
+            return handle.read(MOST_BYTES + 1)
     except OSError as error:
         raise record.error(path, f"cannot be read: {error.strerror}") from error
-
-
-def _read(file: Path) -> bytes:
-    # Without O_NOFOLLOW a link could take the file's place between the check and the reading.
-    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as handle:
-        return handle.read(MOST_BYTES + 1)
 
 
 def media_type(record: Record, data: bytes, path: str) -> str:
@@ -158,28 +154,23 @@ def _moved(part: ImagePart, folder: Path) -> ImagePart:
 
 def stored_parts(message: Message) -> list[dict[str, Any]]:
     """The parts as a data file holds them: an image by its path and sha256, else by its bytes."""
+    return _openai_parts(message, lambda p: {"url": p.path or data_url(p), "sha256": p.sha256})
+
+
+def _openai_parts(
+    message: Message, image: Callable[[ImagePart], dict[str, str]]
+) -> list[dict[str, Any]]:
     return [
-        _text(part)
+        {"type": "text", "text": part.text}
         if isinstance(part, TextPart)
-        else _image({"url": part.path or data_url(part), "sha256": part.sha256})
+        else {"type": "image_url", "image_url": image(part)}
         for part in message.parts
     ]
 
 
 def sent_parts(message: Message) -> list[dict[str, Any]]:
     """The parts as an endpoint takes them: images as data URLs. Raises DataError."""
-    return [
-        _text(part) if isinstance(part, TextPart) else _image({"url": data_url(part)})
-        for part in message.parts
-    ]
-
-
-def _text(part: TextPart) -> dict[str, Any]:
-    return {"type": "text", "text": part.text}
-
-
-def _image(image: dict[str, str]) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": image}
+    return _openai_parts(message, lambda part: {"url": data_url(part)})
 
 
 def refuse_images(messages: Iterable[Message], carrier: str, fix: str) -> None:

@@ -105,29 +105,26 @@ def _checked_batches(path: Path) -> Iterator[pa.RecordBatch]:
     column of one value takes up nothing in the file, and in memory as much as there are rows.
     """
     check_file(path)
-    with _opened(path) as file:
+    try:
+        opened = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        problem = " ".join(str(error).split())
+        raise DataError(f"is not a parquet file: {problem}", file=path) from error
+    with opened as file:
         about = file.metadata
         groups = [about.row_group(n).total_byte_size for n in range(about.num_row_groups)]
         Budget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES).spend(sum(groups), about.num_rows)
         budget = Budget(path, PARQUET_MOST_TIMES, PARQUET_FREE_BYTES)
-        for batch in _batches(file, path):
+        batches = file.iter_batches(BATCH_ROWS)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as error:
+                raise _damaged(error, path) from error
+            if batch is None:
+                return
             budget.spend(sum(map(_bytes_of, batch.columns)), len(batch))
             yield batch
-
-
-def _opened(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        problem = " ".join(str(error).split())
-        raise DataError(f"is not a parquet file: {problem}", file=path) from error
-
-
-def _batches(file: pq.ParquetFile, path: Path) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from file.iter_batches(BATCH_ROWS)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(error, path) from error
 
 
 def _python_rows(batch: pa.RecordBatch | pa.Table, path: Path) -> list[dict[str, Any]]:

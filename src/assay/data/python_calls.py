@@ -123,32 +123,24 @@ def _arguments(node: ast.Call) -> dict[str, Any]:
     return arguments
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr | None) -> Any:
     if isinstance(node, ast.Constant):
-        return _constant(node.value)
+        value = node.value
+        finite = type(value) is float and math.isfinite(value)
+        if value is None or type(value) in (str, int, bool) or finite:
+            return value
+        raise NotCallsError(NO_JSON)
     if isinstance(node, ast.List | ast.Tuple):
         return [_value(item) for item in node.elts]
     if isinstance(node, ast.Dict):
-        return {_key(k): _value(v) for k, v in zip(node.keys, node.values, strict=True)}
+        if None in node.keys:
+            raise NotCallsError(UNPACKED)
+        made = [(_value(k), _value(v)) for k, v in zip(node.keys, node.values, strict=True)]
+        if not all(isinstance(key, str) for key, _ in made):
+            raise NotCallsError(NO_JSON)
+        return dict(made)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         value = _value(node.operand)
         if type(value) in (int, float):
             return -value if isinstance(node.op, ast.USub) else value
     raise NotCallsError(NO_JSON if isinstance(node, ast.Set) else NO_LITERAL)
-
-
-def _key(node: ast.expr | None) -> str:
-    if node is None:
-        raise NotCallsError(UNPACKED)
-    key = _value(node)
-    if not isinstance(key, str):
-        raise NotCallsError(NO_JSON)
-    return key
-
-
-def _constant(value: Any) -> Any:
-    if value is None or type(value) in (str, int, bool):
-        return value
-    if type(value) is float and math.isfinite(value):
-        return value
-    raise NotCallsError(NO_JSON)

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from assay.data.conversation import stored_messages
 from assay.data.hashing import canonical_json
@@ -73,25 +72,15 @@ def conflicts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     first: dict[str, tuple[str, str]] = {}
     found = []
     for row in rows:
-        asked = canonical_json(
-            [stored_messages(row.prompt), list(row.tools), _world(row), dict(row.template_options)]
-        )
-        answer = canonical_json(_answer(row))
+        # A row of several turns asks what is in `entry` beside its messages.
+        more = [list(row.tools), row.extra.get("entry"), dict(row.template_options)]
+        asked = canonical_json([stored_messages(row.prompt), *more])
+        said = [asdict(message) for message in row.messages[len(row.prompt) :]]
+        answer = canonical_json(said if row.gold is None else row.gold)
         id_, wanted = first.setdefault(asked, (row.id, answer))
         if wanted != answer:
             found.append((row.id, id_))
     return found
-
-
-def _answer(row: Row) -> Any:
-    if row.gold is not None:
-        return row.gold
-    return [asdict(message) for message in row.messages[len(row.prompt) :]]
-
-
-def _world(row: Row) -> Any:
-    """What a row of several turns asks beside its messages."""
-    return row.extra.get("entry")
 
 
 TEXT_AND_CALLS = "assistant messages have both text and calls, and some renderings lose the text"

@@ -5,7 +5,8 @@ A field is `id`, `conversation`, `gold`, or one inside `gold` or `extra` by its 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,24 +108,21 @@ def fits(condition: Condition, row: Row) -> bool:
 
 
 def _holds(name: str, wanted: Any, value: Any, row: Row, path: str) -> bool:
-    match name:
-        case "at_least":
-            return number(value, row, path) >= wanted
-        case "at_most":
-            return number(value, row, path) <= wanted
-        case "above":
-            return number(value, row, path) > wanted
-        case "below":
-            return number(value, row, path) < wanted
-        case "equals":
-            return _same(value, wanted)
-        case "one_of":
-            return any(_same(value, one) for one in wanted)
-        case "none_of":
-            return not any(_same(value, one) for one in wanted)
-        case "contains":
-            return _contains(value, wanted)
-    return True
+    if name in BOUNDS:
+        return BOUNDS[name](number(value, row, path), wanted)
+    if name == "contains":
+        if isinstance(value, str):
+            return str(wanted) in value
+        return isinstance(value, list | tuple) and any(_same(one, wanted) for one in value)
+    if name == "exists":
+        return True
+    same = any(_same(value, one) for one in (wanted if isinstance(wanted, tuple) else (wanted,)))
+    return same != (name == "none_of")
+
+
+BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
+    "at_least": operator.ge, "at_most": operator.le, "above": operator.gt, "below": operator.lt
+}  # fmt: skip
 
 
 def number(value: Any, row: Row, path: str) -> float:
@@ -154,12 +152,6 @@ def _same(value: Any, wanted: Value) -> bool:
     if isinstance(wanted, int | float):
         return _as_number(value) == wanted
     return value == wanted
-
-
-def _contains(value: Any, wanted: Value) -> bool:
-    if isinstance(value, str):
-        return str(wanted) in value
-    return isinstance(value, list | tuple) and any(_same(one, wanted) for one in value)
 
 
 def sorted_places(rows: Sequence[Row], path: str, descending: bool) -> tuple[int, ...]:

@@ -49,14 +49,30 @@ def parse_tools(record: Record, value: Any, path: str = "tools") -> tuple[dict[s
     """
     if value is None or value == "":
         return ()
-    listed = record.typed(path, loaded_value(record, value, path), list)
-    tools = [
-        _mended_tool(record, f"{path}[{index}]", loaded_value(record, tool, f"{path}[{index}]"))
-        for index, tool in enumerate(listed)
-    ]
-    for index, tool in enumerate(tools):
-        _check_tool(record, f"{path}[{index}]", tool)
-    _check_names_differ(record, path, tools)
+    tools: list[dict[str, Any]] = []
+    places: dict[str, str] = {}
+    for index, each in enumerate(record.typed(path, loaded_value(record, value, path), list)):
+        place = where = f"{path}[{index}]"
+        tools.append(_mended_tool(record, where, loaded_value(record, each, where)))
+        where += ".function" if "function" in tools[-1] else ""
+        function = function_of(tools[-1])
+        name = record.typed(f"{where}.name", function.get("name"), str)
+        if not name:
+            raise record.error(f"{where}.name", "is empty")
+        record.typed(f"{where}.description", function.get("description", ""), str)
+        if (parameters := function.get("parameters")) is not None:
+            where += ".parameters"
+            kind = record.typed(where, parameters, dict).get("type")
+            if _are_properties(parameters):
+                for key, schema in parameters.items():
+                    _check_schema(record, f"{where}.{key}", schema)
+            elif kind is not None and kind not in OBJECT_TYPES:
+                fix = "the parameters are of type 'object'"
+                raise record.error(f"{where}.type", f"is {kind!r}", fix)
+            else:
+                _check_schema(record, where, parameters)
+        if (first := places.setdefault(name, place)) != place:
+            raise record.error(f"{place}.name", f"{name!r} is also the name of {first}")
     return tuple(tools)
 
 
@@ -143,45 +159,6 @@ def _are_properties(parameters: dict[str, Any]) -> bool:
     )
 
 
-def _check_tool(record: Record, path: str, tool: dict[str, Any]) -> None:
-    if "function" in tool:
-        path += ".function"
-        tool = tool["function"]
-    name = record.typed(f"{path}.name", tool.get("name"), str)
-    if not name:
-        raise record.error(f"{path}.name", "is empty")
-    record.typed(f"{path}.description", tool.get("description", ""), str)
-    parameters = tool.get("parameters")
-    if parameters is not None:
-        path += ".parameters"
-        _check_parameters(record, path, record.typed(path, parameters, dict))
-
-
-def _check_names_differ(record: Record, path: str, tools: list[Any]) -> None:
-    names = function_names(tools)
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            first = names.index(name)
-            raise record.error(
-                f"{path}[{index}].name", f"{name!r} is also the name of {path}[{first}]"
-            )
-
-
-def _check_parameters(record: Record, path: str, parameters: dict[str, Any]) -> None:
-    kind = parameters.get("type")
-    if _are_properties(parameters):
-        _check_properties(record, path, parameters)
-    elif kind is not None and kind not in OBJECT_TYPES:
-        raise record.error(f"{path}.type", f"is {kind!r}", "the parameters are of type 'object'")
-    else:
-        _check_schema(record, path, parameters)
-
-
-def _check_properties(record: Record, path: str, properties: Any) -> None:
-    for name, schema in record.typed(path, properties, dict).items():
-        _check_schema(record, f"{path}.{name}", schema)
-
-
 def _check_schema(record: Record, path: str, schema: Any) -> None:
     """The keywords that a tool's schema is made of have the types JSON Schema gives them; true and
     false are schemas, and `items` may be a list of one for each place, as in its older drafts.
@@ -192,8 +169,9 @@ def _check_schema(record: Record, path: str, schema: Any) -> None:
         kinds = record.typed(f"{path}.type", schema["type"], str, list)
         for kind in [kinds] if isinstance(kinds, str) else kinds:
             record.typed(f"{path}.type", kind, str)
-    if "properties" in schema:
-        _check_properties(record, f"{path}.properties", schema["properties"])
+    properties = schema.get("properties", {})
+    for name, each in record.typed(f"{path}.properties", properties, dict).items():
+        _check_schema(record, f"{path}.properties.{name}", each)
     if schema.get("required") is not None:
         for name in record.typed(f"{path}.required", schema["required"], list):
             record.typed(f"{path}.required", name, str)

@@ -77,10 +77,7 @@ def _conflicts(parts: Mapping[str, float | RewardPart]) -> Iterator[PydanticCust
         yield refused(f"{ring[0]}.when", f"the conditions go in a circle: {' - '.join(ring)}")
 
 
-Reward = Annotated[
-    str | dict[str, Weight | RewardPart],
-    AfterValidator(check_conditions),
-]
+Reward = Annotated[str | dict[str, Weight | RewardPart], AfterValidator(check_conditions)]
 """A reward by name, or a table: names with weights, or named parts. The reward is their sum."""
 
 

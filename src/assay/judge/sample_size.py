@@ -12,10 +12,10 @@ import numpy as np
 from scipy import special
 
 from assay.errors import InputError
+from assay.judge.arms import aligned, left_over
 from assay.judge.cluster_robust import item_mean
 from assay.judge.power import POWER, items_needed, minimum_detectable_difference
 from assay.judge.scores import Array, ItemScores, on_shared_items
-from assay.judge.seed_variance import aligned, left_over
 from assay.judge.verdict import ALPHA, Noise
 
 MOST_ITEMS = 100_000

@@ -1,7 +1,7 @@
 """The verdict of a comparison, the figures it rests on, and plain words for both.
 
-Tests and intervals are computed elsewhere. A sentence is a key with numbers, so that a page in
-another language brings its own templates; the English ones are here.
+Tests and intervals are computed elsewhere. A sentence is a key with numbers; the catalogues of the
+pages word it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -292,78 +292,14 @@ class Sentence:
     numbers: Mapping[str, float | int | str]
 
 
-ENGLISH = {
-    "joint": "; ",
-    "better": "better by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
-    "worse": "worse by {difference:.1f} points ({low:+.1f} to {high:+.1f}), p = {p:.2g}",
-    "equivalent": "equivalent: the difference of {signed:+.1f} points lies within {margin:g} "
-    "points ({tost_level:g}% interval {tost_low:+.1f} to {tost_high:+.1f})",
-    "undecided": "undecided: {signed:+.1f} points ({low:+.1f} to {high:+.1f}) on {items:items}, "
-    "p = {p:.2g}",
-    "not comparable": "not comparable: differs in {confounds}",
-    "lower is better": "lower is better",
-    "detectable": "minimum detectable difference: {smallest:.1f} points (80% power)",
-    "nothing detectable": "no difference is detectable with 80% power: too few independent items",
-    "items needed": "a difference of this size needs {needed:needed items}",
-    "margin rarely reachable": "the equivalence margin of {margin:g} points is rarely reachable "
-    "under {threshold} items",
-    "within margin": "the interval lies within the margin of {margin:g} points: a real difference, "
-    "but a small one",
-    "repeats": "{control} and {run} of {items:items} changed between repeats; repeats that do not "
-    "change are not further samples",
-    "shared items": "on the {items:items} that both were asked; {more} more were asked of one "
-    "alone",
-    "unscored": "{unscored:items} had no score in one of the runs, hence left out",
-    "unscored answers": "{control:.1%} of the control's answers and {run:.1%} of the run's have no "
-    "score",
-    "worst case": "the missing scores all counted against it: {signed:+.1f} points ({low:+.1f} to "
-    "{high:+.1f}), p = {p:.2g}",
-    "worst case for equivalence": "the missing scores at either end: {lowest:+.1f} to "
-    "{highest:+.1f} points",
-    "missing undoes better": "better by the answers that have a score, but the missing "
-    "scores could undo it",
-    "missing undoes worse": "worse by the answers that have a score, but the missing "
-    "scores could undo it",
-    "missing undoes equivalent": "equivalent by the answers that have a score, but the missing "
-    "scores could undo it",
-    "family interval": "p and the interval ({level:.2f}%) are corrected for {family} comparisons",
-    "skewed": "too few for differences this lopsided: on {units:items} a t test errs in more "
-    "than 5% (9% of simulations with 10)",
-    "non-inferior": "non-inferior: shown to be no more than {margin:g} points worse (at worst "
-    "{bound:+.1f}, one-sided {level:.4g}% bound)",
-    "non-inferiority not shown": "non-inferiority not shown: it may be more than {margin:g} points "
-    "worse (at worst {bound:+.1f}, one-sided {level:.4g}% bound)",
-    "noise": "of the variance of the difference {sampling:.0%} is sampling, the rest items: "
-    "standard error {now:.2f} points; with one more repeat {repeat:.2f}, with as many answers to "
-    "new items {new_items:.2f}, with any number of repeats no less than {all_repeats:.2f}",
-    "noise plain": "of the variance of the difference {sampling:.0%} is sampling, the rest items: "
-    "standard error {now:.3g}; with one more repeat {repeat:.3g}, with as many answers to new "
-    "items {new_items:.3g}, with any number of repeats no less than {all_repeats:.3g}",
-    "looks": "the lab had {others:looks} at {benchmark} besides ({runs:runs} in all; "
-    "{deleted:looks} by deleted ones): if none were better, {false:.2g} in all would be shown "
-    "better by chance; corrected for all of them p = {all_p:.2g}",
-    "looks undo": "the verdict does not survive that correction: confirm it on new items",
-    "looks unknown": "{unknown} further runs are gone or damaged, and how often they looked is not "
-    "known",
-    "without items": "compared as two binomials: the scores came without their items",
-    "better plain": "better by {difference:.3g} ({low:+.3g} to {high:+.3g}), p = {p:.2g}",
-    "worse plain": "worse by {difference:.3g} ({low:+.3g} to {high:+.3g}), p = {p:.2g}",
-    "equivalent plain": "equivalent: the difference of {signed:+.3g} lies within {margin:g} "
-    "({tost_level:g}% interval {tost_low:+.3g} to {tost_high:+.3g})",
-    "undecided plain": "undecided: {signed:+.3g} ({low:+.3g} to {high:+.3g}) on "
-    "{items:items}, p = {p:.2g}",
-    "detectable plain": "minimum detectable difference: {smallest:.3g} (80% power)",
-    "margin rarely reachable plain": "the equivalence margin of {margin:g} is rarely reachable "
-    "under {threshold} items",
-    "within margin plain": "the interval lies within the margin of {margin:g}: a real difference, "
-    "but a small one",
-    "worst case plain": "the missing scores all counted against it: {signed:+.3g} ({low:+.3g} "
-    "to {high:+.3g}), p = {p:.2g}",
-    "worst case for equivalence plain": "the missing scores at either end: {lowest:+.3g} to "
-    "{highest:+.3g}",
-}
-"""The key of a sentence, and its template. "KEY plain" is for scores that do not run from 0 to 1,
-of which a hundredth is no point."""
+PLAIN = frozenset(
+    {
+        *("better", "worse", "equivalent", "undecided", "detectable", "margin rarely reachable"),
+        *("within margin", "worst case", "worst case for equivalence", "noise"),
+    }
+)
+"""Sentences that have other words, "KEY plain", for scores that do not run from 0 to 1, of which a
+hundredth is no point."""
 IN_POINTS = ("difference", "signed", "low", "high", "margin", "tost_low", "tost_high")
 IN_POINTS += ("smallest", "lowest", "highest", "now", "repeat", "new_items", "all_repeats")
 """Numbers of sentences that are printed in points."""
@@ -403,14 +339,13 @@ def sentences(comparison: Comparison) -> tuple[Sentence, ...]:
 
 def _plain(sentence: Sentence) -> Sentence:
     """The sentence with its numbers as they are, where it would have them in points."""
-    key = f"{sentence.key} plain"
-    if key not in ENGLISH:
+    if sentence.key not in PLAIN:
         return sentence
     numbers = {
         name: float(value) / 100 if name in IN_POINTS else value
         for name, value in sentence.numbers.items()
     }
-    return Sentence(key, numbers)
+    return Sentence(f"{sentence.key} plain", numbers)
 
 
 def _numbers(c: Comparison) -> dict[str, float | int | str]:
@@ -514,7 +449,7 @@ def _undecided(c: Comparison) -> list[Sentence]:
     return said
 
 
-def explain(comparison: Comparison, templates: Mapping[str, str] = ENGLISH) -> str:
+def explain(comparison: Comparison, templates: Mapping[str, str]) -> str:
     """The sentences of a comparison in words, joined by semicolons."""
     return templates["joint"].join(
         filled_in(templates[s.key], s.numbers) for s in sentences(comparison)

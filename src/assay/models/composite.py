@@ -19,8 +19,7 @@ from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig
 
 from assay.models.folder import CONFIG, INDEX, weight_files
-from assay.models.quiet import quiet_transformers
-from assay.models.supported import ModelUnsupported, read_object
+from assay.models.supported import ModelUnsupported, quiet_transformers, read_object
 
 HEAD = "lm_head.weight"
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.models.numeric import widened
+from assay.models.matmul import widened
 from assay.models.plain_forward import causal_of, logits_from
 from assay.models.scoring import score_actions
 

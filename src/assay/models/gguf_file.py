@@ -34,7 +34,7 @@ from assay.data.files import built_once, cache_root, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, nearest
-from assay.models.quiet import quiet_transformers
+from assay.models.supported import quiet_transformers
 from assay.models.weight_files import whole_state
 
 ARCHITECTURES = {

@@ -19,8 +19,15 @@ from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
 from assay.models.attention import AttentionPlan, refuse_unplanned
-from assay.models.elementwise import normalise, rotate, rotations
-from assay.models.layers import Multipliers, multipliers, rotates, times
+from assay.models.layers import (
+    Multipliers,
+    multipliers,
+    normalise,
+    rotate,
+    rotates,
+    rotations,
+    times,
+)
 from assay.models.lora import LowRank, low_rank
 from assay.models.scoring import plain_head
 

@@ -30,11 +30,9 @@ from assay.data.renderings.template import apply_template, template_source
 from assay.data.row import Message
 from assay.models.composite import is_composite, text_state
 from assay.models.folder import CONFIG, ModelFolderError, check_model_folder, weight_files
-from assay.models.fp32_products import keep_fp32_products
 from assay.models.memory import available_memory
-from assay.models.plain_forward import refuse_unfaithful
+from assay.models.plain_forward import keep_fp32_products, refuse_unfaithful
 from assay.models.precision import Precision
-from assay.models.quiet import quiet_transformers
 from assay.models.state_dicts import (
     Mismatch,
     StateDictMismatch,
@@ -44,6 +42,7 @@ from assay.models.state_dicts import (
 from assay.models.supported import (
     ModelUnsupported,
     causal_class,
+    quiet_transformers,
     read_config,
     read_object,
     read_tokenizer,

@@ -24,8 +24,7 @@ from transformers import PreTrainedModel
 
 from assay.errors import InputError, nearest
 from assay.models.matmul import project
-from assay.models.quiet import old_names_of_peft
-from assay.models.supported import reason
+from assay.models.supported import old_names_of_peft, reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ autocast, are left to torch; decoding uses the packed weights of `inference`.
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,34 @@ from torch.autograd.function import once_differentiable
 
 from assay.data.files import built_once, cache_root
 from assay.data.hashing import content_id
+
+
+def wide_type(tensor: Tensor) -> torch.dtype:
+    """The tensor's type, or float32 where that is wider."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The tensor in at least float32, where sums over many keys or words are taken."""
+    return tensor.to(wide_type(tensor))
+
+
+def spans(length: int, step: int) -> Iterator[tuple[int, int]]:
+    """Consecutive (first, stop) pairs that cover `length`."""
+    for first in range(0, length, step):
+        yield first, min(first + step, length)
+
+
+def moved(host: Tensor, device: torch.device) -> Tensor:
+    """`host` on the device; to a GPU it goes out of pinned memory and nobody waits for it.
+
+    The host allocator keeps the pinned copy until the transfer has happened
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers).
+    """
+    if device.type != "cuda":
+        return host.to(device)
+    return host.pin_memory().to(device, non_blocking=True)
+
 
 LEAST_SIDE = 256
 """Products of a batch are computed one by one where the longest side has at least this length."""

@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.models import matmul
-from assay.models.head import CACHED_ROWS, CHUNK_BYTES
 from assay.models.optimizer import OptimizerName
 from assay.models.plain_forward import BATCH_TOKENS, LOGITS_BYTES
+from assay.models.scoring import CACHED_ROWS, CHUNK_BYTES
 from assay.models.supported import field_of, why_plain
 
 MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256}

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.models.head import CACHED_ROWS, CHUNK_BYTES
+from assay.models.attention import Span, by_key_head, cut, place, scaled, weigh
 from assay.models.inference import InferenceModel
-from assay.models.matmul import batched
-from assay.models.numeric import moved, spans, widened
-from assay.models.tree_attention import Span, by_key_head, cut, place, scaled, weigh
+from assay.models.matmul import batched, moved, spans, widened
+from assay.models.scoring import CACHED_ROWS, CHUNK_BYTES
 
 Tokens = tuple[int, ...]
 PACK_TOKENS = 8192

@@ -8,7 +8,9 @@ template must end. Weight files are checked in `load`.
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from string import ascii_letters, digits, punctuation
 from typing import Any
@@ -33,11 +35,35 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
 )
+from transformers.utils import logging
 
 from assay.data.renderings.template import RenderingError, check_template
 from assay.errors import InputError
 from assay.models.folder import CONFIG
-from assay.models.quiet import quiet_transformers
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Only errors are logged and no bars are drawn inside; the former settings return after."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def old_names_of_peft() -> Iterator[None]:
+    """peft 0.21 asks Transformers 5.23 for `is_activation_checkpointing` by its former name."""
+    with warnings.catch_warnings():
+        said = "`is_gradient_checkpointing` is deprecated"
+        warnings.filterwarnings("ignore", said, FutureWarning)
+        yield
+
 
 FIELD = "rope_parameters.rope_type"
 

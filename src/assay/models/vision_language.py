@@ -42,12 +42,12 @@ from assay.models.load import (
 )
 from assay.models.memory import available_memory
 from assay.models.precision import Precision
-from assay.models.quiet import quiet_transformers
 from assay.models.state_dicts import refuse_not_finite, weight_fingerprint
 from assay.models.supported import (
     AGAIN,
     ModelUnsupported,
     TokenizerError,
+    quiet_transformers,
     read_object,
     reason,
     shown,

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from assay.compare.selection_pairs import PickedTable, SelectionPair
 from assay.compare.table import Line as Scored
 from assay.compare.table import Pairing
 from assay.compare.table import Table as Compared
 from assay.judge.intervals import Interval
+from assay.judge.selection_agreement import SelectionUse
 from assay.judge.verdict import Comparison, as_scored
 from assay.pages.charts import interval_bar, outcome_bars
 from assay.pages.drawn import score_bars, score_plot
@@ -30,7 +32,6 @@ from assay.pages.page import (
     Text,
     joined,
 )
-from assay.pages.picked_content import picked_sentences
 from assay.pages.result_tables import (
     OTHER,
     ResultRow,
@@ -45,6 +46,46 @@ from assay.pages.result_tables import (
 from assay.pages.words import Words, difference_text, number, percent, score_text, visible
 from assay.runs.checkpoints import read_selection
 from assay.runs.records import ABSTAINED, RIGHT
+
+
+def picked_sentences(table: Compared, labels: Mapping[str, str], words: Words) -> list[str]:
+    """One sentence for each pair of checkpoints and one for each checkpoint; none where the answers
+    are no selections."""
+    found: PickedTable | None = table.picked
+    if found is None:
+        return []
+    pairs = [_pair(pair, labels, words) for pair in found.pairs]
+    return [*pairs, *(_use(labels[name], use, words) for name, use in found.uses.items())]
+
+
+def _pair(pair: SelectionPair, labels: Mapping[str, str], words: Words) -> str:
+    found = pair.agreement
+    said = words(
+        "picked.identical" if found.identical else "picked.pair",
+        control=labels[pair.control],
+        other=labels[pair.other],
+        queries=found.queries,
+        order=found.same_order,
+        set=found.same_set,
+        jaccard=f"{found.jaccard:.3f}",
+    )
+    if pair.changed is None or pair.moved is None:
+        return said
+    weights = words("picked.weights", changed=f"{pair.changed:.2%}", moved=f"{pair.moved:.2g}")
+    return said + weights
+
+
+def _use(label: str, use: SelectionUse, words: Words) -> str:
+    return words(
+        "picked.use",
+        label=label,
+        queries=use.queries,
+        picks=number(use.picks),
+        distinct=number(use.distinct),
+        effective=f"{use.effective:.1f}",
+        entropy=f"{use.entropy:.2f}",
+    )
+
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.pages.facts import Measurement, RunFacts
@@ -380,8 +421,7 @@ def outcome_name(name: str, words: Words) -> str:
 
 def interval_text(interval: Interval, words: Words) -> str:
     """The limits of a score's interval."""
-    low, high = (score_text(end, interval) for end in (interval.low, interval.high))
-    return words("table.interval_text", low=low, high=high)
+    return words.ends(interval, lambda end: score_text(end, interval))
 
 
 def passes(repeats: int, words: Words) -> str:

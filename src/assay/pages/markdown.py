@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import quote
 
 from assay.pages import page as model
-from assay.pages.page import BADGES, Block, Line, Page, cell_of, column_of, parts
+from assay.pages.page import BADGES, Block, Line, Page, cell_of, column_of, parts, rendered
 from assay.pages.words import Words, visible, worded
 
 
@@ -20,7 +20,7 @@ def page_markdown(page: Page) -> str:
 
 def blocks_markdown(blocks: Iterable[Block], words: Words) -> str:
     """Blocks one after the other."""
-    return "\n\n".join(text for block in blocks for text in _RENDER[type(block)](block, words))
+    return "\n\n".join(rendered(blocks, words, "markdown", _RENDER))
 
 
 def escaped(text: str) -> str:
@@ -140,27 +140,15 @@ def _section(block: model.Section, words: Words) -> Iterator[str]:
     yield blocks_markdown(block.blocks, words)
 
 
-def _only(block: model.Only, words: Words) -> Iterator[str]:
-    if "markdown" in block.media:
-        yield blocks_markdown(block.blocks, words)
-
-
-def _none(block: Block, words: Words) -> Iterator[str]:
-    return iter(())
-
-
 _RENDER: dict[type, Callable[..., Iterator[str]]] = {
     model.Heading: _heading,
     model.Text: _paragraph,
     model.Bullets: _bullets,
     model.Facts: _facts,
     model.Table: _table,
-    model.Figure: _none,
-    model.Panels: _none,
     model.Findings: _findings,
     model.Folded: _folded,
     model.Question: _question,
     model.Code: _code,
     model.Section: _section,
-    model.Only: _only,
 }

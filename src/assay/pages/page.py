@@ -4,9 +4,9 @@
 and makes text that a model or a file wrote safe to show.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from markupsafe import Markup
 
@@ -228,6 +228,22 @@ class Page:
     def __post_init__(self) -> None:
         found = [block for block in self.blocks if isinstance(block, Section)]
         object.__setattr__(self, "sections", found)
+
+
+def rendered(
+    blocks: "Iterable[Block]",
+    words: Words,
+    medium: Medium,
+    render: Mapping[type, Callable[..., Any]],
+) -> Iterator[Any]:
+    """What a medium makes of blocks, one after the other; `render` has no drawings where the medium
+    has none."""
+    for block in blocks:
+        if isinstance(block, Only):
+            shown = block.blocks if medium in block.media else ()
+            yield from rendered(shown, words, medium, render)
+        elif type(block) in render:
+            yield from render[type(block)](block, words)
 
 
 def parts(line: Line) -> list[Mark]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.pages import page as model
-from assay.pages.page import Block, Line, cell_of, column_of, parts
+from assay.pages.page import Block, Line, cell_of, column_of, parts, rendered
 from assay.pages.words import Words, worded
 
 STYLES = {
@@ -44,7 +44,7 @@ BLANK_LINES = re.compile(r"\n\s*\n")
 
 def blocks_shown(blocks: Iterable[Block], words: Words) -> list[RenderableType]:
     """Blocks one after the other."""
-    return [each for block in blocks for each in _RENDER[type(block)](block, words)]
+    return list(rendered(blocks, words, "terminal", _RENDER))
 
 
 def line_text(line: Line, style: str = "") -> Text:
@@ -141,27 +141,15 @@ def _section(block: model.Section, words: Words) -> Iterator[RenderableType]:
     yield from blocks_shown(block.blocks, words)
 
 
-def _only(block: model.Only, words: Words) -> Iterator[RenderableType]:
-    if "terminal" in block.media:
-        yield from blocks_shown(block.blocks, words)
-
-
-def _none(block: Block, words: Words) -> Iterator[RenderableType]:
-    return iter(())
-
-
 _RENDER: dict[type, Callable[..., Iterator[RenderableType]]] = {
     model.Heading: _heading,
     model.Text: _paragraph,
     model.Bullets: _bullets,
     model.Facts: _facts,
     model.Table: _table,
-    model.Figure: _none,
-    model.Panels: _none,
     model.Findings: _findings,
     model.Folded: _folded,
     model.Question: _question,
     model.Code: _code,
     model.Section: _section,
-    model.Only: _only,
 }

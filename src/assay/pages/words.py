@@ -5,7 +5,7 @@ made safe to show.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -14,7 +14,6 @@ from pathlib import Path
 from assay.errors import Finding, InputError
 from assay.judge.intervals import Interval
 from assay.judge.templates import filled, with_minus
-from assay.judge.verdict import ENGLISH
 
 LANGUAGES = ("en", "zh")
 UNSEEN = (
@@ -33,6 +32,8 @@ CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9,
 
 
 ROUNDING = 1e-9
+SMALLEST = 1e-12
+"""Differences below this come from rounding."""
 
 
 class UnknownLanguage(InputError):
@@ -54,6 +55,10 @@ class Words:
     def or_own(self, section: str, text: str) -> str:
         """`text` in this language where the section has it, else as it is."""
         return self.sections.get(section, {}).get(text, text)
+
+    def ends(self, interval: Interval, write: Callable[[float], str]) -> str:
+        """The limits of an interval."""
+        return self("table.interval_text", low=write(interval.low), high=write(interval.high))
 
     def within(self, text: str) -> str:
         """A text in brackets behind another."""
@@ -93,9 +98,7 @@ def words(lang: str = "en") -> Words:
         fix = "choose " + " or ".join(LANGUAGES)
         raise UnknownLanguage(f"no pages in {lang!r}", field="--lang", fix=fix)
     text = (files("assay.pages") / "wording" / f"{lang}.toml").read_text(encoding="utf-8")
-    sections = tomllib.loads(text)
-    # The English sentences of verdicts belong to `judge`.
-    return Words(lang, {"verdict": ENGLISH, **sections})
+    return Words(lang, tomllib.loads(text))
 
 
 def in_language(file: Path, lang: str) -> Path:
@@ -145,6 +148,16 @@ def number(value: float | None) -> str:
         return with_minus(f"{int(value):,}")
     small = abs(value) < 1e-3 or abs(value) >= 1e6
     return with_minus(f"{value:.3g}" if small else f"{value:.4g}")
+
+
+def signed_number(value: float) -> str:
+    """A difference in three digits with its sign, with a true minus sign."""
+    return "+0" if abs(value) < SMALLEST else f"{value:+.3g}".replace("-", "−")
+
+
+def metric_label(metric: str, words: Words) -> str:
+    """The name of a metric in the reader's language, or as the file has it."""
+    return visible(words.or_own("metric", metric))
 
 
 def worded(finding: Finding, words: Words) -> Finding:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import InputError, look_up
-from assay.rl.group_arithmetic import group_sum
+from assay.rl.advantages import group_sum
 
 
 class KlHasNoGradient(InputError):

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from assay.rl.group_arithmetic import group_sum
+from assay.rl.advantages import group_sum
 
 Atom = Literal["token", "episode"]
 """The smallest piece a loss can be computed on: a token alone, or an episode's tokens together."""

@@ -13,9 +13,14 @@ import torch
 from torch import Tensor
 
 from assay.errors import RunFailure, look_up
-from assay.rl.aggregation import aggregate
-from assay.rl.group_arithmetic import masked_sum
-from assay.rl.importance import Importance, beyond_bounds, importance_weights, log_ratios
+from assay.rl.advantages import masked_sum
+from assay.rl.aggregation import (
+    Importance,
+    aggregate,
+    beyond_bounds,
+    importance_weights,
+    log_ratios,
+)
 from assay.rl.kl import SEQUENCE_KL, check_kl_loss, k3, kl_loss, sequence_kl
 from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss, clamped_log_ratio
 from assay.rl.packed import Packed

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.rl.group_arithmetic import compact, group_sum, masked_sum
+from assay.rl.advantages import compact, group_sum, masked_sum
 from assay.rl.kl import k3
 from assay.rl.objectives import Atom, MissingScores, Needs, ObjectiveOutput, output
 from assay.rl.packed import Packed

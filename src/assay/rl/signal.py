@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from assay.rl.advantages import WHITENED_ESTIMATORS
-from assay.rl.group_arithmetic import EQUAL, compact, in_equal_group
+from assay.rl.advantages import EQUAL, WHITENED_ESTIMATORS, compact, in_equal_group
 
 
 @dataclass(frozen=True)

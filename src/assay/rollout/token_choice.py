@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.errors import RunFailure
-from assay.models.head import CACHED_ROWS
-from assay.models.numeric import widened
+from assay.models.matmul import widened
+from assay.models.scoring import CACHED_ROWS
 from assay.rl.policy import SampleKey, Sampling
 
 BLOCK = 256

@@ -16,8 +16,6 @@ from assay.experiment.checkpoint_reference import RULES, Rule
 from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, write_listed
 
 STATE = "state.json"
-
-
 OPTIMIZER = "optimizer.pt"
 
 
@@ -178,11 +176,5 @@ def _selection(values: dict[str, Any], file: Path) -> Selection:
 
 
 def _read(run: Path) -> dict:
-    """The file; a run of the first version knows the step alone, and no start."""
     file = run / SELECTION
-    found = read_json(file, dict) if file.exists() else {}
-    for stage, chosen in found.items():
-        if "step" in chosen:
-            name = f"{stage}.step-{chosen.pop('step'):06d}"
-            found[stage] = {"checkpoint": name, "start": "", "looks": 0, **chosen}
-    return found
+    return read_json(file, dict) if file.exists() else {}

@@ -107,10 +107,7 @@ def cut_history(run: RunDirectory, stage: str, step: int) -> None:
 
 
 def check_history(run: RunDirectory, stage: str, step: int) -> None:
-    """Raise InputError unless the metrics begin as they were at a checkpoint.
-
-    A checkpoint of an older version has no such record; the stage's steps up to it must exist.
-    """
+    """Raise InputError unless the metrics begin as they were at a checkpoint."""
     problem = lost_history(run, stage, step)
     if problem:
         fix = f"restore it, or start the stage over: assay resume {run} --from {stage}.step-N"
@@ -122,7 +119,7 @@ def lost_history(run: RunDirectory, stage: str, step: int) -> str:
     name = f"{stage}.step-{step:06d}"
     file = run.checkpoint(stage, step) / HISTORY
     if not file.exists():
-        return _missing_steps(run, stage, step)
+        return ""
     recorded = as_entry(Recorded, read_json(file, dict), file)
     content = run.metrics.read_bytes() if run.metrics.exists() else b""
     if len(content) < recorded.bytes:
@@ -131,12 +128,3 @@ def lost_history(run: RunDirectory, stage: str, step: int) -> str:
     if hashlib.sha256(content[: recorded.bytes]).hexdigest() != recorded.sha256:
         return f"its first {recorded.lines} lines are not what they were when {name} was made"
     return ""
-
-
-def _missing_steps(run: RunDirectory, stage: str, step: int) -> str:
-    recorded = {line["step"] for line in read_metrics(run.metrics) if line["stage"] == stage}
-    missing = [str(n) for n in range(1, step + 1) if n not in recorded]
-    if not missing:
-        return ""
-    more = f" and {len(missing) - 1} more" if missing[1:] else ""
-    return f"has no line for step {missing[0]}{more} of {stage}, whose checkpoint is of step {step}"

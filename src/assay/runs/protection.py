@@ -5,31 +5,132 @@ sweeps that chose it. References from inside the deleted folder do not count.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from assay.data.files import PART, atomic_write_text, remove_parts
 from assay.errors import InputError
-from assay.runs.registry import (
-    PROTECTED,
-    forget_run,
-    note_run,
-    protected_paths,
-    read_protected,
-    rebuild_index,
-    references,
+from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.read_file import read_experiment
+from assay.runs.manifest_file import read_manifest
+from assay.runs.registry import forget_run
+from assay.runs.run_directory import RunDirectory, all_runs, runs_of
+from assay.runs.run_files import FIX, DamagedFile, read_json
+from assay.runs.run_names import (
+    RunNotFound,
+    checkpoint_directory,
+    checkpoint_steps,
+    find_run,
+    read_run_name,
 )
-from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_directory, find_run, read_run_name
 from assay.runs.status import hold_run
 from assay.runs.trial_ledger import note_deleted
 from assay.runs.winner_file import chosen_checkpoints
+
+PROTECTED = "protected.json"
+Reference = tuple[str, str]
+"""What needs something, and what it needs, as paths from the lab's root."""
+
+
+def references(root: Path) -> list[Reference]:
+    """What the runs of a lab need."""
+    return sorted({each for run in all_runs(root) for each in _references_of(run)})
+
+
+def _references_of(run: RunDirectory) -> set[Reference]:
+    """The checkpoints that the run's model and helper models are, that its stages start from in
+    other runs, that its records measured, and that its adapters stand on."""
+    here = _inner(run, run.manifest)
+    found = set(_measured(run))
+    try:
+        manifest = read_manifest(run)
+        stages = manifest.get("stages", {})
+        models = [manifest.get("base_weights", {}), *manifest.get("helpers", {}).values()]
+        for each in (*models, *(stage.get("from", {}) for stage in stages.values())):
+            if "checkpoint" in each:
+                found.add((here, each["checkpoint"]))
+        for name, stage in stages.items():
+            if stage.get("adapt", {}).get("kind") == "lora":
+                found |= set(_adapter_starts(run, name, stage.get("start", "base")))
+    except InputError:
+        found |= set(_possible_references(run))
+    return found
+
+
+def _possible_references(run: RunDirectory) -> Iterator[Reference]:
+    """Of a run whose manifest cannot be read: its own checkpoints, which may be based on each
+    other, and all runs that its models may come from."""
+    here = _inner(run, run.path)
+    yield here, _inner(run, run.path / "checkpoints")
+    try:
+        experiment = read_experiment(run.spec)
+    except InputError:
+        return
+    sources = [experiment.model, *(each.source for each in experiment.helpers.values())]
+    sources += [stage.start for stage in experiment.stage.values()]
+    for name in (source.removeprefix("run:") for source in sources if source.startswith("run:")):
+        try:
+            reference = read_run_name(run.root, name)
+        except InputError:  # no name that a run could have
+            continue
+        for other in runs_of(run.root, reference.name):
+            if reference.id in (None, other.id, other.id.rpartition("-")[2]):
+                yield here, _inner(run, other.path)
+
+
+def _measured(run: RunDirectory) -> Iterator[Reference]:
+    """The checkpoints that the run's records measured."""
+    for record in run.evaluations.glob("*/[!.]*.parquet"):
+        reference = parse_checkpoint(record.stem)
+        if reference is not None and reference.stage and reference.step is not None:
+            checkpoint = run.checkpoint(reference.stage, reference.step)
+            yield _inner(run, record), _inner(run, checkpoint)
+
+
+def _adapter_starts(run: RunDirectory, stage: str, start: str) -> Iterator[Reference]:
+    """What the LoRA checkpoints of a stage stand on; nothing where that is the base, or gone."""
+    reference = parse_checkpoint(start)
+    if reference is None or reference.stage is None:
+        return
+    try:
+        folder = checkpoint_directory(run, reference)
+    except RunNotFound:
+        return
+    for step in checkpoint_steps(run, stage):
+        yield _inner(run, run.checkpoint(stage, step)), _inner(run, folder)
+
+
+def _inner(run: RunDirectory, path: Path) -> str:
+    return path.relative_to(run.root).as_posix()
+
+
+def read_protected(run: RunDirectory) -> dict[str, str]:
+    """Protected paths inside the run, with the reasons. Raises DamagedFile."""
+    file = run.path / PROTECTED
+    marked = read_json(file, dict) if file.exists() else {}
+    for path, why in marked.items():
+        if not isinstance(why, str) or "\0" in path:
+            raise DamagedFile(f"cannot be read: {path[:80]!r} has no reason", file=file, fix=FIX)
+    return marked
+
+
+def protected_paths(root: Path) -> dict[str, str]:
+    """Protected paths from the lab's root, with the reasons; all of a run whose list of them cannot
+    be read."""
+    found: dict[str, str] = {}
+    for run in all_runs(root):
+        try:
+            marked = read_protected(run)
+        except InputError as error:
+            marked = {".": f"what of it was protected cannot be read: {error}"}
+        found |= {_inner(run, run.path / path): why for path, why in marked.items()}
+    return found
 
 
 def mark_protected(run: RunDirectory, path: Path, why: str) -> None:
     """Protect a file or folder of a run, or all of it, from every command, with the reason."""
     marked = read_protected(run) | {path.relative_to(run.path).as_posix(): why}
     atomic_write_text(run.path / PROTECTED, json.dumps(marked, indent=2) + "\n")
-    note_run(run)
 
 
 def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
@@ -37,8 +138,6 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
 
     References from inside `within`, by default `path` itself, do not count.
     """
-    # A deletion cannot be taken back, so it is judged by the folders and not by an old index.
-    rebuild_index(root)
     here = _lab_path(root, path)
     inner = _lab_path(root, within or path)
     for target, why in protected_paths(root).items():

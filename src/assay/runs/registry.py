@@ -1,30 +1,19 @@
-"""`lab.sqlite`: an index of a lab's runs and of the references between them.
+"""`lab.sqlite`: an index of a lab's runs, with one score for each, without interval or verdict.
 
-The index can be rebuilt from the folders at any time, so losing it loses nothing. It also holds one
-score for each run, without interval or verdict, for lists. What may be deleted is decided in
-`protection`.
+The index can be rebuilt from the folders at any time, so losing it loses nothing.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from assay.errors import InputError
-from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
-from assay.experiment.read_file import read_experiment
 from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory, all_runs, runs_of
-from assay.runs.run_files import FIX, DamagedFile, read_json
-from assay.runs.run_names import (
-    RunNotFound,
-    checkpoint_directory,
-    checkpoint_steps,
-    read_run_name,
-)
+from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.run_files import DamagedFile
 from assay.runs.status import RunState, is_held, stored_status
 from assay.runs.trial_ledger import note_gone
 
@@ -62,21 +51,15 @@ def _measured(run: RunDirectory) -> LastScore:
 
 
 INDEX = "lab.sqlite"
-PROTECTED = "protected.json"
-VERSION = 2
+VERSION = 3
 SQLITE = b"SQLite format 3\0"
 """The header of every SQLite database; an empty file has not been written yet."""
-TABLES = """
+TABLE = """
 CREATE TABLE runs (
   name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
   step INTEGER, message TEXT, score REAL, "on" TEXT, PRIMARY KEY (name, id)
-);
-CREATE TABLE refers (source TEXT, target TEXT, PRIMARY KEY (source, target));
-CREATE TABLE protected (path TEXT PRIMARY KEY, why TEXT);
+)
 """
-
-
-Read = TypeVar("Read")
 IndexedState = RunState | Literal["damaged"]
 """A run whose files cannot be read is in the index all the same, and says so."""
 
@@ -136,18 +119,6 @@ def indexed_runs(root: Path) -> list[IndexedRun]:
     return [_alive(root, IndexedRun(*row)) for row in rows]
 
 
-def references(root: Path) -> list[tuple[str, str]]:
-    """All (source, target) pairs, as paths from the lab's root."""
-    with _open(root) as index:
-        return index.execute("SELECT source, target FROM refers ORDER BY 1, 2").fetchall()
-
-
-def protected_paths(root: Path) -> dict[str, str]:
-    """Protected paths from the lab's root, with the reasons."""
-    with _open(root) as index:
-        return dict(index.execute("SELECT path, why FROM protected ORDER BY path"))
-
-
 @contextmanager
 def _open(root: Path) -> Iterator[sqlite3.Connection]:
     """The index in one transaction, filled first where it is new or of another version."""
@@ -157,7 +128,11 @@ def _open(root: Path) -> Iterator[sqlite3.Connection]:
         index.execute("BEGIN IMMEDIATE")
         with index:
             if index.execute("PRAGMA user_version").fetchone() != (VERSION,):
-                _make(index, root)
+                for table in ("runs", "refers", "protected"):  # of this version and of earlier ones
+                    index.execute(f"DROP TABLE IF EXISTS {table}")
+                index.execute(TABLE)
+                index.execute(f"PRAGMA user_version = {VERSION}")
+                _fill(index, root)
             yield index
 
 
@@ -176,143 +151,25 @@ def _clear_rubbish(file: Path) -> None:
         file.unlink()
 
 
-def _make(index: sqlite3.Connection, root: Path) -> None:
-    for table in ("runs", "refers", "protected"):
-        index.execute(f"DROP TABLE IF EXISTS {table}")
-    for statement in TABLES.split(";"):
-        index.execute(statement)
-    index.execute(f"PRAGMA user_version = {VERSION}")
-    _fill(index, root)
-
-
 def _fill(index: sqlite3.Connection, root: Path) -> None:
-    for table in ("runs", "refers", "protected"):
-        index.execute(f"DELETE FROM {table}")
+    index.execute("DELETE FROM runs")
     for run in all_runs(root):
         _enter(index, run)
 
 
 def _forget(index: sqlite3.Connection, run: RunDirectory) -> None:
     index.execute("DELETE FROM runs WHERE name = ? AND id = ?", (run.name, run.id))
-    inside = _lab_path(run, run.path) + "/"
-    for table, column in (("refers", "source"), ("protected", "path")):
-        sql = f"DELETE FROM {table} WHERE substr({column} || '/', 1, ?) = ?"
-        index.execute(sql, (len(inside), inside))
 
 
 def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
-    # A damaged run is listed with its reason; it must not hide the others, nor lose what can be
-    # read of what it needs and what is protected.
-    line, unread = _tried(lambda: _line_of(run))
-    refers, unclear = _tried(lambda: set(_references_of(run)))
-    marked, unmarked = _tried(lambda: read_protected(run))
-    error = unread or unclear or unmarked
-    if line is None or error is not None:
-        line = _damaged_line(run, error)
-    if refers is None:
-        refers = {*_record_references(run), *_possible_references(run)}
-    if marked is None:
-        marked = {".": f"what of it was protected cannot be read: {unmarked}"}
+    try:
+        read_manifest(run)
+        s, last = stored_status(run.path), last_score(run)
+        place, times = (s.stage, s.step, s.message), (s.started, s.finished)
+        line = IndexedRun(run.name, run.id, s.seed, s.status, *times, *place, *astuple(last))
+    except InputError as error:  # it is listed with its reason, and hides no other
+        line = IndexedRun(run.name, run.id, 0, "damaged", "", "", "", 0, str(error), None, "")
     index.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(line))
-    index.executemany("INSERT INTO refers VALUES (?, ?)", refers)
-    index.executemany(
-        "INSERT INTO protected VALUES (?, ?)",
-        [(_lab_path(run, run.path / path), why) for path, why in marked.items()],
-    )
-
-
-def _tried(read: Callable[[], Read]) -> tuple[Read, None] | tuple[None, InputError]:
-    try:
-        return read(), None
-    except InputError as error:
-        return None, error
-
-
-def _line_of(run: RunDirectory) -> IndexedRun:
-    s, last = stored_status(run.path), last_score(run)
-    place, times = (s.stage, s.step), (s.started, s.finished)
-    return IndexedRun(run.name, run.id, s.seed, s.status, *times, *place, s.message, *astuple(last))
-
-
-def _damaged_line(run: RunDirectory, error: InputError | None) -> IndexedRun:
-    return IndexedRun(run.name, run.id, 0, "damaged", "", "", "", 0, str(error), None, "")
-
-
-def _references_of(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """The checkpoints that the run's model and helper models are, that its stages start from in
-    other runs, that its records measured, and that its adapters stand on."""
-    manifest = read_manifest(run)
-    for model in (manifest.get("base_weights", {}), *manifest.get("helpers", {}).values()):
-        if "checkpoint" in model:
-            yield _lab_path(run, run.manifest), model["checkpoint"]
-    stages = manifest.get("stages", {})
-    for stage in stages.values():
-        if "checkpoint" in stage.get("from", {}):
-            yield _lab_path(run, run.manifest), stage["from"]["checkpoint"]
-    yield from _record_references(run)
-    yield from _adapter_starts(run, stages)
-
-
-def _possible_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """The possible references of a run whose manifest cannot be read.
-
-    They are its own checkpoints, which may be based on each other, and all runs that its model may
-    come from.
-    """
-    here = _lab_path(run, run.path)
-    yield here, _lab_path(run, run.path / "checkpoints")
-    experiment, _ = _tried(lambda: read_experiment(run.spec))
-    helpers = experiment.helpers.values() if experiment else ()
-    sources = [experiment.model, *(each.source for each in helpers)] if experiment else []
-    sources += [stage.start for stage in experiment.stage.values()] if experiment else []
-    for name in (source.removeprefix("run:") for source in sources if source.startswith("run:")):
-        reference, _ = _tried(partial(read_run_name, run.root, name))
-        for other in runs_of(run.root, reference.name) if reference else ():
-            if reference and reference.id in (None, other.id, other.id.rpartition("-")[2]):
-                yield here, _lab_path(run, other.path)
-
-
-def _record_references(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """The checkpoints that the run's records measured."""
-    for record in run.evaluations.glob("*/[!.]*.parquet"):
-        reference = parse_checkpoint(record.stem)
-        if reference is not None and reference.stage and reference.step is not None:
-            checkpoint = run.checkpoint(reference.stage, reference.step)
-            yield _lab_path(run, record), _lab_path(run, checkpoint)
-
-
-def _adapter_starts(run: RunDirectory, stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The references of LoRA checkpoints to the start of their stage."""
-    for name, stage in stages.items():
-        start = _standing(run, parse_checkpoint(stage.get("start", "base")))
-        if start is None or stage.get("adapt", {}).get("kind") != "lora":
-            continue
-        for step in checkpoint_steps(run, name):
-            yield _lab_path(run, run.checkpoint(name, step)), _lab_path(run, start)
-
-
-def _standing(run: RunDirectory, start: CheckpointReference | None) -> Path | None:
-    """The folder of a checkpoint of the run; None for its base, and for what is gone."""
-    if start is None or start.stage is None:
-        return None
-    try:
-        return checkpoint_directory(run, start)
-    except RunNotFound:
-        return None
-
-
-def read_protected(run: RunDirectory) -> dict[str, str]:
-    """Protected paths inside the run, with the reasons."""
-    file = run.path / PROTECTED
-    marked = read_json(file, dict) if file.exists() else {}
-    for path, why in marked.items():
-        if not isinstance(why, str) or "\0" in path:
-            raise DamagedFile(f"cannot be read: {path[:80]!r} has no reason", file=file, fix=FIX)
-    return marked
-
-
-def _lab_path(run: RunDirectory, path: Path) -> str:
-    return path.relative_to(run.root).as_posix()
 
 
 def _alive(root: Path, row: IndexedRun) -> IndexedRun:

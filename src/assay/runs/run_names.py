@@ -21,11 +21,8 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
 from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory, all_runs, runs_of
-from assay.runs.status import (
-    DamagedStatus,
-    stored_status,
-)
+from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
+from assay.runs.status import DamagedStatus, stored_status
 from assay.runs.winner_file import winner_of
 
 _PATTERN = re.compile(
@@ -118,14 +115,19 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
     `STAGE.best` may be what the stage started from, so that its stage may be another. Step 0 of a
     stage is its start where that lies in another run (`located`).
     """
-    if reference.stage is None or _is_other_runs(run, reference):
+    if reference.stage is None:
         return reference
+    if reference.step == 0 and run.spec.is_file():
+        stage = experiment_of(run).stage.get(reference.stage)
+        if stage is not None and stage.start.startswith(OTHER_RUN):
+            return reference
     if reference.which == "all":
         raise RunNotFound(f"{run}: 'all' is no single checkpoint", fix="name a stage's checkpoint")
     steps = checkpoint_steps(run, reference.stage)
     if not steps:
-        problem = f"{run} has no checkpoint of {reference.stage!r}"
-        raise RunNotFound(problem, fix=_stages(run))
+        known = ", ".join(folder.name for folder in folders_in(run.path / "checkpoints"))
+        fix = f"it has checkpoints of {known}" if known else "it has no checkpoints yet"
+        raise RunNotFound(f"{run} has no checkpoint of {reference.stage!r}", fix=fix)
     if reference.rule is not None:
         return resolve_checkpoint(run, _chosen(run, reference.stage, reference.rule))
     step = steps[-1] if reference.which == "last" else reference.step
@@ -133,13 +135,6 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
         fix = _steps(reference.stage, steps, step or 0)
         raise RunNotFound(f"{run} has no checkpoint {reference.stage}.step-{step}", fix=fix)
     return CheckpointReference(reference.stage, "step", step)
-
-
-def _is_other_runs(run: RunDirectory, reference: CheckpointReference) -> bool:
-    if reference.step != 0 or not run.spec.is_file():
-        return False
-    stage = experiment_of(run).stage.get(reference.stage or "")
-    return stage is not None and stage.start.startswith(OTHER_RUN)
 
 
 Located = tuple[RunDirectory, CheckpointReference]
@@ -228,12 +223,6 @@ def _steps(stage: str, steps: list[int], wanted: int) -> str:
     near = min(steps, key=lambda step: abs(step - wanted))
     ends = f"{stage}.step-{steps[0]} to {stage}.step-{steps[-1]}"
     return f"did you mean '{stage}.step-{near}'? it has {len(steps)}, {ends}"
-
-
-def _stages(run: RunDirectory) -> str:
-    folder = run.path / "checkpoints"
-    names = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
-    return "it has checkpoints of " + ", ".join(names) if names else "it has no checkpoints yet"
 
 
 def _by_id(runs: list[RunDirectory], id_: str) -> RunDirectory:

@@ -1,12 +1,11 @@
 """Compares every file of a run with its checksum, and lists damaged, missing and unknown files.
 
-Reads only, repairs nothing. A file of an older version without a checksum is parsed instead, and
-listed as having none.
+Reads only, repairs nothing.
 """
 
 import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,13 +13,11 @@ from typing import Literal
 from assay.data.files import CHECKSUMS, PART, Damage, compare, find_damage, recorded_checksums
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.read_file import read_experiment
 from assay.runs.cost_ledger import LEDGER, lost_calls
 from assay.runs.manifest_file import PUT_ASIDE, read_manifest
 from assay.runs.metrics import lost_history, read_metrics
-from assay.runs.records import reading
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import LIST, listed_files, read_json
+from assay.runs.run_files import LIST, listed_files
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import STATUS, is_held, stored_status
 
@@ -37,7 +34,7 @@ WRITTEN = re.compile(
     r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)"
 )
 """Files that the run's own list of checksums has."""
-IN_CHECKPOINT = re.compile(r"checkpoints/[^/]+/step-\d+/.+")
+IN_CHECKPOINT = re.compile(r"^(.*/)?checkpoints/[^/]+/step-\d+/")
 ASIDE = re.compile(r"aside/\d+/")
 
 Kind = Literal["damaged", "missing", "unknown"]
@@ -69,22 +66,20 @@ def verify_run(run: RunDirectory) -> Verified:
     """Check every file of a run. Raises DamagedFile if its list of checksums is damaged."""
     names = _names(run)
     listed = listed_files(run.path)
-    unlisting = []
+    unlisting = [] if (run.path / LIST).exists() else [Fault("missing", LIST, "is missing")]
     try:
-        # A run of an older version may never have had the list.
-        if stored_status(run.path).schema > 1 and not (run.path / LIST).exists():
-            unlisting = [Fault("missing", LIST, "is missing")]
+        stored_status(run.path)
     except InputError as error:
-        unlisting = [Fault("damaged", STATUS, error.problem)]
-    checkpoints = sorted({_checkpoint_of(name) for name in names if IN_CHECKPOINT.search(name)})
+        unlisting.append(Fault("damaged", STATUS, error.problem))
+    checkpoints = sorted({m[0].rpartition("/")[0] for m in map(IN_CHECKPOINT.search, names) if m})
     own = [name for name in names if not IN_CHECKPOINT.search(name)]
     written = [name for name in own if _plain(name) in listed]
     unlisted = [n for n in own if n not in written and WRITTEN.fullmatch(_plain(n))]
     known = {*written, *unlisted, *(n for n in own if CHANGING.fullmatch(_plain(n)))}
+    changed = (compare(run.path / name, *listed[_plain(name)]) for name in written)
     faults = [
         *unlisting,
-        *_changed(run, written, listed),
-        *_unreadable(run, unlisted),
+        *(_fault(run, damage) for damage in changed if damage is not None),
         *(fault for name in checkpoints for fault in _checkpoint_faults(run, name)),
         *_missing(run, listed, {_plain(name) for name in written}),
         *_metrics_faults(run),
@@ -119,40 +114,9 @@ def _plain(name: str) -> str:
     return ASIDE.sub("", name, count=1) if ASIDE.match(name) else name
 
 
-def _checkpoint_of(name: str) -> str:
-    before, _, rest = name.partition("checkpoints/")
-    return before + "checkpoints/" + "/".join(rest.split("/")[:2])
-
-
-def _changed(run: RunDirectory, names: Sequence[str], listed: dict[str, list[str]]) -> list[Fault]:
-    found = (compare(run.path / name, *listed[_plain(name)]) for name in names)
-    return [_fault(run, damage) for damage in found if damage is not None]
-
-
 def _fault(run: RunDirectory, damage: Damage) -> Fault:
     kind: Kind = "missing" if damage.problem == "is missing" else "damaged"
     return Fault(kind, damage.file.relative_to(run.path).as_posix(), damage.problem)
-
-
-def _unreadable(run: RunDirectory, names: Sequence[str]) -> Iterator[Fault]:
-    """Files without a checksum that cannot even be read."""
-    for name in names:
-        try:
-            _read(run.path / name)
-        except InputError as error:
-            yield Fault("damaged", name, error.problem)
-
-
-def _read(file: Path) -> None:
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        with reading(file):
-            pq.ParquetFile(file).read()
-    elif file.suffix == ".toml":
-        read_experiment(file)
-    else:
-        read_json(file, list if file.name == "guards.json" else dict)
 
 
 def _checkpoint_faults(run: RunDirectory, name: str) -> Iterator[Fault]:

@@ -107,11 +107,8 @@ def winner_of(root: Path, sweep: str) -> Winner:
         fix = nearest(sweep, known) if known else "run 'assay fill' on its sweep file"
         raise InputError(f"no sweep {sweep!r} has chosen a winner", fix=fix)
     points = [point for point in read_json(file, dict).get("points", []) if "run" in point]
-    missing = sum(not _finished(root, point["run"]) for point in points)
+    states = ({read_status(run.path).status for run in runs_of(root, p["run"])} for p in points)
+    missing = sum("finished" not in each for each in states)
     left = f"{missing} of {len(points)} points are not finished" if missing else "none was chosen"
     fix = "'assay fill' its file, or see 'assay matrix' on it"
     raise InputError(f"the sweep {sweep!r} has no winner yet: {left}", fix=fix)
-
-
-def _finished(root: Path, name: str) -> bool:
-    return any(read_status(run.path).status == "finished" for run in runs_of(root, name))

@@ -23,11 +23,11 @@ from starlette.routing import Route
 from assay.data.episode import Turn
 from assay.lab.evaluate.opened_model import Served
 from assay.rollout.engines.cpu.batcher import Batcher
-from assay.serve.asking import Asked, ask_chat, ask_completion
 from assay.serve.replies import (
     CHAT,
     COMPLETION,
     Answered,
+    Asked,
     Envelope,
     Shape,
     error_body,
@@ -40,7 +40,16 @@ from assay.serve.requests import (
     Refusal,
     read_request,
 )
-from assay.serve.streams import Schemas, Stream, fitting, sample_all, stream, streamed
+from assay.serve.streams import (
+    Schemas,
+    Stream,
+    ask_chat,
+    ask_completion,
+    fitting,
+    sample_all,
+    stream,
+    streamed,
+)
 
 MOST_BYTES = 8 << 20
 """The largest body that is read."""

@@ -223,14 +223,6 @@ class UnknownNameError(InputError):
     """A task, reward or benchmark that does not exist; offers the nearest names."""
 
 
-class WrongTask(InputError):
-    """A user's file or an installed package that brings no task, two, or one that lacks a part."""
-
-
-class NoTargetError(InputError):
-    """A row has no answer to train on."""
-
-
 @dataclass(frozen=True, slots=True)
 class FixedArm:
     """A model that is a function from items to answers: measured, never trained or opened."""
@@ -349,14 +341,14 @@ class BaseTask:
     def target(self, row: Row) -> Message:
         """The message of the assistant that the row ends with, else its gold text.
 
-        Raises NoTargetError.
+        Raises InputError.
         """
         if row.messages and row.messages[-1].role == "assistant":
             return row.messages[-1]
         text = answer_text(row)
         if text is None:
             fix = "end the messages with one of the assistant, or add a column answer"
-            raise NoTargetError(f"row {row.id} has no answer", file=row.origin or None, fix=fix)
+            raise InputError(f"row {row.id} has no answer", file=row.origin or None, fix=fix)
         return Message("assistant", text)
 
     def dialogue(self, row: Row) -> Dialogue | None:
@@ -413,7 +405,7 @@ def task(name: str, root: Path = Path()) -> Task:
     """The task that an experiment file calls `name`, importing its module.
 
     `path:FILE` is the task of a user's file, relative to `root`; others are built in, or brought by
-    an installed package. Raises UnknownNameError, UserCodeError and WrongTask.
+    an installed package. Raises UnknownNameError, UserCodeError and InputError.
     """
     if name.startswith(SCHEME):
         loaded = load_file(name, root)
@@ -424,7 +416,7 @@ def task(name: str, root: Path = Path()) -> Task:
     place = distribution(point)
     if name in TASKS:
         problem = f"{place} brings a task {name!r}, which is built in"
-        raise WrongTask(problem, fix="uninstall it, or let it use another name")
+        raise InputError(problem, fix="uninstall it, or let it use another name")
     found = load_installed(point)
     return only_task(found, place) if isinstance(found, ModuleType) else checked(found, place)
 
@@ -471,7 +463,7 @@ def task_fingerprint(name: str, root: Path) -> dict[str, str]:
 def only_task(module: ModuleType, place: str | Path) -> Task:
     """The task that a module defines: `TASK`, else its only subclass of BaseTask or task object.
 
-    Raises WrongTask for none or several.
+    Raises InputError for none or several.
     """
     if hasattr(module, "TASK"):
         return checked(module.TASK, place)
@@ -486,11 +478,11 @@ def only_task(module: ModuleType, place: str | Path) -> Task:
         return checked(next(iter(made.values())), place)
     problem = f"defines {len(made)} tasks: {', '.join(made)}" if made else "defines no task"
     fix = "write TASK = ... for the one that is meant"
-    raise WrongTask(problem, file=place, fix=fix if made else f"{fix} (docs/add-a-task.md)")
+    raise InputError(problem, file=place, fix=fix if made else f"{fix} (docs/add-a-task.md)")
 
 
 def instance(kind: type[BaseTask], place: str | Path) -> BaseTask:
-    """An object of a task's class. Raises WrongTask where making one raises."""
+    """An object of a task's class. Raises InputError where making one raises."""
     try:
         return kind()
     except KeyboardInterrupt:
@@ -498,25 +490,25 @@ def instance(kind: type[BaseTask], place: str | Path) -> BaseTask:
     except BaseException as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         problem = f"making {kind.__name__}() raises {what}"
-        raise WrongTask(problem, file=place, fix="make it in the file: TASK = ...") from error
+        raise InputError(problem, file=place, fix="make it in the file: TASK = ...") from error
 
 
 def checked(found: Any, place: str | Path) -> Task:
-    """A task, made where a class is given, that has all parts. Raises WrongTask."""
+    """A task, made where a class is given, that has all parts. Raises InputError."""
     if isinstance(found, type) and issubclass(found, BaseTask):
         found = instance(found, place)
     missing = [part for part in PARTS if not hasattr(found, part)]
     if missing:
         problem = f"the task lacks {', '.join(missing)}"
-        raise WrongTask(problem, file=place, fix="extend assay.tasks.task.BaseTask, which has them")
+        raise InputError(problem, file=place, fix="extend assay.tasks.task.BaseTask")
     if not isinstance(found.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", found.name):
         problem = f"the task's name is {found.name!r}"
-        raise WrongTask(problem, file=place, fix="use letters, digits, '_', '-' and '.'")
+        raise InputError(problem, file=place, fix="use letters, digits, '_', '-' and '.'")
     for name, function in found.rewards.items():
         try:
             as_reward(function, f"reward {name!r}")
         except WrongSignature as wrong:
-            raise WrongTask(wrong.problem, file=place, fix=wrong.fix) from None
+            raise InputError(wrong.problem, file=place, fix=wrong.fix) from None
     return cast(Task, found)
 
 

@@ -24,17 +24,18 @@ from assay.rl.advantages import (
     AdvantageInput,
     AdvantageOptions,
     NoRewardParts,
+    normalised_rewards,
 )
 from assay.rl.aggregation import Dropped, constant_scale, token_weights
 from assay.rl.kl import AdaptiveKl, kl_rewards
-from assay.rl.normalised_rewards import normalised_rewards
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import high_entropy_mask
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.signal import signal_stats
 from assay.rl.thought import Thinking, Thought, ends_open, find_thought
-from assay.train.group_choice import (
+from assay.train.checkpoint import Batch, HealthCheck, Journal, Place
+from assay.train.pair_choice import (
     OVERLONG,
     Choice,
     Group,
@@ -51,9 +52,7 @@ from assay.train.sampled_groups import (
     sampling_metrics,
     value_of,
 )
-from assay.train.schedules import Schedule
-from assay.train.train_state import Batch, HealthCheck, Journal, Place
-from assay.train.update import micro_batches
+from assay.train.update import Schedule, micro_batches
 
 
 @dataclass(frozen=True, slots=True)

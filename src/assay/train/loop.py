@@ -19,9 +19,7 @@ from assay.data.row_order import Mixture
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
-from assay.train.metric_names import COEFFICIENTS, PREFERENCE, SOURCE_REWARD, SOURCE_SHARE
-from assay.train.schedules import LearningRate, Schedule
-from assay.train.train_state import (
+from assay.train.checkpoint import (
     Batch,
     HealthCheck,
     Journal,
@@ -33,7 +31,8 @@ from assay.train.train_state import (
     TrainingFailure,
     TrainState,
 )
-from assay.train.update import Totals, UpdateResult, update
+from assay.train.metric_names import COEFFICIENTS, PREFERENCE, SOURCE_REWARD, SOURCE_SHARE
+from assay.train.update import LearningRate, Schedule, Totals, UpdateResult, update
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from assay.data.row_order import RowOrder, visits
 from assay.models.lora import begin_masks
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.episodes import Environment, Played, Samples, run_episodes
-from assay.train.schedules import Schedule
-from assay.train.train_state import (
+from assay.train.checkpoint import (
     Journal,
     Journalled,
     Place,
@@ -25,6 +24,7 @@ from assay.train.train_state import (
     Score,
     TrainingFailure,
 )
+from assay.train.update import Schedule
 
 Job = tuple[Row, int]
 """A row and the index of the completion among all of this row's in the stage."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
@@ -18,6 +19,61 @@ from assay.models.lora import next_masks
 from assay.rl.objectives import Objective, ObjectiveOutput
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """From `start` at the first step to `end` at the last of `steps`; it stays there."""
+
+    start: float
+    end: float
+    steps: int
+    shape: Literal["linear", "cosine"] = "linear"
+
+    def at(self, step: int) -> float:
+        """The value at `step`, counted from 0."""
+        last = max(self.steps - 1, 1)
+        if self.shape == "cosine":
+            share = 0.5 * (1 - math.cos(math.pi * min(step, last) / last))
+            return self.start + (self.end - self.start) * share
+        return self.start + (self.end - self.start) * min(step, last) / last
+
+    @property
+    def most(self) -> float:
+        """The greatest value of all."""
+        return max(self.start, self.end)
+
+
+def constant(value: float) -> Schedule:
+    """A number that stays as it is."""
+    return Schedule(value, value, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """Warm-up from 0 to `lr`, then one of three shapes down to `min_lr`."""
+
+    lr: float
+    steps: int
+    shape: Literal["constant", "cosine", "linear"] = "constant"
+    warmup: float = 0.0
+    """Share of the steps over which the rate rises linearly, reaching `lr` at their end."""
+    min_lr: float = 0.0
+
+    def at(self, step: int) -> float:
+        """The rate of update `step`, counted from 0; the first is never at 0.
+
+        The step after the last would be at `min_lr`, as in Transformers' schedulers.
+        """
+        rising = round(self.steps * self.warmup)
+        if step < rising:
+            return self.lr * ((step + 1) / rising)
+        share = (step - rising) / max(self.steps - rising, 1)
+        if self.shape == "cosine":
+            return self.min_lr + (self.lr - self.min_lr) * (0.5 * (1 + math.cos(math.pi * share)))
+        if self.shape == "linear":
+            return self.min_lr + (self.lr - self.min_lr) * (1 - share)
+        return self.lr
 
 
 def atoms(packed: Packed, atom: str) -> list[list[int]]:

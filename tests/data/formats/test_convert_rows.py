@@ -83,14 +83,6 @@ def test_verl_rows_say_their_side_and_number_and_come_back_whole(
     assert [replace(row, origin="") for row in back] == [original[row.id] for row in back]
 
 
-def test_every_format_leads_back_to_the_rows(source: Path, tmp_path: Path) -> None:
-    convert(source, tmp_path / "a.parquet", Wanted(("verl",), text=TEXT))
-    convert(tmp_path / "a.parquet", tmp_path / "b.jsonl", Wanted(("swift",)))
-    convert(tmp_path / "b.jsonl", tmp_path / "c.jsonl", Wanted(("messages",)))
-    rows = [replace(row, origin="") for row in read_rows(source, "messages")]
-    assert [replace(row, origin="") for row in read_rows(tmp_path / "c.jsonl", "messages")] == rows
-
-
 def test_trl_is_written_with_the_last_answer_as_the_completion_and_nothing_is_lost(
     source: Path, tmp_path: Path
 ) -> None:
@@ -167,29 +159,6 @@ def test_a_trl_row_that_was_changed_since_is_never_read_as_it_was(
     words = rf"a.jsonl:1: {field}: differs from what assay keeps \(remove assay\)"
     with pytest.raises(DataError, match=words):
         read_rows(tmp_path / "a.jsonl", "trl")
-
-
-def test_verl_rows_of_others_become_trl_rows_that_are_known_as_such(tmp_path: Path) -> None:
-    verl = {
-        "data_source": "sums",
-        "prompt": [{"role": "user", "content": "1 + 1?"}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": "2"},
-        "extra_info": {"split": "train", "index": 0},
-    }
-    (tmp_path / "a.jsonl").write_text(json.dumps(verl) + "\n")
-    convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("trl",)))
-    assert json.loads((tmp_path / "b.jsonl").read_text())["gold"] == "2"
-    assert recognise(tmp_path / "b.jsonl") == "trl"
-    (row,) = read_rows(tmp_path / "b.jsonl", "trl")
-    assert (row.gold, row.extra["extra_info"]) == ("2", {"split": "train", "index": 0})
-
-
-def test_a_field_by_which_trl_rows_would_be_misread_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({**talk(0), "label": "good"}) + "\n")
-    with pytest.raises(DataError, match="label: row t0 has an extra field of this name"):
-        convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl", Wanted(("trl",)))
-    assert not (tmp_path / "b.jsonl").exists()
 
 
 def test_a_row_that_nothing_can_reward_is_left_out_of_every_file(tmp_path: Path) -> None:

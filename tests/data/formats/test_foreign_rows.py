@@ -9,7 +9,6 @@ import pytest
 from assay.data.conversation import (
     ID_OR_NAME,
     LITERALS,
-    NO_ARGUMENTS,
     NULLS,
     OF_ANSWERS,
     OF_MESSAGES,
@@ -117,21 +116,6 @@ def test_a_system_column_stands_before_the_messages(tmp_path: Path, format: str)
         assert len(row.messages) == 3 and row.extra == {}
     with pytest.raises(DataError, match="system: differs from the other system text"):
         load(tmp_path, {"messages": [own, *talk], "system": "Be brief."}, format)
-
-
-@pytest.mark.parametrize(
-    ("format", "value"),
-    [
-        ("prompt_answer", {"prompt": "?", "answer": "A"}),
-        ("alpaca", {"instruction": "?", "output": "A"}),
-    ],
-)
-def test_columns_beside_a_plain_question_are_read(
-    tmp_path: Path, format: str, value: dict[str, Any]
-) -> None:
-    row = read(tmp_path, value | {"system_prompt": "Be brief.", "functions": TOOLS}, format)
-    assert [m.content for m in row.messages] == ["Be brief.", "?", "A"]
-    assert row.tools == tuple(TOOLS) and row.extra == {}
 
 
 @pytest.mark.parametrize("format", ["messages", "swift", "hermes", "trl", "verl"])
@@ -260,15 +244,6 @@ def test_nulls_of_arguments_are_said_and_can_be_left_out(tmp_path: Path) -> None
     assert loaded.remarks == {}
 
 
-@pytest.mark.parametrize("arguments", ["", " \n"])
-def test_empty_text_as_arguments_is_no_arguments(tmp_path: Path, arguments: str) -> None:
-    call = {"function": {"name": "f", "arguments": arguments}}
-    messages = [ASK, {"role": "assistant", "content": None, "tool_calls": [call]}]
-    loaded = load(tmp_path, {"messages": messages})
-    assert loaded.rows[0].messages[1].tool_calls == (ToolCall("f", {}),)
-    assert list(loaded.remarks) == [NO_ARGUMENTS]
-
-
 def sharegpt(*said: tuple[str, str], **columns: Any) -> dict[str, Any]:
     return {"conversations": [{"from": who, "value": text} for who, text in said], **columns}
 
@@ -322,14 +297,6 @@ def test_tools_and_calls_that_python_wrote_are_read(tmp_path: Path) -> None:
     assert row.messages[-1].tool_calls == (ToolCall("f", {"a": "it's", "b": None}),)
     with pytest.raises(DataError, match=r"tool_call\[0\]: is not JSON"):
         load(tmp_path, sharegpt(*said[1:2], ("gpt", "<tool_call>{'a': f()}</tool_call>")), "hermes")
-
-
-@pytest.mark.parametrize("number", ["1e400", "-1e999"])
-def test_a_number_that_no_float_holds_is_refused_as_what_it_is(tmp_path: Path, number: str) -> None:
-    line = f'{{"messages": [{json.dumps(ASK)}], "gold": {number}}}'
-    for text in (line, f"[{line}]"):
-        with pytest.raises(DataError, match=f"malformed JSON: the number {number} is beyond"):
-            load(tmp_path, text)
 
 
 def test_xlam_rows_give_a_question_its_tools_and_calls(tmp_path: Path) -> None:
@@ -413,27 +380,6 @@ def test_glaive_rows_give_tools_calls_and_results(tmp_path: Path, gap: str, call
     assert row.tools == tuple(TOOLS) and recognise(tmp_path / "a.jsonl") == "glaive"
     with pytest.raises(DataError, match="a tool result without a call"):
         load(tmp_path, {"system": "", "chat": gap.join([turns[0], turns[2]])}, "glaive")
-
-
-def test_words_of_a_glaive_turn_that_look_like_a_speaker_stay_its_words(tmp_path: Path) -> None:
-    chat = "USER: Say USER: and ASSISTANT: to me\n\n\nASSISTANT: ASSISTANT: it is <|endoftext|>"
-    row = read(tmp_path, {"system": "", "chat": chat}, "glaive")
-    assert [m.content for m in row.messages] == [
-        "Say USER: and ASSISTANT: to me",
-        "ASSISTANT: it is",
-    ]
-
-
-def test_conversations_may_name_role_and_content(tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "4"}]
-    row = read(tmp_path, {"conversations": said}, "hermes")
-    assert [m.content for m in row.messages] == ["?", "4"]
-    for key, value in (("role", said), ("from", [{"from": "human", "value": "?"}])):
-        wrong = [*value, {**value[0], key: "speaker"}]
-        with pytest.raises(DataError, match=rf"conversations\[{len(value)}\].{key}: unknown role"):
-            load(tmp_path, {"conversations": wrong}, "hermes")
-    with pytest.raises(DataError, match=r"conversations\[0\].from: is null, not a string"):
-        load(tmp_path, {"conversations": [{"value": "?"}]}, "hermes")
 
 
 @pytest.mark.parametrize(

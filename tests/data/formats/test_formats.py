@@ -203,13 +203,6 @@ def test_bad_calls_are_named(tmp_path: Path, function: dict[str, Any], message: 
         read_one(tmp_path, {"messages": [ASK, told]})
 
 
-def test_a_result_of_a_call_that_was_not_made_is_refused(tmp_path: Path) -> None:
-    told = {"role": "assistant", "content": "", "tool_calls": [OPENAI_CALL]}
-    result = {"role": "tool", "content": "", "tool_call_id": "c2"}
-    with pytest.raises(DataError, match=r"answers call 'c2', which was not made .the calls are c1"):
-        read_one(tmp_path, {"messages": [ASK, told, result]})
-
-
 def test_rows_without_ids_have_the_hash_of_their_content(tmp_path: Path) -> None:
     first = read_one(tmp_path, {"messages": [ASK], "x": 1})
     assert len(first.id) == 16
@@ -242,15 +235,6 @@ def test_rows_that_say_the_same_are_left_out_and_counted(tmp_path: Path) -> None
     # Nothing is left out of a benchmark's items: what is measured is the file as it is.
     with pytest.raises(DataError, match=r"a.jsonl:4: id: .* is also the id of .*a.jsonl:1 "):
         read_rows(path, "messages")
-
-
-def test_one_id_for_two_rows_that_say_something_else_is_an_error(tmp_path: Path) -> None:
-    rain = {"messages": [ASK, {**TOLD, "content": "Rain."}], "id": 1}
-    path = write_lines(tmp_path / "a.jsonl", {"messages": [ASK, TOLD], "id": 1}, rain)
-    with pytest.raises(
-        DataError, match=r"a.jsonl:2: id: '1' .*a.jsonl:1, which says something else"
-    ):
-        list(iter_items(path, "messages"))
 
 
 def test_rows_that_ask_the_same_and_answer_differently_are_named(tmp_path: Path) -> None:
@@ -286,11 +270,6 @@ def test_preference_data_is_refused_by_name_with_what_to_do(
     path = write_lines(tmp_path / "a.jsonl", value)
     with pytest.raises(DataError, match=rf"a.jsonl:1: .*{words}.*for sft give the good"):
         recognise(path) if format is None else list(iter_items(path, format))
-
-
-def test_columns_that_only_look_like_preferences_are_kept(tmp_path: Path) -> None:
-    value = {"prompt": "x", "completion": "y", "label": "easy", "chosen": True, "rejected": None}
-    assert read_one(tmp_path, value, "trl").extra["label"] == "easy"
 
 
 def test_swift_merges_text_and_calls_into_one_turn(tmp_path: Path) -> None:
@@ -349,24 +328,6 @@ def test_a_verl_row_edited_since_it_was_written_is_refused(tmp_path: Path, colum
         value["reward_model"]["ground_truth"] = "43"
     with pytest.raises(DataError, match=f"{column}: differs from what extra_info.assay keeps"):
         read_one(tmp_path, value, "verl")
-
-
-def test_trl_reads_text_messages_and_prompts_alone(tmp_path: Path) -> None:
-    answer = {"role": "assistant", "content": "Sunny."}
-    expected = (Message("user", "Weather?"), Message("assistant", "Sunny."))
-    text = read_one(tmp_path, {"prompt": "Weather?", "completion": "Sunny.", "x": 1}, "trl")
-    assert (text.messages, text.extra) == (expected, {"x": 1})
-    chat = read_one(tmp_path, {"prompt": [ASK], "completion": [answer]}, "trl")
-    assert chat.messages == expected
-    assert read_one(tmp_path, {"prompt": [ASK]}, "trl").messages == expected[:1]
-
-
-def test_gsm8k_rows_keep_the_answer_as_gold(tmp_path: Path) -> None:
-    row = read_one(tmp_path, {"question": "1+1?", "answer": "It is\n#### 2"}, "gsm8k")
-    assert row.messages == (Message("user", "1+1?"), Message("assistant", "It is\n#### 2"))
-    assert row.gold == "It is\n#### 2" and row.extra["question"] == "1+1?"
-    with pytest.raises(DataError, match=r"a.jsonl:1: question: missing"):
-        read_one(tmp_path, {"answer": "x"}, "gsm8k")
 
 
 def test_formats_are_looked_up_by_name_and_can_be_added(tmp_path: Path) -> None:

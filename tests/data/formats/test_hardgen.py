@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.formats.formats import iter_items, read_rows
-from assay.data.formats.hardgen import (
-    NO_RESULTS,
-    NO_TEXT,
-    POSITIONAL,
-    SHORTENED,
-    UNKNOWN_ROLE,
-)
+from assay.data.formats.hardgen import NO_RESULTS, NO_TEXT, POSITIONAL, SHORTENED, UNKNOWN_ROLE
 from assay.data.loaded import DataError, Loaded, gather
 from assay.data.python_calls import (
     NO_CALLS,
@@ -86,12 +80,6 @@ def test_what_is_no_list_of_literal_calls_has_its_reason(text: str, reason: str)
     with pytest.raises(NotCallsError) as caught:
         parse_calls(text)
     assert str(caught.value) == reason
-
-
-def test_positions_are_named_and_counted_and_tuples_are_lists() -> None:
-    calls, positional = parse_calls("[files.move('a', -2, mode=(1, 2.5))]")
-    assert calls == (ToolCall("files.move", {"arg_0": "a", "arg_1": -2, "mode": [1, 2.5]}),)
-    assert positional == 2
 
 
 def load(folder: Path, *conversations: list[tuple[str, Any]], system: Any = SYSTEM) -> Loaded:
@@ -180,9 +168,3 @@ def test_positions_and_stack_traces_are_remarked_on(tmp_path: Path) -> None:
 def test_tools_that_are_missing_or_not_json_stop(tmp_path: Path, system: Any, message: str) -> None:
     with pytest.raises(DataError, match=f"hardgen.jsonl:1: {message}"):
         load(tmp_path, [ASKED, CALLED], system=system)
-
-
-def test_rows_that_must_all_be_there_are_refused_with_their_reason(tmp_path: Path) -> None:
-    load(tmp_path, [ASKED, ("assistant", "[f(a=b)]")])
-    with pytest.raises(DataError, match=f"hardgen.jsonl:1: {NO_LITERAL}"):
-        read_rows(tmp_path / "hardgen.jsonl", "hardgen")

@@ -1,7 +1,6 @@
 """Rows of mathematical problems become questions with a solution, a gold answer and a level."""
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +147,6 @@ def test_bad_rows_are_named_with_file_line_and_field(
         read_rows(file, format)
 
 
-def test_a_row_of_a_union_without_known_columns_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.jsonl:1: source, text: no format has"):
-        read_rows(written(tmp_path, {"source": "x", "text": "?"}), "math_union")
-
-
 REAL = {
     "gsm8k_train": ("gsm8k", 7000),
     "gsm8k_test": ("gsm8k", 659),
@@ -173,12 +167,3 @@ def test_every_real_row_is_read_and_has_a_final_answer(shared: Path, name: str) 
     assert len(found.rows) == count and not found.dropped and not found.remarks
     assert all(gold_answer(row) and row.prompt[-1].content.strip() for row in found.rows)
     assert len({row.id for row in found.rows}) == count
-
-
-def test_levels_of_real_problems_are_numbers(shared: Path) -> None:
-    rows = read_rows(shared / "data/math/math500.jsonl", "math")
-    assert Counter(row.extra["level"] for row in rows) == {1: 22, 2: 52, 3: 52, 4: 64, 5: 60}
-    hard, _ = where(rows, [Condition("extra.level", at_least=4)])
-    assert len(hard) == 124
-    (row,) = read_rows(shared / "data/math/olympiadbench.jsonl", "olympiadbench")[:1]
-    assert row.extra["subfield"] == "Combinatorics" and row.gold == "2"

@@ -40,11 +40,6 @@ def test_a_completion_is_what_is_learned_and_the_answer_what_is_compared(tmp_pat
     assert row.messages[-1].content == "It is 2." and row.gold == 2
 
 
-def test_a_structured_answer_is_said_as_json(tmp_path: Path) -> None:
-    row = only(lines(tmp_path, {"prompt": "?", "answer": {"b": 1, "a": [2]}}), "prompt_answer")
-    assert row.messages[-1].content == '{"a":[2],"b":1}' and row.gold == {"b": 1, "a": [2]}
-
-
 def test_alpaca_rows_put_the_input_below_the_instruction(tmp_path: Path) -> None:
     value = {"instruction": "Add.", "input": "1 1", "output": "2", "system": "Be short."}
     row = only(lines(tmp_path, value | {"history": [["Hi", "Hello"]]}), "alpaca")
@@ -90,12 +85,6 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     file = lines(tmp_path, {"prompt": "hidden", "question": "1 + 1?", "answer": "2"})
     with pytest.raises(DataError, match=r"columns\.prompt: the file has a column 'prompt' of its"):
         only(file, "prompt_answer", prompt="question")
-
-
-def test_preference_data_is_refused_under_other_names_too(tmp_path: Path) -> None:
-    file = lines(tmp_path, {"q": "?", "good": "yes", "bad": "no", "answer": "yes"})
-    with pytest.raises(DataError, match="for DPO"):
-        only(file, "prompt_answer", prompt="q", chosen="good", rejected="bad")
 
 
 def test_plain_rows_are_recognised(tmp_path: Path) -> None:

@@ -121,6 +121,6 @@ def test_answers_of_one_sequence_stand_apart_and_what_lies_between_is_asked() ->
     )
     between = "c<|im_end|>\n<|im_start|>assistant\nd<|im_end|>\n<|im_start|>user\ne"
     assert [(m.role, m.content) for m in text.conversation(Row("r", said))] == [
-        *(("user", "a"), ("assistant", "b"), ("user", between), ("assistant", "f")),
+        *(("user", "a"), ("assistant", "b"), ("user", between), ("assistant", "f"))
     ]
     assert text.sequences(Row("r", said)) == 1 and text.sequences(talk(None)) == 3

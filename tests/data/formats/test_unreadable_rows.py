@@ -47,12 +47,6 @@ def test_more_than_one_in_a_hundred_refuse_the_file_and_say_how_many(tmp_path: P
         gather(iter_items(file, "prompt_answer"))
 
 
-def test_many_of_a_large_file_are_counted_and_the_first_named(tmp_path: Path) -> None:
-    loaded = gather(iter_items(rows_with(tmp_path, BAD, 396), "prompt_answer"))
-    ((reason, ids),) = loaded.dropped.items()
-    assert len(ids) == 4 and reason.endswith("; and 1 more)") and "line 5: prompt: " in reason
-
-
 def test_items_of_a_benchmark_are_all_read_or_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a.jsonl:3: malformed JSON"):
         read_rows(rows_with(tmp_path, BAD[:1], 300), "prompt_answer")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from transformers import AutoTokenizer
 
-from assay.data.episode import tokens_of
 from assay.data.renderings.exported_template import chat_template, save_tokenizer
 from assay.data.renderings.rendering import LeftOutError, Renderer
 from assay.data.renderings.template import RenderingError, undressed
@@ -106,23 +105,6 @@ def test_a_conversations_own_system_text_stays(style: str) -> None:
         assert bare.prompt(messages) == whole.prompt(messages)
 
 
-@pytest.mark.parametrize("style", DEFAULTS)
-def test_answers_are_trained_after_the_bare_prompt(style: str) -> None:
-    _, bare = both(style)
-    turns = bare.turns(TALK, loss="last")
-    assert tokens_of(turns[0].context) == bare.prompt(TALK[:3])
-    first = bare.turns(TALK)[0]
-    assert tokens_of(first.context) == bare.prompt(TALK[:1])
-    assert turns[0].actions[-1] == bare.end_token
-
-
-def test_a_template_without_a_text_of_its_own_is_used_as_it_is() -> None:
-    made = of("qwen3")
-    assert chat_template(Renderer(made, "template_bare")) == chat_template(
-        Renderer(made, "template")
-    )
-
-
 @pytest.mark.parametrize("style", ["chatml", "qwen2.5-math", "llama"])
 def test_the_fingerprint_tells_the_two_apart_and_follows_the_template(style: str) -> None:
     whole, bare = both(style)
@@ -189,14 +171,6 @@ def test_any_conversation_with_a_system_text_reads_alike(messages: Any) -> None:
             bare.conversation(messages)
     else:
         assert bare.conversation(messages) == expected
-
-
-def test_several_templates_of_a_model_are_each_made_bare() -> None:
-    several = build(SPECIAL["chatml"], None, [])
-    several.chat_template = {"default": CHATML, "tool_use": QWEN3}
-    made = chat_template(Renderer(several, "template_bare"))
-    assert made["tool_use"] == QWEN3 and made["default"] != CHATML
-    assert undressed(made["default"]) == CHATML
 
 
 def test_the_demo_model_is_asked_without_its_system_text() -> None:

@@ -86,14 +86,6 @@ def test_an_added_end_is_in_no_prompt_and_each_answer_follows_its_own_prompt() -
     )
 
 
-def test_hermes_over_a_template_without_ends_adds_them_too() -> None:
-    made = Renderer(endless(), "hermes")
-    (turn,) = made.turns((ASKED, Message("assistant", "Fine.", reasoning="Well.")))
-    text = "<think>\nWell.\n</think>\n\nFine.<|im_end|>"
-    assert made.tokenizer.decode(list(turn.actions)) == text
-    assert turn.actions[-1] == made.end_token
-
-
 def test_special_tokens_inside_an_answer_do_not_end_it() -> None:
     """A template that opens each answer with a special token, and closes none."""
     opened = PLAIN.replace(
@@ -103,12 +95,6 @@ def test_special_tokens_inside_an_answer_do_not_end_it() -> None:
     made = Renderer(endless(opened), "template")
     (turn,) = made.turns(TALK[:2])
     assert made.tokenizer.decode(list(turn.actions)) == "<|im_start|>I am fine.<|im_end|>"
-
-
-def test_an_answer_with_line_ends_of_its_own_keeps_them() -> None:
-    made = Renderer(endless(), "template")
-    (turn,) = made.turns((ASKED, Message("assistant", "Fine.\n\n")))
-    assert made.tokenizer.decode(list(turn.actions)) == "Fine.\n\n<|im_end|>"
 
 
 def test_without_any_end_and_without_a_template_a_tokenizer_is_refused() -> None:

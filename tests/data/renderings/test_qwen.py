@@ -7,10 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from assay.data.encoding import BREAK
 from assay.data.episode import tokens_of
 from assay.data.formats.formats import read_rows
-from assay.data.renderings.qwen import ascii_json, qwen3, qwen3_fc
+from assay.data.renderings.qwen import qwen3, qwen3_fc
 from assay.data.renderings.rendering import LeftOutError, Renderer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
@@ -18,7 +17,7 @@ from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
 from assay.tasks.tools.single_turn import entries
 from tests.data.bfcl_handler import chat_template, format_prompt, heard, stored, trl_template
 from tests.data.chat import SPECIAL, build, tokenizer
-from tests.data.talks import WEATHER, plain, talks, values
+from tests.data.talks import WEATHER, plain, talks
 
 RESPONSE = {**WEATHER, "response": {"type": "dict", "properties": {}}}
 CALL = ToolCall("get_weather", {"city": "Zürich"})
@@ -77,16 +76,6 @@ said = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
-@given(thought=st.one_of(st.just(""), plain), text=said)
-def test_an_answer_kept_as_text_is_heard_as_the_handler_hears_it(thought, text) -> None:
-    """Dialogues keep what the model wrote; later prompts hold what the handler makes of it."""
-    written = (f"<think>\n{thought}\n</think>\n\n" if thought else "") + text
-    after = Message("tool", "21")
-    expected = format_prompt([*as_upstream(ASKED), heard(written), stored(after)], [])
-    assert qwen3_fc((*ASKED, Message("assistant", written), after), [], True) == expected
-
-
 DEEP = '{"name": "f", "arguments": ' + "[" * 900 + "]" * 900 + "}"
 
 
@@ -140,17 +129,6 @@ def test_the_handlers_habits_are_kept() -> None:
     assert '"response": {' in text and '"type": "function"' not in text
     later = qwen3_fc(STEPS, [RESPONSE], True)
     assert "Look." not in later and "Done." not in later
-
-
-def test_wrapped_tools_read_as_bare_ones_to_the_handler() -> None:
-    wrapped = {"type": "function", "function": WEATHER}
-    assert qwen3_fc(ASKED, [wrapped], True) == qwen3_fc(ASKED, [WEATHER], True)
-
-
-@given(value=values)
-def test_escaped_json_is_pythons_and_keeps_the_break(value) -> None:
-    assert ascii_json(value) == json.dumps(value)
-    assert ascii_json({"é": f"<{BREAK}|"}) == f'{{"\\u00e9": "<{BREAK}|"}}'
 
 
 def published():

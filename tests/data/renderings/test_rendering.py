@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from assay.data.episode import tokens_of
 from assay.data.formats.formats import read_rows
-from assay.data.renderings.hermes import INSTRUCTION
 from assay.data.renderings.rendering import (
     HistoryRewrittenError,
     LeftOutError,
@@ -141,21 +140,6 @@ def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def test_the_layout_is_that_of_the_demo() -> None:
-    made = renderer("chatml", "hermes")
-    whole = made.conversation(TOOL_TALK, (WEATHER,))
-    assert tokenizer("chatml").decode(list(whole.tokens)) == (
-        f"<|im_start|>system\n{INSTRUCTION}\n\nBe brief.\n\n# Tools\n"
-        '{"name": "get_weather", "description": "Weather of a city", "parameters": '
-        '{"type": "object", "properties": {"city": {"type": "string"}}}}<|im_end|>\n'
-        "<|im_start|>user\nWhat is the weather in Paris?<|im_end|>\n"
-        '<|im_start|>assistant\n<tool_call>\n{"name": "get_weather", "arguments": '
-        '{"city": "Paris"}}\n</tool_call><|im_end|>\n'
-        "<|im_start|>user\n<tool_response>\n21 degrees\n</tool_response><|im_end|>\n"
-        "<|im_start|>assistant\nIt is 21 degrees.<|im_end|>\n"
-    )
-
-
 @pytest.mark.parametrize("style", ["chatml", "llama", "qwen3"])
 def test_plain_talk_reads_as_transformers_writes_it(style: str) -> None:
     """Llama's header ends in two line ends, which only the whole text splits before a word."""
@@ -214,12 +198,6 @@ def test_control_tokens_in_messages_are_plain_text(text: str, where: str) -> Non
     decoded = tokenizer("chatml").decode(list(spoiled.tokens))
     written = json.dumps(text)[1:-1] if where in ("tool document", "argument") else text
     assert written.replace("\ufdd0", "").replace("\\ufdd0", "") in decoded
-
-
-def test_added_words_that_are_not_special_stay_words() -> None:
-    made = renderer("chatml", "template")
-    tokens = made.prompt((Message("user", "say <think>"),))
-    assert tokenizer("chatml").convert_tokens_to_ids("<think>") in tokens
 
 
 def test_a_tokenizer_that_prepends_spaces_does_so_only_at_the_start() -> None:

@@ -137,22 +137,6 @@ def test_an_answer_without_reasoning_closes_the_thought_that_its_prompt_opened()
     assert tokens_of(second.context) == renderer.prompt((*PLAIN, ASKED))
 
 
-CUTS = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def test_a_cutting_template_whose_prompts_open_nothing_trains_the_tags_too() -> None:
-    renderer = Renderer(made(CUTS), "template")
-    for rows in (THOUGHT, INLINE):
-        (turn,) = renderer.turns(rows)
-        text = renderer.tokenizer.decode(list(turn.actions))
-        assert text == "<think>\nI look.\n</think>\n\nIt is 4.<|im_end|>"
-    first, _ = renderer.turns((*INLINE, *INLINE))
-    assert "I look." in renderer.tokenizer.decode(list(first.actions))
-
-
 def test_special_tokens_that_are_kept_are_trained_whole_and_no_others() -> None:
     special = [*SPECIAL["chatml"], "<t>", "</t>"]
     plain = (

@@ -7,7 +7,7 @@ from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message
 from assay.lab.check.rendering_mismatch import ThinkHandling, think_handling
 from tests.data.bfcl_handler import chat_template
-from tests.data.chat import CHATML, SPECIAL, build, tokenizer
+from tests.data.chat import CHATML, SPECIAL, build
 from tests.lab.tool_lab import PREFILLED
 
 WORDS = ["<think>", "</think>", "<tool_call>"]
@@ -70,10 +70,3 @@ def test_thought_in_the_text_of_an_answer_is_thought(name: str) -> None:
     assert made.turns((QUESTION, inline)) == made.turns((QUESTION, THOUGHT))
     later = (QUESTION, inline, Message("user", "And now?"))
     assert "Look outside" not in made.tokenizer.decode(list(made.prompt(later)))
-
-
-def test_hermes_keeps_thought_in_history_where_the_template_has_no_say() -> None:
-    made = Renderer(tokenizer("chatml"), "hermes")
-    later = (QUESTION, THOUGHT, Message("user", "And now?"))
-    text = made.tokenizer.decode(list(made.prompt(later)))
-    assert "<think>\nLook outside.\n</think>\n\nSunny.<|im_end|>" in text

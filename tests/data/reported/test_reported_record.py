@@ -96,11 +96,6 @@ def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, word
     assert "\n" not in said
 
 
-def test_a_comparison_may_name_what_was_never_run(tmp_path: Path):
-    text = RUN + '1\n[[comparisons]]\nrun = "b"\ncontrol = "a"'
-    assert read(tmp_path, text).comparisons[0].run == "b"
-
-
 def test_a_record_of_claims_alone_holds_no_result(tmp_path: Path):
     with pytest.raises(NothingReported, match="no recognisable results"):
         read(tmp_path, '[[effects]]\nwhat = "x"\nsays = "better"')
@@ -121,16 +116,6 @@ def test_a_file_without_results_is_refused(tmp_path: Path, name: str, content: b
     (tmp_path / name).write_bytes(content)
     with pytest.raises((ReportedError, NothingReported), match=words):
         read_reported(tmp_path / name)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path):
-    with pytest.raises(ReportedError, match="no such file"):
-        read_reported(tmp_path / "absent.toml")
-
-
-def test_a_claim_of_one_cell_is_kept_apart_from_claims_of_the_run(tmp_path: Path):
-    (run,) = read(tmp_path, RUN + '{ x = 1.0, y = 2.0 }\nsays_of = { x = "better" }').runs
-    assert (run.says, run.says_of) == (None, {"x": "better"})
 
 
 @pytest.mark.parametrize(

@@ -127,12 +127,6 @@ def test_runs_may_be_columns_with_sizes_and_changes_of_their_own(tmp_path: Path)
     assert found(tmp_path, text) == {"wrong_change": "error"}
 
 
-def test_a_table_below_a_heading_with_a_size_has_none(tmp_path: Path):
-    text = "54 cloze probes:\n\n" + pipes("model,accuracy", "base,0.815", "adapted,0.833")
-    assert not found(tmp_path, text)
-    assert not any(run.items for run in one(tmp_path, text, "md").runs)
-
-
 MEANS = ("model,n,A,B,C,Avg.", "x,200,60.0,61.0,62.0,61.0", "y,200,50.0,61.0,63.0,58.0")
 
 

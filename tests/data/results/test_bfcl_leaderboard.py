@@ -16,10 +16,6 @@ from assay.data.results.readers import UnknownResults, read_results
 from assay.tasks.tools.single_turn import entries
 
 MULTI_TURN = "Rank,Model,Multi Turn Overall Acc,Base,Miss Func,Miss Param,Long Context\n"
-LIVE = (
-    "Rank,Model,Live Overall Acc,AST Summary,Python Simple AST,Python Multiple AST,"
-    "Python Parallel AST,Python Parallel Multiple AST,Irrelevance Detection,Relevance Detection\n"
-)
 
 
 def read(folder: Path, text: str, name: str = "data_multi_turn.csv") -> dict[str, Reported]:
@@ -45,15 +41,6 @@ def test_a_score_of_zero_and_a_category_that_was_not_run_are_two_things(tmp_path
     assert found["Multi Turn Overall Acc"].score == 0.25
     assert (found["Miss Func"].score, found["Miss Func"].items) == (0.0, 200)
     assert found["Multi Turn Overall Acc"].items is None
-
-
-def test_relevance_is_no_part_of_the_live_average(tmp_path: Path):
-    text = LIVE + "1,m,70.00%,70.00%,50.00%,75.02%,50.00%,50.00%,N/A,N/A"
-    found = read(tmp_path, text, "data_live.csv")
-    assert found["Live Overall Acc"].score == 0.7
-    assert found["Python Multiple AST"].items == 1053
-    broken = read(tmp_path, text.replace("75.02%", "N/A"), "data_live.csv")
-    assert broken["Live Overall Acc"].over_absent
 
 
 def test_a_share_that_cannot_be_of_so_many_entries_has_no_items(tmp_path: Path):

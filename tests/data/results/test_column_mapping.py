@@ -44,11 +44,6 @@ def test_names_with_dots_lead_through_tables_and_lists(tmp_path: Path):
     assert seen(file, columns) == [("a", 0, 1.0), ("b", 0, None)]
 
 
-def test_a_column_whose_own_name_has_dots_comes_before_a_table(tmp_path: Path):
-    file = lines(tmp_path / "r.jsonl", {"id": "a", "eval.acc": 1, "eval": {"acc": 0}})
-    assert seen(file, Columns("id", "eval.acc")) == [("a", 0, 1.0)]
-
-
 def test_structs_of_parquet_are_tables(tmp_path: Path):
     """lighteval's details_TASK_DATE.parquet."""
     rows = [{"doc": {"id": "7"}, "metric": {"em": 1, "f1": 0.5}, "model_response": {"text": ["x"]}}]
@@ -112,12 +107,6 @@ def test_csv_cells_are_read_as_what_they_say(tmp_path: Path):
     assert result.clusters == {"01": "d", "02": "e"}
 
 
-def test_integers_that_pandas_made_floats_are_the_same_items(tmp_path: Path):
-    table = pa.table({"id": [1.0, 2.0], "score": [1.0, float("nan")]})
-    pq.write_table(table, tmp_path / "r.parquet")
-    assert seen(tmp_path / "r.parquet", Columns("id", "score")) == [("1", 0, 1.0), ("2", 0, None)]
-
-
 def test_a_prompt_may_be_the_item(tmp_path: Path):
     prompts = [[{"role": "user", "content": "a"}], "x" * 9000]
     file = lines(tmp_path / "r.jsonl", *({"prompt": p, "reward": 1} for p in prompts))
@@ -144,9 +133,3 @@ def test_what_a_file_does_not_have_is_named_with_what_it_has(
     row = {"id": "a", "reward": 1.0, "info": {"reward": 2}, "text": "words", "n": 1}
     with pytest.raises(DataError, match=said):
         seen(lines(tmp_path / "r.jsonl", row, row), columns)
-
-
-def test_a_document_without_such_rows_holds_none(tmp_path: Path):
-    (tmp_path / "r.json").write_text('{"a": {"id": 1}, "b": {"score": 2}}')
-    with pytest.raises(DataError, match="holds no rows"):
-        seen(tmp_path / "r.json", Columns("id", "score"))

@@ -27,14 +27,6 @@ def test_an_argument_that_says_what_its_absence_says_is_absent(idle: str):
     assert model_arguments(f"pretrained=m,{idle}") == model_arguments("pretrained=m")
 
 
-@pytest.mark.parametrize(
-    "other", ["dtype=float16", "load_in_4bit=True", "tokenizer=n", "enable_thinking=False"]
-)
-def test_an_argument_with_another_value_stays(other: str):
-    name = other.partition("=")[0]
-    assert name in model_arguments(f"pretrained=m,{other}").answers
-
-
 def test_where_a_model_runs_is_apart_and_a_device_has_no_number():
     found = model_arguments("pretrained=m,device=cuda:1,parallelize=True,batch_size=8")
     assert found.transport == {"parallelize": True, "batch_size": 8}

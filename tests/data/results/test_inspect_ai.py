@@ -104,18 +104,6 @@ def test_a_score_of_several_parts_is_several_metrics(tmp_path: Path):
     assert [(r.metric, r.answers[0].score) for r in results] == [("s.a", 1.0), ("s.b", 0.0)]
 
 
-def test_attachments_are_put_back(tmp_path: Path):
-    message = {"message": {"content": "attachment://abc"}}
-    output = {"output": {"choices": [message]}, "attachments": {"abc": "long"}}
-    (result,) = read_results(made(tmp_path, {"s": {"value": 1}}, **output))
-    assert result.answers[0].output == "long"
-
-
-def test_a_score_in_words_is_refused_by_file_and_sample(tmp_path: Path):
-    with pytest.raises(DataError, match=r"log\.json:1: s: is a string, not a number"):
-        read_results(made(tmp_path, {"s": {"value": "rather good"}}))
-
-
 @pytest.mark.parametrize(
     ("tone", "names"),
     [("curt", {"tone"}), ({"a": "x", "b": "y"}, {"tone.a", "tone.b"}), ([1, 0], {"tone"})],
@@ -128,11 +116,6 @@ def test_a_second_scorer_without_numbers_is_named_and_costs_nothing(tmp_path, to
     assert result.not_numbers.keys() == names
     with pytest.raises(InputError, match=r"holds no metric 'tone.*sample 1 is a"):
         read_arms(str(file), ReadOptions(metric=min(names)))
-
-
-def test_a_table_of_scores_keeps_the_parts_that_are_numbers(tmp_path: Path):
-    (result,) = read_results(made(tmp_path, {"s": {"value": {"a": 1, "b": "plain"}}}))
-    assert (result.metric, set(result.not_numbers)) == ("s.a", {"s.b"})
 
 
 def test_a_log_of_2024_has_one_score_without_a_name(tmp_path: Path):
@@ -246,14 +229,6 @@ def test_a_reducer_that_is_no_mean_is_a_metric_of_its_own(tmp_path: Path):
     assert len(scores) == 12 and {a.repeat for a in alone.answers} == {0}
     mean = np.nanmean([a.score for a in both[0].answers if a.score is not None])
     assert np.mean(list(reduced.values())) > mean
-
-
-def test_letters_that_a_reducer_chose_count_as_they_do_elsewhere(tmp_path: Path):
-    samples = [{"sample_id": "sum-0", "value": "C"}, {"sample_id": "sum-1", "value": "P"}]
-    table = {"scorer": "match", "reducer": "mode", "samples": samples}
-    (found,) = read_results(with_reducers(tmp_path, ["mode"], [table]))
-    assert [a.score for a in found.answers][:2] == [1.0, 0.5]
-    assert {a.score for a in found.answers[2:]} == {None}
 
 
 def test_a_reducer_without_scores_is_named_and_never_taken_for_a_mean(tmp_path: Path):

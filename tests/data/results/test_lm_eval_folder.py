@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.compare.foreign_arms import ReadOptions, is_file, read_arms
+from assay.compare.foreign_arms import ReadOptions, read_arms
 from assay.compare.judged_table import compare_arms
 from assay.data.results.readers import read_results
-from tests.data.results.produced import FOLDER, copied
+from tests.data.results.produced import copied
 
 METRIC = "exact_match,strict-match"
 
@@ -46,12 +46,6 @@ def test_the_mean_over_all_items_is_lm_evals_mean_weighted_by_size(tmp_path: Pat
     assert np.mean([a.score for a in found.answers]) == pytest.approx(weighted)
     assert (found.benchmark, found.unfinished) == ("few, sums", "")
     assert found.left_out == ("sums_choice",), "a task without the metric is named"
-
-
-def test_documents_of_two_tasks_with_one_number_are_two_items(tmp_path: Path):
-    found = by_metric(group(tmp_path, "small"))[METRIC]
-    assert {"few/0", "sums/0"} <= {a.item for a in found.answers}
-    assert found.questions["few/0"] == found.questions["sums/0"]
 
 
 def test_tasks_may_be_the_clusters(tmp_path: Path):
@@ -125,15 +119,6 @@ def test_one_call_for_each_task_with_other_arguments_is_two_runs(tmp_path: Path)
     assert len({run for run, _ in runs(place)}) == 2
 
 
-def test_a_folder_that_holds_the_models_folder_is_read_through(tmp_path: Path):
-    group(tmp_path, "small")
-    outer = tmp_path / "lm_eval"
-    assert is_file(str(outer)) and not is_file(str(tmp_path / "elsewhere"))
-    assert [r.metric for r in read_results(outer)] == [
-        r.metric for r in read_results(outer / "sums-small")
-    ]
-
-
 def test_tasks_are_one_comparison_with_a_line_for_each_and_a_mean_that_weighs_them_alike(tmp_path):
     small, large = (group(tmp_path / m, m) for m in ("small", "large"))
     options = ReadOptions(metric=METRIC)
@@ -149,9 +134,3 @@ def test_tasks_are_one_comparison_with_a_line_for_each_and_a_mean_that_weighs_th
         (5 * control[0].score + 12 * control[1].score) / 17
     )
     assert all(figure.difference is None for figure in control)
-
-
-def test_one_task_alone_has_no_lines_by_task():
-    (file,) = (FOLDER / "lm_eval/two_examples").glob("samples_*.jsonl")
-    (arm,) = read_arms(str(file.parent), ReadOptions(metric=METRIC))
-    assert arm.result is not None and arm.result.parts == {}

@@ -42,14 +42,6 @@ def test_what_is_no_file_of_results_is_refused_by_name(
     assert all(word in str(refusal.value) for word in words), refusal.value
 
 
-def test_rollouts_with_the_columns_of_a_completion_are_not_taken_for_parquet(tmp_path: Path):
-    file = tmp_path / "train_rollouts.jsonl"
-    file.write_text('{"example_id": 3, "step": 1, "prompt": "?", "completion": "!", "reward": 1}\n')
-    with pytest.raises(UnknownResults, match="completion, example_id, prompt, reward, step") as no:
-        read_results(file)
-    assert "parquet file" not in str(no.value)
-
-
 def test_an_unknown_format_is_answered_with_the_nearest(tmp_path: Path):
     with pytest.raises(UnknownResults, match="did you mean 'inspect-ai'"):
         read_results(tmp_path / "x.json", "inspect")

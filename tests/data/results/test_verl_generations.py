@@ -47,16 +47,6 @@ def test_the_last_output_of_a_session_is_its_answer():
     assert [a.score for a in result.answers] == [row["score"] for row in last]
 
 
-def test_a_nan_in_another_column_costs_that_value_alone(tmp_path: Path):
-    text = (DUMPS / "ray_trainer" / "10.jsonl").read_text()
-    rows = [f'{line[:-1]}, "length": {n or "NaN"}}}' for n, line in enumerate(text.splitlines())]
-    (tmp_path / "10.jsonl").write_text("\n".join(rows) + "\n")
-    before = {r.metric: r for r in read_results(DUMPS / "ray_trainer" / "10.jsonl")}
-    found = {r.metric: r for r in read_results(tmp_path / "10.jsonl")}
-    assert found["score"].answers == before["score"].answers
-    assert [a.score for a in found["length"].answers][:3] == [None, 1.0, 2.0]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

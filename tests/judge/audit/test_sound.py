@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
 
 import numpy as np
+import pytest
 
 from assay.data.reported.reported_record import Average, Comparison, Reported, Run, Scoring
 from assay.errors import Finding
@@ -15,7 +16,6 @@ from assay.judge.audit.pairs import pairs
 from assay.judge.audit.rules import audit
 
 ITEMS = (40, 100, 164, 200, 400, 500, 1319, 5000)
-SEEDS = range(100)
 
 
 def shown(count: int, items: int, digits: int, mode: str) -> Decimal:
@@ -62,21 +62,21 @@ def alarms(report: Reported) -> list[Finding]:
     return [flaw for flaw in audit(report) if flaw.severity != "note"]
 
 
-def test_no_sound_report_gives_an_error_or_a_warning():
-    found = {seed: alarms(sound(seed)) for seed in SEEDS}
+@pytest.mark.parametrize("seeds", [25, pytest.param(100, marks=pytest.mark.slow)])
+def test_no_sound_report_gives_an_error_or_a_warning(seeds):
+    found = {seed: alarms(sound(seed)) for seed in range(seeds)}
     wrong = {seed: [flaw.code for flaw in flaws] for seed, flaws in found.items() if flaws}
-    print(f"false alarms: {len(wrong)} of {len(SEEDS)} sound reports")
-    assert len(wrong) <= len(SEEDS) / 100, wrong
+    assert len(wrong) <= seeds / 100, wrong
 
 
 def test_every_claim_that_the_numbers_do_not_carry_is_found():
     """The same reports with a claim of one undecided cell."""
     asked = 0
-    for seed in range(20):
+    for seed in range(10):
         report = sound(seed)
         claims = [c for c in report.comparisons if c.says == "undecided"]
         for claim in claims[:3]:
             said = claim.model_copy(update={"says": "better"})
             asked += 1
             assert alarms(report.model_copy(update={"comparisons": (said,)}))
-    assert asked > 30
+    assert asked > 15

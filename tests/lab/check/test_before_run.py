@@ -21,6 +21,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.tables import runs_table
+from tests.english import english
 from tests.lab.run.test_restore import Stopping
 from tests.labs import make_lab
 
@@ -181,13 +182,13 @@ def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
     first, second = overrode
     words = "although its checks ended with errors (--despite)"
     table = runs_table(first, second, vary=["seed"])
-    marked = [f for f in table.findings if "--despite" in f.what]
+    marked = [f for f in map(english, table.findings) if "--despite" in f.what]
     assert [f.evidence for f in marked] == [f"{first}: {REASON}", f"{second}: {REASON}"]
     html = write_comparison(table, first.root, tmp_path / "page.html")
     page = html.with_suffix(".md").read_text(encoding="utf-8")
     assert words in page and str(second) in page and "a repeated report" in page
     matrix = make_matrix(first.root, ["tiny"], Request(rows="seed"))
-    assert [n.key for n in matrix.notes].count("despite") == len({n.subject for n in matrix.notes})
+    assert [note.code for note in matrix.notes] == ["made_despite"] * 2
     text = write_matrix(matrix, first.root).with_suffix(".md").read_text(encoding="utf-8")
     assert words.removeprefix("although its ") in text and "a repeated report" in text
     assert "a repeated report" in notebook(first.root)

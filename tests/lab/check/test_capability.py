@@ -13,7 +13,7 @@ from assay.lab.check.capability import capability, floor_finding, full_reward
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.tasks.task import task
-from assay.train.group_choice import OVERLONG
+from assay.train.pair_choice import OVERLONG
 from tests.lab.sound_lab import SOUND, found, look, make_sound_lab
 
 

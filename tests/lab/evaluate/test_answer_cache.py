@@ -58,16 +58,11 @@ def answered(
     return calls, outputs
 
 
-def test_only_what_is_not_on_record_is_sampled(tmp_path, monkeypatch):
+def test_only_what_is_not_on_record_is_sampled_and_no_other_answer_is_taken(tmp_path, monkeypatch):
     some: Setting = ("some", 4, 3, 1.0, 12)
-    calls, outputs = answered(tmp_path, monkeypatch, WHOLE, some)
-    assert calls == [6 * 2, 4], "of 4 items x 3 only the third repeats are new"
+    cooler, shorter = ("cooler", 6, 2, 0.5, 12), ("shorter", 6, 2, 1.0, 11)
+    calls, outputs = answered(tmp_path, monkeypatch, WHOLE, some, cooler, shorter)
+    assert calls == [6 * 2, 4, 12, 12], "of 4 items x 3 only the third repeats are new"
     shared = outputs["whole"].keys() & outputs["some"].keys()
     assert len(shared) == 8
     assert all(outputs["whole"][key] == outputs["some"][key] for key in shared)
-
-
-@pytest.mark.parametrize("other", [("other", 6, 2, 0.5, 12), ("other", 6, 2, 1.0, 11)])
-def test_answers_sampled_otherwise_are_not_taken(tmp_path, monkeypatch, other: Setting):
-    calls, _ = answered(tmp_path, monkeypatch, WHOLE, other)
-    assert calls == [12, 12]

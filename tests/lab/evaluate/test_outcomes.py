@@ -1,6 +1,5 @@
 """What became of answers is counted from the record, and a record of many abstentions is loud."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.experiment.read_file import read_experiment
 from assay.judge.paired import score_range
-from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation, warn_of_record
+from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
@@ -57,41 +56,32 @@ def recorded(
         return run_evaluation(evaluation, script, "base", folder / "run", Silent(), runner)
 
 
-def test_three_right_of_six_is_half_where_the_rest_makes_the_checker_give_up(
+def test_one_right_of_two_is_half_where_the_other_makes_the_checker_give_up(
     tmp_path: Path,
 ) -> None:
-    """The attack: before, three abstained, and the score was that of the three that were known."""
-    texts = [r"\boxed{42}"] * 3 + [TOWER] * 3
-    file = recorded(tmp_path, texts, "42", accuracy, 1.5)
+    """The attack: an abstention would leave the score of the answers that are known."""
+    file = recorded(tmp_path, [r"\boxed{42}", TOWER], "42", accuracy, 1.5)
     columns = read_columns(file, ["item_id", "repeat", "score"])
     scores = scores_of(columns["item_id"], columns["repeat"], columns["score"])
     assert (scores.mean, scores.missing) == (0.5, 0)
     found = recorded_outcomes(file)
-    assert found.answers == 6 and found.unscored == {} and not found.too_many_unscored
-    assert found.outcomes["right"] == 3
+    assert found.answers == 2 and found.unscored == {} and not found.too_many_unscored
+    assert found.outcomes["right"] == 1
     assert set(found.outcomes) <= {"right", "timed out", "out of memory"}
 
 
-def test_each_outcome_is_counted_and_so_are_differences_to_math_verify(tmp_path: Path) -> None:
-    texts = [r"\boxed{42}", r"\boxed{41}", r"\boxed{41=42}", r"\boxed{???x}", "no box"]
-    found = recorded_outcomes(recorded(tmp_path, texts, "42", accuracy, 60.0))
-    assert found.outcomes["right"] == 1 and found.outcomes["no answer"] == 1
-    assert found.outcomes["wrong"] >= 2 and sum(found.outcomes.values()) == 5
-    assert found.differs == 1
-
-
-def test_truncated_unparsable_wrong_and_timed_out_are_told_apart(tmp_path: Path) -> None:
+def test_truncated_unparsable_and_wrong_answers_are_told_apart(tmp_path: Path) -> None:
     """A cut answer that is right stays right; one that is not is truncated, whatever it says."""
-    whole = [r"\boxed{42}", r"\boxed{41}", r"\boxed{x+}", "no box", TOWER]
+    whole = [r"\boxed{42}", r"\boxed{41}", r"\boxed{x+}", "no box", r"\boxed{41=42}"]
     cut = [r"\boxed{42} and", r"\boxed{41} and", r"\boxed{x+}.", "no b", "The answer is 42"]
-    file = recorded(tmp_path, whole + cut, "42", accuracy, 3.0, range(5, 10))
+    file = recorded(tmp_path, whole + cut, "42", accuracy, 60.0, range(5, 10))
     columns = read_columns(file, ["score", "error"])
     assert columns["score"] == [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
-    assert columns["error"][:4] == ["", "wrong", "unparsable", "no answer"]
-    assert columns["error"][4] in ("timed out", "out of memory")
+    assert columns["error"][:5] == ["", "wrong", "unparsable", "no answer", "wrong"]
     assert columns["error"][5:] == ["", *["truncated"] * 4]
     found = recorded_outcomes(file)
     assert found.outcomes["right"] == 2 and found.outcomes["truncated"] == 4
+    assert found.differs == 1
 
 
 @pytest.mark.parametrize(
@@ -141,12 +131,10 @@ def abstains_on_x(row: Row, completion: Completion) -> Reward:
 def test_a_record_with_many_abstentions_is_loud(tmp_path: Path, unknown: int, loud: bool) -> None:
     texts = ["x"] * unknown + ["y"] * (100 - unknown)
     file = recorded(tmp_path, texts, "42", abstains_on_x, 60.0)
-    listening = Listening()
-    warn_of_record(listening, "test", "base", file)
-    assert len(listening.notes) == int(loud)
-    for note in listening.notes:
-        assert note.startswith(f"warning: base on test: {unknown} of 100 answers")
-        assert "most often: lost: x" in note
+    warnings = recorded_outcomes(file).warnings
+    assert len(warnings) == int(loud)
+    for each in warnings:
+        assert each.startswith(f"{unknown} of 100 answers") and "most often: lost: x" in each
     columns = read_columns(file, ["item_id", "repeat", "score"])
     scores = scores_of(columns["item_id"], columns["repeat"], columns["score"])
     # Both scores: with abstentions as 0, and over what was scored.
@@ -167,7 +155,6 @@ def test_an_evaluation_of_a_run_that_cannot_be_judged_says_so(
     listening = Listening()
     start(file, root=tmp_path, observer=listening, despite="it cannot be judged")
     assert [note for note in listening.notes if note.startswith("warning: base on test: 1 of 4")]
-    assert json.loads(next(tmp_path.rglob("evaluation.json")).read_text())["name"] == "test"
 
 
 def test_a_session_gives_the_simulators_the_isolation_of_its_experiment(

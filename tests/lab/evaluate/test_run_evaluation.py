@@ -34,7 +34,7 @@ def evaluate(folder: Path, answerer: ScriptedAnswerer) -> Path:
         return run_evaluation(evaluation, answerer, "base", folder, Silent(), runner)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("at", [1, 4])
 def test_what_a_killed_evaluation_recorded_is_not_asked_again(tmp_path: Path, at: int) -> None:
     whole = evaluate(tmp_path / "whole", ScriptedAnswerer(script, chunk=3))
     first, second = (ScriptedAnswerer(script, chunk=3) for _ in range(2))

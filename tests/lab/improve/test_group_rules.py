@@ -58,12 +58,6 @@ def test_what_is_right_is_said_by_the_part_that_says_it():
     assert found.evidence[1].figures["positive"] == "0"
 
 
-def test_an_abstention_is_no_second_reward():
-    lone = tuple([(candidate(None), candidate(0.0), candidate(None))] * 4)
-    (found,) = tied_groups(evidence(stage(found=lone)))
-    assert found.stake.share == 1
-
-
 @pytest.mark.parametrize(("coef", "listed"), [(0.12, 1), (0.0, 0)])
 def test_only_a_kl_term_pulls_on_tied_groups(coef, listed):
     lines = [{"step": 1, "seconds": 1.0, "kl_coef": coef}]
@@ -83,12 +77,6 @@ def test_a_number_that_tells_tied_candidates_apart_is_worth_the_groups_that_it_u
     (found,) = break_ties(evidence(stage(found=made)))
     assert found.evidence[0].figures == {"number": "gold_probability", "broken": "3", "tied": "4"}
     assert found.stake.share == 3 / 4 and found.aim == "explore"
-
-
-def test_a_number_that_hardly_differs_breaks_no_tie():
-    near = (candidate(0.0, gold_probability=0.1), candidate(0.0, gold_probability=0.1001))
-    marks = (candidate(0.0, fallback_mark=0.0), candidate(0.0))
-    assert not [*break_ties(evidence(stage(found=[near, marks])))]
 
 
 def test_what_scored_an_answer_is_no_measure_of_it():

@@ -118,11 +118,10 @@ def test_improve_lists_what_the_records_support_and_where_they_lie(lab, run):
     assert found[0]["rule"] == "keep_start" and found[0]["cost"]["work"] == "settings"
 
 
-@pytest.mark.parametrize(("lang", "rule"), [("en", "Ranked by"), ("zh", "先按目的排序")])
-def test_improve_is_shown_with_its_rule_in_both_languages(lab, run, lang, rule):
-    result = call("improve", run, "--lang", lang, "--lab", lab)
+def test_improve_is_shown_with_its_rule(lab, run):
+    result = call("improve", run, "--lab", lab)
     assert result.exit_code == 0, result.output
-    assert rule in result.stdout and result.stdout.index("1. ") < result.stdout.index("2. ")
+    assert "Ranked by" in result.stdout and result.stdout.index("1. ") < result.stdout.index("2. ")
 
 
 SAME = "pick the same demonstrations, in the same order, for 12 of 12 queries"
@@ -137,15 +136,6 @@ def test_identical_selections_are_said_to_be_unable_to_differ(lab, run):
     assert f"weigh · step 12 and still · step 4 {SAME}" in reported
     assert f"base and still · step 4 {SAME}" not in reported
     assert SAME in (run.path / "report.html").read_text()
-
-
-def test_a_comparison_for_programs_has_agreement_use_and_weights(lab, run):
-    result = call("compare", f"{run}@weigh.last", f"{run}@still.last", "--json", "--lab", lab)
-    (pair,) = answer(result)["result"]["picked"]["pairs"]
-    assert pair["agreement"]["same_order"] == 12 and pair["agreement"]["jaccard"] == 1
-    assert pair["changed"] == 0 and pair["moved"] == 0
-    uses = answer(result)["result"]["picked"]["uses"].values()
-    assert all(use["picks"] == 24 and 0 < use["entropy"] <= 3.17 for use in uses)
 
 
 def checkpoints(lab: Path) -> dict[str, str]:

@@ -11,8 +11,7 @@ from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
-from assay.tasks.workflows.execution import Execution, OperatorCall
-from assay.tasks.workflows.facts import facts_of
+from assay.tasks.workflows.execution import Execution, OperatorCall, facts_of
 from assay.tasks.workflows.problems import PROBLEM_TYPE
 
 SPEC = """

@@ -20,9 +20,7 @@ def report(run: RunDirectory, first: int) -> CallReport:
     ("why", "name"),
     [
         ("endpoint: HTTP 429: slow down", "HTTP 429"),
-        ("endpoint: HTTP 503", "HTTP 503"),
         ("endpoint: deadline", "timeout"),
-        ("endpoint: connection: ReadError", "connection"),
         ("endpoint: garbled answer: {", "unreadable answer"),
         ("no such thing", "other"),
     ],

@@ -133,9 +133,7 @@ def test_a_guard_that_makes_no_sense_is_refused(values):
     "values",
     [
         {"stage": "rl"},
-        {"stage": "rl", "above": 0.5},
         {"stage": "rl", "step": 3, "above": 0.5},
-        {"stage": "rl", "metric": "cut"},
         {"stage": "rl", "metric": "cut", "above": 0.1, "below": 0.2},
     ],
 )

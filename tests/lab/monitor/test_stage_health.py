@@ -6,7 +6,7 @@ import pytest
 
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
-from assay.judge.health_rules import OF_SAMPLES, RULES, STORED_ADVICE
+from assay.judge.health_rules import OF_SAMPLES
 from assay.lab.monitor.progress import trended
 from assay.lab.monitor.stage_health import stage_health
 from assay.runs.history import History
@@ -56,8 +56,6 @@ def test_a_temperature_with_a_schedule_is_the_recorded_one(tmp_path):
 
 STORED: list[dict[str, object]] = [
     {"candidates": "stored"},
-    {"method": "rce", "candidates": "stored"},
-    {"method": "rft", "candidates": "stored"},
     {"method": "dpo", "prompts": None},
 ]
 
@@ -80,7 +78,3 @@ def test_nothing_is_advised_on_rewards_that_training_cannot_move(tmp_path, chang
     assert states["stagnant_reward"].state == "not recorded"
     assert trended(spec.stage["rl"]) == ("nll",)
     assert trended(experiment({}).stage["rl"]) == ("reward_mean", "nll")
-
-
-def test_rules_about_samples_are_rules():
-    assert {*OF_SAMPLES, *STORED_ADVICE} <= RULES.keys()

@@ -47,9 +47,7 @@ def state(run: RunDirectory, last: int | None = None) -> MilestoneState:
         ("better", 5, "missed"),
         ("better", 32, "undecided"),
         ("worse", 5, "met"),
-        ("worse", 50, "missed"),
         ("equivalent", 32, "undecided"),
-        ("equivalent", 50, "missed"),
     ],
 )
 def test_the_verdict_of_the_judge_decides(tmp_path, verdict, right, expected):
@@ -60,14 +58,6 @@ def test_the_verdict_of_the_judge_decides(tmp_path, verdict, right, expected):
     assert (found.state, found.step) == (expected, 20)
     assert found.comparison is not None
     assert (found.comparison.control_score, found.comparison.score) == (0.5, right / 60)
-
-
-def test_equivalent_checkpoints_meet_equivalence_and_miss_a_rise(tmp_path):
-    for verdict, expected in (("equivalent", "met"), ("better", "missed")):
-        run = run_with(tmp_path / verdict, verdict=verdict)
-        measure(run, 500, "base", 1000)
-        measure(run, 500, "rl.step-000020", 1000)
-        assert state(run).state == expected
 
 
 def test_the_comparison_is_paired_item_by_item(tmp_path):

@@ -2,14 +2,11 @@
 
 import math
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import pytest
 
-from assay.judge.health_checks import Reading, RuleState
-from assay.judge.health_rules import RULES
 from assay.lab.monitor.progress import Progress, progress
-from assay.lab.monitor.watch_list import Watched, next_report, watch_list
+from assay.lab.monitor.watch_list import Watched, next_report
 from assay.runs.run_directory import RunDirectory
 from tests.lab.monitor.program_runs import Made, program_run
 
@@ -97,29 +94,6 @@ def test_a_guard_whose_metric_is_not_recorded_is_not_beyond(tmp_path):
     run = program_run(tmp_path, lambda s, p, n: Made(), 2, tables=TABLES)
     guard = watched(told(run), "guard", "cut")
     assert (guard.now, guard.beyond) == (None, False)
-
-
-def test_guards_of_other_stages_are_not_watched(found):
-    cut = found.experiment.guard["cut"]
-    guards = {
-        name: cut.model_copy(update={"stage": stage})
-        for name, stage in {"own": "rl", "every": None, "other": "sft"}.items()
-    }
-    experiment = found.experiment.model_copy(update={"guard": guards})
-    listed = watch_list(experiment, "rl", [{"step": 1}], (), ())
-    assert [each.name for each in listed] == ["own", "every"]
-
-
-def test_only_rules_that_find_low_values_fire_below():
-    def state(name: str) -> RuleState:
-        return RuleState(name, "ok", "x", Reading("x", None, "", {}, 0.4))
-
-    experiment = SimpleNamespace(guard={})
-    below = set()
-    for name, rule in RULES.items():
-        listed = watch_list(experiment, "rl", [], [state(name)], ())  # type: ignore[arg-type]
-        below |= {rule.kind for each in listed if each.side == "below"}
-    assert below == {"low", "shrunk", "flat"}
 
 
 def test_the_list_is_for_the_steps_until_the_next_report(found):

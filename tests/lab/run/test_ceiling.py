@@ -2,14 +2,19 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
 import pytest
 
 from assay.errors import InputError
+from assay.judge.scores import ItemScores
+from assay.lab.run.ceiling import BY_TYPE, CHOSEN, HINDSIGHT, choices_among
 from assay.lab.run.runner import start
 from assay.tasks.demos import oracle_search
+from assay.tasks.demos.task import DemosTask
 from assay.tasks.workflows.task import WorkflowsTask
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.tasks.demos.helped_lab import OPTIONS, helps, items, make_helped_lab
@@ -63,13 +68,37 @@ def lab(folder: Path, model: str = "workflow:programmer") -> Path:
     return file
 
 
-def test_fixed_workflows_are_compared_and_the_best_of_each_item_is_told(tmp_path, monkeypatch):
-    """The programmer solves the sums, the direct answer the names."""
-    two = {name: (f"workflow:{name}", {}) for name in ("direct", "programmer")}
-    monkeypatch.setattr(WorkflowsTask, "ceiling", two)
-    result = ceiling_of(lab(tmp_path), "--draws", 1)["result"]
-    assert result["scores"] == pytest.approx({"direct": 2 / 6, "programmer": 4 / 6})
-    assert result["hindsight"] == 1
+def test_types_have_their_best_workflow_and_equal_ones_are_measured_once(tmp_path, monkeypatch):
+    """The programmer solves the sums, the direct answer the names; without code to write, the
+    test-driven workflow is the direct one."""
+    names = ("direct", "programmer", "test-driven-code")
+    arms = {name: (f"workflow:{name}", {}) for name in names}
+    monkeypatch.setattr(WorkflowsTask, "ceiling", arms)
+    done = ceiling_of(lab(tmp_path), "--draws", 1)
+    found, lines = done["result"], lines_in(done)
+    assert scores_in(done) == pytest.approx(
+        {"direct": 2 / 6, "programmer": 4 / 6, BY_TYPE: 1, HINDSIGHT: 1}
+    )
+    assert lines["programmer"]["by_type"] == {"math": 1, "qa": 0}
+    assert lines["programmer"]["share"] == pytest.approx(0.5) and lines["direct"]["share"] == 0
+    assert found["best_by_type"] == {"math": "programmer", "qa": "direct"}
+    assert found["same"] == {"test-driven-code": "direct"} and len(found["lines"]) == 2
+    assert any("within noise of direct on 6 items: programmer" in w for w in done["warnings"])
+
+
+def test_the_best_of_a_problem_is_chosen_by_its_other_repeats():
+    """Two arms of pure luck: in hindsight half, by the other repeat nothing."""
+    lucky = {"a": ItemScores(("x",), np.array([[1, 0]])), "b": ItemScores(("x",), np.eye(2)[1:])}
+    best, found = choices_among(lucky, {"x": ""})
+    assert not best and found[HINDSIGHT].mean == 0.5 and found[CHOSEN].mean == 0
+
+
+def lines_in(done) -> dict:
+    return {line["name"]: line for line in done["result"]["arms"]}
+
+
+def scores_in(done) -> dict[str, float]:
+    return {name: line["score"] for name, line in lines_in(done).items()}
 
 
 def ceiling_of(file: Path, *words):
@@ -92,25 +121,63 @@ def file(tmp_path: Path, known_features) -> Path:
     return make_helped_lab(tmp_path)
 
 
-def test_the_oracle_is_the_known_best_and_no_arm_is_above_it(file, monkeypatch):
-    one = "evaluate.test.options.shots=1"
-    single = ceiling_of(file, "--set", one, "--draws", 2)["result"]
-    assert 0 < best(1) < 1 and single["scores"]["oracle"] == pytest.approx(best(1))
-    assert single["hindsight"] == single["scores"]["oracle"] == max(single["scores"].values())
+@pytest.fixture
+def two_arms(monkeypatch) -> None:
+    arms = {name: (f"selector:{name}", {}) for name in ("random", "oracle")}
+    monkeypatch.setattr(DemosTask, "ceiling", arms)
+
+
+def test_each_number_of_shots_has_its_floor_and_the_oracle_is_the_known_best(file, monkeypatch):
     monkeypatch.setattr(oracle_search, "BREADTH", None)
-    pairs = ceiling_of(file, "--items", 12, "--draws", 1)["result"]["scores"]
-    assert pairs["oracle"] == pytest.approx(best(2, ROWS[:12]))
-    assert pairs["zero-shot"] == 0
+    done = ceiling_of(file, "--draws", 2, "--shots", 1, "--shots", 2)
+    scores, lines = scores_in(done), done["result"]["arms"]
+    assert 0 < best(1) < 1 and best(1) != best(2) and scores["zero-shot"] == 0
+    assert [line["name"] for line in lines if not line["name"].startswith("best")] == [
+        *("random-1", "zero-shot", "similarity-1", "oracle-1"),
+        *("random-2", "similarity-2", "oracle-2"),
+    ]
+    for shots in (1, 2):
+        low, top = scores[f"random-{shots}"], scores[f"oracle-{shots}"]
+        assert top == pytest.approx(best(shots)) and low < top
+        own = [line for line in lines if line["floor"] == f"random-{shots}"]
+        assert max(line["score"] for line in own) == own[-1]["score"] == pytest.approx(top)
+        for line in own:
+            assert line["difference"] == pytest.approx(line["score"] - low)
+            assert line["share"] == pytest.approx((line["score"] - low) / (top - low))
+            if line["name"] != f"random-{shots}":
+                assert line["interval"]["low"] < line["difference"] < line["interval"]["high"]
 
 
-def test_the_arms_are_runs_that_are_not_measured_again(file):
+def test_the_arms_are_runs_that_are_not_measured_again(file, two_arms):
     words = ("ceiling", file, "--lab", file.parent, "--items", 12, "--draws", 1)
     shown = call(*words)
     assert shown.exit_code == 0, shown.output
-    assert all(arm in shown.output for arm in ("oracle", "similarity", "in hindsight"))
+    assert all(arm in shown.output for arm in ("oracle", "share of the gap", "in hindsight"))
     runs = sorted((file.parent / "runs").glob("*/*/status.json"))
-    assert call(*words).exit_code == 0 and len(runs) == 4
+    assert call(*words).exit_code == 0 and len(runs) == 2
     assert sorted((file.parent / "runs").glob("*/*/status.json")) == runs
+
+
+def test_a_frozen_model_that_nothing_helps_leaves_nothing_to_win(file, two_arms):
+    (file.parent / "frozen.jsonl").write_text('{"answer": "no"}\n')
+    found = ceiling_of(file, "--draws", 1)
+    assert set(scores_in(found).values()) == {0} and lines_in(found)["oracle"]["share"] is None
+    assert any("little to win" in each for each in found["warnings"])
+    assert any("too hard" in each for each in found["warnings"])
+
+
+def test_a_gap_that_is_large_for_certain_is_not_warned_of(file, two_arms):
+    """The first of a pool is the only one that helps, each item its own."""
+    rules = []
+    for row in ROWS:
+        helpful, asked = row.extra["pool"][0], re.escape(row.messages[0].content)
+        pattern = rf"user: asks {helpful}\.\nassistant: \w+\nuser: {asked}"
+        rules.append({"prompt": pattern, "answer": "yes"})
+    lines = "".join(json.dumps(rule) + "\n" for rule in [*rules, {"answer": "no"}])
+    (file.parent / "frozen.jsonl").write_text(lines)
+    found = ceiling_of(file, "--draws", 1, "--shots", 1)
+    assert scores_in(found)["oracle-1"] == 1
+    assert not [each for each in found["warnings"] if "noise" not in each]
 
 
 @pytest.mark.parametrize(

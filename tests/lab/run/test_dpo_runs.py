@@ -15,7 +15,7 @@ from assay.lab.run.runner import start
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import build_method
 from assay.runs.run_directory import RunDirectory, runs_of
-from assay.train.dpo import Dpo
+from assay.train.likelihood import Dpo
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
 from tests.lab.run.test_kill import everything

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.compare.arm import Provenance
-from assay.compare.checkpoint_weights import weights
+from assay.compare.selection_pairs import weights
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume, start
 from assay.lab.setup.language_learner import run_folder

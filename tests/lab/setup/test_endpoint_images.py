@@ -18,7 +18,12 @@ from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.setup.helper_models import HelperModels
 from assay.models.precision import choose_precision
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
+from assay.tasks.demos.demonstrations import (
+    Demonstration,
+    DemonstrationSet,
+    Query,
+    query_row,
+)
 from assay.tasks.demos.frozen import ask, judge
 from assay.tasks.helper_model import HelperModel
 

@@ -15,7 +15,7 @@ from assay.lab.setup.stage_methods import (
     schedule_of,
 )
 from assay.lab.setup.validate import read_whole
-from assay.train.schedules import Schedule, constant
+from assay.train.update import Schedule, constant
 from tests.data.chat import tokenizer
 from tests.experiment.spec_texts import write_spec
 

@@ -24,9 +24,14 @@ from assay.lab.setup.metering import MeteredModel
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
+from assay.tasks.demos.demonstrations import (
+    Demonstration,
+    DemonstrationSet,
+    Query,
+    conversation,
+    query_row,
+)
 from assay.tasks.demos.frozen import Selection
-from assay.tasks.demos.selections import conversation
 from assay.tasks.helper_model import HelperFailed
 from tests.models.folders import VOCABULARY, save_tiny_model, tiny_tokenizer
 from tests.tiny import generated

@@ -114,7 +114,7 @@ def test_pass_rates_are_the_share_of_rewards_that_pass(lab: Path) -> None:
         ({"stage": "lr"}, r"tiny/.* has no samples of 'lr' .*rl"),
         ({"stage": "rl", "steps": (4,)}, r"no samples of step 4 of 'rl' \(it has steps 1 to 3\)"),
         ({"evaluation": "oftn", "checkpoint": "rl.last"}, "no evaluation 'oftn' .*'often'"),
-        ({"evaluation": "often", "checkpoint": "base"}, "has no record of 'often' for base"),
+        ({"evaluation": "often", "checkpoint": "rl.step-2"}, r"no checkpoint rl\.step-2"),
     ],
 )
 def test_what_a_run_has_not_recorded_is_said(lab: Path, samples: Any, message: str) -> None:

@@ -84,21 +84,20 @@ def marks(lab: PivotLab) -> dict[str, tuple[str, float, float, str]]:
     return found
 
 
-def test_every_missing_run_is_executed_with_its_settings(lab):
+def test_every_missing_run_is_executed_with_its_settings_one_at_a_time(lab, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     told: list[str] = []
     done = filled(lab, ["cpu"], told)
     assert [d.code for d in done] == [0, 0, 0]
-    assert set(marks(lab)) == {"s.batch-2", "s.batch-4", "s.batch-8"}
+    found = marks(lab)
+    assert set(found) == {"s.batch-2", "s.batch-4", "s.batch-8"}
+    assert {device for device, *_ in found.values()} == {""}, "on the CPU no GPU is seen"
+    spans = sorted((began, ended) for _, began, ended, _ in found.values())
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
     said = (lab.root / "marks" / "s.batch-4").read_text()
     for part in ("run", "--or-resume", "stage.sft.batch=4", 'name="s.batch-4"', "seeds=[1]"):
         assert part in said
     assert told[0] == "s.batch-2#1: started on cpu (2 waiting)"
-
-
-def test_one_device_does_one_run_at_a_time(lab):
-    filled(lab, ["cpu"])
-    spans = sorted((began, ended) for _, began, ended, _ in marks(lab).values())
-    assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
 def test_two_devices_work_side_by_side_each_seeing_itself_alone(lab, monkeypatch):
@@ -125,12 +124,6 @@ def test_workers_share_the_cores_and_the_threads_of_the_user_stay(lab, monkeypat
     assert {threads for *_, threads in found.values()} == {"3"}
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert threads_of(["cpu"] * 2, 2) is None
-
-
-def test_on_the_cpu_no_gpu_is_seen(lab, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
-    filled(lab, ["cpu"])
-    assert {device for device, *_ in marks(lab).values()} == {""}
 
 
 def test_a_failed_run_is_reported_while_the_others_go_on(lab, monkeypatch):

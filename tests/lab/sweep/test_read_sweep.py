@@ -62,12 +62,6 @@ def test_every_combination_is_one_run_named_after_its_values(lab):
     assert runs[0].experiment.data["sums"].model_dump()["take"]["rows"] == 100
 
 
-def test_the_experiment_file_stays_as_it_is(lab):
-    before = lab.base.read_bytes()
-    plan(read_sweep(lab.sweep(SWEEP)))
-    assert lab.base.read_bytes() == before
-
-
 def test_an_arm_may_have_an_experiment_of_its_own(lab):
     other = lab.base.read_text().replace("steps = 40", "steps = 20")
     (lab.root / "other.toml").write_text(other)
@@ -103,10 +97,8 @@ def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
     ("old", "new", "expected"),
     [
         ("select", "selct", "sweep.toml:4: selct: unknown key (did you mean 'select' or"),
-        ('on = ["test"]', "on = []", "sweep.toml:3: on: must not be empty"),
         ('on = ["test"]\n', "", "sweep.toml: on: missing"),
         ('on = ["test"]', 'on = ["tset"]', "sweep.toml:3: on: no evaluation 'tset' with role"),
-        ('on = ["test"]', 'on = ["dev"]', "with role 'report' (known: hard, test)"),
         ('select = "dev"', 'select = "test"', "sweep.toml:4: select: no evaluation 'test'"),
         (
             "stage.sft.batch",
@@ -114,19 +106,15 @@ def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
             "sweep.toml:8: axes.stage.sft.bach: base.toml has no such key "
             "(did you mean 'stage.sft.batch'",
         ),
-        ("stage.sft.batch", "stage.stf.batch", "sweep.toml:8: axes.stage.stf.batch: base.toml has"),
         ("[4, 8]", "[]", "sweep.toml:8: axes.stage.sft.batch: has no values"),
         ("[4, 8]", "[4, 4]", "sweep.toml:8: axes.stage.sft.batch: has the value 4 twice"),
         ("stage.sft.batch = [4, 8]", "seeds = [1, 2]", "sweep.toml:8: axes.seeds: 'seeds' is no"),
         ('"base.toml"', '"bse.toml"', "sweep.toml:2: base: bse.toml: no such file"),
         ("take.rows = 200", "take.row = 200", "arms.more.set: "),
-        ('where = { arm = "plain" }', 'wher = { arm = "plain" }', "baseline.wher: unknown key"),
         ("where = {", 'run = "a"\nbaseline.where = {', "one of where, run and checkpoint"),
         ('on = ["test"]', 'on = ["test", "hard"]', "ratios_to: no baseline score for hard, test"),
         ('on = ["test"]', 'on = ["test"]\nratios_to = { hard = 1 }', "ratios_to: no baseline"),
-        ('on = ["test"]', 'on = ["test"]\nratios_to = { test = 0 }', "must be more than 0, not 0"),
         ("stage.sft.batch = [4, 8]", "evaluate.hard.repeats = [1]", "cells show test"),
-        ("name =", "name", "sweep.toml:1: not valid TOML"),
         ('arm = "plain"', 'arm = "plian"', "sweep.toml:5: baseline.where.arm: arm is never"),
         ('arm = "plain"', 'amr = "plain"', "'amr' is no axis (did you mean 'arm'"),
         (
@@ -144,21 +132,6 @@ def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
 def test_a_problem_is_one_line_with_its_place(lab, old, new, expected):
     assert SWEEP.count(old) >= 1
     assert expected in message(lab, SWEEP.replace(old, new, 1))
-
-
-def test_a_value_that_no_experiment_takes_is_refused_before_anything_runs(lab):
-    said = message(lab, SWEEP.replace("[4, 8]", "[4, 0]"))
-    assert "stage.sft.batch" in said and "must be at least 1, not 0" in said
-
-
-def test_a_sweep_needs_an_axis(lab):
-    text = SWEEP.partition("baseline")[0]
-    assert "a sweep needs an axis or arms" in message(lab, text)
-
-
-def test_a_file_that_is_not_there(lab):
-    with pytest.raises(SpecError, match="no such file"):
-        read_sweep(lab.root / "none.toml")
 
 
 def test_two_values_with_one_name_are_refused(lab):

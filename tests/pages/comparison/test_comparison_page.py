@@ -10,7 +10,6 @@ from markupsafe import escape
 
 from assay.compare.table import Table
 from assay.errors import InputError
-from assay.judge.verdict import explain
 from assay.pages.comparison.comparison_page import (
     line_labels,
     page_file,
@@ -20,6 +19,7 @@ from assay.pages.words import percent, points, words
 from assay.runs.run_directory import RunDirectory
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import BASE, RL, SFT, control_of, other_run
+from tests.english import explain
 from tests.pages.pages import Page
 from tests.pages.synthetic import MANIFEST, RECORD, add_record, answer, empty_run, item_ids
 

@@ -22,7 +22,7 @@ from assay.pages.progress.progress_content import (
 from assay.pages.run_page.page import Span, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.workflows.facts import FAMILIES
+from assay.tasks.workflows.execution import FAMILIES
 from tests.judge.test_share_changes import REPORT_003
 from tests.lab.monitor.program_runs import Made, add_calls, call, program_run
 from tests.lab.monitor.test_verdict_milestones import DEV

@@ -9,7 +9,7 @@ import pytest
 from assay.judge.intervals import grouped, wilson
 from assay.pages.answer_lengths import lengths_of_record, lengths_of_step
 from assay.pages.facts import gather
-from assay.pages.rounds.training_rounds import rounds_of
+from assay.pages.rounds.round_charts import rounds_of
 from assay.pages.run_page.page import write_report
 from assay.runs.history import samples_in
 from assay.runs.metrics import append_metrics

@@ -9,7 +9,6 @@ import pytest
 from markupsafe import escape
 
 from assay.compare.judged_table import compare_checkpoints
-from assay.judge.verdict import explain
 from assay.pages.facts import NothingToReport
 from assay.pages.markdown import escaped
 from assay.pages.run_page.page import write_report
@@ -18,6 +17,7 @@ from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from tests.compare.test_judged_table import control_of
+from tests.english import explain
 from tests.pages.pages import Page
 from tests.pages.synthetic import (
     RECORD,

@@ -11,7 +11,7 @@ from assay.data.episode import Episode, Turn
 from assay.errors import InputError
 from assay.models import plain_forward, scoring
 from assay.models.adapt import save_activations, train_lora
-from assay.models.elementwise import GatedSilu
+from assay.models.layers import GatedSilu
 from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision
 from assay.rl.objectives import Grpo

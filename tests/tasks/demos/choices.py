@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from assay.tasks.demos.choice import Choice, FeatureTable
+from assay.tasks.demos.modules import Choice, FeatureTable
 
 WIDTH, COUNT = 8, 12
 

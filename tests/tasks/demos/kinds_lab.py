@@ -96,6 +96,15 @@ candidates = "stored"
 steps  = 2
 prompts = 2
 optimizer = { lr = 1e-3 }
+
+[data.others]
+source = "kinds:test"
+
+[evaluate.others]
+data   = "others"
+reward = "accuracy"
+role   = "report"
+checkpoints = ["weigh.last"]
 """
 
 

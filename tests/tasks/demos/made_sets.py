@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from assay.data.row import ImagePart, Message
-from assay.tasks.demos import similarity
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query
+from assay.tasks.demos.pools import SIMILARITIES
 
 WIDTH = 6
 
@@ -41,5 +41,5 @@ def features_of(messages, wheres) -> np.ndarray:
 @pytest.fixture
 def known_features(monkeypatch):
     """Both similarities are those of `features_of`."""
-    for name in similarity.SIMILARITIES:
-        monkeypatch.setitem(similarity.SIMILARITIES, name, features_of)
+    for name in SIMILARITIES:
+        monkeypatch.setitem(SIMILARITIES, name, features_of)

@@ -4,7 +4,6 @@ its beam is what its own probabilities say.
 
 import itertools
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,10 @@ from assay.tasks.demos.demonstrations import POOL
 from assay.tasks.demos.generate import (
     TrainedSelector,
     proposals_of,
-    similarities,
     trained_selector,
 )
 from assay.tasks.task import BenchmarkOptions
-from tests.tasks.demos.kinds_lab import EXPERIMENT, make_kinds_lab, read_kinds
+from tests.tasks.demos.kinds_lab import EXPERIMENT, read_kinds
 
 MIXED = """
 [selections.rl]
@@ -57,23 +55,8 @@ ROW = read_kinds("train", BenchmarkOptions({})).rows[3]
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab with a selector that was trained."""
-    folder = tmp_path_factory.mktemp("mixed")
-    start(make_kinds_lab(folder), root=folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def selector(lab: Path) -> TrainedSelector:
     return trained_selector("run:kinds@weigh.last", lab, Silent(), 7)
-
-
-def test_probabilities_of_all_ordered_pairs_add_up_to_one(selector):
-    choice = selector.choice(ROW)
-    pairs: list[tuple[int, ...]] = [*itertools.permutations(choice.pool, 2)]
-    assert sum(map(math.exp, selector.logps(choice, pairs))) == pytest.approx(1, abs=1e-5)
-    assert selector.logps(choice, [()]) == [0.0]
 
 
 def test_the_beam_is_the_likeliest_selections_of_the_selector(selector):
@@ -95,14 +78,6 @@ def test_every_origin_is_there_and_every_set_once(selector):
     assert len({frozenset(each.picks) for each in found}) == len(found)
     assert found == proposals_of(selector, ROW, few), "the same at every call"
     assert all({*each.picks} <= {*ROW.extra[POOL]} for each in found)
-
-
-def test_the_most_similar_demonstrations_are_those_of_the_features(selector):
-    choice = selector.choice(ROW)
-    found = similarities(choice)
-    for number, cosine in found.items():
-        own = choice.features.demonstrations_ND[number]
-        assert cosine == pytest.approx(float((own * choice.query_D).sum()), abs=1e-6)
 
 
 def test_a_run_learns_from_what_another_runs_selector_found(lab):

@@ -9,10 +9,15 @@ from transformers import GPT2LMHeadModel
 
 from assay.errors import InputError
 from assay.models.adapt import freeze_matching, measure
-from assay.tasks.demos.choice import ChoiceBatch, batch_of
-from assay.tasks.demos.kinds import MAKERS, SelectorSizes, make_selector
-from assay.tasks.demos.lever import LeverSelector
-from assay.tasks.demos.pointer import BACKBONE, PointerSelector
+from assay.tasks.demos.modules import (
+    BACKBONE,
+    MAKERS,
+    LeverSelector,
+    PointerSelector,
+    SelectorSizes,
+    batch_of,
+    make_selector,
+)
 from tests.tasks.demos.choices import WIDTH, choice, table
 
 NONE = torch.zeros(1, 0, dtype=torch.long)
@@ -91,11 +96,6 @@ def test_the_gate_moves_the_query_as_its_formula_says():
     np.testing.assert_allclose(scores, pool_BKH[0].detach().numpy() @ moved / 0.1, rtol=1e-4)
 
 
-def test_without_a_gate_a_pick_changes_no_score():
-    scores = pointer()(batch_of([choice()]), FIRST, torch.tensor([[3, 1]]))[0]
-    assert torch.equal(scores[0], scores[1]) and torch.equal(scores[0], scores[2])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gate", [False, True])
 def test_the_order_of_a_pool_changes_nothing_but_the_order(kind, gate):
@@ -172,10 +172,3 @@ def test_weights_follow_from_the_seed_and_leave_the_generator_alone(kind):
     assert all(torch.equal(a, b) for a, b in pairs)
     pairs = zip(first.state_dict().values(), other.state_dict().values(), strict=True)
     assert not first.state_dict() or not all(torch.equal(a, b) for a, b in pairs)
-
-
-def test_contexts_of_two_tables_may_meet_in_a_batch():
-    other = table(seed=1)
-    batch = batch_of([choice(0), choice(1, features=other)])
-    assert isinstance(batch, ChoiceBatch)
-    torch.testing.assert_close(batch.pool_BKD[1], other.demonstrations_ND[[7, 2, 11, 4, 9]])

@@ -11,7 +11,7 @@ from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.demos import oracle_search
 from assay.tasks.demos import task as demos_task
-from tests.cli.conftest import answer, assert_one_line, call
+from tests.cli.conftest import assert_one_line, call
 from tests.tasks.demos.helped_lab import OPTIONS, helps, items, make_helped_lab
 
 ROWS = {row.id: row for row in items(24, OPTIONS)}
@@ -82,7 +82,7 @@ def test_a_comparison_names_the_oracle_and_refuses_another_frozen_model(lab):
 def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, monkeypatch):
     monkeypatch.setattr(demos_task, "ORACLE", replace(demos_task.ORACLE, chunk=5))
     file = make_helped_lab(tmp_path)
-    real, calls = oracle_search.search_levels, []
+    real, calls = oracle_search.search, []
 
     def stops(*given):
         calls.append(len(given[1]))
@@ -90,17 +90,12 @@ def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, 
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(oracle_search, "search_levels", stops)
+    monkeypatch.setattr(oracle_search, "search", stops)
     assert call("run", file, "--lab", tmp_path).exit_code == 130
     assert call("resume", "helped", "--lab", tmp_path).exit_code == 0
     assert calls == [5, 5, 5, 5, 5, 4], "two chunks were recorded, the third is asked again"
     (again,) = runs_of(tmp_path, "helped")
     assert columns_of(again) == columns_of(run)
-
-
-def test_checking_it_reads_no_weights(lab):
-    checked = call("check", lab / "helped.toml", "--lab", lab, "--json")
-    assert checked.exit_code == 0 and answer(checked)["result"]["counts"]["error"] == 0
 
 
 STAGE = '\n[data.train]\nsource = "helped:train"\n\n[stage.sft]\nmethod = "sft"\ndata = "train"\n'

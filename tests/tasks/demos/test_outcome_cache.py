@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from assay.data.row import Message
+from assay.errors import RunFailure
 from assay.rl.policy import Sampling
-from assay.tasks.demos import outcome_cache
-from assay.tasks.demos.outcome_cache import CacheUnusable, once, outcome_file
+from assay.tasks.demos.frozen import once, outcome_file, shown
 from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
 
 
@@ -79,12 +79,6 @@ def test_a_model_that_may_change_is_asked_again_in_the_next_call_alone(cache):
     assert not [*cache.iterdir()]
 
 
-def test_what_is_none_is_asked_again():
-    frozen = Frozen()
-    assert once(frozen, ["a"], lambda places: [None]) == [None]
-    assert once(frozen, ["a"], lambda places: [4]) == [4]
-
-
 def test_numbers_come_back_to_the_last_bit():
     values = [math.pi * 10.0**n for n in range(-8, 3)]
     texts = [str(value) for value in values]
@@ -96,7 +90,7 @@ def test_a_damaged_file_is_named_in_one_line():
     frozen = Frozen()
     frozen.lengths(["a"])
     outcome_file(frozen).write_bytes(b"no database, but long enough to be read as one" * 100)
-    with pytest.raises(CacheUnusable, match=r"\.sqlite: .*delete the file"):
+    with pytest.raises(RunFailure, match=r"\.sqlite: .*delete the file"):
         frozen.lengths(["a"])
 
 
@@ -118,4 +112,4 @@ def test_processes_that_write_at_once_lose_nothing(cache):
 
 def test_a_conversation_is_known_by_its_words_and_images():
     one = (Message("user", "a"),)
-    assert outcome_cache.shown(one) != outcome_cache.shown((Message("system", "a"),))
+    assert shown(one) != shown((Message("system", "a"),))

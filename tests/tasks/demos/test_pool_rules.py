@@ -2,7 +2,7 @@
 
 from assay.data.row import Message
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.tasks.demos.rules import few_used, one_pool, pools_of, right_answer_in_pool
+from assay.tasks.demos.rules import few_used, one_pool, right_answer_in_pool
 from tests.lab.improve.evidence_of import evidence, measured, stage
 
 DEMONSTRATIONS = DemonstrationSet(
@@ -32,14 +32,8 @@ def test_a_pool_of_the_first_rows_for_every_query_is_named():
     assert (found.aim, found.about) == ("correct", "data.train")
 
 
-def test_pools_of_their_own_are_left_alone_and_counted():
+def test_pools_of_their_own_are_left_alone_and_an_order_makes_no_other_pool():
     assert not [*one_pool(evidence(stage(), rows={"train": rows(OWN)}))]
-    found = pools_of(rows(OWN))
-    assert found is not None and (found.different, found.smallest) == (20, 3)
-    assert pools_of({}) is None
-
-
-def test_the_order_of_a_pool_makes_it_no_other():
     assert [*one_pool(evidence(stage(), rows={"train": rows([[0, 1], [1, 0]])}))]
 
 

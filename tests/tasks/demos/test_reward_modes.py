@@ -10,12 +10,11 @@ from assay.experiment.reward_tables import RewardPart
 from assay.lab.setup.reward_parts import full_reward, table_part
 from assay.rl.policy import Sampling
 from assay.tasks.demos.demonstrations import Query, query_row
-from assay.tasks.demos.reward_modes import MODES, Known, reward_of_known
-from assay.tasks.demos.rewards import REWARDS
+from assay.tasks.demos.rewards import MODES, REWARDS, Known
 from assay.tasks.demos.task import TASK
 from assay.tasks.helper_model import HelperAnswer, Usage
 from assay.tasks.reward_options import WrongOption
-from assay.tasks.stored_reward import is_right, stored_reward
+from assay.tasks.reward_table import stored_reward
 from tests.tasks.demos.made_sets import asked, shown
 
 WRONG = Known(0.0, "official", "cat", 0.25, 0.5, score=-0.3, logp=-2.0)
@@ -92,13 +91,6 @@ def test_the_full_reward_is_what_a_certain_right_answer_earns():
     assert full["legacy"] == math.inf
 
 
-def test_the_two_modes_that_coincide_do_so():
-    """`separated` and `hard_plus_soft_v2` where correct is 0 or 1 (domain.md 5.3)."""
-    for tenth in range(11):
-        known = Known(tenth / 10)
-        assert MODES["separated"](known) == pytest.approx(MODES["hard_plus_soft_v2"](known))
-
-
 @pytest.mark.parametrize(
     ("known", "why"),
     [
@@ -127,12 +119,6 @@ def test_a_mode_abstains_from_what_was_not_noted_and_never_reads_it_as_nothing()
     nothing = {"text": "[1, 2]", "reward": 1.0}
     assert stored_reward(made("hard_plus_soft"), ROW, nothing).value is None
     assert stored_reward(None, ROW, nothing).value == 1.0
-
-
-def test_what_is_right_follows_the_answer_and_not_the_size_of_the_reward():
-    reward = made("hard01_plus_gtprob")
-    assert not is_right(stored_reward(reward, ROW, stored(WRONG)))
-    assert is_right(stored_reward(reward, ROW, stored(HALF)))
 
 
 class Frozen:
@@ -190,14 +176,3 @@ def test_only_modes_that_read_probabilities_have_answers_scored():
         frozen = Frozen("a")
         REWARDS[kind].judge([(ROW, Completion("[0, 3]"))], {"frozen": frozen})
         assert (frozen.scored > 0) == ("gtprob" in kind)
-
-
-def test_parts_are_named_numbers_for_records():
-    reward = reward_of_known(MODES["hard_plus_soft"], HALF, True)
-    assert reward.parts == {
-        "correct": 1.0,
-        "accuracy": 0.6,
-        "fallback": 0.0,
-        "gold_probability": 0.5,
-        "relevance": 0.9,
-    }

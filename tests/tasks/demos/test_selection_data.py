@@ -38,14 +38,6 @@ def test_each_set_is_kept_once_by_the_first_method_that_found_it(proposals):
         assert each == min(same, key=lambda p: METHODS.index(p.method))
 
 
-def test_the_order_of_priority_is_that_of_the_reports():
-    given = [Proposal((1, 2), m) for m in ("random", "sample", "retrieval", "beam")]
-    (kept,) = distinct([given[0], Proposal((2, 1), "sample"), *given[2:]])
-    assert kept.method == "beam"
-    (kept,) = distinct([given[0], Proposal((2, 1), "sample")])
-    assert kept.picks == (2, 1)
-
-
 @given(st.data())
 def test_retrieved_sets_are_the_most_similar_ones_of_all(data):
     pool, shots = list(range(6)), data.draw(st.integers(0, 3))

@@ -2,7 +2,6 @@
 field; what is written is read back.
 """
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import pytest
 
 from assay.data.row import Message
+from assay.errors import InputError
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
-from assay.tasks.demos.outcomes import Accuracy, SelectionOutcome
+from assay.tasks.demos.outcomes import Accuracy
 from assay.tasks.demos.selection_file import (
-    BadSelectionFile,
-    Candidate,
     SelectionFile,
     file_text,
     query_entry,
@@ -99,7 +97,7 @@ def test_every_convention_means_the_same_demonstrations(tmp_path, given, pool):
 
 def test_positions_in_the_pool_of_the_file_are_those_of_the_picks(tmp_path):
     given = of_global_pointers() | {"pointer_pos": [3, 1]}
-    with pytest.raises(BadSelectionFile, match="pointer_pos: means the demonstrations"):
+    with pytest.raises(InputError, match="pointer_pos: means the demonstrations"):
         read(tmp_path, content(given))
 
 
@@ -108,8 +106,6 @@ def test_positions_in_the_pool_of_the_file_are_those_of_the_picks(tmp_path):
     [
         ("sft_beam_beam", "beam"),
         ("sft_temp_1.3", "sample"),
-        ("aug_swap", "augmented"),
-        ("aug_diverse", "augmented"),
         ("aug_neg_mix_L8_B4", "augmented"),
         ("global_search", "augmented"),
         ("mined_from_old", "augmented"),
@@ -122,20 +118,10 @@ def test_methods_of_lever_plus_s_augmentation_are_known(tmp_path, name, method):
     assert found.method == method
 
 
-@pytest.mark.parametrize(
-    ("mode", "scored_by"),
-    [("train", "official"), ("val", "official"), ("simple_match", "fallback")],
-)
-def test_what_scored_an_answer_is_known_whichever_script_wrote_it(tmp_path, mode, scored_by):
-    given = candidate(vqa_eval_mode=mode)
-    (query,) = read(tmp_path, content(given)).queries
-    assert query.candidates[0].outcome.accuracy == Accuracy(0.6, scored_by)
-
-
 def test_a_probability_may_exceed_one_by_what_float32_rounds(tmp_path):
     (query,) = read(tmp_path, content(candidate(vqa_gt_prob=1.0000001))).queries
     assert query.candidates[0].outcome.gold_probability == 1.0
-    with pytest.raises(BadSelectionFile, match=r"1\.1 is not between 0 and 1"):
+    with pytest.raises(InputError, match=r"1\.1 is not between 0 and 1"):
         read(tmp_path, content(candidate(vqa_gt_prob=1.1)))
 
 
@@ -162,7 +148,7 @@ def test_beams_of_a_lever_lm_are_selections_that_were_only_ranked(tmp_path):
     ],
 )
 def test_beams_that_are_cut_are_refused_by_query_and_field(tmp_path, beams, said):
-    with pytest.raises(BadSelectionFile, match=f"rl_data.json: query 3: {said}"):
+    with pytest.raises(InputError, match=f"rl_data.json: query 3: {said}"):
         read(tmp_path, {"3": beams})
 
 
@@ -190,29 +176,29 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_one_line_with_file_query_and_field(tmp_path, fault):
     given, said = FAULTS[fault]
-    with pytest.raises(BadSelectionFile, match=said) as refused:
+    with pytest.raises(InputError, match=said) as refused:
         read(tmp_path, content(candidate(), given))
     message = str(refused.value)
     assert "rl_data.json: query 3: pointer_candidates[1]" in message and "\n" not in message
 
 
 def test_places_that_are_given_as_numbers_are_refused(tmp_path):
-    with pytest.raises(BadSelectionFile, match="1 is not in candidate_pool_ids"):
+    with pytest.raises(InputError, match="1 is not in candidate_pool_ids"):
         read(tmp_path, content(of_global_pointers() | {"pointer": [1, 3]}))
 
 
 def test_mixed_conventions_are_refused_with_the_two_queries(tmp_path):
     written = content(candidate())
     written["8"] = content(of_global_pointers())["3"]
-    with pytest.raises(BadSelectionFile, match=r"mixed index conventions.*query 3 has"):
+    with pytest.raises(InputError, match=r"mixed index conventions.*query 3 has"):
         read(tmp_path, written)
     written = {"1": content(of_global_pointers())["3"], "2": content(candidate())["3"]}
-    with pytest.raises(BadSelectionFile, match=r"query 2.*mixed index conventions"):
+    with pytest.raises(InputError, match=r"query 2.*mixed index conventions"):
         read(tmp_path, written)
 
 
 def test_places_without_a_pool_are_refused(tmp_path):
-    with pytest.raises(BadSelectionFile, match="has no candidate_pool_ids"):
+    with pytest.raises(InputError, match="has no candidate_pool_ids"):
         read(tmp_path, content(candidate(), pool=None))
 
 
@@ -227,13 +213,16 @@ def test_places_without_a_pool_are_refused(tmp_path):
     ],
 )
 def test_what_is_no_file_of_selections_is_refused(tmp_path, written, said):
-    with pytest.raises(BadSelectionFile, match=said):
+    with pytest.raises(InputError, match=said):
         read(tmp_path, written)
 
 
 @pytest.mark.parametrize(
     ("changes", "mode"),
     [
+        ({"vqa_eval_mode": "train"}, "official"),
+        ({"vqa_eval_mode": "val"}, "official"),
+        ({"vqa_eval_mode": "simple_match"}, "fallback"),
         ({"vqa_eval_mode": "fallback"}, "fallback"),
         ({"vqa_eval_mode": "error"}, "error"),
         ({"vqa_eval_mode": "vqaEval", "eval_failed": True}, "error"),
@@ -241,26 +230,9 @@ def test_what_is_no_file_of_selections_is_refused(tmp_path, written, said):
         ({"vqa_eval_mode": None}, "official"),
     ],
 )
-def test_what_scored_an_answer_is_known(tmp_path, changes, mode):
+def test_what_scored_an_answer_is_known_whichever_script_wrote_it(tmp_path, changes, mode):
     (query,) = read(tmp_path, content(candidate(**changes))).queries
     assert query.candidates[0].outcome.accuracy.mode == mode
-
-
-def test_what_is_written_is_read_back_with_local_pointers():
-    shown = tuple(Demonstration(str(n), Message("user", f"q{n}"), "a") for n in range(100))
-    query = Query("q", Message("user", "what animal?"), ("cat", "cat", "dog"))
-    row = query_row(DemonstrationSet("animals", "", shown), query, POOL, 2)
-    outcome = SelectionOutcome("cat.", "cat", Accuracy(0.6), 1.0, 0.25)
-    stored = [
-        Candidate((93, 40), "beam", outcome, 0, 0.125, -2.5),
-        Candidate((7, 12), "sample", outcome, temperature=1.3),
-    ]
-    text = file_text({4: query_entry(row, 4, stored)}, {"reward": "beam_score"})
-    entry = json.loads(text)["4"]
-    assert entry["candidate_pool_ids"] == POOL
-    assert [each["pointer"] for each in entry["pointer_candidates"]] == [[2, 0], [1, 3]]
-    assert entry["pointer_candidates"][0]["vqa_correct"] == 1
-    assert entry["query"]["gt_answers_raw"] == ["cat", "cat", "dog"]
 
 
 def test_a_written_file_gives_the_candidates_again(tmp_path):
@@ -269,9 +241,8 @@ def test_a_written_file_gives_the_candidates_again(tmp_path):
     query = Query("2971475", Message("user", "what animal?"), ("cat",))
     row = query_row(DemonstrationSet("animals", "", shown), query, POOL, 2)
     entry = query_entry(row, 3, first.queries[0].candidates)
+    assert entry["candidate_pool_ids"] == POOL
+    assert [each["pointer"] for each in entry["pointer_candidates"]] == [[1, 3]]
+    assert entry["query"]["gt_answers_raw"] == ["cat"]
     again = read(tmp_path, file_text({3: entry}, {}))
     assert again.queries == first.queries
-    changed = copy.deepcopy(entry)
-    changed["pointer_candidates"][0]["pointer_global"] = [7, 93]
-    with pytest.raises(BadSelectionFile):
-        read(tmp_path, file_text({3: changed}, {}))

@@ -2,14 +2,12 @@
 
 from itertools import permutations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
 from assay.models.prefix_tree import lay_branches
-from assay.tasks.demos.demonstrations import Query, query_row
-from assay.tasks.demos.selections import conversation
+from assay.tasks.demos.demonstrations import Query, conversation, query_row
 from tests.tasks.demos.made_sets import asked, queries, shown
 
 SET = shown(6)
@@ -51,23 +49,6 @@ def test_selections_share_the_prompt_up_to_their_first_other_demonstration(one, 
     assert left[: 1 + 2 * same] == right[: 1 + 2 * same]
 
 
-@given(picked)
-def test_a_query_changes_the_last_message_alone(picks) -> None:
-    first, second = (conversation(row, picks) for row in ROWS[:2])
-    assert first[:-1] == second[:-1] and first[-1] != second[-1]
-
-
-@given(picked)
-def test_a_demonstration_is_laid_out_alike_in_every_place(picks) -> None:
-    messages = conversation(ROWS[0], picks[::-1])[1:-1]
-    for place, pick in enumerate(picks):
-        each = SET.demonstrations[pick]
-        assert messages[2 * place : 2 * place + 2] == (
-            each.asked,
-            Message("assistant", each.answer),
-        )
-
-
 def tokens_of(row: Row, picks: tuple[int, ...]) -> tuple[int, ...]:
     """Two tokens for each message: its role and its text."""
     return tuple(hash(part) for message in told(conversation(row, picks)) for part in message)
@@ -82,9 +63,3 @@ def test_all_pairs_of_a_pool_for_several_queries_lay_each_shared_beginning_once(
     messages = 1 + 2 * 6 + 2 * 30 + 3 * 30
     assert len(laid.tokens) <= 2 * messages
     assert len(laid.tokens) < sum(map(len, sequences)) / 2.5
-
-
-@pytest.mark.parametrize("picks", [(0, 1), (1, 0)])
-def test_the_last_pick_of_a_selection_begins_the_prompt(picks) -> None:
-    shown_first = conversation(ROWS[0], picks)[1].content
-    assert shown_first == f"asks {picks[-1]}"

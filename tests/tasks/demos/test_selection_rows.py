@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 
 from assay.data.loaded import Loaded
+from assay.errors import InputError
 from assay.experiment.selection_tables import SelectionsSpec
-from assay.tasks.demos.demonstrations import POOL
+from assay.tasks.demos.demonstrations import POOL, picks_of
 from assay.tasks.demos.selection_file import SelectionFile, read_selection_file
-from assay.tasks.demos.selections import picks_of
 from assay.tasks.demos.stored import (
     ALL_SKIPPED,
     NO_POSITIVE,
     NOT_STORED,
     OTHER_LAYOUT,
-    OtherQueries,
-    UnhealthyGroups,
     refuse_unhealthy,
     with_selections,
 )
@@ -100,9 +98,9 @@ def test_queries_without_a_positive_are_dropped_where_one_is_required(tmp_path):
 def test_the_reports_file_is_refused_unless_both_faults_are_allowed(tmp_path):
     """One positive among many queries, as 5 of 800; here 0 of 12."""
     found = file_of(tmp_path, {str(n): [scored(0.0), scored(0.0)] for n in range(12)})
-    with pytest.raises(UnhealthyGroups, match="0 of 12 queries have a positive candidate"):
+    with pytest.raises(InputError, match="0 of 12 queries have a positive candidate"):
         refuse_unhealthy(found, spec(), ROWS)
-    with pytest.raises(UnhealthyGroups, match="0 of 12 groups have rewards that differ"):
+    with pytest.raises(InputError, match="0 of 12 groups have rewards that differ"):
         refuse_unhealthy(found, spec(allow=("few_queries_with_a_positive",)), ROWS)
     both = ("few_queries_with_a_positive", "few_groups_with_signal")
     refuse_unhealthy(found, spec(allow=both), ROWS)
@@ -117,13 +115,13 @@ def test_the_reports_file_is_refused_unless_both_faults_are_allowed(tmp_path):
     ],
 )
 def test_picks_that_the_data_set_has_not_are_refused_by_query(tmp_path, given, said):
-    with pytest.raises(OtherQueries, match=said) as refused:
+    with pytest.raises(InputError, match=said) as refused:
         loaded(file_of(tmp_path, {"3": [given]}))
     assert "rl_data.json: query 3" in str(refused.value)
 
 
 def test_a_file_of_other_queries_is_refused(tmp_path):
-    with pytest.raises(OtherQueries, match="none of its 1 queries is a row"):
+    with pytest.raises(InputError, match="none of its 1 queries is a row"):
         loaded(file_of(tmp_path, {"999": [scored(1.0)]}, question_id="x"))
 
 

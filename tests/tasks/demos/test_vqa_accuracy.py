@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from assay.tasks.demos.outcomes import Accuracy, outcome_of, vqa
 from assay.tasks.demos.rewards import earned
 from assay.tasks.demos.vqa_accuracy import (
-    CONTRACTIONS,
     answers_from_soft_label,
     loose_accuracy,
     normalised,
@@ -119,11 +118,6 @@ def test_the_order_of_annotators_changes_nothing(
     assert found == pytest.approx(float(left_out_one_by_one(matched[1], matched[0])), abs=1e-12)
 
 
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30))
-def test_normalising_twice_is_normalising_once(text: str) -> None:
-    assert normalised(normalised(text)) == normalised(text)
-
-
 def test_only_32_periods_are_removed_at_a_time_as_in_the_original() -> None:
     assert without_punctuation("." * 40) == "." * 8
     assert normalised(normalised("." * 40)) == ""
@@ -133,12 +127,6 @@ def test_unanimous_answers_are_compared_as_they_stand() -> None:
     assert official_accuracy("yes", ["Yes"] * 10) == 0
     assert official_accuracy(" Yes\n", ["Yes"] * 10) == 1
     assert official_accuracy("yes", ["Yes"] * 9 + ["no"]) == 1
-
-
-@pytest.mark.parametrize("short", ["cant", "hed've", "he'dve", "yall'd've", "twas"])
-def test_contractions_get_back_the_apostrophe_that_is_missing(short: str) -> None:
-    assert CONTRACTIONS[short].replace("'", "") == short.replace("'", "")
-    assert CONTRACTIONS[short].count("'") == short.count("'") + 1
 
 
 @pytest.mark.parametrize(
@@ -160,13 +148,6 @@ def test_the_looser_rule_never_takes_what_is_empty_for_a_match(
     found = vqa(prediction, answers)
     assert (found.score, found.mode) == (score, "fallback")
     assert found.why == f"the question has {len(answers)} answers, not 10"
-
-
-@given(WORDS, TEN)
-def test_ten_answers_are_always_scored_by_the_official_metric(
-    prediction: str, answers: list[str]
-) -> None:
-    assert vqa(prediction, answers) == Accuracy(official_accuracy(prediction, answers))
 
 
 def test_an_empty_prediction_is_scored_to_the_letter() -> None:

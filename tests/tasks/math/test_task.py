@@ -10,7 +10,7 @@ from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.tasks import task as tasks
 from assay.tasks.math.rewards import gold_answer
-from assay.tasks.math.task import INSTRUCTION, NoTargetError
+from assay.tasks.math.task import INSTRUCTION
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import BenchmarkOptions
 
@@ -98,7 +98,7 @@ def test_where_no_gold_is_given_the_last_assistant_message_holds_it(
 
 
 def test_a_row_without_gold_has_no_target() -> None:
-    with pytest.raises(NoTargetError, match="file:3"):
+    with pytest.raises(InputError, match="file:3"):
         MATH.target(Row("r", (Message("user", "?"),), origin="file:3"))
 
 

@@ -10,7 +10,7 @@ from assay.data.tools import function_names
 from assay.errors import InputError
 from assay.tasks.task import BenchmarkOptions, UnknownNameError, benchmark, reward, task
 from assay.tasks.tools.single_turn import CATEGORIES, entries
-from assay.tasks.tools.task import TASK, NoTargetError
+from assay.tasks.tools.task import TASK
 
 
 def made(name: str = "bfcl/simple_python", **options):
@@ -49,7 +49,7 @@ def test_items_are_all_entries_even_those_that_no_answer_can_pass():
     assert [item.id for item in built.items] == [row.id for row in entries("live_simple")]
     impossible = [item for item in built.items if "no_target" in item.extra]
     assert len(impossible) == 2
-    with pytest.raises(NoTargetError, match="row live_simple_106-63-0 has no target: simple_f"):
+    with pytest.raises(InputError, match="row live_simple_106-63-0 has no target: simple_f"):
         TASK.target(impossible[0])
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from assay.data.leakage import separate
 from assay.data.row import Row, ToolCall
+from assay.errors import InputError
 from assay.tasks.tools.checker import ast_check
-from assay.tasks.tools.drawing import BadCount, Draw, Names, tables
+from assay.tasks.tools.drawing import Draw, Names, tables
 from assay.tasks.tools.generated_calls import (
     draw_float,
     draw_integer,
@@ -134,5 +135,5 @@ def test_a_question_speaks_of_the_task_without_the_language_hint():
 
 @pytest.mark.parametrize("count", ["", "0", "-1", "many", "1e3", "99999999999"])
 def test_a_count_that_is_none_is_refused_with_how_to_write_it(count):
-    with pytest.raises(BadCount, match="number of questions"):
+    with pytest.raises(InputError, match="number of questions"):
         read_generated_calls(count)

@@ -3,10 +3,11 @@
 import pytest
 
 from assay.data.tools import function_names
+from assay.errors import InputError
 from assay.tasks.tools.multi_turn import HINT, MULTI_TURN, is_multi_turn
 from assay.tasks.tools.parsing import PythonCall
 from assay.tasks.tools.single_turn import entries, read_bfcl
-from assay.tasks.tools.task import TASK, NoTargetError
+from assay.tasks.tools.task import TASK
 from tests.tasks.tools.scripted import in_batch, truth_calls, world
 from tests.tasks.tools.upstream import loaded
 
@@ -70,5 +71,5 @@ def test_rows_can_be_trained_on_with_rewards_but_have_no_target():
     loaded = read_bfcl("multi_turn_base")
     assert (len(loaded.rows), loaded.dropped) == (200, {})
     assert all(map(is_multi_turn, loaded.rows))
-    with pytest.raises(NoTargetError, match="row multi_turn_base_0 has no target"):
+    with pytest.raises(InputError, match="row multi_turn_base_0 has no target"):
         TASK.target(loaded.rows[0])

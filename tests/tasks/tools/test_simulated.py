@@ -11,9 +11,10 @@ from assay.data.episode import Completion, Reward
 from assay.data.leakage import PATH, call_path, overlap, separate
 from assay.data.renderings.hermes import call_text
 from assay.data.row import Message, Row, ToolCall
+from assay.errors import InputError
 from assay.tasks.running import RewardRunner
 from assay.tasks.tools import simulated
-from assay.tasks.tools.drawing import MOST, BadCount, Side
+from assay.tasks.tools.drawing import MOST, Side
 from assay.tasks.tools.multi_turn import MULTI_TURN, MultiTurnDialogue, multi_turn_entries
 from assay.tasks.tools.simulated import (
     Ask,
@@ -182,5 +183,5 @@ def test_the_episode_begins_with_what_the_gold_conversation_begins_with(rows):
 
 @pytest.mark.parametrize("count", ["", "0", "-3", "many", "1.5", str(MOST + 1)])
 def test_a_source_without_a_number_of_tasks_is_refused(count):
-    with pytest.raises(BadCount, match="number of tasks"):
+    with pytest.raises(InputError, match="number of tasks"):
         read_simulated(count)

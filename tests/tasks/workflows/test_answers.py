@@ -103,12 +103,6 @@ def test_code_is_found_behind_every_fence_that_commonmark_reads(fence: str) -> N
     assert code_in(FENCED[fence], "f") == CODE
 
 
-def test_questions_of_drop_are_judged_by_its_own_rules() -> None:
-    row = Row("a", (), gold="68.8", extra={"problem_type": "qa", "scoring": "drop"})
-    assert judge_answer(row, "68.80", no_tests).score == 1
-    assert judge_answer(row, "688", no_tests).score == 0
-
-
 def test_the_best_of_several_right_answers_counts() -> None:
     assert judge_text("33", ["88", "33"]).score == 1
     row = problem("qa", "Ethiopians|Ethiopian army|40,000 Ethiopians")

@@ -8,8 +8,6 @@ import pytest
 from assay.errors import InputError
 from assay.tasks.workflows.executor_rows import (
     AGREED,
-    WRONG_FEEDBACK,
-    code_of,
     questions,
     read_executor_rows,
     taught,
@@ -57,11 +55,6 @@ def test_the_code_computes_the_answer() -> None:
         assert world["solve"]() == pytest.approx(float(each.answer), rel=0.01)
 
 
-def test_a_result_that_a_later_step_uses_is_used_by_its_name() -> None:
-    code = code_of("3 + 4 = 7\n7 * 17 = 119")
-    assert "b = a * 17" in code and "return b" in code
-
-
 def test_an_ensemble_names_the_first_of_the_most_frequent_answers() -> None:
     for _, asked in of("ScEnsemble"):
         solutions = asked.arguments["solutions"]
@@ -73,12 +66,6 @@ def test_an_ensemble_names_the_first_of_the_most_frequent_answers() -> None:
         assert "ABCDEFG".index(letter) == solutions.index(most)
 
 
-def test_the_majority_is_not_always_right() -> None:
-    agreed = [Counter(a.arguments["solutions"]).most_common(1)[0][0] for _, a in of("ScEnsemble")]
-    rights = [most == each.answer for most, (each, _) in zip(agreed, of("ScEnsemble"), strict=True)]
-    assert 0 < sum(rights) < len(rights)
-
-
 def test_a_review_is_right_about_its_solution() -> None:
     verdicts = []
     for each, asked in of("Review"):
@@ -87,12 +74,6 @@ def test_a_review_is_right_about_its_solution() -> None:
         assert bool(found["feedback"]) is not found["review_result"]
         verdicts.append(found["review_result"])
     assert 0.3 < sum(verdicts) / len(verdicts) < 0.7
-
-
-def test_a_revision_mends_a_wrong_solution() -> None:
-    for each, asked in of("Revise"):
-        assert asked.arguments["solution"] != each.answer == read(asked)["solution"]
-        assert asked.arguments["feedback"] == WRONG_FEEDBACK
 
 
 def test_rows_differ_and_depend_on_nothing_but_the_data() -> None:

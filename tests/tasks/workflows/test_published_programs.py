@@ -115,15 +115,3 @@ def test_the_facts_are_those_of_all_programs_and_of_several_kinds(rows: list[Fac
     right = [facts for facts in rows if implied(facts) <= {"unknown_prompt"}]
     # 10 use an operator that AFlow does not have, 2 read files, one calls an operator's attribute.
     assert len(right) == COUNT - 13
-
-
-def test_an_operator_that_is_called_but_never_made_is_found_in_each_program(
-    rows: list[Facts],
-) -> None:
-    for facts in rows:
-        calls = [call for call in facts["self_calls"] if "." not in call]
-        for attribute in {call for call in calls if call in facts["operators_instantiated"]}:
-            kept = dict(facts["operators_instantiated"])
-            del kept[attribute]
-            without = {**facts, "operators_instantiated": kept}
-            assert "not_instantiated" in found(rebuilt(without), without)

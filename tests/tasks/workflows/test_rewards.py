@@ -5,19 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.tasks.workflows.execution import Execution, OperatorCall
-from assay.tasks.workflows.report_rewards import (
+from assay.tasks.workflows.rewards import (
+    FAILED,
     V1,
     V2,
+    Terms,
+    accuracy,
     correct,
     efficiency,
     last_number,
     levels,
     repetition,
     simplicity,
+    solved,
     weighted,
 )
-from assay.tasks.workflows.rewards import FAILED, BadTerms, Terms, accuracy, solved
 
 FAILURES = ("invalid program", "operator error", "timeout", "over budget")
 share = st.floats(0, 0.49)
@@ -53,7 +57,7 @@ def test_no_cost_and_no_length_makes_a_wrong_answer_worth_more_than_a_right_one(
     near: float,
 ) -> None:
     if cost + length >= 0.5:
-        with pytest.raises(BadTerms, match="outweigh"):
+        with pytest.raises(InputError, match="outweigh"):
             Terms(cost, full_cost, length, full_tokens)
         return
     terms = Terms(cost, full_cost, length, full_tokens)
@@ -76,7 +80,7 @@ def test_the_terms_are_shares_of_the_score_that_grow_to_their_full_size() -> Non
 
 @pytest.mark.parametrize("terms", [(float("nan"), 1, 0, 1), (0, 0, 0, 1), (0.1, 1, -0.1, 1)])
 def test_terms_without_a_scale_are_refused(terms: tuple[float, float, float, float]) -> None:
-    with pytest.raises(BadTerms):
+    with pytest.raises(InputError):
         Terms(*terms)
 
 
@@ -89,12 +93,6 @@ def test_a_failed_executor_is_an_abstention_whatever_the_reward() -> None:
         levels(failed, None, row()),
     ):
         assert found.value is None and found.why == "no answer: HTTP 500"
-
-
-def test_an_unknown_cost_is_left_out_of_the_facts_and_takes_nothing() -> None:
-    found = solved(execution("solved", None), 1.0, row(), Terms())
-    assert "cost" not in found.facts and found.value == 1.0
-    assert solved(execution("solved", 0.25), 1.0, row(), Terms()).facts["cost"] == 0.25
 
 
 @pytest.mark.parametrize(

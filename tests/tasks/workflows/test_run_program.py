@@ -13,9 +13,9 @@ from assay.rl.policy import Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
 from assay.tasks.task import BenchmarkOptions
 from assay.tasks.workflows import run_program
-from assay.tasks.workflows.facts import facts_of
+from assay.tasks.workflows.execution import facts_of
 from assay.tasks.workflows.fixed_workflows import FIXED, FIXED_CODE
-from assay.tasks.workflows.policy_prompt import fenced
+from assay.tasks.workflows.generated_programs import fenced
 from assay.tasks.workflows.problems import asdiv_problems, humaneval_problems
 from assay.tasks.workflows.programs.validate import validate
 from assay.tasks.workflows.rewards import Terms, solved
@@ -98,16 +98,6 @@ def test_each_failure_has_its_outcome_and_kind(case: str) -> None:
     assert (found.score is None) == (outcome != "wrong")
 
 
-def test_a_caught_operator_error_is_the_programs_to_handle() -> None:
-    body = (
-        "try:\n    r = await self.answer_generate(input=problem)\n"
-        'except Exception:\n    return "6"\nreturn r["answer"]'
-    )
-    found = attempt(program(body), asked=model(ScriptRule(prompt="", answer="no tags")))
-    assert found.execution.outcome == "solved"
-    assert [call.error for call in found.execution.calls] == ["malformed"]
-
-
 def test_a_model_that_fails_is_nobodys_doing() -> None:
     found = attempt(FIXED["direct"], asked=model(ScriptRule(prompt="", failure="HTTP 500")))
     assert (found.execution.outcome, found.score) == ("executor failure", None)
@@ -183,15 +173,6 @@ def test_programs_of_a_group_get_the_same_draws_and_those_of_other_steps_do_not(
 )
 def test_a_step_and_a_repeat_are_visits_whatever_a_row_is_called(row, completion, visit) -> None:
     assert visit_of(replace(ROW, id=row), Completion("", id=completion)) == visit
-
-
-def test_the_same_question_of_two_calls_is_drawn_twice() -> None:
-    asked, body = Noted("executor", SCRIPT, Sampling(1.0)), ""
-    for name in "ab":
-        body += f"{name} = await self.answer_generate(input=problem)\n"
-    Noted.keys.clear()
-    attempt(program(body + 'return a["answer"]'), asked=asked)
-    assert len(Noted.keys) == len(set(Noted.keys)) == 2
 
 
 FORGED = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.tasks.workflows.word_scores import (
+from assay.tasks.workflows.answers import (
     agreement,
     drop,
     drop_words,
@@ -68,10 +68,6 @@ def test_only_equal_texts_are_exact_matches() -> None:
 def test_f1_is_drops(answer: str, truth: str, score: float) -> None:
     """Numbers are numbers, and an answer without any of the right one's scores nothing."""
     assert drop(answer, truth).f1 == pytest.approx(score)
-
-
-def test_words_of_drop_are_parted_by_hyphens_and_lose_their_punctuation() -> None:
-    assert drop_words("The 1,000-yard (run)") == ["1000.0", "yard", "run"]
 
 
 @given(TEXTS, TEXTS, st.sampled_from(["hotpotqa", "drop"]))

@@ -147,19 +147,13 @@ def glaive_row(record: Record) -> Row:
         raise record.error("chat", "does not begin with USER:, ASSISTANT: or FUNCTION RESPONSE:")
     for index, (role, text) in enumerate(zip(turns[::2], turns[1::2], strict=True)):
         said = text.replace(END, "").strip()
-        if role == "ASSISTANT":
-            messages.append(_glaive_answer(record, said, f"chat[{index}]"))
-        else:
+        if role != "ASSISTANT":
             messages.append(Message("user" if role == "USER" else "tool", said))
+            continue
+        before, called, body = said.partition(CALL)
+        call: Any = body.strip()
+        if quoted := QUOTED.fullmatch(call):
+            call = {"name": quoted[1], "arguments": quoted[2].replace("\\'", "'")}
+        calls = (parse_call(record, call, f"chat[{index}]"),) if called else ()
+        messages.append(Message("assistant", before.strip() if called else said, calls))
     return build_row(record, check_order(record, tuple(messages), "chat"), tools, *GLAIVE)
-
-
-def _glaive_answer(record: Record, text: str, path: str) -> Message:
-    said, called, body = text.partition(CALL)
-    if not called:
-        return Message("assistant", text)
-    quoted = QUOTED.fullmatch(body.strip())
-    call: Any = body.strip()
-    if quoted:
-        call = {"name": quoted[1], "arguments": quoted[2].replace("\\'", "'")}
-    return Message("assistant", said.strip(), (parse_call(record, call, path),))

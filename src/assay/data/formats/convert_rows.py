@@ -28,7 +28,7 @@ from assay.data.formats.formats import (
 from assay.data.formats.messages import refuse_preferences
 from assay.data.formats.plain_text import PlainText
 from assay.data.formats.trl_rows import KEPT
-from assay.data.json_files import begins_array, read_jsonl
+from assay.data.json_files import read_jsonl
 from assay.data.loaded import UNREADABLE, DataError, Item, LeftOut, Remark, named
 from assay.data.message_parts import moved
 from assay.data.renderings.template import RenderingError
@@ -199,9 +199,7 @@ EMBEDDED = "images that lie outside the new folder, whose bytes the file holds n
 
 
 Told = Callable[[str, int, int], None]
-"""Is told what is done, how many lines or rows of it, and of how many; 0 where that is unknown."""
-TOLD_EACH = 200
-"""Rows between two calls."""
+"""Is told what is done, how many rows of it, and of how many; 0 where that is unknown."""
 
 
 def convert(
@@ -230,7 +228,7 @@ def convert(
     try:
         with scratch_folder(folder, "converting") as scratch:
             told = told or (lambda what, done, total: None)
-            read = _telling(rows, f"reading {source.name}", lines_of(source), told)
+            read = _telling(rows, f"reading {source.name}", 0, told)
             seen, losses = _write(read, places, wanted, scratch, tally, told)
             for path, _, _ in places:
                 part = scratch / path.name
@@ -250,23 +248,14 @@ def convert(
     )
 
 
-def lines_of(source: Path) -> int:
-    """The lines of a text file; 0 for a parquet file, and for an array, whose rows have no line."""
-    if source.suffix == ".parquet" or begins_array(source):
-        return 0
-    with source.open("rb") as stream:
-        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
-
-
 def _telling(rows: Iterable[Row], what: str, total: int, told: Told) -> Iterator[Row]:
-    """The rows; `told` hears of every TOLD_EACH-th: its line, or its number without a `total`."""
+    """The rows; `told` hears of every 200th."""
     done = 0
     for done, row in enumerate(rows, 1):
         yield row
-        if done % TOLD_EACH == 0:
-            line = row.origin.rpartition(":")[2]
-            told(what, min(int(line), total) if total and line.isdecimal() else done, total)
-    told(what, total or done, total or done)
+        if done % 200 == 0:
+            told(what, done, total)
+    told(what, done, done)
 
 
 def _answered(items: Iterable[Item]) -> Iterator[Item]:

@@ -42,11 +42,16 @@ def items(record: Record) -> Iterator[Item]:
 
     Raises DataError where there is no numbered system turn with tools that are JSON.
     """
-    tools = _tools(record)
+    described = record.need("0", dict).get("tools")
+    if described in (None, ""):
+        raise record.error("0.tools", "missing", "turn 0 holds the tools as JSON text")
+    tools = parse_tools(record, described, "0.tools")
     source = record.maybe("id", str, int)
     id_ = str(content_id(record.value) if source is None else source)
+    turns = [key for key in record.value if key.isascii() and key.isdigit()]
     try:
-        messages = check_order(record, tuple(_messages(record, record.told)), "turns")
+        said = tuple(_messages(record, sorted(turns, key=int)))
+        messages = check_order(record, said, "turns")
     except (_Unreadable, NotCallsError) as error:
         yield LeftOut(id_, str(error), record.origin)
         return
@@ -54,28 +59,19 @@ def items(record: Record) -> Iterator[Item]:
         yield LeftOut(id_, error.problem, record.origin)
         return
     yield from (Remark(id_, words) for words in sorted(record.told))
-    extra = {key: value for key, value in record.value.items() if not _is_turn(key)}
-    extra.pop("id", None)
+    extra = record.others("id", *turns)
     yield Row(id_, messages, tools, origin=record.origin, extra=extra)
 
 
-def _tools(record: Record) -> tuple[dict[str, Any], ...]:
-    system = record.need("0", dict)
-    if system.get("tools") in (None, ""):
-        fix = "turn 0 holds the tools as JSON text"
-        raise record.error("0.tools", "missing", fix)
-    return parse_tools(record, system["tools"], "0.tools")
-
-
-def _messages(record: Record, told: set[str]) -> Iterator[Message]:
+def _messages(record: Record, turns: list[str]) -> Iterator[Message]:
     content = record.value["0"].get("content")
     if content:
         yield Message("system", record.typed("0.content", content, str))
-    for key in sorted(filter(_is_turn, record.value), key=int):
+    for key in turns:
         turn = record.value[key]
         if key == "0" or turn is None:  # files of many turns fill the others up with null
             continue
-        yield from _turn(record.typed(key, turn, dict), told)
+        yield from _turn(record.typed(key, turn, dict), record.told)
 
 
 def _turn(turn: dict[str, Any], told: set[str]) -> Iterator[Message]:
@@ -110,19 +106,9 @@ def _results(content: str, told: set[str]) -> Iterator[Message]:
         raise _Unreadable(NO_RESULTS) from None
     if not (isinstance(results, list) and results and all(type(r) is dict for r in results)):
         raise _Unreadable(NO_RESULTS)
-    for result in results:
-        for value in result.values():
-            yield Message("tool", _result_text(value, told))
-
-
-def _result_text(value: Any, told: set[str]) -> str:
-    if not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if trace := TRACE.match(value):
-        told.add(SHORTENED)
-        return json.dumps({"error": trace[1]}, ensure_ascii=False)
-    return value
-
-
-def _is_turn(key: str) -> bool:
-    return key.isascii() and key.isdigit()
+    for value in (value for result in results for value in result.values()):
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if isinstance(value, str) and (trace := TRACE.match(value)):
+            told.add(SHORTENED)
+            text = json.dumps({"error": trace[1]}, ensure_ascii=False)
+        yield Message("tool", text)

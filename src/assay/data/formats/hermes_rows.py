@@ -35,21 +35,12 @@ from assay.data.row import Row
 COLUMNS = ("messages", "conversations", "text", "tools")
 CALLS = "function_call"
 ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "bot": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "function_response": "tool",
-    "tool_response": "tool",
-    "observation": "tool",
-    "observations": "tool",
-    "tool_call": CALLS,
-    CALLS: CALLS,
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "bot"), "assistant"),
+    **dict.fromkeys(("tool", "function", "function_response", "tool_response"), "tool"),
+    **dict.fromkeys(("observation", "observations"), "tool"),
+    **dict.fromkeys(("tool_call", CALLS), CALLS),
 }
 """Roles of ShareGPT, LLaMA-Factory, ms-swift and OpenAI -> those of messages, or CALLS."""
 SAID = {"role", "content", "from", "value"}
@@ -69,7 +60,8 @@ def hermes_row(record: Record) -> Row:
 def _said(record: Record, column: str) -> Iterator[Said]:
     if column == "text":
         for role, text in split_chatml(record, record.need("text", str), "text"):
-            yield _role(record, {"role": role}, "text"), text, True
+            known = message_role(record, {"role": role}, "text", tuple(ROLES))
+            yield ROLES[known], text, True
         return
     waiting: Said | None = None
     for index, value in enumerate(record.need(column, list)):
@@ -100,28 +92,17 @@ def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
             fix = "this format reads calls in the text; name format = 'messages'"
             raise record.error(f"{path}.{key}", "holds calls beside the text", fix)
     remark_unread(record, message, SAID)
-    role = _role(record, message, path, role_key)
+    role = ROLES[message_role(record, message, path, tuple(ROLES), role_key)]
     text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
     if role != CALLS:
         return role, text, message_loss(record, message, path, role)
-    return role, _call_blocks(record, text, path), message_loss(record, message, path, "assistant")
-
-
-def _call_blocks(record: Record, text: str, path: str) -> str:
-    """The text of an assistant that makes the calls of a `function_call`: the JSON text of one call
-    or of a list, with reasoning before it where there is some.
-    """
+    # The JSON text of one call or of a list, with reasoning before it where there is some.
     thought, end, rest = text.rpartition(THINK_END)
     calls = record.typed(path, loaded_value(record, rest.strip(), path), dict, list)
-    blocks = (
-        call_text(parse_call(record, call, path))
-        for call in (calls if isinstance(calls, list) else [calls])
-    )
-    return "\n".join([*([thought + end] if end else []), *blocks])
-
-
-def _role(record: Record, message: dict[str, Any], path: str, key: str = "role") -> str:
-    return ROLES[message_role(record, message, path, tuple(ROLES), key)]
+    listed = calls if isinstance(calls, list) else [calls]
+    blocks = [call_text(parse_call(record, call, path)) for call in listed]
+    text = "\n".join([*([thought + end] if end else []), *blocks])
+    return role, text, message_loss(record, message, path, "assistant")
 
 
 COPIES = ("instruction", "input", "output")
@@ -136,7 +117,10 @@ def looptool_row(record: Record) -> Row:
         role = message_role(record, message, path, ("system", "user"))
         text = record.typed(f"{path}.content", message.get("content"), str)
         if role == "user":
-            said += [(*turn, False) for turn in split_chatml(record, _whole(text), path)]
+            # The data leaves the marks of the history's first and last turn out.
+            marked = text.startswith("<|im_start|>")
+            whole = text if marked else f"<|im_start|>user\n{text}<|im_end|>\n"
+            said += [(*turn, False) for turn in split_chatml(record, whole, path)]
         else:
             said.append((role, text, False))
     truth = record.typed("reward_model.ground_truth", ground_truth(record), str)
@@ -146,8 +130,3 @@ def looptool_row(record: Record) -> Row:
     kept = {key: value for key, value in info.items() if key not in COPIES}
     extra = {**record.others("prompt", "extra_info"), "extra_info": kept}
     return Row(source_id(record, info), messages, tools, truth, origin=record.origin, extra=extra)
-
-
-def _whole(text: str) -> str:
-    """The history with the marks of its first and last turn, which the data leaves out."""
-    return text if text.startswith("<|im_start|>") else f"<|im_start|>user\n{text}<|im_end|>\n"

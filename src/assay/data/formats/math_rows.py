@@ -60,35 +60,25 @@ def problem_row(record: Record, columns: tuple[str, ...]) -> Row:
     column = next((name for name in columns if record.value.get(name) is not None), columns[0])
     asked = record.need(column, str)
     solution = record.maybe("solution", str) or ""
-    answer = _written(record.maybe("answer", str, int, float))
+    number = record.maybe("answer", str, int, float)
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)  # 27 of the number 27.0
+    answer = "" if number is None else str(number).strip()
     if not answer and BOX not in solution:
         problem = f"missing, and no solution holds {BOX}{{...}}"
         raise record.error("answer", problem, "give the row an answer, or leave it out")
     messages = Message("user", asked), Message("assistant", solution or answer)
     row = build_row(record, messages, (), column, "solution", "answer", "context_messages")
     own_id = record.maybe("unique_id", str) if record.value.get("id") is None else None
-    return replace(row, id=own_id or row.id, gold=answer or solution, extra=_graded(row.extra))
-
-
-def _written(answer: str | int | float | None) -> str:
-    """An answer as text: 27 of the number 27.0; "" for none."""
-    if isinstance(answer, float) and answer.is_integer():
-        return str(int(answer))
-    return "" if answer is None else str(answer).strip()
-
-
-def _graded(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with `difficulty` taken out of `meta`, and with a level that is a number."""
-    fields, meta = dict(extra), extra.get("meta")
+    fields, meta = dict(row.extra), row.extra.get("meta")
     if isinstance(meta, Mapping) and "difficulty" in meta:
         fields.setdefault("difficulty", meta["difficulty"])
-    found = _LEVEL.fullmatch(str(fields.get("level")))
-    if found:
+    if graded := _LEVEL.fullmatch(str(fields.get("level"))):
         # MATH has "Level ?" where nobody graded the problem.
-        fields["level"] = int(found[1]) if found[1] != "?" else None
+        fields["level"] = int(graded[1]) if graded[1] != "?" else None
     if fields.get("difficulty") in RANKS:
         fields.setdefault("level", RANKS[fields["difficulty"]])
-    return fields
+    return replace(row, id=own_id or row.id, gold=answer or solution, extra=fields)
 
 
 def olympiad_row(record: Record) -> Row:

@@ -34,10 +34,15 @@ def prompt_answer_row(record: Record) -> Row:
     said = record.maybe("completion", str)
     if said is None:
         said = answer if isinstance(answer, str) else canonical_json(answer)
-    messages = (*_system(record), *asked, Message("assistant", said))
-    ordered = check_order(record, messages, "prompt")
-    row = build_row(record, ordered, tools_beside(record), *PROMPT_ANSWER)
+    row = _row(record, [*asked, Message("assistant", said)], PROMPT_ANSWER)
     return replace(row, gold=answer)
+
+
+def _row(record: Record, messages: list[Message], own: tuple[str, ...]) -> Row:
+    """The row of these messages, with the system text of a column before them."""
+    text = system_beside(record, None)
+    whole = (*([Message("system", text)] if text else []), *messages)
+    return build_row(record, check_order(record, whole, "prompt"), tools_beside(record), *own)
 
 
 def alpaca_row(record: Record) -> Row:
@@ -48,24 +53,16 @@ def alpaca_row(record: Record) -> Row:
     """
     asked = record.need("instruction", str)
     given = record.maybe("input", str)
-    question = f"{asked}\n{given}" if given else asked
-    answer = Message("assistant", record.need("output", str))
-    messages = (*_system(record), *_history(record), Message("user", question), answer)
-    return build_row(record, messages, tools_beside(record), *ALPACA)
-
-
-def _system(record: Record) -> tuple[Message, ...]:
-    text = system_beside(record, None)
-    return (Message("system", text),) if text else ()
-
-
-def _history(record: Record) -> Iterator[Message]:
+    output = record.need("output", str)
+    messages: list[Message] = []
     for index, pair in enumerate(record.maybe("history", list) or ()):
         path = f"history[{index}]"
         if len(record.typed(path, pair, list)) != 2:
             raise record.error(path, f"has {len(pair)} members", "write [question, answer]")
-        yield Message("user", record.typed(f"{path}[0]", pair[0], str))
-        yield Message("assistant", record.typed(f"{path}[1]", pair[1], str))
+        messages.append(Message("user", record.typed(f"{path}[0]", pair[0], str)))
+        messages.append(Message("assistant", record.typed(f"{path}[1]", pair[1], str)))
+    messages.append(Message("user", f"{asked}\n{given}" if given else asked))
+    return _row(record, [*messages, Message("assistant", output)], ALPACA)
 
 
 def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Found]:

@@ -167,6 +167,11 @@ class PlainText:
             self._held[what] = row, make(row)
         return self._held[what][1]
 
+    @property
+    def _differs(self) -> RenderingError:
+        problem = f"the tokens of {self.renderer.name!r} cannot be had of plain messages"
+        return RenderingError(problem, field="messages", fix=FIX)
+
     def _split(self, text: str) -> tuple[Message, ...]:
         """The plain messages whose layout is a prompt's text."""
         layout = self.layout
@@ -204,11 +209,6 @@ class PlainText:
         source = template_source(self.tokenizer)
         made = self._encode(apply_template(self.tokenizer, source, messages, (), asks))
         return made[: len(tokens)] == list(tokens) and (not asks or len(made) == len(tokens))
-
-    @property
-    def _differs(self) -> RenderingError:
-        problem = f"the tokens of {self.renderer.name!r} cannot be had of plain messages"
-        return RenderingError(problem, field="messages", fix=FIX)
 
     @cached_property
     def _end(self) -> str:

@@ -23,32 +23,31 @@ COLUMNS = ("prompt", "messages", "tools", *SIDES, *SCORES.values())
 
 def parse(record: Record) -> Row:
     """A row without an answer of its own whose `extra.candidates` are the two. Raises DataError."""
-    sides = {side: _said(record, side) for side in SIDES}
+    sides = {side: _said(record, side, "assistant") for side in SIDES}
     asked = _asked(record, sides)
+    candidates = []
     for side, said in sides.items():
         if said[:-1] not in ((), asked):
             fix = "write one answer to the prompt, as text or one message of the assistant"
             raise record.error(side, "does not begin with the prompt", fix)
+        answer, score = said[-1], record.maybe(SCORES[side], int, float)
+        if answer.role != "assistant" or answer.tool_calls or answer.reasoning:
+            fix = "a candidate is one text of the assistant"
+            raise record.error(side, "does not end with a plain answer", fix)
+        reward = SIDES[side] if score is None else float(score)
+        candidates.append({"text": answer.content, "reward": reward})
     ordered = check_order(record, asked, "prompt")
     if ordered[-1].role == "assistant":
         raise record.error("prompt", "ends with the assistant", "end it with a user message")
     row = chat_row(record, ordered, *COLUMNS)
-    candidates = [
-        {"text": _text(record, side, said[-1]), "reward": _score(record, side)}
-        for side, said in sides.items()
-    ]
     return replace(row, extra={**row.extra, CANDIDATES: candidates})
 
 
-def _said(record: Record, side: str) -> tuple[Message, ...]:
-    """The messages of one side, which end with its answer."""
-    value = record.need(side, str, list)
+def _said(record: Record, field: str, role: Any) -> tuple[Message, ...]:
+    """The messages of a column; text is one of `role`."""
+    value = record.need(field, str, list)
     if isinstance(value, str):
-        return (Message("assistant", value),)
-    return _messages(record, side, value)
-
-
-def _messages(record: Record, field: str, value: list[Any]) -> tuple[Message, ...]:
+        return (Message(role, value),)
     if not value:
         raise record.error(field, "holds no messages")
     return tuple(parse_message(record, said, f"{field}[{i}]") for i, said in enumerate(value))
@@ -57,27 +56,10 @@ def _messages(record: Record, field: str, value: list[Any]) -> tuple[Message, ..
 def _asked(record: Record, sides: dict[str, tuple[Message, ...]]) -> tuple[Message, ...]:
     """The prompt as it is written, else what both conversations begin with."""
     for field in ("prompt", "messages"):
-        value = record.maybe(field, str, list)
-        if value is not None:
-            return (
-                (Message("user", value),)
-                if isinstance(value, str)
-                else _messages(record, field, value)
-            )
+        if record.value.get(field) is not None:
+            return _said(record, field, "user")
     chosen, rejected = (said[:-1] for said in sides.values())
     if not chosen or chosen != rejected:
         problem = "missing, and chosen and rejected begin with no conversation that both have"
         raise record.error("prompt", problem, "add a column prompt")
     return chosen
-
-
-def _text(record: Record, side: str, message: Message) -> str:
-    if message.role != "assistant" or message.tool_calls or message.reasoning:
-        fix = "a candidate is one text of the assistant"
-        raise record.error(side, "does not end with a plain answer", fix)
-    return message.content
-
-
-def _score(record: Record, side: str) -> float:
-    found = record.maybe(SCORES[side], int, float)
-    return SIDES[side] if found is None else float(found)

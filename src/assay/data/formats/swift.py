@@ -56,15 +56,12 @@ def parse(record: Record) -> Row:
         return kept_row(record, KEPT, record.value[KEPT], written)[0]
     messages: list[Message] = []
     for index, value in enumerate(record.need("messages", list)):
-        _add(record, messages, value, f"messages[{index}]")
-    ordered = check_order(record, tuple(messages), "messages")
-    return chat_row(record, ordered, *COLUMNS)
-
-
-def _add(record: Record, messages: list[Message], value: Any, path: str) -> None:
-    message = record.typed(path, value, dict)
-    role = ROLES[message_role(record, message, path, tuple(ROLES))]
-    if role == CALLS:
+        path = f"messages[{index}]"
+        message = record.typed(path, value, dict)
+        role = ROLES[message_role(record, message, path, tuple(ROLES))]
+        if role != CALLS:
+            messages.append(parse_message(record, message | {"role": role}, path))
+            continue
         call = parse_call(record, message.get("content"), f"{path}.content")
         loss = message_loss(record, message, path, "assistant")
         if not (messages and messages[-1].role == "assistant"):
@@ -74,8 +71,8 @@ def _add(record: Record, messages: list[Message], value: Any, path: str) -> None
             raise record.error(f"{path}.loss", "differs from the loss of the same turn", fix)
         else:
             messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, call))
-    else:
-        messages.append(parse_message(record, message | {"role": role}, path))
+    ordered = check_order(record, tuple(messages), "messages")
+    return chat_row(record, ordered, *COLUMNS)
 
 
 def dump(row: Row, text: PlainText | None = None) -> Written:
@@ -97,8 +94,8 @@ def dump(row: Row, text: PlainText | None = None) -> Written:
             losses.append(CALL_IDS)
         if message.reasoning:
             losses.append(REASONING)
-        if message.role == "assistant" and following is not None and _starts_with_call(following):
-            losses.append(MERGED)
+        if message.role == "assistant" and following is not None and following.tool_calls:
+            losses += [] if following.content or following.reasoning else [MERGED]
         if calls and not message.loss:
             losses.append(LOSS)
         if message.role == "assistant" and message.loss:
@@ -122,7 +119,3 @@ def _dump(message: Message) -> list[dict[str, Any]]:
         for call in calls
     ]
     return content if message.loss else [{**value, "loss": False} for value in content]
-
-
-def _starts_with_call(message: Message) -> bool:
-    return bool(message.tool_calls) and not (message.content or message.reasoning)

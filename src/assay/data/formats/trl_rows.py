@@ -43,11 +43,16 @@ def parse(record: Record) -> Row:
     """A row of this format. Raises DataError."""
     if record.value.get(KEPT) is not None:
         return _restored(record)
-    messages = _side(record, "prompt", record.need("prompt", str, list), "user")
+
+    def side(field: str, value: Any, role: Any) -> tuple[Message, ...]:
+        if isinstance(value, str):
+            return (Message(role, value),)
+        return tuple(parse_message(record, m, f"{field}[{i}]") for i, m in enumerate(value))
+
+    messages = side("prompt", record.need("prompt", str, list), "user")
     completion = record.maybe("completion", str, list)
     if completion is not None:
-        messages = untrained(messages)
-        messages += _side(record, "completion", completion, "assistant")
+        messages = untrained(messages) + side("completion", completion, "assistant")
     ordered = check_order(record, messages, "prompt + completion")
     return build_row(record, ordered, parse_tools(record, record.value.get("tools")), *COLUMNS)
 
@@ -63,14 +68,6 @@ def _restored(record: Record) -> Row:
     return row
 
 
-def _side(record: Record, field: str, value: Any, role: Any) -> tuple[Message, ...]:
-    if isinstance(value, str):
-        return (Message(role, value),)
-    return tuple(
-        parse_message(record, message, f"{field}[{index}]") for index, message in enumerate(value)
-    )
-
-
 def dump(row: Row, text: PlainText | None = None) -> Written:
     """The conversational record of a row: its last assistant message is the completion.
 
@@ -78,7 +75,8 @@ def dump(row: Row, text: PlainText | None = None) -> Written:
     Raises DataError where a field has the name of such a column, and RenderingError.
     """
     value = shared_columns(row, *COLUMNS, *MISREAD)
-    value = {name: _plain(field) for name, field in value.items()}
+    # A column has one type in every row: lists and tables are JSON text.
+    value = {n: canonical_json(f) if isinstance(f, dict | list) else f for n, f in value.items()}
     target = row.messages[len(row.prompt) :]
     value["gold"] = gold_text(row) if target or row.gold is not None else None
     earlier = sum(m.role == "assistant" and m.loss for m in row.prompt)
@@ -97,8 +95,3 @@ def dump(row: Row, text: PlainText | None = None) -> Written:
         value["completion"] = stored_messages(target)
     losses += [NO_TOOLS] if row.tools else []
     return Written({**value, KEPT: kept_text(row)}, tuple(losses))
-
-
-def _plain(field: Any) -> Any:
-    """A value of one type in every row: lists and tables as JSON text."""
-    return canonical_json(field) if isinstance(field, dict | list) else field

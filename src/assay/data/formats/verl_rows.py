@@ -77,11 +77,13 @@ def dump(row: Row, text: PlainText | None = None) -> Written:
     """The record of a row; nothing is lost. Raises DataError for a row that is no plain chat where
     no `text` writes it, and RenderingError where that cannot.
     """
-    if text is None and not _is_plain(row):
+    special = (m.role == "tool" or m.tool_calls or m.reasoning for m in row.prompt)
+    if text is None and (row.tools or any(special)):
         file, _, line = row.origin.rpartition(":")
         raise DataError(NO_TOOLS, file=file, line=int(line or 0), field=f"row {row.id}", fix=NAME)
     prompt = plain_messages(row.prompt if text is None else text.prompt(row))
-    model, info = (_mapping(row.extra.get(name)) for name in ("reward_model", "extra_info"))
+    kept = (row.extra.get(name) for name in ("reward_model", "extra_info"))
+    model, info = (value if isinstance(value, Mapping) else {} for value in kept)
     index = info.get("index")
     value = {
         "data_source": str(row.extra.get("data_source", "assay")),
@@ -96,15 +98,6 @@ def dump(row: Row, text: PlainText | None = None) -> Written:
         },
     }
     return Written(value)
-
-
-def _is_plain(row: Row) -> bool:
-    special = (m.role == "tool" or m.tool_calls or m.reasoning for m in row.prompt)
-    return not row.tools and not any(special)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def placed(value: dict[str, Any], split: str, index: int) -> dict[str, Any]:

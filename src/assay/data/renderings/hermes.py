@@ -14,7 +14,7 @@ trained on such rows learns to answer at once.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -38,9 +38,12 @@ def flatten(
     plain: list[Message] = []
     for is_tool, run in groupby(messages, lambda message: message.role == "tool"):
         if is_tool:
-            plain.append(Message("user", "\n".join(_response(message) for message in run)))
-        else:
-            plain += [_plain(message) for message in run]
+            results = (f"<tool_response>\n{message.content}\n</tool_response>" for message in run)
+            plain.append(Message("user", "\n".join(results)))
+            continue
+        for message in run:
+            said = {"content": assistant_text(message), "tool_calls": (), "reasoning": ""}
+            plain.append(replace(message, **said) if message.role == "assistant" else message)
     if not tools:
         return tuple(plain)
     own = [plain.pop(0).content] if plain and plain[0].role == "system" else []
@@ -49,7 +52,11 @@ def flatten(
 
 def tools_text(system: str, tools: Sequence[Mapping[str, Any]]) -> str:
     """The system text followed by the tools section."""
-    return "\n".join([system, "", "# Tools", *(_tool_line(tool) for tool in tools)])
+    lines = []
+    for function in map(function_of, tools):
+        known = (key for key in ("name", "description", "parameters") if key in function)
+        lines.append(json.dumps({key: function[key] for key in known}, ensure_ascii=False))
+    return "\n".join([system, "", "# Tools", *lines])
 
 
 def assistant_text(message: Message) -> str:
@@ -68,22 +75,6 @@ def call_text(call: ToolCall) -> str:
 def think_text(reasoning: str) -> str:
     """Reasoning in its tags with an empty line after it; nothing where there is none."""
     return f"<think>\n{reasoning}\n</think>\n\n" if reasoning else ""
-
-
-def _plain(message: Message) -> Message:
-    if message.role != "assistant":
-        return message
-    return replace(message, content=assistant_text(message), tool_calls=(), reasoning="")
-
-
-def _response(message: Message) -> str:
-    return f"<tool_response>\n{message.content}\n</tool_response>"
-
-
-def _tool_line(tool: Mapping[str, Any]) -> str:
-    function = function_of(tool)
-    kept = {key: function[key] for key in ("name", "description", "parameters") if key in function}
-    return json.dumps(kept, ensure_ascii=False)
 
 
 Tools = tuple[dict[str, Any], ...]
@@ -195,14 +186,25 @@ LEFT_OUT = "the reasoning of its messages was left out"
 
 def without_reasoning(items: Iterable[Item]) -> Iterator[Item]:
     """The items with rows whose assistant messages begin with what they say or call."""
+
+    def change(message: Message) -> Message:
+        return replace(message, reasoning="", content=split_thinking(message.content)[1])
+
+    return _answers_changed(items, change, LEFT_OUT)
+
+
+def _answers_changed(
+    items: Iterable[Item], change: Callable[[Message], Message], words: str
+) -> Iterator[Item]:
+    """The items with rows whose assistant messages are changed, and a remark where one was."""
     for item in items:
         if not isinstance(item, Row):
             yield item
             continue
-        messages = tuple(map(_without_thoughts, item.messages))
+        messages = tuple(change(m) if m.role == "assistant" else m for m in item.messages)
         yield replace(item, messages=messages)
         if messages != item.messages:
-            yield Remark(item.id, LEFT_OUT)
+            yield Remark(item.id, words)
 
 
 CUT_OFF = "the end token that its messages spell was cut off"
@@ -210,22 +212,9 @@ CUT_OFF = "the end token that its messages spell was cut off"
 
 def without_end(items: Iterable[Item], end: str) -> Iterator[Item]:
     """The items with rows whose assistant messages do not end with the text `end`."""
-    for item in items:
-        if not isinstance(item, Row):
-            yield item
-            continue
-        messages = tuple(
-            replace(message, content=message.content.rstrip().removesuffix(end))
-            if message.role == "assistant" and message.content.rstrip().endswith(end)
-            else message
-            for message in item.messages
-        )
-        yield replace(item, messages=messages)
-        if messages != item.messages:
-            yield Remark(item.id, CUT_OFF)
 
+    def change(message: Message) -> Message:
+        text = message.content.rstrip()
+        return replace(message, content=text.removesuffix(end)) if text.endswith(end) else message
 
-def _without_thoughts(message: Message) -> Message:
-    if message.role != "assistant":
-        return message
-    return replace(message, reasoning="", content=split_thinking(message.content)[1])
+    return _answers_changed(items, change, CUT_OFF)

@@ -90,7 +90,7 @@ def utf8_json(value: Any) -> str:
 
 def ascii_json(value: Any) -> str:
     """JSON with other characters than ASCII escaped, as `json.dumps` does; BREAK stays."""
-    return _NOT_ASCII.sub(_escaped, utf8_json(value))
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], utf8_json(value))
 
 
 def split_thought(message: Message) -> tuple[str, str]:
@@ -105,9 +105,10 @@ def split_thought(message: Message) -> tuple[str, str]:
 
 def last_question(messages: Sequence[Message]) -> int:
     """Index of the last user message that is no tool result; of the last message without one."""
-    asked = [i for i, message in enumerate(messages) if message.role == "user"]
-    real = [i for i in asked if not is_tool_result(messages[i])]
-    return real[-1] if real else len(messages) - 1
+    for index in reversed(range(len(messages))):
+        if messages[index].role == "user" and not is_tool_result(messages[index]):
+            return index
+    return len(messages) - 1
 
 
 def is_tool_result(message: Message) -> bool:
@@ -225,7 +226,3 @@ def _result(messages: Sequence[Message], index: int) -> str:
     closes = index == len(messages) - 1 or messages[index + 1].role != "tool"
     body = f"\n<tool_response>\n{messages[index].content}\n</tool_response>"
     return "<|im_start|>user" * opens + body + "<|im_end|>\n" * closes
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]

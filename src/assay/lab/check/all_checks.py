@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from assay.errors import Finding, InputError, worst_first
 from assay.experiment.helper_tables import choice
@@ -217,12 +216,19 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     findings are kept. A model that is not in this process is not checked.
     """
     reason = reason_of(despite)
-    tell_choices(session)
+    begun = session.run.spec.exists()
+    for name, spec in session.experiment.helpers.items():
+        if said := choice(name, spec, begun):
+            session.observer.note(said)
     session.helpers.check()
     if not answerer_of(session).in_process:
         return session
     if (known := read_manifest(session.run).get(CHECKED)) is not None:
-        tell_known(session, known, reason)
+        if reason:
+            before = known.get("despite")
+            why = f"overridden already: {before}" if before else "no check ended with an error"
+            words = f"--despite: {session.run} was checked when it was made; {why}"
+            session.observer.note(words)
         return session
     every = checks_of(session)
     cheap = {name: check for name, check in every.items() if name not in COMPUTING}
@@ -247,14 +253,6 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     return session.copy(checked={**overridden, "errors": errors, "shared": shared})
 
 
-def tell_choices(session: Session) -> None:
-    """Say which models answer for the helper tables that name two."""
-    begun = session.run.spec.exists()
-    for name, spec in session.experiment.helpers.items():
-        if said := choice(name, spec, begun):
-            session.observer.note(said)
-
-
 def refuse_other_bases(session: Session) -> None:
     """Raise InputError where a stage starts from a run that began with another model."""
     for name, stage in session.experiment.stage.items():
@@ -269,15 +267,6 @@ def refuse_other_bases(session: Session) -> None:
                 field=f"stage.{name}.start",
                 fix="name the model of that run, or start from a run of this model",
             )
-
-
-def tell_known(session: Session, known: Mapping[str, Any], reason: str) -> None:
-    """Warn what a new reason does for a run that was checked before."""
-    if not reason:
-        return
-    said = known.get("despite")
-    why = f"overridden already: {said}" if said else "no check ended with an error"
-    session.observer.note(f"--despite: {session.run} was checked when it was made; {why}")
 
 
 def reason_of(despite: str | None) -> str:

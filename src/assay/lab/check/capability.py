@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 
 from assay.data.episode import Episode, Reward
-from assay.data.row import Row
 from assay.data.row_order import visits
 from assay.errors import Finding
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
@@ -24,15 +23,15 @@ from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import find_order, find_part
 from assay.lab.setup.reward_parts import full_reward, reward_of
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import StageInput, sampled_source
+from assay.lab.setup.stage_methods import sampled_source
 from assay.rl.signal import signal_stats
 from assay.rollout.episodes import Samples
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import RunNotFound, checkpoint_directory
-from assay.train.group_choice import OVERLONG
+from assay.train.checkpoint import Method, SampleRecord
 from assay.train.loop import FirstSamples
+from assay.train.pair_choice import OVERLONG
 from assay.train.sampled_groups import is_truncated, judge
-from assay.train.train_state import Method, SampleRecord
 
 SOLVED = 0.5
 """A completion with this share of the full reward counts as solved: form alone earns less, and a
@@ -84,20 +83,11 @@ def floor_finding(stage: str, where: str, floor: Floor) -> Finding:
         f"stage.{stage}: {floor.solved} of {floor.prompts} prompts solved at least once at {where}",
         f"pass@{floor.group} {floor.solved / floor.prompts:.0%}, {interval.level:.0%} interval "
         f"{interval.low:.0%} to {interval.high:.0%}",
-        ADVICE if floor.low else "nothing",
+        "what is never solved is never rewarded: teach the model first (SFT), choose prompts that "
+        "it solves sometimes, or start from a more able model"
+        if floor.low
+        else "nothing",
     )
-
-
-ADVICE = (
-    "what is never solved is never rewarded: teach the model first (SFT), choose prompts that it "
-    "solves sometimes, or start from a more able model"
-)
-
-
-def in_a_line(finding: Finding) -> str:
-    """The finding for the display of a run."""
-    fix = f" ({finding.fix})" if finding.severity == "warning" else ""
-    return f"{finding.severity}: {finding.what}: {finding.evidence}{fix}"
 
 
 def first_look(session: Session, name: str, stage: StageSpec, method: Method) -> Method:
@@ -111,7 +101,9 @@ def first_look(session: Session, name: str, stage: StageSpec, method: Method) ->
         judged = [((sample.row_id, sample.visit), sample.reward) for sample in samples]
         floor = capability(judged, full_reward(session.task, reward, session.run.root))
         if floor is not None:
-            session.observer.note(in_a_line(floor_finding(name, stage.start, floor)))
+            found = floor_finding(name, stage.start, floor)
+            fix = f" ({found.fix})" if found.severity == "warning" else ""
+            session.observer.note(f"{found.severity}: {found.what}: {found.evidence}{fix}")
 
     return FirstSamples(method, tell)
 
@@ -139,34 +131,19 @@ def probe_stage(
     met = visits(rows, session.seed, 0, min(prompts, len(rows)), order)
     chosen = list({row.id: row for _, row in met}.values())
     jobs = [(row, sample) for row in chosen for sample in range(stage.group)]
-    judge = reward_of(session.task, reward, session.run.root)
-    with session.reward_runner(judge, stage) as runner:
+    with session.reward_runner(reward_of(session.task, reward, session.run.root), stage) as runner:
         given = session.stage_input(stage, chosen, runner.score)  # type: ignore[arg-type]
-        episodes, where = sampled(subject, stage, given, jobs)
+        sampler, where = start_sampler(subject, stage)  # type: ignore[arg-type]
+        source = sampled_source(stage, given)
+        episodes = judge(source.score, source.sample(sampler, jobs), {})
+        del sampler
+        gc.collect()
     yield from rates_finding(name, where, len(chosen), stage.group, episodes)
     full = full_reward(session.task, reward, session.run.root)
-    yield from floor_seen(name, where, episodes, full)
-
-
-def floor_seen(name: str, where: str, episodes: Sequence[Episode], full: float) -> Seen:
-    """The finding on the number of prompts solved at least once."""
-    judged = ((e.group, e.reward) for e in episodes if e.reward is not None)
-    floor = capability(judged, full)
+    floor = capability(((e.group, e.reward) for e in episodes if e.reward is not None), full)
     if floor is not None:
         yield from with_interval(f"stage.{name}.probe", "solved_share", floor.solved, floor.prompts)
         yield floor_finding(name, where, floor)
-
-
-def sampled(
-    subject: Subject, stage: SamplingStage, given: StageInput, jobs: Sequence[tuple[Row, int]]
-) -> tuple[list[Episode], str]:
-    """A judged episode per job, and the name of the model that wrote them."""
-    sampler, where = start_sampler(subject, stage)  # type: ignore[arg-type]
-    source = sampled_source(stage, given)
-    episodes = judge(source.score, source.sample(sampler, jobs), {})
-    del sampler
-    gc.collect()
-    return episodes, where
 
 
 def start_sampler(subject: Subject, stage: StageSpec) -> tuple[Samples, str]:
@@ -202,7 +179,8 @@ def rates_finding(
     group_E = torch.tensor([index for index, _ in values], dtype=torch.long)
     signal = signal_stats(rewards_E, group_E).signal_groups if values else 0
     cut = sum(map(is_truncated, episodes))
-    formed = [form for r in rewards if (form := form_of(r)) is not None]
+    forms = ([v for p, v in r.parts.items() if p.split("/")[-1] == FORMAT] for r in rewards)
+    formed = [float(min(values) > 0) for values in forms if values]
     mean = sum(value for _, value in values) / len(values) if values else 0.0
     yield Number(place, "prompts", prompts)
     yield Number(place, "reward_mean", mean)
@@ -216,8 +194,9 @@ def rates_finding(
     yield Finding(
         "warning" if little else "note",
         f"stage.{name}: {signal} of {prompts} groups carry signal at {where}",
-        f"{in_words(interval)}; mean reward {mean:.3f}; {cut} of {len(episodes)} answers cut at "
-        "the limit" + (f"; {sum(formed) / len(formed):.0%} well formed" if formed else ""),
+        f"{interval.level:.0%} interval {interval.low:.0%} to {interval.high:.0%}; mean reward "
+        f"{mean:.3f}; {cut} of {len(episodes)} answers cut at the limit"
+        + (f"; {sum(formed) / len(formed):.0%} well formed" if formed else ""),
         "teach the model first (SFT), choose prompts that it solves sometimes, or enlarge the group"
         if little
         else "nothing; a stage that starts from another checkpoint will differ",
@@ -230,14 +209,3 @@ def with_interval(place: str, name: str, count: float, whole: int) -> Seen:
     yield Number(place, name, count / whole)
     yield Number(place, f"{name}_low", interval.low)
     yield Number(place, f"{name}_high", interval.high)
-
-
-def form_of(reward: Reward) -> float | None:
-    """1 where the answer has the right form, 0 where not; None for a reward without such a part."""
-    found = [value for part, value in reward.parts.items() if part.split("/")[-1] == FORMAT]
-    return float(min(found) > 0) if found else None
-
-
-def in_words(interval: Interval) -> str:
-    """`95% interval 2% to 31%`."""
-    return f"{interval.level:.0%} interval {interval.low:.0%} to {interval.high:.0%}"

@@ -29,7 +29,7 @@ from assay.models.memory import (
 )
 from assay.models.supported import FAMILIES, SLOWER, why_plain
 from assay.rollout.engines.cpu.engine import prompt_slots
-from assay.rollout.engines.cpu.prefill import most_bytes
+from assay.rollout.engines.cpu.kv_cache import most_bytes
 from assay.rollout.engines.plain.plain_sampler import CACHE_BYTES, ROWS
 from assay.train.checkpoint import HEADROOM
 from assay.train.update import MicroBatchSize
@@ -81,7 +81,7 @@ def memory(
     """One stage at its peak: a training step, and what sampling keeps beside it."""
     precision = subject.session.precision
     bf16 = precision.compute != precision.master
-    beside = {**reference_bytes(stage, shape), **helper_bytes(subject.session, work)}
+    beside = bytes_beside(subject.session, stage, work, shape)
     free, whole = available_memory(precision.device), installed_memory(precision.device)
     load = load_of(stage, work.largest, adaptation, precision)
     step = choose_checkpointing(shape, load, free - sum(beside.values()))
@@ -150,17 +150,15 @@ def sampling_bytes(
     }
 
 
-def reference_bytes(stage: StageSpec, shape: ModelShape) -> dict[str, float]:
-    """A second model that a stage keeps beside the one it trains."""
+def bytes_beside(
+    session: Session, stage: StageSpec, work: StageWork, shape: ModelShape
+) -> dict[str, float]:
+    """What is kept beside the trained model: its reference, and the helper models in this process
+    when they are asked about the longest completion."""
+    asked, found = work.prompt_most + work.answer_most, {}
     if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
-        return {"the reference": 4.0 * shape.parameters}
-    return {}
-
-
-def helper_bytes(session: Session, work: StageWork) -> dict[str, float]:
-    """The helper models in this process, when they are asked about the longest completion."""
-    asked = work.prompt_most + work.answer_most
-    return {
+        found["the reference"] = 4.0 * shape.parameters
+    return found | {
         f"helper model {name}": memory_bytes(spec, session.run.root, session.precision, asked)
         for name, spec in session.experiment.helpers.items()
         if in_process(spec)

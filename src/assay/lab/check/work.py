@@ -38,7 +38,7 @@ from assay.models.adapt import Adaptation
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import ROWS
 from assay.rollout.engines.register import Sampler
-from assay.train.dpo import Dpo
+from assay.train.likelihood import Dpo
 from assay.train.update import MicroBatchSize, largest_micro_batch
 
 FEW = 0.5
@@ -137,51 +137,42 @@ class StageWork:
 
 
 def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
-    """The work of a stage; None where no row has a gold answer, or a pair, to measure."""
+    """The work of a stage; None where no row has a gold answer, or a pair, to measure. The answers
+    of a dpo stage are those of its pairs."""
+    per_step, group = rows_per_step(stage), stage.group if isinstance(stage, SamplingStage) else 1
     if isinstance(stage, DpoStage):
-        return pair_work(subject, stage)
-    golds = subject.golds_of_data(stage.data, stage).answers
-    if not golds:
-        return None
-    steps, prompts = steps_of(stage, visits_of(subject, stage)), rows_per_step(stage)
-    if not counts_rows(stage):
-        prompts = round(prompts * len(golds) / visits_of(subject, stage))
-    longest = max(len(gold.actions) for gold in golds)
-    checkpoints = checkpoint_count(subject, stage)
-    largest = largest_of_golds(subject, stage, golds)
+        found = pairs_of(subject, stage)
+        if not isinstance(found, Dpo):
+            return None
+        size, group = subject.session.learner.encoder(stage).size, 2
+        turns = pair_sizes(found.pairs)
+        prompts = [size(context) for context, _ in turns]
+        sides = [side for pair in found.pairs for side in (pair.chosen, pair.rejected)]
+        answers = [sum(len(turn.actions) for turn in side.turns) for side in sides]
+        largest = largest_micro_batch(turns, size, together=per_step, budget=stage.micro_tokens)
+    else:
+        golds = subject.golds_of_data(stage.data, stage).answers
+        if not golds:
+            return None
+        prompts = [gold.prompt_size for gold in golds]
+        answers = [len(gold.actions) for gold in golds]
+        if not counts_rows(stage):
+            per_step = round(per_step * len(golds) / visits_of(subject, stage))
+        largest = largest_of_golds(subject, stage, golds)
+    steps, checkpoints = (
+        steps_of(stage, visits_of(subject, stage)),
+        checkpoint_count(subject, stage),
+    )
     return StageWork(
         steps=steps,
-        prompts=prompts,
-        group=stage.group if isinstance(stage, SamplingStage) else 1,
-        prompt=sum(gold.prompt_size for gold in golds) / len(golds),
-        prompt_most=max(gold.prompt_size for gold in golds),
-        answer=sum(len(gold.actions) for gold in golds) / len(golds),
-        answer_most=stage.sampling.max_tokens if samples(stage) else longest,
-        checkpoints=checkpoints,
-        largest=largest,
-    )
-
-
-def pair_work(subject: Subject, stage: DpoStage) -> StageWork | None:
-    """The work of a dpo stage, whose answers are those of its pairs; None without pairs."""
-    found = pairs_of(subject, stage)
-    if not isinstance(found, Dpo):
-        return None
-    size = subject.session.learner.encoder(stage).size
-    turns = pair_sizes(found.pairs)
-    prompts = [size(context) for context, _ in turns]
-    sides = [side for pair in found.pairs for side in (pair.chosen, pair.rejected)]
-    answers = [sum(len(turn.actions) for turn in side.turns) for side in sides]
-    return StageWork(
-        steps=steps_of(stage, len(turns)),
-        prompts=stage.batch,
-        group=2,
+        prompts=per_step,
+        group=group,
         prompt=sum(prompts) / len(prompts),
         prompt_most=max(prompts),
         answer=sum(answers) / len(answers),
-        answer_most=max(answers),
-        checkpoints=checkpoint_count(subject, stage),
-        largest=largest_micro_batch(turns, size, together=stage.batch, budget=stage.micro_tokens),
+        answer_most=stage.sampling.max_tokens if samples(stage) else max(answers),
+        checkpoints=checkpoints,
+        largest=largest,
     )
 
 
@@ -298,17 +289,19 @@ def speed(subject: Subject) -> Seen:
     found = measure(subject)
     if found is None:
         return
-    total = [0.0, 0.0]
+    spans: dict[str, tuple[float, float]] = {}
     for name, (stage, work) in stages.items():
         ends = stage_seconds(stage, work, found)
         looks = found.token * validation_tokens(subject, stage)
         ends = ends[0] + looks, ends[1] + looks
-        yield from ranged(f"stage.{name}", ends)
-        total = [a + b for a, b in zip(total, ends, strict=True)]
+        spans[f"stage.{name}"] = ends
     for name, evaluation in session.evaluations.items():
         ends = evaluation_seconds(subject, evaluation, found)
-        yield from ranged(f"evaluate.{name}", ends)
-        total = [a + b for a, b in zip(total, ends, strict=True)]
+        spans[f"evaluate.{name}"] = ends
+    for place, ends in spans.items():
+        yield Number(place, "seconds_low", ends[0])
+        yield Number(place, "seconds_high", ends[1])
+    total = [sum(ends[side] for ends in spans.values()) for side in (0, 1)]
     seeds = len(session.experiment.seeds)
     decode = found.step + ROWS * found.row
     yield Finding(
@@ -319,12 +312,6 @@ def speed(subject: Subject) -> Seen:
         f"{ROWS} answers, measured; answers as long as the gold ones, to max_tokens",
         "fewer steps, items or repeats if that is too long",
     )
-
-
-def ranged(place: str, ends: tuple[float, float]) -> Seen:
-    """The two ends of an estimate."""
-    yield Number(place, "seconds_low", ends[0])
-    yield Number(place, "seconds_high", ends[1])
 
 
 def measure(subject: Subject) -> Speed | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from assay.data.episode import Completion, Turn
 from assay.data.hashing import sha256_text
@@ -17,9 +17,11 @@ from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.evaluation import Evaluation
+from assay.lab.setup.session import Session
 from assay.runs.manifest_file import Manifest
 from assay.tasks.user_code import SCHEME
 
+BASE = CheckpointReference(None)
 LONGEST_SOURCE = 120
 """Characters of a model's source in the name of the run that holds its measurements."""
 
@@ -54,10 +56,8 @@ class Answerer(Protocol):
         """Answers recorded together. An interrupted evaluation judges at most so many again."""
         ...
 
-    @property
-    def in_process(self) -> bool:
-        """Whether the learner is opened here, so that data is encoded and checked."""
-        ...
+    in_process: ClassVar[bool]
+    """Whether the learner is opened here, so that data is encoded and checked."""
 
     def check(self) -> None:
         """Raise InputError for a model that cannot be asked, before a run is made for it."""
@@ -71,7 +71,7 @@ class Answerer(Protocol):
         ...
 
     def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
         """An evaluation of one checkpoint that the run's experiment does not hold."""
         ...
@@ -94,6 +94,25 @@ class Answerer(Protocol):
         not on the chunk. Raises RunFailure or InputError if no further request can be answered.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Unlearned:
+    """What the answerers share that open no learner; see `Answerer`."""
+
+    session: Session
+    in_process: ClassVar[bool] = False
+
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        """See `Answerer`."""
+        tables = self.session.experiment.evaluate
+        return {name: self.evaluation(name, spec) for name, spec in tables.items()}
+
+    def evaluation(
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
+    ) -> Evaluation:
+        """See `Answerer`."""
+        raise NotImplementedError
 
 
 def plain_name(skill: str, source: str) -> str:

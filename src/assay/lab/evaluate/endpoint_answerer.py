@@ -25,10 +25,9 @@ from assay.errors import InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
+from assay.lab.evaluate.answerer import BASE, Answered, Request, Unlearned, holder, plain_name
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.manifest import about_run
-from assay.lab.setup.session import Session
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.client import (
     Endpoint,
@@ -38,7 +37,7 @@ from assay.rollout.engines.endpoint.client import (
     check_rendering,
 )
 from assay.rollout.engines.register import TEXT_ENGINES
-from assay.rollout.finished_turns import turn_finished
+from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
 from assay.runs.manifest_file import Manifest
 from assay.runs.run_files import FIX, DamagedFile, whole_lines
@@ -123,7 +122,6 @@ def _kind(value: Any, kind: Any) -> Any:
     return value
 
 
-CHUNK = 64
 TOGETHER = 8
 """Requests that the endpoint is asked at once."""
 WAITING = 64
@@ -141,20 +139,13 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True)
-class EndpointAnswerer:
+class EndpointAnswerer(Unlearned):
     """See `Answerer`. There is one checkpoint, "base"; what weights answer is not known."""
-
-    session: Session
 
     @property
     def chunk(self) -> int:
         """See `Answerer`."""
-        return CHUNK
-
-    @property
-    def in_process(self) -> bool:
-        """See `Answerer`."""
-        return False
+        return 64
 
     @cached_property
     def endpoint(self) -> Endpoint:
@@ -166,18 +157,10 @@ class EndpointAnswerer:
         """Raise EndpointError where nothing answers, or not with this key."""
         self.endpoint.check()
 
-    def evaluations(self) -> Mapping[str, Evaluation]:
-        """See `Answerer`."""
-        tables = self.session.experiment.evaluate
-        return {name: self._made(name, spec) for name, spec in tables.items()}
-
     def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
         """See `Answerer`."""
-        return self._made(name, spec)
-
-    def _made(self, name: str, spec: EvaluateSpec) -> Evaluation:
         session = self.session
         given = (session.task, {}, f"endpoint: {spec.rendering}", session.seed)
         made = make_evaluation(name, spec, *given, root=session.run.root)
@@ -203,7 +186,11 @@ class EndpointAnswerer:
             },
             "data": {},
             "stages": {},
-            "evaluation": {name: _table(each) for name, each in self.evaluations().items()},
+            "evaluation": {
+                name: {key: getattr(each.record, key) for key in NOTED}
+                | {"options": dict(each.record.options)}
+                for name, each in self.evaluations().items()
+            },
         }
 
     def answers(
@@ -246,11 +233,6 @@ class EndpointAnswerer:
             slots.close()
             threads.shutdown(cancel_futures=True)
             pausing.shutdown()
-
-
-def _table(evaluation: Evaluation) -> dict[str, object]:
-    record = evaluation.record
-    return {**{key: getattr(record, key) for key in NOTED}, "options": dict(record.options)}
 
 
 def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:

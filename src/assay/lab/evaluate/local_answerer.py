@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from assay.data.episode import Completion, Context, Turn
 from assay.data.hashing import sha256_text
@@ -18,7 +19,7 @@ from assay.experiment.checkpoint_reference import CheckpointReference, parse_che
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import Answered, Request, holder, plain_name
+from assay.lab.evaluate.answerer import BASE, Answered, Request, holder, plain_name
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
 from assay.lab.setup.learner import Encoder, refuse_longer
 from assay.lab.setup.manifest import make_manifest, rows_still_there
@@ -41,16 +42,12 @@ class LocalAnswerer:
 
     session: Session
     policy: Samples | None = None
+    in_process: ClassVar[bool] = True
 
     @property
     def chunk(self) -> int:
         """See `Answerer`."""
         return CHUNK
-
-    @property
-    def in_process(self) -> bool:
-        """See `Answerer`."""
-        return True
 
     def check(self) -> None:
         """See `Learner.check`."""
@@ -61,7 +58,7 @@ class LocalAnswerer:
         return self.session.evaluations
 
     def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
         """See `Answerer`; asked as the checkpoint was trained. Raises InputError."""
         session = self.session

@@ -24,7 +24,7 @@ from assay.models.source import EXAMPLES
 from assay.models.supported import why_plain
 from assay.rollout.engines.cpu.batcher import Decoder
 from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch
-from assay.rollout.engines.plain.plain_batch import PlainBatch
+from assay.rollout.engines.plain.plain_sampler import PlainBatch
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
 from assay.tasks.task import CallSyntax, call_syntax

@@ -22,7 +22,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
-from assay.lab.evaluate.answerer import Answered, Answerer, Request
+from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, Unlearned
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
 from assay.lab.monitor.observer import Observer
@@ -30,7 +30,7 @@ from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.learner import arm_of
 from assay.lab.setup.manifest import about_run, evaluation_table, judge_sha256
 from assay.lab.setup.session import Session
-from assay.rollout.finished_turns import telling
+from assay.rollout.episodes import telling
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import (
@@ -50,10 +50,10 @@ from assay.tasks.task import FixedArm, error_type
 
 
 @dataclass(frozen=True)
-class FunctionAnswerer:
-    """See `Answerer`."""
+class FunctionAnswerer(Unlearned):
+    """An arm of a task: a function from items to answers, such as the best choice by search or one
+    program for every problem. Nothing is opened; there is one checkpoint, "base"."""
 
-    session: Session
     arm: FixedArm
 
     @property
@@ -61,28 +61,15 @@ class FunctionAnswerer:
         """See `Answerer`."""
         return self.arm.chunk
 
-    @property
-    def in_process(self) -> bool:
-        """See `Answerer`: there is no learner."""
-        return False
-
     def check(self) -> None:
         """Raise UnknownHelper without the arm's helper model, which is not opened."""
         if self.arm.helper and self.arm.helper not in self.session.experiment.helpers:
             find_helper({}, self.arm.helper, "model")
 
-    def evaluations(self) -> Mapping[str, Evaluation]:
-        """See `Answerer`. Raises InputError for items that the arm cannot answer."""
-        tables = self.session.experiment.evaluate
-        return {name: self._made(name, spec) for name, spec in tables.items()}
-
     def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
-        """See `Answerer`."""
-        return self._made(name, spec)
-
-    def _made(self, name: str, spec: EvaluateSpec) -> Evaluation:
+        """See `Answerer`. Raises InputError for items that the arm cannot answer."""
         session = self.session
         sets = session.sets if spec.data is not None else {}
         source, root = session.experiment.model, session.run.root
@@ -281,14 +268,9 @@ def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkp
     runners = session.reward_runner(evaluation.score, evaluation.spec, journal)
     with session.helpers.evaluation(evaluation.name, checkpoint), runners as runner:
         file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)
-    warn_of_record(session.observer, evaluation.name, checkpoint, file)
-    refuse_fallbacks(evaluation.name, checkpoint, file)
-
-
-def warn_of_record(observer: Observer, name: str, checkpoint: str, file: Path) -> None:
-    """Warn if too many answers of a record have no score, or that of a fallback metric."""
     for warning in recorded_outcomes(file).warnings:
-        observer.note(f"warning: {checkpoint} on {name}: {warning}")
+        session.observer.note(f"warning: {checkpoint} on {evaluation.name}: {warning}")
+    refuse_fallbacks(evaluation.name, checkpoint, file)
 
 
 def refuse_fallbacks(name: str, checkpoint: str, file: Path) -> None:

@@ -212,6 +212,7 @@ def more_items(evidence: RunEvidence) -> Iterator[Improvement]:
             found = against_start(evidence, stage).get(each.place)
             if found is None or found.verdict != "undecided" or not found.items_needed:
                 continue
+            lacking = max(0, found.items_needed - found.items)
             needed, scores = str(found.items_needed), (found.control_score, found.score)
             share = share_of_range(found.difference, found.interval, *scores)
             fact = _verdict(stage, each.place, evidence, found)
@@ -223,15 +224,9 @@ def more_items(evidence: RunEvidence) -> Iterator[Improvement]:
                 "measure",
                 (fact, more),
                 Stake(share, "score", at_most=True),
-                Cost("measure", _further(each, found)),
+                Cost("measure", None if each.seconds is None else 2 * lacking * each.seconds),
                 "none",
             )
-
-
-def _further(each: Measured, found: Comparison) -> float | None:
-    """Seconds of asking both sides the items that are lacking."""
-    lacking = max(0, (found.items_needed or 0) - found.items)
-    return None if each.seconds is None else 2 * lacking * each.seconds
 
 
 def nothing_changed(evidence: RunEvidence) -> Iterator[Improvement]:

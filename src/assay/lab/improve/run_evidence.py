@@ -24,8 +24,7 @@ from assay.runs.checkpoints import Selection
 from assay.runs.history import History, Look
 from assay.runs.records import FACTS, EvaluationRecord, read_columns
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.reward_table import RewardTable
-from assay.tasks.stored_reward import stored_reward
+from assay.tasks.reward_table import RewardTable, stored_reward
 from assay.tasks.task import RewardFunction
 from assay.tasks.task import task as make_task
 

@@ -24,7 +24,7 @@ from assay.judge.trends import trend
 from assay.lab.improve.result_rules import against_start, guarded
 from assay.lab.improve.run_evidence import Candidate, Group, RunEvidence, StageEvidence
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.stored_reward import CORRECT
+from assay.tasks.reward_table import CORRECT
 
 MOST_TIED = 0.5
 """Share of groups of equal rewards from which on they are the first thing to change."""
@@ -128,7 +128,9 @@ def break_ties(evidence: RunEvidence) -> Iterator[Improvement]:
     """Stages whose tied groups differ in a number that was recorded beside the reward."""
     for stage in evidence.stages.values():
         tied = [group for group in stage.groups.found if is_tied(group)]
-        names = {name for group in tied for each in group for name in each.numbers if _tells(name)}
+        names = {name for group in tied for each in group for name in each.numbers}
+        # What scored an answer does not say how good it is.
+        names = {name for name in names if name.rpartition("/")[2] != FALLBACK}
         counts = {name: sum(_differs(group, name) for group in tied) for name in sorted(names)}
         best = max(counts, key=lambda name: counts[name], default="")
         if not best or not counts[best] or len(tied) < MOST_TIED * len(stage.groups.found):
@@ -142,11 +144,6 @@ def break_ties(evidence: RunEvidence) -> Iterator[Improvement]:
             unit="groups",
             at_most=True,
         )
-
-
-def _tells(name: str) -> bool:
-    """Whether a number says how good an answer is; what scored it does not."""
-    return name.rpartition("/")[2] != FALLBACK
 
 
 def _differs(group: Group, name: str) -> bool:

@@ -100,11 +100,14 @@ def fact_changes(
     kept = [line["step"] for line in lines if line["step"] in there]
     split = [s for s in kept if s <= first], [s for s in kept if s > first]
     before, after = (facts_of_steps(history, stage, each) for each in split)
-    if not any(has_facts(sample) for sample in (*before, *after)):
+    every = [*before, *after]
+    facts = ((s.error, s.form, s.operators, s.fallback) for s in every)
+    if all(value is None for each in facts for value in each):
         return None
     reading = fact_reading(history.experiment)
-    noted = any(sample.error is not None for sample in (*before, *after))
-    table = _Table(before, after, _stretches(kept))
+    noted = any(sample.error is not None for sample in every)
+    parts = np.array_split(np.asarray(kept), min(MOST_BLOCKS, len(kept)))
+    table = _Table(before, after, tuple((int(part[0]), int(part[-1])) for part in parts))
     operators = table.rows(lambda sample: sample.operators)
     combined = table.rows(lambda s: None if s.combination is None else (s.combination,))
     variety, where = _variety(history, stage, split, reading)
@@ -112,7 +115,7 @@ def fact_changes(
         before=_ends(split[0]),
         after=_ends(split[1]),
         completions=(len(before), len(after)),
-        prompts=(_prompts(before), _prompts(after)),
+        prompts=(len({s.row_id for s in before}), len({s.row_id for s in after})),
         stretches=table.stretches,
         form=table.mark("form", lambda sample: sample.form),
         fallback=table.mark("fallback", lambda sample: sample.fallback),
@@ -132,12 +135,6 @@ def fact_reading(experiment: Experiment) -> FactReading | None:
     if ":" in experiment.task:
         return None
     return reading_of(task(experiment.task))
-
-
-def has_facts(sample: SampleFacts) -> bool:
-    """Whether the reward of a completion noted anything that is counted here."""
-    noted = (sample.error, sample.form, sample.operators, sample.fallback)
-    return any(value is not None for value in noted)
 
 
 @dataclass(frozen=True)
@@ -285,15 +282,5 @@ def _alike(spec: StageSpec, line: Mapping[str, Any], variety: Sequence[Variety])
     return Alike(repeated.value, temperature, low)
 
 
-def _stretches(steps: Sequence[int]) -> tuple[Steps, ...]:
-    """The steps in at most MOST_BLOCKS stretches of about one length."""
-    parts = np.array_split(np.asarray(steps), min(MOST_BLOCKS, len(steps))) if steps else []
-    return tuple((int(part[0]), int(part[-1])) for part in parts)
-
-
 def _ends(steps: Sequence[int]) -> Steps:
     return (steps[0], steps[-1]) if steps else (0, 0)
-
-
-def _prompts(samples: Samples) -> int:
-    return len({sample.row_id for sample in samples})

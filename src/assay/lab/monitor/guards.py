@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,8 @@ def firing(
     """Whether the guard fires at the last of a stage's lines; steps up to `after` do not count."""
     if spec.stage not in (None, stage) or not lines or spec.metric not in lines[-1]:
         return None
-    recorded = [line for line in lines if spec.metric in line and line["step"] > after]
-    values = tuple(line[spec.metric] for line in recorded[-spec.steps :])
+    counting = (x for x in reversed(lines) if spec.metric in x and x["step"] > after)
+    values = tuple(x[spec.metric] for x in islice(counting, spec.steps))[::-1]
     if len(values) < spec.steps or not all(met(spec, value) for value in values):
         return None
     return Firing(name, spec, stage, lines[-1]["step"], values)
@@ -99,22 +100,11 @@ class GuardWatch:
 
     def fired(self) -> tuple[Firing, ...]:
         """The guards that fire at the last step."""
-        longest = max((guard.steps for guard in self.guards.values()), default=0)
         found = (
-            firing(name, guard, self.stage, self._recent(guard, longest), self.passed.get(name, 0))
+            firing(name, guard, self.stage, self.lines, self.passed.get(name, 0))
             for name, guard in self.guards.items()
         )
         return tuple(each for each in found if each is not None)
-
-    def _recent(self, guard: GuardSpec, longest: int) -> list[Mapping[str, Any]]:
-        """The last lines that record the guard's metric, and the last line itself."""
-        recent: list[Mapping[str, Any]] = self.lines[-1:]
-        for line in reversed(self.lines[:-1]):
-            if len(recent) > longest:
-                break
-            if guard.metric in line:
-                recent.insert(0, line)
-        return recent
 
 
 def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> GuardWatch:

@@ -159,13 +159,20 @@ def _forecast(
     tried = _last_tries(calls, stage)
     costs = [units(tried[step]) for step in steps]
     spent = units(sum(call.most for call in calls))
-    begun = [units(tried[n]) for n in _under_way(calls, stage, steps[-1])] if live else []
+    own = [call for call in calls if call.stage == stage]
+    last = max((call.opening for call in own), default=0)
+    under_way = {c.step for c in own if c.step > steps[-1] and c.opening == last}
+    begun = [units(tried[step]) for step in under_way] if live else []
     following = forecast_total(costs, 1, planned)
     expected = following.value - sum(costs) if following else 0.0
     beyond = sum(max(cost - expected, 0.0) for cost in begun)
     before = spent - sum(costs) - sum(begun) + beyond
     found = forecast_total(costs, max(planned - steps[-1], 0), planned, before)
-    return found and _at_least(found, spent)
+    if found is None:
+        return None
+    low, high = max(found.interval.low, spent), max(found.interval.high, spent)
+    interval = replace(found.interval, low=low, high=high)
+    return replace(found, value=max(found.value, spent), interval=interval)
 
 
 def _last_tries(calls: Sequence[LedgerCall], stage: str) -> Counter[int]:
@@ -178,19 +185,6 @@ def _last_tries(calls: Sequence[LedgerCall], stage: str) -> Counter[int]:
         if call.stage == stage and call.opening == last[call.step]:
             each[call.step] += call.most
     return each
-
-
-def _under_way(calls: Sequence[LedgerCall], stage: str, recorded: int) -> set[int]:
-    """The steps after the last recorded one that the last process has begun."""
-    own = [call for call in calls if call.stage == stage]
-    last = max((call.opening for call in own), default=0)
-    return {call.step for call in own if call.step > recorded and call.opening == last}
-
-
-def _at_least(found: Forecast, spent: float) -> Forecast:
-    low, high = max(found.interval.low, spent), max(found.interval.high, spent)
-    interval = replace(found.interval, low=low, high=high)
-    return replace(found, value=max(found.value, spent), interval=interval)
 
 
 def known(call: LedgerCall) -> bool:

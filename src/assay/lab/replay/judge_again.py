@@ -51,7 +51,7 @@ from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status
 from assay.tasks.user_code import forget_changed_files
-from assay.train.group_choice import OVERLONG
+from assay.train.pair_choice import OVERLONG
 
 SHOWN = 3
 """Causes and differences that are written out; the others are counted."""

@@ -41,11 +41,11 @@ from assay.runs.run_names import stage_start
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction
-from assay.train.group_choice import groups_that_teach, rewards_of
+from assay.train.checkpoint import Batch, Journal, Method, Place
 from assay.train.grpo import Grpo
 from assay.train.likelihood import Rce, Rft
+from assay.train.pair_choice import groups_that_teach, rewards_of
 from assay.train.sampled_groups import StoredPrompts, value_of
-from assay.train.train_state import Batch, Journal, Method, Place
 from assay.train.update import MicroBatchSize, accumulate
 
 

@@ -23,25 +23,23 @@ from assay.data.renderings.exported_template import chat_template, save_tokenize
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
-from assay.experiment.experiment import Experiment
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LanguageLearner, language_model, model_folder
+from assay.lab.setup.learner import begun_from
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
 from assay.models.composite import is_composite, write_back
-from assay.models.config_file import TESTED
 from assay.models.folder import WEIGHTS, weight_files
 from assay.models.gguf_file import check_gguf, write_gguf
 from assay.models.load import GENERATION
 from assay.models.supported import TEMPLATE, read_config
-from assay.models.weight_files import in_file_names, save_weights, whole_state
+from assay.models.weight_files import TESTED, in_file_names, save_weights, whole_state
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     checkpoint_directory,
     experiment_of,
     find_named,
     read_run_name,
-    run_checkpoint,
 )
 from assay.runs.status import stored_status
 from assay.train.checkpoint import HEADROOM
@@ -122,7 +120,8 @@ def write_model(
     work(1, at="writes the weights")
     stage = session.experiment.stage[reference.stage or ""]
     renderer = learner.encoder(stage).renderer
-    base = original(session.experiment, session.run.root)
+    root = session.run.root
+    base = model_folder(begun_from(session.experiment.model, root)[0], root)
     config = read_config(base)
     if is_composite(base, config):
         states = (make(model) for make in (whole_state, in_file_names))
@@ -152,14 +151,6 @@ def write_model(
         weights_sha256=sha256_of(weight_files(part)),
         gguf=file,
     )
-
-
-def original(experiment: Experiment, root: Path) -> Path:
-    """The folder of the model that a run began with, through the runs that it was trained in."""
-    while experiment.model.startswith("run:"):
-        run, _, _ = run_checkpoint(experiment.model.removeprefix("run:"), root)
-        experiment, root = experiment_of(run), run.root
-    return model_folder(experiment.model, root)
 
 
 def keep_ends(part: Path, ends: frozenset[int]) -> None:

@@ -40,8 +40,7 @@ from assay.runs.run_files import read_json
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.sink_states import start_sinks_over
 from assay.runs.status import hold_run, stored_status, write_status
-from assay.train.checkpoint import NotContinuable, load_checkpoint
-from assay.train.train_state import TrainState
+from assay.train.checkpoint import NotContinuable, TrainState, load_checkpoint
 
 ASIDE = "aside"
 
@@ -57,18 +56,6 @@ class Place:
         return f"{self.stage}.{step_name(self.step)}"
 
 
-def put_aside(
-    run: RunDirectory, checkpoints: Sequence[Place], start: Place, damage: str = ""
-) -> Path:
-    """Move checkpoints and what was measured of them; returns the folder that holds them.
-
-    See `begin_aside`, which raises InputError before anything moves.
-    """
-    aside = begin_aside(run, checkpoints, start, damage)
-    move_checkpoints(run, checkpoints, aside)
-    return aside
-
-
 def begin_aside(
     run: RunDirectory, checkpoints: Sequence[Place], start: Place, damage: str = ""
 ) -> Path:
@@ -79,34 +66,8 @@ def begin_aside(
     """
     for place in checkpoints:
         guard_delete(run.root, run.checkpoint(place.stage, place.step), within=run.path)
-    aside = _next_folder(run)
-    _note(run, aside, checkpoints, start, damage)
-    return aside
-
-
-def move_checkpoints(run: RunDirectory, checkpoints: Sequence[Place], aside: Path) -> None:
-    """Move checkpoints, the last first and each after its records.
-
-    So a kill leaves no record without its checkpoint, and no checkpoint without earlier ones.
-    """
-    for place in reversed(checkpoints):
-        for path in (*records_of(run, place), run.checkpoint(place.stage, place.step)):
-            move_aside(run, path, aside)
-
-
-def records_of(run: RunDirectory, place: Place) -> list[Path]:
-    """Evaluation records of a checkpoint, finished and unfinished."""
-    return sorted(run.evaluations.glob(f"*/{place}.*"))
-
-
-def _next_folder(run: RunDirectory) -> Path:
     taken = [int(p.name) for p in (run.path / ASIDE).glob("[0-9]*") if p.name.isdigit()]
-    return run.path / ASIDE / f"{max(taken, default=0) + 1:03d}"
-
-
-def _note(
-    run: RunDirectory, aside: Path, checkpoints: Sequence[Place], start: Place, damage: str
-) -> None:
+    aside = run.path / ASIDE / f"{max(taken, default=0) + 1:03d}"
     manifest = read_manifest(run)
     entry = {
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -117,6 +78,18 @@ def _note(
     }
     manifest.setdefault("time", {}).setdefault(PUT_ASIDE, []).append(entry)
     write_manifest(run, manifest)
+    return aside
+
+
+def move_checkpoints(run: RunDirectory, checkpoints: Sequence[Place], aside: Path) -> None:
+    """Move checkpoints, the last first and each after its records.
+
+    So a kill leaves no record without its checkpoint, and no checkpoint without earlier ones.
+    """
+    for place in reversed(checkpoints):
+        records = sorted(run.evaluations.glob(f"*/{place}.*"))  # finished and unfinished
+        for path in (*records, run.checkpoint(place.stage, place.step)):
+            move_aside(run, path, aside)
 
 
 def move_aside(run: RunDirectory, path: Path, aside: Path) -> None:
@@ -197,16 +170,14 @@ def _tell(
 ) -> None:
     """Put the damaged checkpoints aside, record it in the manifest and warn."""
     first = next(iter(damaged.values()))
-    aside = put_aside(run, sorted(damaged, key=lambda p: p.step), start, _inside(run, first))
+    places = sorted(damaged, key=lambda p: p.step)
+    aside = begin_aside(run, places, start, str(first.file).removeprefix(f"{run.path}/"))
+    move_checkpoints(run, places, aside)
     for place, problem in damaged.items():
         observer.note(
             f"warning: {place} is damaged: {problem.file}: {problem.problem}; it now lies in "
             f"{aside}, and the stage goes on from {start}"
         )
-
-
-def _inside(run: RunDirectory, problem: CheckpointDamaged) -> str:
-    return str(problem.file).removeprefix(f"{run.path}/")
 
 
 RESTART = "start-over.json"

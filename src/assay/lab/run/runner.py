@@ -96,9 +96,8 @@ from assay.runs.run_names import checkpoint_steps, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.tasks.user_code import forget_changed_files
-from assay.train.checkpoint import save_checkpoint
+from assay.train.checkpoint import Journalled, SampleRecord, TrainState, save_checkpoint
 from assay.train.loop import SourceShares, train
-from assay.train.train_state import Journalled, SampleRecord, TrainState
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ where its numbers come from. Formulas are in `judge`, the file in `lab.setup.run
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -194,22 +194,12 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Score:
-    """How a rule judged one row; see `ScoredRow`."""
-
-    score: float | None
-    answers: int
-    dropped: str
-    curve: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True)
 class Scored:
     """All rows of a stage or an evaluation as a rule scored them."""
 
     rule: Mapping[str, Any]
-    rows: Mapping[str, Score]
-    """By the ids that the answers have."""
+    rows: Sequence[ScoredRow]
+    """By the ids that the answers have, and no hash of what they say yet."""
     recorded: Mapping[str, Any] = field(default_factory=dict)
     """More on which answers were used."""
 
@@ -285,15 +275,11 @@ def by_learning_impact(measured: Measured, root: Path, request: Request) -> Scor
     inside = [a for a, epoch in zip(answers, epochs, strict=True) if epoch < whole]
     judged = Counter(answer.row for answer in inside if answer.reward is not None)
     low = f"score below {threshold:g}"
-    rows = {
-        id_: Score(
-            score := impact.scores.get(id_),
-            judged[id_],
-            INCOMPLETE if score is None else "" if score >= threshold else low,
-            curve,
-        )
-        for id_, curve in found.items()
-    }
+    rows = []
+    for id_, curve in found.items():
+        score = impact.scores.get(id_)
+        why = INCOMPLETE if score is None else "" if score >= threshold else low
+        rows.append(ScoredRow(id_, "", score, judged[id_], curve, why))
     last = max(answer.step or 0 for answer in inside)
     recorded = {"steps": [1, last], "epochs": whole, "mean_curve": impact.mean}
     rule = {"by": "limr", "threshold": threshold, "passes": passes}
@@ -325,10 +311,10 @@ def by_pass_rate(measured: Measured, root: Path, request: Request) -> Scored:
     for answer in measured.found.answers:
         own = rewards.setdefault(answer.row, [])
         own += [] if answer.reward is None else [answer.reward]
-    rows = {}
+    rows = []
     for id_, found in rewards.items():
         rate = sum(reward >= passes for reward in found) / len(found) if found else None
-        rows[id_] = Score(rate, len(found), outside(rate, low, high))
+        rows.append(ScoredRow(id_, "", rate, len(found), (), outside(rate, low, high)))
     steps = sorted({answer.step for answer in measured.found.answers if answer.step is not None})
     rule = {"by": "pass-rate", "low": low, "high": high, "passes": passes}
     return Scored(rule, rows, {"steps": [steps[0], steps[-1]]} if steps else {})
@@ -357,13 +343,12 @@ ALIEN: Mapping[str, Sequence[str]] = {
 def made_selection(measured: Measured, scored: Scored, table: Recorded) -> RowSelection:
     """The selection of the rows that may be selected, with its provenance."""
     rows = []
-    for id_, score in scored.rows.items():
-        row = measured.rows.get(id_)
-        if row is None and id_.startswith(measured.prefix):
-            raise InputError(f"{measured.found.run}: its data holds no row {id_!r} any more")
+    for score in scored.rows:
+        row = measured.rows.get(score.id)
+        if row is None and score.id.startswith(measured.prefix):
+            raise InputError(f"{measured.found.run}: its data holds no row {score.id!r} any more")
         if row is not None:  # else of another set of a mixture
-            given = (score.score, score.answers, score.curve, score.dropped)
-            rows.append(ScoredRow(row.id, row_sha256(row), *given))
+            rows.append(replace(score, id=row.id, sha256=row_sha256(row)))
     run, files = measured.found.run, measured.found.files
     dropped = Counter(row.dropped for row in rows if row.dropped)
     counts = {

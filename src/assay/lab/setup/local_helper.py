@@ -29,7 +29,7 @@ from assay.errors import InputError
 from assay.lab.setup.language_learner import make_renderer
 from assay.models.inference import InferenceModel, inference_model
 from assay.models.load import load_model
-from assay.models.numeric import widened
+from assay.models.matmul import widened
 from assay.models.precision import Precision
 from assay.models.prefix_tree import Tokens, answer_logps
 from assay.models.shared_prefill import Reached, Reading, Rows, prefill, reading

@@ -43,7 +43,7 @@ from assay.tasks.task import (
     made_source,
     task,
 )
-from assay.train.train_state import Score
+from assay.train.checkpoint import Score
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from assay.experiment.training_settings import Schedule as ScheduleTable
 from assay.lab.setup.learner import Encoder, gold_turns, question, stored_turns
 from assay.lab.setup.reward_parts import rewards_in
 from assay.rl.advantages import AdvantageOptions
-from assay.rl.importance import Importance
+from assay.rl.aggregation import Importance
 from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
@@ -37,16 +37,21 @@ from assay.rl.presets import PRESETS, Preset
 from assay.rl.signal import may_drop
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_metrics import metrics_of, own_group_metrics
-from assay.tasks.reward_table import RewardTable
-from assay.tasks.stored_reward import is_right, not_in_facts, stored_reward
+from assay.tasks.reward_table import RewardTable, is_right, not_in_facts, stored_reward
 from assay.tasks.task import RewardFunction, Task
-from assay.train.dpo import Dpo
-from assay.train.group_choice import with_signal
+from assay.train.checkpoint import Method, Score
 from assay.train.grpo import Grpo, GrpoSettings
-from assay.train.likelihood import GroupValidation, Rce, Rft, Sft, Validation, judged_members
+from assay.train.likelihood import Dpo, GroupValidation, Rce, Rft, Sft, Validation, judged_members
 from assay.train.loop import Check as BatchCheck
 from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
-from assay.train.pair_choice import Pair, PairRule, choose_pairs, groups_with_pairs, pair_count
+from assay.train.pair_choice import (
+    Pair,
+    PairRule,
+    choose_pairs,
+    groups_with_pairs,
+    pair_count,
+    with_signal,
+)
 from assay.train.sampled_groups import (
     GroupStream,
     MultiTurn,
@@ -57,9 +62,7 @@ from assay.train.sampled_groups import (
     StoredPrompts,
     value_of,
 )
-from assay.train.schedules import Schedule, constant
-from assay.train.train_state import Method, Score
-from assay.train.update import MicroBatchSize, largest_micro_batch
+from assay.train.update import MicroBatchSize, Schedule, constant, largest_micro_batch
 
 CANDIDATES = "candidates"
 """The field of a row's `extra`: a list of {text, reward, facts}."""

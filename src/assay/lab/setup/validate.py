@@ -46,7 +46,7 @@ from assay.tasks.helper_model import Usage
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_metrics import own_names
 from assay.tasks.reward_options import WrongOption
-from assay.tasks.stored_reward import not_in_facts
+from assay.tasks.reward_table import not_in_facts
 from assay.tasks.task import RewardFunction, Task, made_source, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written

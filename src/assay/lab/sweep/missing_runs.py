@@ -92,7 +92,13 @@ def missing_work(root: Path, found: SweepFile, only: str | None = None) -> Work:
         fix = nearest(only, [planned.name for planned in every])
         raise InputError(f"{found.sweep.name} has no run {only!r}", field="--only", fix=fix)
     work = _work(root, every if only is None else [p for p in every if p.name == only])
-    record_points(root, found, every)
+    search = found.sweep.search.model_dump(exclude_none=True)
+    points = [
+        {"run": planned.name, "values": dict(point), "seeds": planned.experiment.seeds}
+        for planned, point in zip(every, found.points, strict=True)
+    ]
+    how = {"how": "list"} if found.sweep.points else search
+    write_points(root, found.sweep.name, {"schema": 1, "search": how, "points": points})
     return work
 
 
@@ -123,30 +129,14 @@ def _work(root: Path, planned_runs: Sequence[Planned]) -> Work:
     return Work(tuple(jobs), tuple(finished), tuple(busy))
 
 
-def record_points(root: Path, found: SweepFile, planned: tuple[Planned, ...]) -> Path:
-    """Store what the sweep runs: every point with its values and the name of its runs."""
-    search = found.sweep.search.model_dump(exclude_none=True)
-    return write_points(
-        root,
-        found.sweep.name,
-        {
-            "schema": 1,
-            "search": {"how": "list"} if found.sweep.points else search,
-            "points": [
-                {"run": plan.name, "values": dict(point), "seeds": plan.experiment.seeds}
-                for plan, point in zip(planned, found.points, strict=True)
-            ],
-        },
-    )
-
-
 def devices_of(given: str | None) -> list[str]:
     """`0,1` as a list; omitted, the GPUs that this process may see, or `cpu` alone.
 
     Raises InputError for an empty or repeated device and for one that is not there, which would
     train on the CPU without a word.
     """
-    gpus = visible_gpus()
+    count, visible = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",")[:count] if visible else [str(n) for n in range(count)]
     if given is None:
         return gpus or [CPU]
     names = [name.strip() for name in given.split(",")]
@@ -169,13 +159,6 @@ def threads_of(slots: Sequence[str], workers: int) -> int | None:
     if workers == 1 or "OMP_NUM_THREADS" in os.environ:
         return None
     return max(1, len(os.sched_getaffinity(0)) // len(slots))
-
-
-def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
-    count = torch.cuda.device_count()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible.split(",")[:count] if visible else [str(n) for n in range(count)]
 
 
 def run_jobs(
@@ -211,7 +194,10 @@ def run_jobs(
             for slot in [s for s, (_, process, _) in busy.items() if process.poll() is not None]:
                 job, process, log = busy.pop(slot)
                 code = process.returncode
-                done.append(Done(job, slots[slot], code, log, last_line(log) if code else ""))
+                text = log.read_text(encoding="utf-8", errors="replace") if code else ""
+                lines = [line.strip() for line in text.splitlines() if line.strip()]
+                said = lines[-1] if lines else "it wrote nothing"
+                done.append(Done(job, slots[slot], code, log, said if code else ""))
                 tell(f"{job.name}: {'finished' if code == 0 else done[-1].said}")
             time.sleep(POLL_SECONDS)
     finally:
@@ -260,10 +246,3 @@ def launched(
             stdout=stream,
             stderr=stream,
         )
-
-
-def last_line(log: Path) -> str:
-    """The last line of a log that is not blank."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it wrote nothing"

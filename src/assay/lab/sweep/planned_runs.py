@@ -61,7 +61,11 @@ def plan(found: SweepFile) -> tuple[Planned, ...]:
     name, and where a cell's experiment is refused.
     """
     measuring = tuple(axis for axis in found.axes if axis.key.startswith("evaluate."))
-    check_measuring(found, measuring)
+    for axis in measuring:
+        name = axis.key.split(".")[1]
+        if found.sweep.on != (name,):
+            problem = f"is a setting of {name!r}, and cells show {', '.join(found.sweep.on)}"
+            raise found.refuse(axis.path, problem, f'write on = ["{name}"]')
     short = short_names([axis.key for axis in found.axes if axis.makes_runs])
     runs = [_planned(found, point, measuring, short) for point in found.points]
     names = [run.name for run in runs]
@@ -70,7 +74,7 @@ def plan(found: SweepFile) -> tuple[Planned, ...]:
         place = ("points",) if found.sweep.points else ("axes",)
         raise found.refuse(place, f"two runs would be named {twice!r}", "rename a value")
     for run in runs:
-        _ = run.experiment
+        _ = run.experiment  # a refused one is named before anything runs
     return tuple(runs)
 
 
@@ -94,15 +98,6 @@ def _planned(
     return Planned(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells), point)
 
 
-def check_measuring(found: SweepFile, measuring: Sequence[Axis]) -> None:
-    """Raise SpecError for an axis of an evaluation that cells do not show."""
-    for axis in measuring:
-        name = axis.key.split(".")[1]
-        if found.sweep.on != (name,):
-            problem = f"is a setting of {name!r}, and cells show {', '.join(found.sweep.on)}"
-            raise found.refuse(axis.path, problem, f'write on = ["{name}"]')
-
-
 def cells_of(
     found: SweepFile,
     base: Path,
@@ -117,7 +112,8 @@ def cells_of(
         return [Measured(place, found.sweep.on, checkpoint=checkpoint)], []
     (name,) = found.sweep.on
     table = read_experiment(base, settings).evaluate[name].model_dump(exclude_none=True)
-    prefix = _prefix(measuring, table)
+    of_first = (table.get("take") or {}).get("how") == "first"
+    prefix = next((axis for axis in measuring if of_first and axis.key.endswith(ROWS)), None)
     fixed = {key for key, _, _ in leaves(arm.set)} if arm else set()
     made: dict[str, tuple[str, dict[str, Any]]] = {}
     cells = []
@@ -128,45 +124,29 @@ def cells_of(
             asked[prefix.key] = max(prefix.values)
         named = _evaluation_name(name, asked, prefix, table, first=not made)
         own, _ = made.setdefault(inline(asked), (named, asked))
-        cells.append(Measured({**place, **chosen}, (own,), _count(chosen, prefix), checkpoint))
-    changed = {own: _changed(table, asked) for own, asked in made.values()}
-    return cells, [f"evaluate.{own}={inline(whole)}" for own, whole in changed.items()]
+        first = chosen[prefix.key] if prefix is not None else None
+        cells.append(Measured({**place, **chosen}, (own,), first, checkpoint))
+    overrides = []
+    for own, asked in made.values():
+        changed: Mapping[str, Any] = table
+        for key, value in asked.items():
+            changed = _with(changed, key.split(".")[2:], value)
+        overrides.append(f"evaluate.{own}={inline(changed)}")
+    return cells, overrides
 
 
 def _evaluation_name(
     name: str, asked: Mapping[str, Any], prefix: Axis | None, table: Mapping[str, Any], first: bool
 ) -> str:
     """The first keeps the name, so that the file's own evaluation is not one more."""
-    longer = prefix is not None and _has_shorter(prefix, table)
+    # The file's own evaluation takes fewer items than the longest, and stays as it is.
+    longer = prefix is not None and table["take"]["rows"] in {*prefix.values} - {max(prefix.values)}
     if first and not longer:
         return name
     short = short_names(list(asked))
     told = {k: v for k, v in asked.items() if longer or prefix is None or k != prefix.key}
     tags = [f"{short[key]}-{slug(value)}" for key, value in told.items()]
     return "-".join([name, *tags]).replace(".", "_")
-
-
-def _count(chosen: Mapping[str, Any], prefix: Axis | None) -> int | None:
-    return chosen[prefix.key] if prefix is not None else None
-
-
-def _prefix(measuring: Sequence[Axis], table: Mapping[str, Any]) -> Axis | None:
-    """The axis of the first items of one record, where items are taken so."""
-    if (table.get("take") or {}).get("how") != "first":
-        return None
-    return next((axis for axis in measuring if axis.key.endswith(ROWS)), None)
-
-
-def _has_shorter(prefix: Axis, table: Mapping[str, Any]) -> bool:
-    """Whether the file's own evaluation takes fewer items than the longest, and stays as it is."""
-    own = table["take"]["rows"]
-    return own in prefix.values and own != max(prefix.values)
-
-
-def _changed(table: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    for key, value in asked.items():
-        table = _with(table, key.split(".")[2:], value)
-    return table
 
 
 def _with(table: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

@@ -178,23 +178,13 @@ def files_in_order(file: Path, above: Sequence[Path] = ()) -> list[SweepFile | P
             raise found.refuse(("after", index), f"{earlier}: no such file")
         if earlier.resolve() in (*above, file.resolve()):
             raise found.refuse(("after", index), f"{name} would come before itself")
-        if is_sweep(earlier):
+        if "base" in parse_toml(read_text(earlier), earlier):  # a sweep, and no experiment
             below = files_in_order(earlier, (*above, file.resolve()))
         else:
             read_experiment(earlier)
             below = [earlier]
-        order |= {path_of(each).resolve(): each for each in below}
+        order |= {(each if isinstance(each, Path) else each.file).resolve(): each for each in below}
     return [*order.values(), found]
-
-
-def is_sweep(file: Path) -> bool:
-    """Whether a file is a sweep, and not an experiment. Raises SpecError where it is no TOML."""
-    return "base" in parse_toml(read_text(file), file)
-
-
-def path_of(found: SweepFile | Path) -> Path:
-    """The file of a sweep, or of an experiment."""
-    return found if isinstance(found, Path) else found.file
 
 
 def _axes(sweep: Sweep, file: Path, text: str) -> Iterator[Axis]:
@@ -202,7 +192,7 @@ def _axes(sweep: Sweep, file: Path, text: str) -> Iterator[Axis]:
     for key, value, at in leaves(sweep.axes, ranges=True):
         path = ("axes", *at)
         if not _is_range(value):
-            yield Axis(key, _values(value), path)
+            yield Axis(key, tuple(value) if isinstance(value, list) else (value,), path)
             continue
         try:
             yield Axis(key, (), path, RangeSpec.model_validate(value))
@@ -290,10 +280,6 @@ def _is_range(value: Any) -> bool:
     return isinstance(value, Mapping) and "scale" in value and bool({"low", "high"} & value.keys())
 
 
-def _values(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list) else (value,)
-
-
 def _check_axis(found: SweepFile, axis: Axis) -> None:
     if axis.range is None and not axis.values:
         raise found.refuse(axis.path, "has no values")
@@ -303,7 +289,9 @@ def _check_axis(found: SweepFile, axis: Axis) -> None:
             raise found.refuse(axis.path, f"has the value {text} twice", "leave one out")
     first = axis.key.partition(".")[0]
     if first in ("name", "seeds", "control", "vary", "about", "note", POINT):
-        raise found.refuse(axis.path, f"{axis.key!r} is no axis", _why_no_axis(first))
+        seeds = "seeds of the base file are pooled in each cell"
+        fix = seeds if first == "seeds" else "runs are named after the sweep; arms carry names"
+        raise found.refuse(axis.path, f"{axis.key!r} is no axis", fix)
     _check_search(found, axis)
     if axis.key in CHECKPOINT_AXES:
         _check_checkpoint_axis(found, axis)
@@ -371,12 +359,6 @@ def _check_baseline(found: SweepFile, baseline: BaselineSpec, at: KeyPath) -> No
     if baseline.checkpoint is not None and parse_checkpoint(baseline.checkpoint) is None:
         problem = f"{baseline.checkpoint!r} is not a checkpoint"
         raise found.refuse((*at, "checkpoint"), problem, EVERY)
-
-
-def _why_no_axis(key: str) -> str:
-    if key == "seeds":
-        return "seeds of the base file are pooled in each cell"
-    return "runs are named after the sweep; arms carry names"
 
 
 def _check_base(found: SweepFile, arm: str | None) -> None:

@@ -18,14 +18,12 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 def shortest_ends(keys: Sequence[str]) -> dict[str, Sequence[str]]:
     """The last parts of each dotted path, as few as no other of the paths ends with."""
     parts = [key.split(".") for key in keys]
-    return {".".join(own): _shortest_end(own, parts) for own in parts}
-
-
-def _shortest_end(own: Sequence[str], all_parts: Sequence[Sequence[str]]) -> Sequence[str]:
-    for length in range(1, len(own)):
-        if sum(other[-length:] == own[-length:] for other in all_parts) == 1:
-            return own[-length:]
-    return own
+    found: dict[str, Sequence[str]] = {}
+    for own in parts:
+        ends = (own[-length:] for length in range(1, len(own)))
+        alone = (end for end in ends if sum(each[-len(end) :] == end for each in parts) == 1)
+        found[".".join(own)] = next(alone, own)
+    return found
 
 
 def slug(value: Any) -> str:

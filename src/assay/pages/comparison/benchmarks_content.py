@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from assay.compare.benchmarks_table import BenchmarkRow, BenchmarksTable, benchmarks_table
 from assay.compare.table import Line as Scored
 from assay.errors import Finding
-from assay.judge.intervals import Interval
 from assay.pages.comparison.comparison_page import (
     line_labels,
     mark,
@@ -100,14 +99,9 @@ def _row(table: BenchmarksTable, row: BenchmarkRow, label: str, words: Words) ->
         for line, ratio in zip(row.lines, row.ratios, strict=True)
     ]
     harmonic = Mark(f"{found.value:.3f}" if found else "–", "score")
-    interval = _limits(found.interval, words) if found and own else ""
+    interval = words.ends(found.interval, "{:.3f}".format) if found and own else ""
     problem = words(f"benchmarks.{row.problem.replace(' ', '_')}") if row.problem else ""
     return [Cell(label, control, kind="head"), *cells, Cell(harmonic, [interval, problem])]
-
-
-def _limits(interval: Interval, words: Words) -> str:
-    """The limits of a harmonic mean, in as many digits as itself."""
-    return words("table.interval_text", low=f"{interval.low:.3f}", high=f"{interval.high:.3f}")
 
 
 def _cell(line: Scored | None, ratio: float | None, control: str, words: Words) -> Cell:

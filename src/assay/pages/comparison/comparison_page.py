@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from assay.data.hashing import sha256_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
 from assay.judge.confounds import ABSENT, Confound
-from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison
 from assay.pages.charts import difference_bar, difference_scale, interval_bar
 from assay.pages.content import (
@@ -30,6 +30,7 @@ from assay.pages.content import (
     items_text,
     outcome_blocks,
     pairing_view,
+    picked_sentences,
     sentence,
     sentence_line,
     shared_scale,
@@ -60,7 +61,6 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.page import Row as TableRow
-from assay.pages.picked_content import picked_sentences
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import (
     Words,
@@ -236,6 +236,7 @@ def difference_table(table: Compared, w: Words) -> Table:
     rows: list[TableRow] = []
     for label, pairing in pairs:
         found, flips = pairing.comparison, pairing.flips
+        limits = w.ends(found.interval, partial(difference_text, interval=found.interval))
         counts = f"+{len(flips.gained)} −{len(flips.lost)} ={len(flips.unchanged)}"
         agreement = w("compare.agreement", share=percent(pairing.agreement))
         rows.append(
@@ -243,7 +244,7 @@ def difference_table(table: Compared, w: Words) -> Table:
                 Cell(label, kind="head"),
                 Mark(w(f"verdict_name.{found.verdict}"), found.verdict),
                 Mark(difference_text(found.difference, found.interval), "score"),
-                Cell(_limits(found.interval, w), figure=difference_bar(found, scale, w)),
+                Cell(limits, figure=difference_bar(found, scale, w)),
                 "–" if found.verdict == "not comparable" else f"{found.adjusted_p:.2g}",
                 detectable_text(found, w),
                 Cell(counts, [agreement]),
@@ -253,11 +254,6 @@ def difference_table(table: Compared, w: Words) -> Table:
     columns = [w("table.checkpoint"), w("compare.verdict"), difference, w("table.interval"), p]
     more = [w("compare.smallest"), w("compare.changes")]
     return Table([*columns, *more], rows, note=mark(table, w))
-
-
-def _limits(interval: Interval, w: Words) -> str:
-    low, high = (difference_text(end, interval) for end in (interval.low, interval.high))
-    return w("table.interval_text", low=low, high=high)
 
 
 def detectable_text(found: Comparison, w: Words) -> str:

@@ -19,6 +19,7 @@ from assay.pages.matrix.figures import (
     change_text,
     column_labels,
     explained,
+    heat_maps,
     leaf_names,
     limits,
     place_text,
@@ -26,7 +27,6 @@ from assay.pages.matrix.figures import (
     value_text,
     values_text,
 )
-from assay.pages.matrix.heat_map import heat_maps
 from assay.pages.page import (
     Block,
     Bullets,

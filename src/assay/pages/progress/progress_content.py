@@ -7,7 +7,7 @@ progress report of a step and the terminal.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assay.judge.intervals import Estimate, Interval
+from assay.judge.intervals import Estimate
 from assay.judge.selection import Promotion, expected_optimism
 from assay.judge.trends import Forecast
 from assay.lab.monitor.guards import condition
@@ -32,8 +32,6 @@ from assay.pages.progress.fact_tables import (
     fact_sentences,
     mark_lines,
     moved_lines,
-)
-from assay.pages.progress.state_tables import (
     program_pair,
     rule_counts,
     rule_table,
@@ -45,15 +43,14 @@ from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import (
     Words,
     difference_text,
+    metric_label,
     number,
     percent,
     points,
+    signed_number,
     visible,
 )
 from assay.runs.checkpoints import Selection
-
-ROUNDED = 1e-12
-"""Differences below this come from rounding."""
 
 
 def progress_title(found: Progress, words: Words) -> str:
@@ -219,18 +216,13 @@ def figures_of(row: MetricRow, words: Words) -> tuple[str, str, str, str]:
     if row.before is not None and row.after is not None:
         difference = signed(row.after.value - row.before.value)
         if row.change is not None:
-            difference += f" ({span(row.change, signed, words)})"
+            difference += f" ({words.ends(row.change, signed)})"
     trend = ""
     if row.trend is not None:
-        slope, reach = fine(row.trend.slope), span(row.trend.interval, fine, words)
+        slope, reach = fine(row.trend.slope), words.ends(row.trend.interval, fine)
         trend = words("progress.slope", slope=slope, reach=reach)
     before, after = (estimate_text(each, write, words) for each in (row.before, row.after))
     return before, after, difference or "–", trend or "–"
-
-
-def metric_label(metric: str, words: Words) -> str:
-    """The name of a metric in the reader's language, or as the file has it."""
-    return visible(words.sections["metric"].get(metric, metric))
 
 
 def writers(metric: str) -> tuple[Callable[[float], str], Callable[[float], str]]:
@@ -240,21 +232,9 @@ def writers(metric: str) -> tuple[Callable[[float], str], Callable[[float], str]
     return number, signed_number
 
 
-def signed_number(value: float) -> str:
-    """A difference in three digits with its sign, with a true minus sign."""
-    if abs(value) < ROUNDED:
-        return "+0"
-    return f"{value:+.3g}".replace("-", "−")
-
-
 def points_of(difference: float) -> str:
     """A small difference of shares in points, in three digits."""
     return signed_number(difference * 100)
-
-
-def span(interval: Interval, write: Callable[[float], str], words: Words) -> str:
-    """The limits of an interval."""
-    return words("table.interval_text", low=write(interval.low), high=write(interval.high))
 
 
 def estimate_text(found: Estimate | None, write: Callable[[float], str], words: Words) -> str:
@@ -264,7 +244,7 @@ def estimate_text(found: Estimate | None, write: Callable[[float], str], words: 
     if found.interval is None:
         unknown = write is percent
         return write(found.value) + (f" ({words('progress.no_trials')})" if unknown else "")
-    limits = span(found.interval, write, words)
+    limits = words.ends(found.interval, write)
     key = "progress.estimate_grouped" if found.clusters else "progress.estimate"
     size = {"trials": found.trials, "clusters": found.clusters}
     return words(key, value=write(found.value), limits=limits, **size)
@@ -318,7 +298,7 @@ def forecast_text(each: Forecast, write: Callable[[float], str], words: Words) -
         "progress.forecast",
         at=each.at,
         value=write(each.value),
-        limits=span(each.interval, write, words),
+        limits=words.ends(each.interval, write),
         assumption=words(f"assumption.{each.assumption}", steps=each.steps),
     )
 
@@ -372,7 +352,7 @@ def verdict_texts(each: MilestoneState, words: Words) -> tuple[str, str]:
     value = words(
         "verdict_milestone.value" if shares else "verdict_milestone.amount",
         difference=difference_text(found.difference, found.interval),
-        ends=span(found.interval, points if shares else signed_number, words),
+        ends=words.ends(found.interval, points if shares else signed_number),
         items=found.items,
         p=f"{found.p_value:.2g}",
     )

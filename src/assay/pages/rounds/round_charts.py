@@ -4,11 +4,12 @@ Learning curves and reward parts over all rounds, tokens of right and wrong comp
 the share of right answers by length. The data come from `training_rounds` and `answer_lengths`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from assay.pages.answer_lengths import LengthBin, LengthsOfRecord
+from assay.pages.answer_lengths import LengthBin, Lengths, LengthsOfRecord
 from assay.pages.charts import (
     WINDOW,
     Scale,
@@ -21,9 +22,60 @@ from assay.pages.charts import (
     text,
     ticks,
 )
-from assay.pages.facts import Curve
-from assay.pages.rounds.training_rounds import Round
+from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.pages.words import Words, number, percent
+from assay.train.metric_names import PART
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One sampling stage on the common axis of steps."""
+
+    stage: str
+    start: str
+    """The checkpoint that it started from, as records name it; as the file says, while that is not
+    known."""
+    before: int
+    """Steps of all rounds before it."""
+    steps: int
+    completions: int
+    """Rewarded in all its steps."""
+    reward: Curve | None
+    parts: Mapping[str, Curve]
+    """By name of the part."""
+    dev: Sequence[DevScore]
+    lengths: Sequence[Lengths]
+    """Empty where outcomes were not recorded."""
+    rewarded_by: object
+    """The reward of the stage, to tell whether two rounds have one scale."""
+
+
+def rounds_of(facts: RunFacts) -> list[Round]:
+    """The sampling stages of a run that have steps, one after the other."""
+    found: list[Round] = []
+    before = 0
+    for name, lines in facts.metrics.items():
+        if not any("reward_mean" in line for line in lines):
+            continue
+        curves = facts.curves(name)
+        steps = lines[-1]["step"]
+        found.append(
+            Round(
+                stage=name,
+                start=facts.history.start(name) or str(facts.experiment.stage[name].start),
+                before=before,
+                steps=steps,
+                completions=sum(int(line.get("completions", 0)) for line in lines),
+                reward=next((c for c in curves if c.metric == "reward_mean"), None),
+                parts={c.metric.removeprefix(PART): c for c in facts.part_curves(name)},
+                dev=facts.dev_scores(name),
+                lengths=facts.lengths(name),
+                rewarded_by=facts.experiment.stage[name].model_dump().get("reward"),
+            )
+        )
+        before += steps
+    return found
+
 
 WIDE, LEFT, RIGHT_END = 1012, 60, 1000
 LETTER = 6.4

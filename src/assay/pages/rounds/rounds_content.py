@@ -24,13 +24,14 @@ from assay.pages.page import (
 )
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.rounds.round_charts import (
+    Round,
     by_reward,
     learning_chart,
     length_bins_chart,
     lengths_chart,
     part_panel,
+    rounds_of,
 )
-from assay.pages.rounds.training_rounds import Round, rounds_of
 from assay.pages.words import Words, number, percent, visible
 
 SEVERAL = 2

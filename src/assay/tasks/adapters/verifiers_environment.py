@@ -24,16 +24,12 @@ from assay.data.episode import Completion, Ended, Reward
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.tasks.task import Asked, BaseTask, Dialogue, NoTargetError, Tools, call_syntax
+from assay.tasks.task import Asked, BaseTask, Dialogue, Tools, call_syntax
 
 WAIT_SECONDS = 300.0
 """For an environment's answer, or its rubric's verdict."""
 EXAMPLE = "example"
 """The column of `extra` that holds the environment's own row."""
-
-
-class UnusableEnvironment(InputError):
-    """An environment whose rewards Assay cannot ask for one completion at a time."""
 
 
 class PlayedOtherwise(Exception):
@@ -295,10 +291,10 @@ class VerifiersTask(BaseTask):
         return row.messages
 
     def target(self, row: Row) -> Message:
-        """What `target` says that a right answer is. Raises NoTargetError without it."""
+        """What `target` says that a right answer is. Raises InputError without it."""
         if self.gold is None:
             fix = "give verifiers_task(target=lambda example: ...), the text of a right answer"
-            raise NoTargetError(f"row {row.id} has no answer to imitate", fix=fix)
+            raise InputError(f"row {row.id} has no answer to imitate", fix=fix)
         return Message("assistant", self.gold(row.extra[EXAMPLE]))
 
     def dialogue(self, row: Row) -> Dialogue | None:
@@ -311,7 +307,7 @@ class VerifiersTask(BaseTask):
 
 
 def refuse(environment: Any) -> None:
-    """Raise UnusableEnvironment for rewards that ask a model or compare a group."""
+    """Raise InputError for rewards that ask a model or compare a group."""
     import verifiers as vf  # pyright: ignore[reportMissingImports]
 
     rubric = environment.rubric
@@ -319,10 +315,10 @@ def refuse(environment: Any) -> None:
         if isinstance(each, vf.JudgeRubric):
             problem = f"{type(each).__name__} asks a model by itself, beside the run's record"
             fix = "write the judge as a reward with a helper model, [model.NAME]"
-            raise UnusableEnvironment(problem, fix=fix)
+            raise InputError(problem, fix=fix)
     if rubric.has_group_rewards:
         problem = "it has rewards over groups of completions, and each is judged alone here"
-        raise UnusableEnvironment(problem, fix="make them rewards of one completion")
+        raise InputError(problem, fix="make them rewards of one completion")
 
 
 def verifiers_task(
@@ -331,6 +327,6 @@ def verifiers_task(
     """The task of a loaded environment. `target` gives the text of a right answer to a row of the
     environment, for SFT and for the proof of gold answers.
 
-    Raises UnusableEnvironment.
+    Raises InputError.
     """
     return VerifiersTask(name, environment, target)

@@ -19,7 +19,7 @@ from assay.lab.setup.language_learner import model_folder
 from assay.lab.setup.prepare import find_part
 from assay.models.vision_language import is_vision_language
 from assay.tasks.demos.demonstrations import DEMONSTRATIONS, FROZEN, POOL, Query, set_of
-from assay.tasks.demos.kinds import make_selector
+from assay.tasks.demos.modules import make_selector
 from assay.tasks.demos.pools import excluded_of, right_answers
 from assay.tasks.demos.selection_file import read_selection_file
 from assay.tasks.demos.selector_learner import SelectorLearner, adapt
@@ -53,7 +53,11 @@ def pools_at(place: str, rows: Sequence[Row]) -> Seen:
     different = {frozenset(row.extra[POOL]) for row in rows}
     yield Number(place, "pool_demonstrations", min(sizes))
     yield Number(place, "different_pools", len(different))
-    outside = [row.id for row in rows if not _within(row)]
+    outside = []
+    for row in rows:
+        places = range(len(set_of(row).demonstrations))
+        if not all(type(number) is int and number in places for number in row.extra[POOL]):
+            outside.append(row.id)
     if outside:
         yield Finding(
             "error",
@@ -62,7 +66,9 @@ def pools_at(place: str, rows: Sequence[Row]) -> Seen:
             "number demonstrations by their places in the whole set, from 0",
         )
         return
-    if len(different) == 1 and len(rows) >= FEWEST and _is_part(rows[0]):
+    # Beside the query itself, which is in no pool, there may be no other demonstration.
+    is_part = sizes[0] < len(set_of(rows[0]).demonstrations) - 1
+    if len(different) == 1 and len(rows) >= FEWEST and is_part:
         numbers = sorted(rows[0].extra[POOL])
         yield Finding(
             "error",
@@ -72,16 +78,6 @@ def pools_at(place: str, rows: Sequence[Row]) -> Seen:
         )
     yield from _own_question(place, rows)
     yield from _answered(place, rows)
-
-
-def _within(row: Row) -> bool:
-    count = len(set_of(row).demonstrations)
-    return all(type(number) is int and 0 <= number < count for number in row.extra[POOL])
-
-
-def _is_part(row: Row) -> bool:
-    """Whether there are demonstrations beside the pool, apart from the query itself."""
-    return len(row.extra[POOL]) < len(set_of(row).demonstrations) - 1
 
 
 def _own_question(place: str, rows: Sequence[Row]) -> Iterator[Finding]:

@@ -16,8 +16,13 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded, Record
 from assay.data.row import ImagePart
 from assay.data.wheels import wheel_directory
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query
-from assay.tasks.demos.image_questions import asked_about, image_in
+from assay.tasks.demos.demonstrations import (
+    Demonstration,
+    DemonstrationSet,
+    Query,
+    asked_about,
+    image_in,
+)
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from assay.tasks.demos.rewards import accuracy
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup

@@ -43,10 +43,6 @@ OTHERS: Mapping[str, str] = {
 """By a name that only they have: what the other versions are; of several the first."""
 
 
-class ForeignSelectorError(InputError):
-    """A file of weights that holds no selector that is read here."""
-
-
 @dataclass(frozen=True, slots=True)
 class ForeignSelector:
     """A selector of a file."""
@@ -61,7 +57,7 @@ class ForeignSelector:
 
 
 def read_foreign(file: Path) -> ForeignSelector:
-    """The selector of a file. Raises ForeignSelectorError, DataError where there is none."""
+    """The selector of a file. Raises InputError, DataError where there is none."""
     weights = {_plain(name): tensor for name, tensor in _weights(file).items()}
     names = "".join(f"\n{name}" for name in weights)
     for name, what in OTHERS.items():
@@ -70,7 +66,7 @@ def read_foreign(file: Path) -> ForeignSelector:
             fix = (
                 "pointers of one layer, with and without the gate of 4-1, and bi-encoders are read"
             )
-            raise ForeignSelectorError(problem, file=file, fix=fix)
+            raise InputError(problem, file=file, fix=fix)
     if "input_proj.weight" in weights:
         hidden, width = weights["input_proj.weight"].shape
         settings = {"hidden": hidden, "gate": "gate.weight" in weights}
@@ -81,7 +77,7 @@ def read_foreign(file: Path) -> ForeignSelector:
         settings = {} if scale is None else {"temperature": float(scale.reshape(-1)[0])}
         return ForeignSelector("bi_encoder", width, settings, weights)
     few = ", ".join(list(weights)[:3]) or "no tensor"
-    raise ForeignSelectorError(f"holds no selector of Lever-Plus: {few}", file=file)
+    raise InputError(f"holds no selector of Lever-Plus: {few}", file=file)
 
 
 def _weights(file: Path) -> Mapping[str, Tensor]:
@@ -91,14 +87,12 @@ def _weights(file: Path) -> Mapping[str, Tensor]:
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         why = " ".join(str(error).split()).partition(".")[0][:200]
         fix = "write the weights alone: torch.save(model.state_dict(), FILE)"
-        raise ForeignSelectorError(
-            f"is not read as plain tensors: {why}", file=file, fix=fix
-        ) from None
+        raise InputError(f"is not read as plain tensors: {why}", file=file, fix=fix) from None
     for key in ("model_state_dict", "state_dict"):
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
     if not isinstance(found, dict):
-        raise ForeignSelectorError(f"holds a {type(found).__name__}, no weights", file=file)
+        raise InputError(f"holds a {type(found).__name__}, no weights", file=file)
     # Lightning's file may hold the encoder beside the selector.
     inner = [name for name in found if "pointer_selector." in str(name)]
     names = inner or list(found)

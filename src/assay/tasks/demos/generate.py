@@ -2,12 +2,12 @@
 
 Each query's line is journalled when it is done, so that a killed process loses one query, and
 several processes may each do a shard. Once all queries are there they are merged into one file,
-whose bytes depend on neither shards nor kills. Reading it is `setup.selection_rows`'.
+whose bytes depend on neither shards nor kills. Reading it is `stored`'s.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,18 +31,18 @@ from assay.lab.setup.session import Session
 from assay.rl.packed import pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_names import experiment_of, run_checkpoint
-from assay.tasks.demos.beams import searched
-from assay.tasks.demos.choice import Choice, choice_of
 from assay.tasks.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
+from assay.tasks.demos.modules import Choice, choice_of
 from assay.tasks.demos.selection_data import (
     Picks,
     Proposal,
     beam_candidates,
+    beam_search,
     distinct,
     drawn,
     judged,
     retrieved,
-    search,
+    searched,
 )
 from assay.tasks.demos.selection_file import (
     BY_SCORE,
@@ -54,7 +54,6 @@ from assay.tasks.demos.selection_file import (
 from assay.tasks.demos.selector_policy import SelectorPolicy
 from assay.tasks.demos.stored import (
     MERGED,
-    OtherQueries,
     generated_folder,
     selections_of,
     stored_file,
@@ -68,17 +67,6 @@ MADE_OF = "made_of.json"
 SHARDS = "shard-*.jsonl"
 REWARDS = {"beam": BY_SCORE, "mixed": "hard_plus_soft"}
 """What the reward of a stored selection is, by kind."""
-
-Find = Callable[[Row], list[Candidate]]
-"""The selections of one query."""
-
-
-class BadShard(InputError):
-    """A shard that is none."""
-
-
-class NotMade(InputError):
-    """A table whose selections are not made here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +83,12 @@ class Shard:
 
 
 def parse_shard(text: str) -> Shard:
-    """`2/4` as the second of four. Raises BadShard."""
+    """`2/4` as the second of four. Raises InputError."""
     found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         fix = "write 1/4 for the first of four"
-        raise BadShard(f"{text!r} is no shard", field="--shard", fix=fix)
+        raise InputError(f"{text!r} is no shard", field="--shard", fix=fix)
     return Shard(int(found[1]) - 1, int(found[2]))
-
-
-WHOLE = Shard()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +110,16 @@ class Generated:
     """What is wrong with them."""
 
 
-def generate(session: Session, name: str, shard: Shard = WHOLE) -> Generated:
+def generate(session: Session, name: str, shard: Shard) -> Generated:
     """Make the selections of a table that are not made yet.
 
-    Raises NotMade for a table of a file, OtherQueries where the folder's were made of something
+    Raises InputError for a table of a file, InputError where the folder's were made of something
     else, and what preparing the data and asking the models raises.
     """
     spec = session.experiment.selections[name]
     if spec.kind is None:
         problem = "the selections are those of a file, and nothing is to be made"
-        raise NotMade(problem, field=f"{SELECTIONS}.{name}.file")
+        raise InputError(problem, field=f"{SELECTIONS}.{name}.file")
     rows = queries(session, spec)
     folder = generated_folder(session.experiment, name, session.run.root)
     made_of = note_sources(session, spec, rows, folder)
@@ -146,11 +131,13 @@ def generate(session: Session, name: str, shard: Shard = WHOLE) -> Generated:
     left = sum(row.id not in stored for row in rows)
     if left:
         return Generated(name, len(rows), made, left, None, None)
-    file = merge(folder, rows, stored, made_of)
+    file = folder / MERGED
+    entries = {number_of(rows, n): stored[row.id] for n, row in enumerate(rows)}
+    atomic_write_text(file, file_text(entries, made_of))
     found = read_selection_file(file)
-    findings = tuple(stored_findings(found, spec, rows, f"{SELECTIONS}.{name}"))
     health = stored_health(found, spec, rows)
-    return Generated(name, len(rows), made, left, file, health, findings)
+    findings = stored_findings(found, spec, rows, f"{SELECTIONS}.{name}")
+    return Generated(name, len(rows), made, left, file, health, tuple(findings))
 
 
 def generate_tables(session: Session, name: str | None, shard: str) -> list[Generated]:
@@ -176,7 +163,7 @@ def queries(session: Session, spec: SelectionsSpec) -> tuple[Row, ...]:
 def note_sources(
     session: Session, spec: SelectionsSpec, rows: Sequence[Row], folder: Path
 ) -> dict[str, Any]:
-    """Write down what a folder's selections are made of, or check it. Raises OtherQueries."""
+    """Write down what a folder's selections are made of, or check it. Raises InputError."""
     made_of = {
         "schema": 1,
         "settings": spec.makes,
@@ -184,8 +171,12 @@ def note_sources(
         "frozen": session.helpers[FROZEN].fingerprint,
         "demonstrations": set_of(rows[0]).fingerprint,
         "queries_sha256": hash_contents(rows),
-        **({} if spec.selector is None else {"selector": checkpoint_of(spec, session.run.root)}),
     }
+    if spec.selector is not None:
+        # The folder of its weights: its name may come to mean a later run.
+        root = session.run.root
+        _, _, weights = run_checkpoint(spec.selector.removeprefix(RUN), root)
+        made_of["selector"] = weights.relative_to(root).as_posix()
     file = folder / MADE_OF
     if not file.exists():
         atomic_write_text(file, json.dumps(made_of, indent=2) + "\n")
@@ -194,14 +185,8 @@ def note_sources(
     for key, value in made_of.items():
         if before.get(key) != value:
             problem = f"its selections were made of other {key.removesuffix('_sha256')}"
-            raise OtherQueries(problem, file=folder, fix="delete the folder to make them again")
+            raise InputError(problem, file=folder, fix="delete the folder to make them again")
     return made_of
-
-
-def checkpoint_of(spec: SelectionsSpec, root: Path) -> str:
-    """The folder of the selector's weights: its name may come to mean a later run."""
-    _, _, folder = run_checkpoint((spec.selector or "").removeprefix(RUN), root)
-    return folder.relative_to(root).as_posix()
 
 
 def make_lines(
@@ -225,7 +210,7 @@ def make_lines(
     return len(waiting)
 
 
-def finder(session: Session, spec: SelectionsSpec) -> Find:
+def finder(session: Session, spec: SelectionsSpec) -> Callable[[Row], list[Candidate]]:
     """What finds the selections of one query. One query at a time: sums that a batch may round
     otherwise are then the same in every shard."""
     frozen = session.helpers[FROZEN]
@@ -252,27 +237,10 @@ def stored_lines(folder: Path) -> Mapping[str, Mapping[str, Any]]:
     kill cut short is none."""
     found: dict[str, Mapping[str, Any]] = {}
     for file in sorted(folder.glob(SHARDS)):
-        for line in whole(file):
+        for raw in file.read_bytes().split(b"\n")[:-1]:
+            line = json.loads(raw)
             found.setdefault(line["id"], line["entry"])
     return found
-
-
-def whole(file: Path) -> Iterator[Mapping[str, Any]]:
-    """The lines of a journal that end."""
-    for raw in file.read_bytes().split(b"\n")[:-1]:
-        yield json.loads(raw)
-
-
-def merge(
-    folder: Path,
-    rows: Sequence[Row],
-    stored: Mapping[str, Mapping[str, Any]],
-    made_of: Mapping[str, Any],
-) -> Path:
-    """Write the queries in their order as one file."""
-    entries = {number_of(rows, n): stored[row.id] for n, row in enumerate(rows)}
-    atomic_write_text(folder / MERGED, file_text(entries, made_of))
-    return folder / MERGED
 
 
 def missing(session: Session) -> list[str]:
@@ -292,11 +260,7 @@ def generate_missing(session: Session) -> None:
     """Make what a run reads and nobody made. Raises as `generate` does."""
     for name in missing(session):
         session.observer.note(f"the selections {name!r} are not made yet")
-        generate(session, name)
-
-
-class NoSelector(InputError):
-    """The checkpoint of something that picks no demonstrations."""
+        generate(session, name, Shard())
 
 
 @dataclass(frozen=True)
@@ -306,8 +270,6 @@ class TrainedSelector:
     policy: SelectorPolicy
     encoder: Encoder
     task: Task
-    checkpoint: str
-    """The folder of its weights, below the lab's root."""
 
     def choice(self, row: Row) -> Choice:
         """What it reads of a query."""
@@ -326,39 +288,34 @@ class TrainedSelector:
 
 
 def trained_selector(source: str, root: Path, observer: Observer, seed: int) -> TrainedSelector:
-    """The selector of `run:NAME@CHECKPOINT`. Raises NoSelector, RunNotFound, CheckpointDamaged."""
-    run, reference, folder = run_checkpoint(source.removeprefix(RUN), root)
+    """The selector of `run:NAME@CHECKPOINT`. Raises InputError, RunNotFound, CheckpointDamaged."""
+    run, reference, _ = run_checkpoint(source.removeprefix(RUN), root)
     session = Session(experiment_of(run), run, seed, observer)
     policy = session.learner.sampler(run, reference)
     if not isinstance(policy, SelectorPolicy):
         problem = f"{source} is a {session.learner.name}, which picks no demonstrations"
-        raise NoSelector(problem, field="selector", fix="name a checkpoint of a selector")
-    encoder = session.learner.encoder(RenderingSettings())
-    return TrainedSelector(policy, encoder, session.task, folder.relative_to(root).as_posix())
+        raise InputError(problem, field="selector", fix="name a checkpoint of a selector")
+    return TrainedSelector(policy, session.learner.encoder(RenderingSettings()), session.task)
 
 
 def proposals_of(selector: TrainedSelector, row: Row, spec: SelectionsSpec) -> list[Proposal]:
     """The selections of a query that a `mixed` table asks for, each set once."""
     choice = selector.choice(row)
+    # A selector picks from the query outwards; the search puts each new pick next to the query.
+    beams = beam_search(
+        row.extra[POOL],
+        row.extra[SHOTS],
+        spec.width,
+        lambda states: selector.logps(choice, [picks[::-1] for picks in states]),
+    )
     return distinct(
         [
-            *selector_beam(selector, choice, row, spec.width),
+            *(replace(beam, picks=beam.picks[::-1]) for beam in beams),
             *retrieved(row, similarities(choice), spec.similar),
             *sampled(selector, choice, spec),
             *drawn(row, spec.random, spec.seed),
         ]
     )
-
-
-def selector_beam(
-    selector: TrainedSelector, choice: Choice, row: Row, width: int
-) -> list[Proposal]:
-    """The selector's likeliest selections, the likeliest first."""
-    # A selector picks from the query outwards; the search puts each new pick next to the query.
-    beams = search(
-        row, width, lambda states: selector.logps(choice, [picks[::-1] for picks in states])
-    )
-    return [replace(beam, picks=beam.picks[::-1]) for beam in beams]
 
 
 def sampled(selector: TrainedSelector, choice: Choice, spec: SelectionsSpec) -> list[Proposal]:

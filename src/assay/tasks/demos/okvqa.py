@@ -15,8 +15,13 @@ from assay.data.json_files import load_json, read_jsonl
 from assay.data.loaded import DataError, Loaded, Record
 from assay.data.row import ImagePart
 from assay.errors import InputError
-from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query
-from assay.tasks.demos.image_questions import asked_about, image_in
+from assay.tasks.demos.demonstrations import (
+    Demonstration,
+    DemonstrationSet,
+    Query,
+    asked_about,
+    image_in,
+)
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from assay.tasks.demos.rewards import accuracy
 from assay.tasks.demos.vqa_accuracy import answers_from_soft_label
@@ -38,10 +43,6 @@ INSTRUCTION = "Answer the question about the image with one word or a short phra
 CHECKER = "official VQA accuracy 1"
 
 
-class NoFile(InputError):
-    """An option that must name a file, or must not."""
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the questions of a side lie."""
@@ -56,8 +57,8 @@ class Place:
 def read_okvqa(side: str, options: BenchmarkOptions) -> Loaded:
     """The questions of one of SIDES, each with its own pool of the training questions.
 
-    Raises UnknownNameError for another side or option, NoFile, DataError for what is wrong with a
-    row or its image, and what `with_pools` raises.
+    Raises UnknownNameError for another side or option, DataError for what is wrong with a row or
+    its image, InputError.
     """
     lookup(SIDES, side, "side of okvqa")
     chosen = options.over(OPTIONS)
@@ -81,7 +82,7 @@ def _refuse_demonstrations(chosen: Mapping[str, Any]) -> None:
     for name in FILES:
         if chosen[f"train_{name}"]:
             problem = "the queries of okvqa:train are the demonstrations themselves"
-            raise NoFile(problem, field=f"options.train_{name}", fix="remove it")
+            raise InputError(problem, field=f"options.train_{name}", fix="remove it")
 
 
 def _place(chosen: Mapping[str, Any], prefix: str, side: str, root: Path) -> Place:
@@ -89,12 +90,12 @@ def _place(chosen: Mapping[str, Any], prefix: str, side: str, root: Path) -> Pla
     if not questions:
         problem = f"OK-VQA is read by path, and no file of {side} questions is named"
         fix = f'options = {{ {prefix}questions = "FILE" }}, counted from the lab\'s root'
-        raise NoFile(problem, field="options", fix=fix)
+        raise InputError(problem, field="options", fix=fix)
     if images and "%" not in images:
         images = f"{images}/{SIDES[side]}"
     if images and not _takes_a_number(images):
         problem = f"{images!r} has no one place for the image's number"
-        raise NoFile(problem, field=f"options.{prefix}images", fix="write %012d there")
+        raise InputError(problem, field=f"options.{prefix}images", fix="write %012d there")
     return Place(root / questions, root / annotations if annotations else None, images, root)
 
 

@@ -7,12 +7,13 @@ query, and none knows the first rows of a set. Nothing is scored here.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assay.data.hashing import normalise_text
 from assay.data.row import ImagePart, Message, Row
@@ -26,8 +27,74 @@ from assay.tasks.demos.demonstrations import (
     set_of,
 )
 from assay.tasks.demos.outcomes import METRICS
-from assay.tasks.demos.similarity import SIMILARITIES, most_similar
 from assay.tasks.task import lookup
+
+Features = NDArray[np.float32]
+BLOCK = 512
+"""Queries that are compared with all demonstrations at once."""
+DIGITS = 6
+"""Decimals of a similarity: what rounds to the same is a tie, whatever the order of a sum."""
+
+
+def text_features(messages: Sequence[Message], wheres: Sequence[str]) -> Features:
+    """Unit vectors (N, D) of what questions say."""
+    from assay.models.embeddings import embed_texts
+
+    return embed_texts([message.content for message in messages]).numpy()
+
+
+def image_features(messages: Sequence[Message], wheres: Sequence[str]) -> Features:
+    """Unit vectors (N, D) of questions' images, of several the direction of their mean.
+
+    Raises InputError for a question without one, with its place of `wheres`.
+    """
+    images, owners = [], []
+    for n, (message, where) in enumerate(zip(messages, wheres, strict=True)):
+        own = [part for part in message.parts if isinstance(part, ImagePart)]
+        if not own:
+            fix = "sample by text_similarity, or give the option images"
+            raise InputError("the question has no image to be compared by", file=where, fix=fix)
+        images += own
+        owners += [n] * len(own)
+    from assay.models.embeddings import embed_images
+
+    found_FD = embed_images(images).numpy()
+    summed_ND = np.zeros((len(messages), found_FD.shape[1]), np.float32)
+    np.add.at(summed_ND, owners, found_FD)
+    return summed_ND / np.linalg.norm(summed_ND, axis=1, keepdims=True)
+
+
+Encode = Callable[[Sequence[Message], Sequence[str]], Features]
+"""Unit vectors of messages, each with its place for errors."""
+SIMILARITIES: Mapping[str, Encode] = {
+    "text_similarity": text_features,
+    "image_similarity": image_features,
+}
+
+
+def most_similar(
+    queries_QD: Features,
+    demonstrations_ND: Features,
+    count: int,
+    excluded: Sequence[Collection[int]],
+) -> Iterator[tuple[int, ...]]:
+    """For each query its `count` most similar demonstrations by cosine, the most similar first, of
+    equally similar ones the one with the lower number; none of those `excluded` for it."""
+    for start in range(0, len(queries_QD), BLOCK):
+        block_QD = queries_QD[start : start + BLOCK].astype(np.float64)
+        scores_QN = np.round(block_QD @ demonstrations_ND.T, DIGITS)
+        for place, score_N in enumerate(scores_QN, start):
+            score_N[list(excluded[place])] = -np.inf
+            yield _highest(score_N, count)
+
+
+def _highest(score_N: NDArray[np.float64], count: int) -> tuple[int, ...]:
+    """The places of the highest scores in order, of equal ones the first."""
+    lowest = np.partition(score_N, -count)[-count]
+    kept_K = np.flatnonzero(score_N >= lowest)
+    order_K = kept_K[np.argsort(-score_N[kept_K], kind="stable")]
+    return tuple(order_K[:count].tolist())
+
 
 POOL_OPTIONS: Mapping[str, Any] = {"sampler": "random", "pool": 16, "pool_seed": 42, "mix": {}}
 """Options of a data set or benchmark: one of SAMPLERS, the demonstrations of a pool, the seed of
@@ -36,14 +103,6 @@ MIX = "mix"
 
 Pool = tuple[int, ...]
 """Numbers of demonstrations, in the order in which the sampler prefers them."""
-
-
-class PoolTooSmall(InputError):
-    """A pool larger than the demonstrations that a query may pick."""
-
-
-class BadPool(InputError):
-    """Options that make no pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +124,13 @@ def with_pools(
 ) -> tuple[Row, ...]:
     """The queries as rows, by POOL_OPTIONS and `shots`.
 
-    Raises UnknownNameError for an unknown sampler, PoolTooSmall, BadPool.
+    Raises UnknownNameError for an unknown sampler, InputError.
     """
     pools = pools_of(found, queries, options)
     size, shots = options["pool"], options["shots"]
     if not 0 <= shots <= size:
         problem, fix = f"{shots} shots of a pool of {size}", f"0 to {size}"
-        raise BadPool(problem, field="options.shots", fix=fix)
+        raise InputError(problem, field="options.shots", fix=fix)
     return tuple(
         query_row(found, query, pool, shots) for query, pool in zip(queries, pools, strict=True)
     )
@@ -88,20 +147,20 @@ def pools_of(
     most = len(found.demonstrations) - max(map(len, excluded), default=0)
     if not 1 <= size <= most:
         problem = f"a pool of {size} of the {most} demonstrations that a query may pick"
-        raise PoolTooSmall(problem, field="options.pool", fix=f"1 to {most}")
+        raise InputError(problem, field="options.pool", fix=f"1 to {most}")
     return sample(Wanted(found, queries, excluded, size, options["pool_seed"], mix))
 
 
 def _check_mix(name: str, mix: Mapping[str, Any]) -> None:
-    """Raise BadPool for shares that are none, or that nothing reads."""
+    """Raise InputError for shares that are none, or that nothing reads."""
     if bool(mix) != (name == MIX):
         fix = 'write sampler = "mix" with mix = { random = 3, text_similarity = 1 }'
-        raise BadPool(f"sampler {name!r} with mix = {dict(mix)}", field="options.mix", fix=fix)
+        raise InputError(f"sampler {name!r} with mix = {dict(mix)}", field="options.mix", fix=fix)
     for part, share in mix.items():
         lookup({each: 0 for each in SAMPLERS if each != MIX}, part, "sampler of pools")
         if type(share) is not int or share < 1:
             problem = f"a share of {share!r}"
-            raise BadPool(problem, field=f"options.mix.{part}", fix="a whole number from 1")
+            raise InputError(problem, field=f"options.mix.{part}", fix="a whole number from 1")
 
 
 def excluded_of(found: DemonstrationSet, queries: Sequence[Query]) -> list[frozenset[int]]:

@@ -6,7 +6,6 @@ the evidence of a run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from assay.compare.arm import Arm
 from assay.data.row import Row
@@ -22,40 +21,18 @@ FEWEST = 8
 """Items on either side of a split below which no difference is looked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pools:
-    """The pools of the queries of a data set."""
-
-    queries: int
-    different: int
-    """Pools that hold different demonstrations."""
-    union: int
-    """Demonstrations that are in any pool."""
-    smallest: int
-    largest: int
-
-
-def pools_of(rows: Mapping[str, Row]) -> Pools | None:
-    """The pools of rows; None where no row has one."""
-    pools = [frozenset(row.extra[POOL]) for row in rows.values() if row.extra.get(POOL)]
-    if not pools:
-        return None
-    sizes = [len(pool) for pool in pools]
-    union = frozenset().union(*pools)
-    return Pools(len(pools), len({*pools}), len(union), min(sizes), max(sizes))
-
-
 def one_pool(evidence: RunEvidence) -> Iterator[Improvement]:
     """Data sets all of whose queries have one and the same pool: a "first K rows" pool."""
     for name, rows in evidence.rows.items():
-        found = pools_of(rows)
-        if found is None or found.queries < 2 or found.different > 1:
+        pools = [frozenset(row.extra[POOL]) for row in rows.values() if row.extra.get(POOL)]
+        if len(pools) < 2 or len({*pools}) > 1:
             continue
-        figures = {
-            "queries": str(found.queries),
-            "union": str(found.union),
-            "size": str(found.smallest),
-        }
+        size = str(len(pools[0]))
+        figures = {"queries": str(len(pools)), "union": size, "size": size}
+        trained = evidence.stages.values()
+        stages = [each for each in trained if each.spec.data.partition(".")[0] == name]
+        seconds = [each.seconds for each in stages if each.seconds is not None]
+        risks = {guarded(evidence, each.name) for each in stages}
         yield Improvement(
             "one_pool",
             f"data.{name}",
@@ -63,25 +40,9 @@ def one_pool(evidence: RunEvidence) -> Iterator[Improvement]:
             "correct",
             (Fact("improve_evidence.one_pool", figures, f"data.{name}"),),
             Stake(1.0, "queries", at_most=False),
-            Cost("data", _seconds(evidence, name)),
-            _risk(evidence, name),
+            Cost("data", sum(seconds) if seconds else None),
+            "guarded" if risks == {"guarded"} else "open",
         )
-
-
-def _seconds(evidence: RunEvidence, data: str) -> float | None:
-    """What the stages took that train on a data set."""
-    found = [
-        stage.seconds
-        for stage in evidence.stages.values()
-        if stage.spec.data.partition(".")[0] == data and stage.seconds is not None
-    ]
-    return sum(found) if found else None
-
-
-def _risk(evidence: RunEvidence, data: str):
-    stages = [s.name for s in evidence.stages.values() if s.spec.data.partition(".")[0] == data]
-    risks = {guarded(evidence, name) for name in stages}
-    return "guarded" if risks == {"guarded"} else "open"
 
 
 def few_used(evidence: RunEvidence) -> Iterator[Improvement]:
@@ -111,7 +72,8 @@ def right_answer_in_pool(evidence: RunEvidence) -> Iterator[Improvement]:
     """Evaluations whose answers are better where the pool holds a demonstration with the query's
     answer, and whose pools often hold none."""
     for each in evidence.measured:
-        rows = _rows_of(evidence, each)
+        own = evidence.rows.get(each.record.benchmark.partition(".")[0], {})
+        rows = {id_: row for id_, row in own.items() if row.extra.get(DEMONSTRATIONS)}
         if not each.picks or not rows:
             continue
         holds = {id_: _holds(row) for id_, row in rows.items() if id_ in set(each.record.items)}
@@ -120,14 +82,9 @@ def right_answer_in_pool(evidence: RunEvidence) -> Iterator[Improvement]:
             found = with_and_without(arm, holds)
             if found is None or found.verdict != "better" or not lacking:
                 continue
-            yield _larger_pool(each, name, found, lacking, len(holds), _sizes(rows))
-
-
-def _rows_of(evidence: RunEvidence, each: Measured) -> dict[str, Row]:
-    """The rows that an evaluation asked, of a data set with pools."""
-    data = each.record.benchmark.partition(".")[0]
-    rows = evidence.rows.get(data, {})
-    return {id_: row for id_, row in rows.items() if row.extra.get(DEMONSTRATIONS)}
+            sizes = sorted({len({*row.extra[POOL]}) for row in rows.values()})
+            size = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
+            yield _larger_pool(each, name, found, lacking, len(holds), size)
 
 
 def _holds(row: Row) -> bool:
@@ -135,13 +92,6 @@ def _holds(row: Row) -> bool:
     shown = set_of(row).demonstrations
     right = {answer.lower() for answer in row.extra[ANSWERS]}
     return any(shown[number].answer.lower() in right for number in row.extra[POOL])
-
-
-def _sizes(rows: Mapping[str, Row]) -> str:
-    found = pools_of(rows)
-    assert found is not None
-    same = found.smallest == found.largest
-    return str(found.smallest) if same else f"{found.smallest} to {found.largest}"
 
 
 def with_and_without(arm: Arm, holds: Mapping[str, bool]) -> Comparison | None:

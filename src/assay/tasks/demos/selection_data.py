@@ -14,13 +14,15 @@ from functools import partial
 import numpy as np
 
 from assay.data.row import Row
-from assay.tasks.demos.beams import beam_search
+from assay.errors import InputError
 from assay.tasks.demos.demonstrations import POOL, SHOTS
 from assay.tasks.demos.frozen import judge, target_probabilities
 from assay.tasks.demos.selection_file import METHODS, Candidate, Method
 from assay.tasks.helper_model import HelperModel
 
 Picks = tuple[int, ...]
+Probability = Callable[[Sequence[Picks]], Sequence[float]]
+"""P of the right answer after each of several picks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +30,62 @@ class Proposal:
     """A selection before the frozen model was asked."""
 
     picks: Picks
+    """Numbers of demonstrations; the first stands next to the query, see `conversation`."""
     method: Method
     rank: int | None = None
     """Place in its beam search, from 0."""
     score: float | None = None
-    """What the search ranked by."""
+    """What the search ranked by: of a beam by InfoScore their sum, above 0 where they help."""
     temperature: float | None = None
+
+
+def beam_search(
+    pool: Sequence[int], shots: int, width: int, probability: Probability
+) -> list[Proposal]:
+    """The best selections of `shots` of `pool`, the most helpful first; at most `width`.
+
+    InfoScore of a candidate c after the picks S (Lever-LM): P(y | S, c, x) - P(y | S, x), with P
+    the probability of the right answer y to the query x; POSITIVE where c helps. A selection's
+    score is the sum over its picks, P(y | picks, x) - P(y | x). Lever-LM's own code ranks by the
+    last step alone, which prefers a pick that repairs a bad one.
+
+    Each step puts every candidate that is not picked yet between a selection that was kept and the
+    query, so that the prompts share all that stands before it, and keeps the `width` best. Equal
+    ones keep the order of the pool.
+    Raises InputError.
+    """
+    if shots > len(pool):
+        problem = f"{shots} picks of {len(pool)} candidates"
+        raise InputError(problem, field="shots", fix="take a larger pool, or fewer shots")
+    places = {number: place for place, number in enumerate(pool)}
+    (alone,) = probability([()])
+    kept: list[tuple[Picks, float]] = [((), 0.0)]
+    for _ in range(shots):
+        states = [(n, *picks) for picks, _ in kept for n in pool if n not in picks]
+        found = zip(states, probability(states), strict=True)
+        beams = [(picks, likely - alone) for picks, likely in found]
+        beams.sort(key=lambda beam: (-beam[1], [places[pick] for pick in beam[0]]))
+        kept = beams[:width]
+    return [Proposal(picks, "beam", rank, score) for rank, (picks, score) in enumerate(kept)]
+
+
+def searched(pool_size: int, shots: int, width: int) -> int:
+    """How many probabilities a search asks for."""
+    total, kept = 1, 1
+    for step in range(shots):
+        states = kept * (pool_size - step)
+        total, kept = total + states, min(width, states)
+    return total
 
 
 def beam_candidates(frozen: HelperModel, row: Row, width: int) -> list[Candidate]:
     """The beams of a search by InfoScore with their outcomes, the most helpful first.
 
-    Raises TooFewCandidates, HelperFailed, and InputError for a model without log-probabilities.
+    Raises HelperFailed, and InputError as where a model gives no log-probabilities.
     """
-    found = search(row, width, partial(target_probabilities, frozen, row))
+    asked = partial(target_probabilities, frozen, row)
+    found = beam_search(row.extra[POOL], row.extra[SHOTS], width, asked)
     return judged(frozen, row, found, None)
-
-
-def search(
-    row: Row, width: int, value: Callable[[Sequence[Picks]], Sequence[float]]
-) -> list[Proposal]:
-    """The beams of a search in the row's pool by `value`, the highest first."""
-    beams = beam_search(row.extra[POOL], row.extra[SHOTS], width, value)
-    return [Proposal(beam.picks, "beam", rank, beam.score) for rank, beam in enumerate(beams)]
 
 
 def judged(

@@ -10,7 +10,7 @@ demonstrations. Which row a query is, and what is done with a candidate, is the 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -54,10 +54,6 @@ ROUNDING = 1e-4
 """By so much a probability may leave 0 to 1: sums in float32 do."""
 DIGITS = 6
 """Decimals that are written: what depends on the order of a sum lies below them."""
-
-
-class BadSelectionFile(InputError):
-    """A file of stored selections that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,212 +169,201 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in a file something stands, for its message."""
+    """A value of a file and where it stands, for its message."""
 
     file: Path
     query: str
+    value: Any
     field: str = ""
 
-    def inner(self, name: str) -> "_Place":
-        return _Place(self.file, self.query, f"{self.field}.{name}" if self.field else name)
+    def inner(self, name: str | int) -> "_Place":
+        """The value under a key, None without one, or at a place of a list."""
+        listed = isinstance(name, int)
+        value = self.value[name] if listed else self.value.get(name)
+        dotted = f"{self.field}.{name}" if self.field else str(name)
+        return replace(self, value=value, field=f"{self.field}[{name}]" if listed else dotted)
 
     def refuse(self, problem: str, fix: str | None = None) -> NoReturn:
+        """Raise InputError."""
         field = f"query {self.query}" + (f": {self.field}" if self.field else "")
-        raise BadSelectionFile(problem, file=self.file, field=field, fix=fix)
+        raise InputError(problem, file=self.file, field=field, fix=fix)
+
+    def typed(self, kind: type) -> "_Place":
+        """Itself, where its value is an object or a list."""
+        if not isinstance(self.value, kind):
+            self.refuse(f"is no {'object' if kind is dict else 'list'}")
+        return self
+
+    def each(self) -> "Iterator[_Place]":
+        """The values of a list."""
+        yield from map(self.typed(list).inner, range(len(self.value)))
+
+    def numbers(self) -> tuple[int, ...]:
+        """Different numbers from 0."""
+        value = self.value
+        if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+            self.refuse("is no list of numbers from 0")
+        if len(set(value)) < len(value):
+            self.refuse(f"{value} names one twice")
+        return tuple(value)
+
+    def number(self) -> float | None:
+        """A number, or none."""
+        if self.value is not None and type(self.value) not in (int, float):
+            self.refuse(f"{self.value!r} is no number")
+        return self.value
+
+    def share(self) -> float | None:
+        """A number from 0 to 1, or none."""
+        value = self.number()
+        if value is not None and not -ROUNDING <= value <= 1 + ROUNDING:
+            self.refuse(f"{value:g} is not between 0 and 1")
+        return None if value is None else min(max(value, 0.0), 1.0)
 
 
 def read_selection_file(path: Path) -> SelectionFile:
-    """The queries of a file. Raises BadSelectionFile with file, query and field."""
+    """The queries of a file. Raises InputError with file, query and field."""
     try:
         found = load_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BadSelectionFile(f"cannot be read: {error}", file=path) from error
+        raise InputError(f"cannot be read: {error}", file=path) from error
     if not isinstance(found, dict):
-        raise BadSelectionFile("is no object of queries", file=path)
-    entries = {key: value for key, value in found.items() if key.isdecimal()}
+        raise InputError("is no object of queries", file=path)
+    entries = [_Place(path, key, value) for key, value in found.items() if key.isdecimal()]
     if not entries:
-        raise BadSelectionFile("holds no query", file=path, fix="its keys are the queries' numbers")
+        raise InputError("holds no query", file=path, fix="its keys are the queries' numbers")
     meta = found.get(META)
     meta = meta if isinstance(meta, dict) else {}
-    if all(isinstance(value, dict) and "id_list" in value for value in entries.values()):
-        queries = [_beams(_Place(path, key), value) for key, value in entries.items()]
-        return SelectionFile(path, tuple(queries), {"reward": BY_SCORE, **meta})
-    convention = _Convention()
-    queries = [_query(_Place(path, key), value, convention) for key, value in entries.items()]
-    return SelectionFile(path, tuple(queries), meta)
+    if all(isinstance(each.value, dict) and "id_list" in each.value for each in entries):
+        return SelectionFile(path, tuple(map(_beams, entries)), {"reward": BY_SCORE, **meta})
+    _refuse_mixed(entries)
+    return SelectionFile(path, tuple(map(_query, entries)), meta)
 
 
 NOT_ASKED = SelectionOutcome("", "", Accuracy(0.0, "error", "no answer was asked for"), 0.0)
 """Of a selection that was only ranked."""
 
 
-def _beams(place: _Place, entry: Mapping[str, Any]) -> StoredQuery:
+def _beams(entry: _Place) -> StoredQuery:
     """The sequences of a Lever-LM: each list ends in the query itself."""
-    lists = _typed(place.inner("id_list"), entry["id_list"], list)
-    scores = _typed(place.inner("score_list"), entry.get("score_list"), list)
-    if len(scores) != len(lists):
-        place.inner("score_list").refuse(f"has {len(scores)} scores of {len(lists)} sequences")
+    lists, scores = [*entry.inner("id_list").each()], entry.inner("score_list").typed(list)
+    if len(scores.value) != len(lists):
+        scores.refuse(f"has {len(scores.value)} scores of {len(lists)} sequences")
     candidates = []
     for n, each in enumerate(lists):
-        where = place.inner(f"id_list[{n}]")
-        *picks, query = _numbers(where, each) or (-1,)
-        if str(query) != place.query:
-            where.refuse(f"ends in {query}", "a sequence ends in its query's own number")
-        score = _number(place, {"score_list": scores[n]}, "score_list")
-        candidates.append(Candidate(tuple(picks), "beam", NOT_ASKED, n, score))
-    return StoredQuery(int(place.query), place.query, tuple(candidates))
+        *picks, query = each.numbers() or (-1,)
+        if str(query) != entry.query:
+            each.refuse(f"ends in {query}", "a sequence ends in its query's own number")
+        candidates.append(Candidate(tuple(picks), "beam", NOT_ASKED, n, scores.inner(n).number()))
+    return StoredQuery(int(entry.query), entry.query, tuple(candidates))
 
 
-@dataclass
-class _Convention:
-    """Whether pointers are places in pools, by the first candidate of a file."""
+def _query(entry: _Place) -> StoredQuery:
+    asked = entry.inner("query").typed(dict).value if "query" in entry.value else {}
+    pool = entry.inner("candidate_pool_ids")
+    numbers = None if pool.value is None else pool.numbers()
+    if "pointer_candidates" not in entry.value:
+        fix = "beams of a Lever-LM have id_list and score_list in every query"
+        entry.inner("pointer_candidates").refuse("missing", fix)
+    candidates = tuple(
+        _candidate(each, numbers) for each in entry.inner("pointer_candidates").each()
+    )
+    question = str(asked.get("question_id", asked.get("query_id", entry.query)))
+    return StoredQuery(int(entry.query), question, candidates, numbers)
 
-    local: bool | None = None
-    query: str = ""
 
-    def agree(self, place: _Place, local: bool) -> None:
-        if self.local is None:
-            self.local, self.query = local, place.query
-        if self.local != local:
+def _refuse_mixed(entries: Sequence[_Place]) -> None:
+    """Refuse pointers that are places in pools for some candidates and numbers for others."""
+    first: tuple[bool, str] | None = None
+    given = [entry for entry in entries if "pointer_candidates" in entry.typed(dict).value]
+    for place in (each for entry in given for each in entry.inner("pointer_candidates").each()):
+        local = place.typed(dict).value.get("pointer_global") is not None
+        first = first or (local, place.query)
+        if first[0] != local:
             has, other = ("has", "has not") if local else ("has no", "has")
-            problem = (
-                f"mixed index conventions: it {has} pointer_global, query {self.query} {other}"
-            )
+            problem = f"mixed index conventions: it {has} pointer_global, query {first[1]} {other}"
             place.inner("pointer").refuse(problem, "write pointer_global everywhere, or nowhere")
 
 
-def _query(place: _Place, entry: Any, convention: _Convention) -> StoredQuery:
-    entry = _typed(place, entry, dict)
-    about = _typed(place.inner("query"), entry.get("query", {}), dict)
-    pool = entry.get("candidate_pool_ids")
-    if pool is not None:
-        pool = _numbers(place.inner("candidate_pool_ids"), pool)
-    if "pointer_candidates" not in entry:
-        fix = "beams of a Lever-LM have id_list and score_list in every query"
-        place.inner("pointer_candidates").refuse("missing", fix)
-    given = _typed(place.inner("pointer_candidates"), entry["pointer_candidates"], list)
-    candidates = []
-    for n, each in enumerate(given):
-        where = place.inner(f"pointer_candidates[{n}]")
-        candidates.append(_candidate(where, _typed(where, each, dict), pool, convention))
-    question = str(about.get("question_id", about.get("query_id", place.query)))
-    return StoredQuery(int(place.query), question, tuple(candidates), pool)
-
-
-def _candidate(
-    place: _Place, entry: Mapping[str, Any], pool: Sequence[int] | None, convention: _Convention
-) -> Candidate:
-    method = _method(place, entry.get("gen_method"))
-    convention.agree(place, entry.get("pointer_global") is not None)
+def _candidate(entry: _Place, pool: Sequence[int] | None) -> Candidate:
     return Candidate(
-        _picks(place, entry, pool),
-        method,
-        _outcome(place, entry),
-        entry.get("beam_rank"),
-        _number(place, entry, "beam_score"),
-        _number(place, entry, "logprob_score"),
-        _number(place, entry, "temperature"),
+        _picks(entry, pool),
+        _method(entry.inner("gen_method")),
+        _outcome(entry),
+        entry.value.get("beam_rank"),
+        entry.inner("beam_score").number(),
+        entry.inner("logprob_score").number(),
+        entry.inner("temperature").number(),
     )
 
 
-def _method(place: _Place, name: Any) -> Method:
+def _method(place: _Place) -> Method:
+    name = place.value
     if name in METHODS:
         return name
     for method, pattern in AUGMENTED.items():
         if isinstance(name, str) and pattern.fullmatch(name):
             return method
-    return place.inner("gen_method").refuse(f"{name!r} is none of {', '.join(METHODS)}")
+    return place.refuse(f"{name!r} is none of {', '.join(METHODS)}")
 
 
-def _picks(place: _Place, entry: Mapping[str, Any], pool: Sequence[int] | None) -> tuple[int, ...]:
+def _picks(entry: _Place, pool: Sequence[int] | None) -> tuple[int, ...]:
     """The numbers of the picked demonstrations, whichever convention the file follows.
 
     `pointer_pos` is compared only where it says something of the pool of the file: without one it
     holds places in a pool that was not kept, and beside `pointer_global` perhaps those before the
     pools were made anew.
     """
-    pointer = _numbers(place.inner("pointer"), entry.get("pointer"))
-    picks, places = pointer, entry.get("pointer_pos")
-    if entry.get("pointer_global") is not None:
-        picks = _numbers(place.inner("pointer_global"), entry["pointer_global"])
-        _same_places(place.inner("pointer"), pointer, picks, pool)
-        return picks
-    if pool is not None and (outside := [pick for pick in picks if pick not in pool]):
-        fix = "places in the pool need pointer_global beside them"
-        place.inner("pointer").refuse(f"{outside[0]} is not in candidate_pool_ids", fix)
-    if places is not None and pool is not None:
-        where = place.inner("pointer_pos")
-        _same_places(where, _numbers(where, places), picks, pool)
+    pointer, places = entry.inner("pointer"), entry.inner("pointer_pos")
+    picks = pointer.numbers()
+    if entry.value.get("pointer_global") is not None:
+        picks = entry.inner("pointer_global").numbers()
+        _same_places(pointer, picks, pool)
+    elif pool is not None:
+        if outside := [pick for pick in picks if pick not in pool]:
+            fix = "places in the pool need pointer_global beside them"
+            pointer.refuse(f"{outside[0]} is not in candidate_pool_ids", fix)
+        if places.value is not None:
+            _same_places(places, picks, pool)
     return picks
 
 
-def _same_places(
-    place: _Place, places: Sequence[int], picks: Sequence[int], pool: Sequence[int] | None
-) -> None:
+def _same_places(place: _Place, picks: Sequence[int], pool: Sequence[int] | None) -> None:
     """Refuse places in the pool that do not hold the picks."""
     if pool is None:
         place.refuse("holds places in a pool, and the query has no candidate_pool_ids")
-    for index in places:
+    for index in place.numbers():
         if index >= len(pool):
             place.refuse(f"{index} is out of range: the pool holds {len(pool)}")
-    if (found := [pool[index] for index in places]) != list(picks):
+    if (found := [pool[index] for index in place.numbers()]) != list(picks):
         place.refuse(f"means the demonstrations {found}, and {list(picks)} are picked")
 
 
-def _outcome(place: _Place, entry: Mapping[str, Any]) -> SelectionOutcome:
-    mode = _mode(place, entry)
-    score = _share(place, entry, "vqa_acc_score")
+def _outcome(entry: _Place) -> SelectionOutcome:
+    mode, stated = _mode(entry), entry.inner("vqa_acc_score")
+    score = stated.share()
     if score is None and mode != "error":
-        place.inner("vqa_acc_score").refuse("missing")
-    correct = entry.get("vqa_correct")
-    own_rule = entry.get("vqa_eval_mode") == "simple_match"
-    if mode != "error" and not own_rule and correct not in (None, int((score or 0) > 0)):
+        stated.refuse("missing")
+    correct = entry.inner("vqa_correct")
+    own_rule = entry.value.get("vqa_eval_mode") == "simple_match"
+    if mode != "error" and not own_rule and correct.value not in (None, int((score or 0) > 0)):
         fix = "1 is every score above 0; leave vqa_correct out where another rule wrote it"
-        place.inner("vqa_correct").refuse(f"{correct!r} with vqa_acc_score {score:g}", fix)
+        correct.refuse(f"{correct.value!r} with vqa_acc_score {score:g}", fix)
     return SelectionOutcome(
-        str(entry.get("vqa_raw_generation") or ""),
-        str(entry.get("vqa_pred_answer") or ""),
+        str(entry.value.get("vqa_raw_generation") or ""),
+        str(entry.value.get("vqa_pred_answer") or ""),
         Accuracy(score or 0.0, mode),
-        _share(place, entry, "vqa_rel_score") or 0.0,
-        _share(place, entry, "vqa_gt_prob"),
+        entry.inner("vqa_rel_score").share() or 0.0,
+        entry.inner("vqa_gt_prob").share(),
     )
 
 
-def _mode(place: _Place, entry: Mapping[str, Any]) -> EvalMode:
-    if entry.get("eval_failed"):
+def _mode(entry: _Place) -> EvalMode:
+    name = entry.value.get("vqa_eval_mode")
+    if entry.value.get("eval_failed"):
         return "error"
-    name = entry.get("vqa_eval_mode")
     if name is None:
-        return "fallback" if entry.get("eval_split_used") == "fallback" else "official"
+        return "fallback" if entry.value.get("eval_split_used") == "fallback" else "official"
     if name not in MODES:
-        place.inner("vqa_eval_mode").refuse(f"{name!r} is none of {', '.join(MODES)}")
+        entry.inner("vqa_eval_mode").refuse(f"{name!r} is none of {', '.join(MODES)}")
     return MODES[name]
-
-
-def _numbers(place: _Place, value: Any) -> tuple[int, ...]:
-    """Different numbers from 0."""
-    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
-        place.refuse("is no list of numbers from 0")
-    if len(set(value)) < len(value):
-        place.refuse(f"{value} names one twice")
-    return tuple(value)
-
-
-def _number(place: _Place, entry: Mapping[str, Any], name: str) -> float | None:
-    value = entry.get(name)
-    if value is not None and type(value) not in (int, float):
-        place.inner(name).refuse(f"{value!r} is no number")
-    return value
-
-
-def _share(place: _Place, entry: Mapping[str, Any], name: str) -> float | None:
-    value = _number(place, entry, name)
-    if value is not None and not -ROUNDING <= value <= 1 + ROUNDING:
-        place.inner(name).refuse(f"{value:g} is not between 0 and 1")
-    return None if value is None else min(max(value, 0.0), 1.0)
-
-
-def _typed(place: _Place, value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        place.refuse(f"is no {'object' if kind is dict else 'list'}")
-    return value

@@ -20,22 +20,26 @@ from assay.data.renderings.rendering import Loss
 from assay.data.row import ImagePart, Message, Row
 from assay.errors import InputError
 from assay.models.embeddings import (
+    ENDINGS,
     PATH,
+    Precomputed,
     combined,
     content,
     embed_images,
     embed_texts,
     encoder_named,
+    read_precomputed,
 )
-from assay.models.precomputed import ENDINGS, Precomputed, read_precomputed
-from assay.tasks.demos.choice import Choice, FeatureTable, choice_of
-from assay.tasks.demos.demonstrations import POOL, SHOTS, DemonstrationSet, set_of
-from assay.tasks.demos.selections import picks_of, selection_text
+from assay.tasks.demos.demonstrations import (
+    POOL,
+    SHOTS,
+    DemonstrationSet,
+    picks_of,
+    selection_text,
+    set_of,
+)
+from assay.tasks.demos.modules import Choice, FeatureTable, choice_of
 from assay.tasks.task import Asked, Dialogue
-
-
-class NoSelection(InputError):
-    """What a selector cannot be asked or taught."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +159,8 @@ class SelectorEncoder:
         return self.features.fingerprint
 
     def stopping_at(self, strings: tuple[str, ...]) -> "SelectorEncoder":
-        """Raises NoSelection: a selection is no text."""
-        raise NoSelection("a selection has no text that could hold a stop string", field="stop")
+        """Raises InputError: a selection is no text."""
+        raise InputError("a selection has no text that could hold a stop string", field="stop")
 
     def prompt(self, row: Row, asked: Asked) -> Choice:
         """The row's query and pool. Raises BadSelection for a row without."""
@@ -173,8 +177,8 @@ class SelectorEncoder:
         return (Turn(choice, picks, (True,) * len(picks)),)
 
     def environment(self, row: Row, dialogue: Dialogue) -> Any:
-        """Raises NoSelection: a selector answers once."""
-        raise NoSelection("a selector answers once", file=row.origin or None, field="task")
+        """Raises InputError: a selector answers once."""
+        raise InputError("a selector answers once", file=row.origin or None, field="task")
 
     def decode(self, actions: Sequence[int]) -> str:
         """The selection's text."""

@@ -34,7 +34,7 @@ from assay.runs.run_names import (
     stage_start,
 )
 from assay.tasks.demos.foreign import ForeignSelector, read_foreign
-from assay.tasks.demos.kinds import (
+from assay.tasks.demos.modules import (
     DROPOUT,
     NAMED_PATTERNS,
     USUAL_DROPOUT,
@@ -46,10 +46,6 @@ from assay.tasks.demos.selector_policy import RandomPolicy, SelectorPolicy
 
 ABOUT = "selector.json"
 """The file of a checkpoint that says what its weights were made for."""
-
-
-class OtherSelector(InputError):
-    """The checkpoint of another selector, or one made for other features."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +75,8 @@ class SelectorLearner:
 
     @cached_property
     def foreign(self) -> ForeignSelector | None:
-        """The selector of a file of weights, where the model is one. Raises ForeignSelectorError,
-        and OtherSelector for features that it cannot read or settings that it was not made with."""
+        """The selector of a file of weights, where the model is one. Raises InputError,
+        and InputError for features that it cannot read or settings that it was not made with."""
         weights = self.weights
         if weights is None or weights.is_dir():
             return None
@@ -89,7 +85,7 @@ class SelectorLearner:
             if getattr(spec, name) != found.settings[name]:
                 problem = f"{getattr(spec, name)}, and the file has {found.settings[name]}"
                 place = f"selector.{name}"
-                raise OtherSelector(problem, file=weights, field=place, fix="remove the setting")
+                raise InputError(problem, file=weights, field=place, fix="remove the setting")
         return found
 
     @cached_property
@@ -146,16 +142,16 @@ class SelectorLearner:
         return module
 
     def refuse_width(self, found: ForeignSelector) -> None:
-        """Raise OtherSelector where the features are not as wide as those that a file reads."""
+        """Raise InputError where the features are not as wide as those that a file reads."""
         if found.width != self.features.width:
             have, width = self.spec.features, self.features.width
             problem = f"it reads features of width {found.width}, and {have} has {width}"
             fix = "name the features that it was trained on: clip, or features of your own"
             file = self.weights
-            raise OtherSelector(problem, file=file, field="selector.features", fix=fix)
+            raise InputError(problem, file=file, field="selector.features", fix=fix)
 
     def module(self, run: RunDirectory, reference: CheckpointReference) -> nn.Module:
-        """The selector of a checkpoint. Raises OtherSelector, StateDictMismatch, RunNotFound,
+        """The selector of a checkpoint. Raises InputError, StateDictMismatch, RunNotFound,
         CheckpointDamaged."""
         if reference.stage is not None and reference.step == 0:
             return self.module(*stage_start(run, experiment_of(run).stage[reference.stage]))
@@ -172,10 +168,8 @@ class SelectorLearner:
 
     def about(self) -> dict[str, object]:
         """What a checkpoint says of itself."""
-        return {"kind": self.kind, "sizes": self._shape(), "settings": self.spec.model_dump()}
-
-    def _shape(self) -> dict[str, object]:
-        return {"width": self.features.width, "features": self.features.fingerprint}
+        sizes = {"width": self.features.width, "features": self.features.fingerprint}
+        return {"kind": self.kind, "sizes": sizes, "settings": self.spec.model_dump()}
 
     def check(self) -> None:
         """Raise InputError for stages that cannot train this selector, and for weights of a file
@@ -235,20 +229,20 @@ class SelectorLearner:
 
 
 def refuse_other(folder: Path, ours: dict[str, object]) -> None:
-    """Raise OtherSelector where a checkpoint is not one of the selector `ours` tells of."""
+    """Raise InputError where a checkpoint is not one of the selector `ours` tells of."""
     if not (folder / ABOUT).is_file():
         problem = "is missing: no checkpoint of a selector"
-        raise OtherSelector(problem, file=folder / ABOUT)
+        raise InputError(problem, file=folder / ABOUT)
     theirs = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     if theirs["kind"] != ours["kind"]:
         problem = f"checkpoint of another selector: {theirs['kind']}, the model is {ours['kind']}"
         fix = "load it as the selector that it is"
-        raise OtherSelector(problem, file=folder / MODULE, field="selector", fix=fix)
+        raise InputError(problem, file=folder / MODULE, field="selector", fix=fix)
     if theirs["sizes"] != ours["sizes"]:
         have, want = described(theirs), described(ours)
         problem = f"feature dimension mismatch: trained on {have}, the model reads {want}"
         fix = "set [selector] features and answers as they were"
-        raise OtherSelector(problem, file=folder / MODULE, field="selector.features", fix=fix)
+        raise InputError(problem, file=folder / MODULE, field="selector.features", fix=fix)
 
 
 def described(about: dict) -> str:

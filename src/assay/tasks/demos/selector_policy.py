@@ -19,11 +19,7 @@ from assay.models.weight_files import load_module, save_module
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Sampling, Scores
 from assay.rollout.token_choice import draw, key_states, uniforms
-from assay.tasks.demos.choice import Choice, ChoiceBatch, batch_of, choice_of
-
-
-class NotInThePool(RunFailure):
-    """A pick that the query's pool does not hold."""
+from assay.tasks.demos.modules import Choice, ChoiceBatch, batch_of, choice_of
 
 
 class SelectorPolicy:
@@ -76,7 +72,7 @@ class SelectorPolicy:
     def score(self, packed: Packed, entropy: bool = False) -> Scores:
         """Log-probs (S) and, if asked, entropies (S) of the picks, each among those left.
 
-        Raises NotInThePool.
+        Raises RunFailure for a pick that its pool does not hold.
         """
         distinct, context_N = apart([choice_of(context) for context in packed.contexts])
         batch = batch_of(distinct)
@@ -104,7 +100,7 @@ class SelectorPolicy:
         actions_NS[taken_NS] = packed.actions_S
         same_NSK = actions_NS[:, :, None] == batch.numbers_BK[context_N][:, None]
         if not bool(same_NSK.any(-1)[taken_NS].all()):
-            raise NotInThePool("a stored pick is not in the pool of its query")
+            raise RunFailure("a stored pick is not in the pool of its query")
         return taken_NS, same_NSK.int().argmax(-1)
 
     @contextmanager

@@ -3,7 +3,6 @@
 Also where the selections of a table lie that `generate` makes. Nothing is generated here.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,15 +23,14 @@ from assay.judge.group_health import (
     group_findings,
     health_of,
 )
-from assay.tasks.demos.demonstrations import FROZEN, POOL, SHOTS, set_of
-from assay.tasks.demos.outcomes import SelectionOutcome
+from assay.tasks.demos.demonstrations import FROZEN, POOL, SHOTS, selection_text, set_of
+from assay.tasks.demos.rewards import facts_of
 from assay.tasks.demos.selection_file import (
     Candidate,
     SelectionFile,
     StoredQuery,
     read_selection_file,
 )
-from assay.tasks.demos.selections import selection_text
 
 CANDIDATES = "candidates"
 """The field of `extra` that holds a row's stored selections."""
@@ -46,18 +44,6 @@ OTHER_LAYOUT = (
 )
 ALL_SKIPPED = "all its selections were scored by a fallback"
 NO_POSITIVE = "no selection with a positive score"
-
-
-class NotGenerated(InputError):
-    """Selections that are not made yet."""
-
-
-class OtherQueries(InputError):
-    """Stored selections of other queries than those of the table."""
-
-
-class UnhealthyGroups(InputError):
-    """Stored selections that can teach nothing."""
 
 
 def selections_of(source: str | None) -> str | None:
@@ -103,24 +89,23 @@ def selection_record(experiment: Experiment, name: str, root: Path) -> dict[str,
 def selection_rows(experiment: Experiment, name: str, rows: Sequence[Row], root: Path) -> Loaded:
     """The rows of a table's queries with their selections; the others are dropped and counted.
 
-    Raises NotGenerated, and what `read_selection_file` and `with_selections` raise.
+    Raises InputError, and what `read_selection_file` and `with_selections` raise.
     """
     file, spec = stored_file(experiment, name, root), experiment.selections[name]
     if not file.exists():
         problem = f"the selections {name!r} are not made"
         fix = "assay generate FILE makes them" if spec.kind else f"it counts from {root}"
-        raise NotGenerated(f"{problem}: no file {file}", fix=fix)
+        raise InputError(f"{problem}: no file {file}", fix=fix)
     found = read_selection_file(file)
     refuse_unhealthy(found, spec, rows)
     return with_selections(found, spec, rows)
 
 
 def refuse_unhealthy(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> None:
-    """Raise UnhealthyGroups where the groups of a file can teach nothing, unless that is allowed by
-    its name."""
+    """Raise InputError where the groups of a file can teach nothing, unless `spec` allows it."""
     for finding in stored_findings(found, spec, rows, str(found.path)):
         if finding.severity == "error":
-            raise UnhealthyGroups(f"{finding.what}: {finding.evidence}", fix=finding.fix)
+            raise InputError(f"{finding.what}: {finding.evidence}", fix=finding.fix)
 
 
 def stored_findings(
@@ -134,58 +119,50 @@ def stored_findings(
 
 def stored_health(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> GroupHealth:
     """The health of the groups that rows have in a file, by the rewards that are stored."""
-    return health_of([_group(each, found, spec) for each in _by_row(found, rows).values()])
-
-
-def _group(query: StoredQuery, found: SelectionFile, spec: SelectionsSpec) -> CandidateGroup:
-    used = [each for each in query.candidates if _is_used(each, found, spec)]
-    return CandidateGroup(
-        tuple(stored_candidate(each, found)["reward"] for each in used),
-        sum(each.outcome.correct for each in used),
-        sum(each.outcome.accuracy.mode != "official" for each in query.candidates),
-        len(query.candidates),
-    )
+    groups = []
+    for query in _by_row(found, rows).values():
+        used = _used(query, found, spec)
+        rewards = tuple(stored_candidate(each, found)["reward"] for each in used)
+        unofficial = sum(each.outcome.accuracy.mode != "official" for each in query.candidates)
+        positive = sum(each.outcome.correct for each in used)
+        groups.append(CandidateGroup(rewards, positive, unofficial, len(query.candidates)))
+    return health_of(groups)
 
 
 def with_selections(found: SelectionFile, spec: SelectionsSpec, rows: Sequence[Row]) -> Loaded:
-    """The rows with the selections of a file. Raises OtherQueries."""
+    """The rows with the selections of a file. Raises InputError."""
     stored = _by_row(found, rows)
     kept: list[Row] = []
+    skipped: list[str] = []
     dropped: dict[str, list[str]] = {}
-    remarks = Counter[str]()
     for row in rows:
-        reason = NOT_STORED
-        if row.id in stored:
-            query = stored[row.id]
-            used = [c for c in query.candidates if _is_used(c, found, spec)]
-            remarks[row.id] = len(query.candidates) - len(used)
-            reason = _why_dropped(used, spec)
-            if not reason:
-                kept.append(_with_candidates(found, row, query, used))
-        if reason:
-            dropped.setdefault(reason, []).append(row.id)
-    skipped = [row.id for row in kept if remarks[row.id]]
+        query = stored.get(row.id)
+        used = [] if query is None else _used(query, found, spec)
+        positive = any(candidate.outcome.correct for candidate in used)
+        if query is None:
+            dropped.setdefault(NOT_STORED, []).append(row.id)
+        elif not used:
+            dropped.setdefault(ALL_SKIPPED, []).append(row.id)
+        elif spec.require_positive and not positive:
+            dropped.setdefault(NO_POSITIVE, []).append(row.id)
+        else:
+            kept.append(_with_candidates(found, row, query, used))
+            skipped += [row.id] if len(used) < len(query.candidates) else []
     words = {"selections scored by a fallback are left out": tuple(skipped)} if skipped else {}
     if found.laid_out_otherwise and kept and kept[0].extra[SHOTS] > 1:
         words[OTHER_LAYOUT] = tuple(row.id for row in kept)
     return Loaded(tuple(kept), {why: tuple(ids) for why, ids in dropped.items()}, words)
 
 
-def _is_used(candidate: Candidate, found: SelectionFile, spec: SelectionsSpec) -> bool:
-    scored = candidate.outcome.accuracy.mode == "official" or found.by_score
-    return scored or spec.fallback == "keep"
-
-
-def _why_dropped(used: Sequence[Candidate], spec: SelectionsSpec) -> str:
-    if not used:
-        return ALL_SKIPPED
-    positive = any(candidate.outcome.correct for candidate in used)
-    return NO_POSITIVE if spec.require_positive and not positive else ""
+def _used(query: StoredQuery, found: SelectionFile, spec: SelectionsSpec) -> list[Candidate]:
+    """The candidates that the benchmark's own metric scored, or all where nothing else is asked."""
+    every = found.by_score or spec.fallback == "keep"
+    return [c for c in query.candidates if every or c.outcome.accuracy.mode == "official"]
 
 
 def _by_row(found: SelectionFile, rows: Sequence[Row]) -> Mapping[str, StoredQuery]:
     """The queries by the id of their row: a row's id, what stands behind its last dash, or the
-    number of the demonstration that the row is. Raises OtherQueries where none fits."""
+    number of the demonstration that the row is. Raises InputError where none fits."""
     known = {str(query.question_id): query for query in found.queries}
     names = {row.id: (row.id, row.id.rpartition("-")[2]) for row in rows}
     named = {name for both in names.values() for name in both}
@@ -199,7 +176,7 @@ def _by_row(found: SelectionFile, rows: Sequence[Row]) -> Mapping[str, StoredQue
     if not stored:
         problem = f"none of its {len(found.queries)} queries is a row of the data set"
         first = found.queries[0].question_id
-        raise OtherQueries(problem, file=found.path, fix=f"its first is {first!r}")
+        raise InputError(problem, file=found.path, fix=f"its first is {first!r}")
     return stored
 
 
@@ -207,15 +184,19 @@ def _with_candidates(
     found: SelectionFile, row: Row, query: StoredQuery, used: Sequence[Candidate]
 ) -> Row:
     row = replace(row, extra={**row.extra, POOL: pool_of(found, row, query)})
-    candidates = [stored_candidate(candidate, found) for candidate in used]
     for candidate in used:
-        _check_picks(found, row, query, candidate)
+        if len(candidate.picks) != row.extra[SHOTS]:
+            shots = row.extra[SHOTS]
+            problem = f"{list(candidate.picks)} are not the {shots} shots of the data set"
+            place = f"query {query.number}: pointer"
+            raise InputError(problem, file=found.path, field=place, fix="set options.shots alike")
+    candidates = [stored_candidate(candidate, found) for candidate in used]
     return replace(row, extra={**row.extra, CANDIDATES: candidates})
 
 
 def pool_of(found: SelectionFile, row: Row, query: StoredQuery) -> list[int]:
     """The pool that a query's selections were picked from: the file's own; of a file without pools
-    all that was picked, filled up to its size from the row's. Raises OtherQueries."""
+    all that was picked, filled up to its size from the row's. Raises InputError."""
     if query.pool is not None:
         pool = list(query.pool)
     else:
@@ -228,15 +209,8 @@ def pool_of(found: SelectionFile, row: Row, query: StoredQuery) -> list[int]:
         if number >= count or number == itself:
             what = "the query itself" if number == itself else f"not among {count} demonstrations"
             place = f"query {query.number}: candidate_pool_ids"
-            raise OtherQueries(f"{number} is {what}", file=found.path, field=place)
+            raise InputError(f"{number} is {what}", file=found.path, field=place)
     return pool
-
-
-def _check_picks(found: SelectionFile, row: Row, query: StoredQuery, candidate: Candidate) -> None:
-    if len(candidate.picks) != row.extra[SHOTS]:
-        problem = f"{list(candidate.picks)} are not the {row.extra[SHOTS]} shots of the data set"
-        place = f"query {query.number}: pointer"
-        raise OtherQueries(problem, file=found.path, field=place, fix="set options.shots alike")
 
 
 def stored_candidate(candidate: Candidate, found: SelectionFile) -> dict[str, Any]:
@@ -247,22 +221,10 @@ def stored_candidate(candidate: Candidate, found: SelectionFile) -> dict[str, An
     return {
         "text": selection_text(candidate.picks),
         "reward": float(reward or 0.0),
-        "facts": outcome_facts(outcome),
+        "facts": {"gold_probability": None, **facts_of(outcome)},
         "method": candidate.method,
         "rank": candidate.rank,
         "score": candidate.score,
         "logp": candidate.logp,
         "temperature": candidate.temperature,
-    }
-
-
-def outcome_facts(outcome: SelectionOutcome) -> dict[str, Any]:
-    """What rewards are computed from without asking the frozen model again."""
-    return {
-        "generation": outcome.generation,
-        "prediction": outcome.prediction,
-        "accuracy": outcome.accuracy.score,
-        "eval_mode": outcome.accuracy.mode,
-        "relevance": outcome.relevance,
-        "gold_probability": outcome.gold_probability,
     }

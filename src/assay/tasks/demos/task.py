@@ -10,6 +10,7 @@ from typing import Any
 
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.selection_tables import FILE, SELECTIONS
@@ -19,7 +20,7 @@ from assay.tasks.demos.demonstrations import FROZEN, POOL
 from assay.tasks.demos.oracle_search import BREADTH, oracle_answers
 from assay.tasks.demos.rewards import REWARDS
 from assay.tasks.demos.stored import selection_record, selection_rows
-from assay.tasks.task import BaseTask, FixedArm, MadeSource, NoTargetError
+from assay.tasks.task import BaseTask, FixedArm, MadeSource
 
 SELECTOR = "selector"
 WEIGHTS = (".pt", ".pth", ".ckpt")
@@ -140,12 +141,12 @@ class DemosTask(BaseTask):
     def target(self, row: Row) -> Message:
         """The stored selection with the highest reward, the first of equal ones.
 
-        Raises NoTargetError for a row without stored selections.
+        Raises InputError for a row without stored selections.
         """
         stored = row.extra.get("candidates")
         if not stored:
             fix = "take rows of a [selections.NAME] table"
-            raise NoTargetError(f"row {row.id} has no stored selections", fix=fix)
+            raise InputError(f"row {row.id} has no stored selections", fix=fix)
         return Message("assistant", max(stored, key=lambda each: each["reward"])["text"])
 
 

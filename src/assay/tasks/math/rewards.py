@@ -190,14 +190,7 @@ def allowed_errors(row: Row) -> list[float | None]:
     return [float(part) if part.strip() else None for part in parts] if any(parts) else []
 
 
-olympiad_accuracy = WorkerReward(
-    OLYMPIAD_JUDGE,
-    _ask_olympiad,
-    read_accuracy,
-    failed=failed_accuracy,
-    gold=gold_completion,
-    outcomes=READ,
-)
+olympiad_accuracy = replace(accuracy, worker=OLYMPIAD_JUDGE, ask=_ask_olympiad)
 """1 when the final answer equals the gold answer by OlympiadBench's rules, else 0.
 
 A row's `extra` may hold `error`, `unit` and `is_multiple_answer` as in OlympiadBench's files.
@@ -214,25 +207,12 @@ def _ask_reasoning(row: Row, completion: Completion) -> Reward | Mapping[str, An
     return ask_accuracy(row, _after_reasoning(completion))
 
 
-def _read_reasoning(row: Row, completion: Completion, value: Any) -> Reward:
-    return read_accuracy(row, _after_reasoning(completion), value)
-
-
-def _failed_reasoning(row: Row, completion: Completion, failure: Outcome) -> Reward:
-    return failed_accuracy(row, _after_reasoning(completion), failure)
-
-
-def _reasoned_gold(row: Row) -> Completion:
-    return completion_of(CLOSE + gold_completion(row).text)
-
-
-reasoning_accuracy = WorkerReward(
-    JUDGE,
-    _ask_reasoning,
-    _read_reasoning,
-    failed=_failed_reasoning,
-    gold=_reasoned_gold,
-    outcomes=READ,
+reasoning_accuracy = replace(
+    accuracy,
+    ask=_ask_reasoning,
+    read=lambda row, completion, value: read_accuracy(row, _after_reasoning(completion), value),
+    failed=lambda row, completion, why: failed_accuracy(row, _after_reasoning(completion), why),
+    gold=lambda row: completion_of(CLOSE + gold_completion(row).text),
 )
 """As `accuracy`, on the text after the last `</think>` only; 0 without that tag (TRL)."""
 

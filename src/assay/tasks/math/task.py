@@ -6,10 +6,11 @@ Rows are read in `data.formats.math_rows`, judged in `rewards`; `benchmarks` has
 import re
 
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.math.benchmarks import BENCHMARKS
 from assay.tasks.math.rewards import REWARD_MAXIMUM, REWARDS, gold_answer
-from assay.tasks.task import BaseTask, NoTargetError
+from assay.tasks.task import BaseTask
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """Qwen2.5-Math's wording."""
@@ -38,13 +39,13 @@ class MathTask(BaseTask):
         """The gold steps, without calculator annotations, and the gold answer in a box.
 
         A row that has neither gold nor final answer is trained on as it stands. Raises
-        NoTargetError for one that does not even end with an assistant message.
+        InputError for one that does not even end with an assistant message.
         """
         gold = gold_answer(row)
         last = row.messages[-1]
         said = last.content if last.role == "assistant" else ""
         if not gold and not said.strip():
-            raise NoTargetError(f"row {row.id} has no gold answer", file=row.origin or None)
+            raise InputError(f"row {row.id} has no gold answer", file=row.origin or None)
         steps = CALCULATOR.sub("", said.rpartition("####")[0] or said).strip()
         if steps == gold:
             steps = ""

@@ -119,10 +119,6 @@ Reported = tuple[str, str, str, Sequence[Line]]
 """Benchmark, evaluation, checkpoint and its answers, as `runs.history` gives them."""
 
 
-class NoBfclScores(InputError):
-    """A run without BFCL's benchmarks, or with two evaluations of one category."""
-
-
 @dataclass(frozen=True)
 class CategoryAnswers:
     """The answers of one category at one checkpoint."""
@@ -219,7 +215,7 @@ def bfcl_scores(
 
     `reported` are the run's answers to benchmarks that are categories (`is_category`); `missing`
     says of benchmarks why they could not be run. Raises
-    NoBfclScores without any, and where two evaluations are of one category.
+    InputError without any, and where two evaluations are of one category.
     """
     found: dict[str, dict[str, CategoryAnswers]] = {}
     names: dict[str, str] = {}
@@ -227,14 +223,14 @@ def bfcl_scores(
         category = benchmark.removeprefix(PREFIX)
         if names.setdefault(category, evaluation) != evaluation:
             problem = f"{run} measured {benchmark} as {names[category]!r} and {evaluation!r}"
-            raise NoBfclScores(problem, fix="a table has one evaluation of each category")
+            raise InputError(problem, fix="a table has one evaluation of each category")
         rows = _rows(category)
         if category in AGENTIC:
             lines = [part for line in lines for part in _of_questions(category, line)]
         measured = CategoryAnswers(category, tuple(lines), len(rows), rows)
         found.setdefault(checkpoint, {})[category] = measured
     if not found:
-        raise NoBfclScores(f"{run} was measured on no category of BFCL", fix='role = "report"')
+        raise InputError(f"{run} was measured on no category of BFCL", fix='role = "report"')
     why = {name.removeprefix(PREFIX): text for name, text in missing.items()}
     return [BfclScores(f"{run}@{checkpoint}", found[checkpoint], why) for checkpoint in found]
 

@@ -47,15 +47,11 @@ def tables(name: str) -> dict[str, Any]:
     return {**read, "values": {**shared, **read.get("values", {})}}
 
 
-class BadCount(InputError):
-    """A source that does not say how many rows."""
-
-
 def row_count(count: str, source: str, rows: str) -> int:
-    """The number after `source` and a colon; `rows` names what it counts. Raises BadCount."""
+    """The number after `source` and a colon; `rows` names what it counts. Raises InputError."""
     if not count.isdecimal() or len(count) > len(str(MOST)) or not 0 < int(count) <= MOST:
         fix = f'write "{source}:500"; at most {MOST}'
-        raise BadCount(f"{count!r} is no number of {rows}", field="source", fix=fix)
+        raise InputError(f"{count!r} is no number of {rows}", field="source", fix=fix)
     return int(count)
 
 

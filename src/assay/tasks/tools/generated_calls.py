@@ -50,12 +50,12 @@ class Value:
 
 
 def read_generated_calls(count: str) -> Loaded:
-    """The rows of `generated_calls:COUNT`. Raises BadCount."""
+    """The rows of `generated_calls:COUNT`. Raises InputError."""
     return generated(count, "train")
 
 
 def read_held_out_calls(count: str) -> Loaded:
-    """The rows of `generated_calls_held_out:COUNT`. Raises BadCount."""
+    """The rows of `generated_calls_held_out:COUNT`. Raises InputError."""
     return generated(count, "held_out")
 
 

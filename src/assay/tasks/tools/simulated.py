@@ -116,12 +116,12 @@ class Drawn:
 
 
 def read_simulated(count: str) -> Loaded:
-    """The rows of `simulated:COUNT`. Raises BadCount, SimulatorFailure."""
+    """The rows of `simulated:COUNT`. Raises InputError, SimulatorFailure."""
     return proven(count, "train")
 
 
 def read_held_out(count: str) -> Loaded:
-    """The rows of `simulated_held_out:COUNT`. Raises BadCount, SimulatorFailure."""
+    """The rows of `simulated_held_out:COUNT`. Raises InputError, SimulatorFailure."""
     return proven(count, "held_out")
 
 

@@ -23,7 +23,6 @@ from assay.tasks.task import (
     BenchmarkMaker,
     BenchmarkOptions,
     Dialogue,
-    NoTargetError,
     lookup,
 )
 from assay.tasks.tools.agentic import (
@@ -217,16 +216,16 @@ class ToolsTask(BaseTask):
         return row.prompt
 
     def target(self, row: Row) -> Message:
-        """The assistant message that the row ends with. Raises NoTargetError without one."""
+        """The assistant message that the row ends with. Raises InputError without one."""
         if not row.messages or row.messages[-1].role != "assistant":
             why = row.extra.get("no_target", "it ends with no assistant message")
-            raise NoTargetError(f"row {row.id} has no target: {why}", file=row.origin or None)
+            raise InputError(f"row {row.id} has no target: {why}", file=row.origin or None)
         return row.messages[-1]
 
     def right_answer(self, row: Row) -> Message:
         """The target; of an entry of several turns the first step of a dialogue that is right.
 
-        Raises NoTargetError without one.
+        Raises InputError without one.
         """
         for message in self.right_messages(row):
             return replace(message, tool_calls=message.tool_calls[:1])

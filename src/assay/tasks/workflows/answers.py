@@ -10,6 +10,9 @@ The lab compares; nothing that a program returns is run here.
 import ast
 import atexit
 import queue
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,7 +26,89 @@ from assay.sandbox.limits import Outcome
 from assay.tasks.math.rewards import accuracy, answer_of
 from assay.tasks.running import RewardRunner
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM_TYPE, TESTS
-from assay.tasks.workflows.word_scores import agreement
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = frozenset(string.punctuation)
+ALONE = frozenset({"yes", "no", "noanswer"})
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far an answer agrees with the right one that it agrees with most."""
+
+    exact: bool
+    f1: float
+    """0 to 1; 1 for an exact match."""
+
+
+def agreement(answer: str, truths: Sequence[str], rules: str = "hotpotqa") -> Agreement:
+    """The best agreement with one of several right answers, by F1 and, of those with the same, an
+    exact match. Raises KeyError for unknown rules."""
+    found = [RULES[rules](answer, each) for each in truths]
+    return max(found, key=lambda each: (each.f1, each.exact))
+
+
+def normalised(text: str) -> str:
+    """Small letters without punctuation, articles and extra spaces (SQuAD's evaluation script)."""
+    kept = "".join(char for char in text.lower() if char not in PUNCTUATION)
+    return " ".join(ARTICLES.sub(" ", kept).split())
+
+
+def hotpotqa(answer: str, truth: str) -> Agreement:
+    """By `hotpot_evaluate_v1.py` (as SQuAD): words count as often as they occur; yes, no and
+    noanswer count only where they are all of an answer. Two texts without a word do not agree."""
+    given, wanted = normalised(answer), normalised(truth)
+    if given == wanted:
+        return Agreement(bool(wanted), float(bool(wanted)))
+    if {given, wanted} & ALONE:
+        return Agreement(False, 0.0)
+    one, other = given.split(), wanted.split()
+    shared = (Counter(one) & Counter(other)).total()
+    return Agreement(False, harmonic(shared, len(one), len(other)))
+
+
+def drop(answer: str, truth: str) -> Agreement:
+    """By `drop_eval.py` (allenai/allennlp-reading-comprehension): words count once, hyphens part
+    them, numbers are compared as numbers, and an answer without any of the numbers of the right one
+    scores 0. A text is one answer: several spans are not aligned, and F1 is not rounded. Two texts
+    without a word do not agree."""
+    given, wanted = drop_words(answer), drop_words(truth)
+    if given == wanted:
+        return Agreement(bool(wanted), float(bool(wanted)))
+    one, other = set(given), set(wanted)
+    numbers = {word for word in other if is_number(word)}
+    if numbers and not numbers & one:
+        return Agreement(False, 0.0)
+    return Agreement(False, harmonic(len(one & other), len(one), len(other)))
+
+
+def drop_words(text: str) -> list[str]:
+    """The words of a text as DROP compares them: 7.0 of "7", "2 000" stays two."""
+    words = []
+    for token in re.split(r"[ -]", text.lower()):
+        bare = token if is_number(token) else "".join(c for c in token if c not in PUNCTUATION)
+        number = str(float(bare)) if is_number(bare) else bare
+        words += ARTICLES.sub(" ", number).split()
+    return words
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def harmonic(shared: int, given: int, wanted: int) -> float:
+    """F1: the harmonic mean of precision and recall; 0 where nothing is shared."""
+    return 2 * shared / (given + wanted) if shared else 0.0
+
+
+RULES: Mapping[str, Callable[[str, str], Agreement]] = {"hotpotqa": hotpotqa, "drop": drop}
+"""By the benchmark whose script they follow."""
+
 
 TestRunner = Callable[[str, Sequence[str], str], Outcome]
 """Runs (code, tests, entry point) in the sandbox, see `tested_code.run_tests`."""

@@ -23,7 +23,6 @@ from assay.tasks.program_check import is_reply
 from assay.tasks.workflows.answers import TestRunner
 from assay.tasks.workflows.execution import OperatorCall, total
 from assay.tasks.workflows.operator_answers import chosen, malformed, read_answer
-from assay.tasks.workflows.operator_prompts import question
 from assay.tasks.workflows.problems import ENTRY_POINT, PUBLIC_TESTS
 from assay.tasks.workflows.programs.operators import (
     MD_VOTES,
@@ -31,6 +30,7 @@ from assay.tasks.workflows.programs.operators import (
     Operator,
     OperatorFailed,
     checked_arguments,
+    question,
 )
 
 ATTEMPTS = 3

@@ -17,9 +17,8 @@ from assay.data.row import Message, Row
 from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.task import lookup
 from assay.tasks.workflows.generated_programs import ANALYSES, INSTRUCTIONS
-from assay.tasks.workflows.operator_prompts import question
 from assay.tasks.workflows.problems import PROBLEM, subject_problems
-from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked_arguments
+from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked_arguments, question
 
 NAMES = "abcdefgh"
 DRAWN = {"math": 2, "qa": 1}

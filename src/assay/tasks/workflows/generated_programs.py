@@ -10,9 +10,82 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.data.row import Message, Row
-from assay.errors import InputError
-from assay.tasks.workflows.policy_prompt import PARAMETERS, PROBLEM_TYPES, fenced, policy_prompt
+from assay.errors import InputError, nearest
 from assay.tasks.workflows.programs.operators import OPERATORS, Operator
+
+PROBLEM_TYPES = ("math", "code", "qa")
+INSTRUCTION = (
+    "Write a Python class Workflow that solves the problem. It calls operators, which ask a "
+    "language model. Operators and the keys of their results (dicts):"
+)
+RULES = (
+    "Make each operator in __init__, await each call, read results by key, and return the answer "
+    "as a text on every path. Use no operator that is not listed, and nothing of the llm."
+)
+TEMPLATE = """\
+class Workflow:
+    def __init__(self, name, llm_config, dataset):
+        self.llm = create_llm_instance(llm_config)
+        self.custom = operator.Custom(self.llm)
+
+    async def __call__(self, {parameters}):
+        ...
+        return answer
+"""
+PARAMETERS = {"math": "problem", "qa": "problem", "code": "problem, entry_point"}
+"""What `__call__` takes, by problem type."""
+
+
+def policy_prompt(
+    problem_text: str,
+    problem_type: str,
+    entry_point: str,
+    examples: Sequence[str] = (),
+    *,
+    operators: Mapping[str, Operator] = OPERATORS,
+) -> str:
+    """The one user message that asks for a program.
+
+    `examples` are whole programs, shown as they are. Raises InputError for an unknown problem type,
+    and for a code problem without an entry point.
+    """
+    if problem_type not in PROBLEM_TYPES:
+        fix = nearest(problem_type, PROBLEM_TYPES)
+        raise InputError(f"unknown type {problem_type!r}", field="problem_type", fix=fix)
+    if problem_type == "code" and not entry_point:
+        fix = "the name of the function that is asked for"
+        raise InputError("a code problem needs an entry point", field="entry_point", fix=fix)
+    named = f"\n\nEntry point: {entry_point}" if entry_point else ""
+    shown = [f"Example:\n{fenced(program)}" for program in examples]
+    fixed = prefix(problem_type, operators)
+    return "\n\n".join((fixed, *shown, f"Problem ({problem_type}):\n{problem_text}{named}"))
+
+
+def prefix(problem_type: str, operators: Mapping[str, Operator] = OPERATORS) -> str:
+    """What the prompts of all problems of a type begin with."""
+    listed = "\n".join(map(line_of, operators.values()))
+    template = TEMPLATE.replace("{parameters}", PARAMETERS[problem_type])
+    return f"{INSTRUCTION}\n{listed}\n\n{fenced(template)}\n{RULES}"
+
+
+def line_of(operator: Operator) -> str:
+    """An operator as the prompt lists it: `ScEnsemble(solutions: list, problem) -> response`."""
+    shown = (
+        each.name
+        + (": list" if each.kind == "texts" else "")
+        + ("" if each.required else f"={each.default!r}")
+        for each in operator.parameters
+    )
+    keys = ", ".join(
+        key + (": bool" if kind == "bool" else "") for key, kind in operator.returns.items()
+    )
+    return f"{operator.name}({', '.join(shown)}) -> {keys}"
+
+
+def fenced(program: str) -> str:
+    """A program as a completion holds it."""
+    return f"```python\n{program.strip()}\n```"
+
 
 INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
     "math": (
@@ -87,18 +160,6 @@ class Plan:
     answer: str
 
 
-def draw_words(chance: random.Random, problem_type: str) -> Draw:
-    """Words of one program."""
-    return Draw(
-        problem_type,
-        chance.choice(INSTRUCTIONS[problem_type]),
-        chance.choice(ANALYSES),
-        chance.choice(COUNTS),
-        chance.choice(RESULTS),
-        chance.choice(LISTS),
-    )
-
-
 def answered(draw: Draw) -> Plan:
     """One AnswerGenerate."""
     line = f"{draw.result} = await self.answer_generate(input=problem)"
@@ -162,16 +223,6 @@ def checked(draw: Draw) -> Plan:
     return Plan(("Programmer", "Review", "AnswerGenerate"), lines, "answer")
 
 
-def collected(first: Plan, draw: Draw) -> tuple[str, ...]:
-    """A list of several answers."""
-    return (
-        f"{draw.solutions} = []",
-        f"for _ in range({draw.count}):",
-        *(f"    {line}" for line in first.lines),
-        f"    {draw.solutions}.append({first.answer})",
-    )
-
-
 def ensembled(
     first: Plan, draw: Draw, picker: str = "ScEnsemble", more: Plan | None = None
 ) -> Plan:
@@ -180,7 +231,10 @@ def ensembled(
     operator = OPERATORS[picker]
     (key,) = operator.returns
     lines = (
-        *collected(first, draw),
+        f"{draw.solutions} = []",
+        f"for _ in range({draw.count}):",
+        *(f"    {line}" for line in first.lines),
+        f"    {draw.solutions}.append({first.answer})",
         *added,
         f"best = await self.{operator.attribute}({draw.solutions}, problem)",
     )
@@ -208,16 +262,19 @@ def retried(first: Plan, draw: Draw) -> Plan:
 
 
 Strategy = Callable[[Draw], Plan]
+OF_TEXTS: Mapping[str, Strategy] = {
+    "answer": answered,
+    "custom": customised,
+    "custom, format": formatted,
+    "answer, review": lambda draw: revised(answered(draw)),
+    "custom, review": lambda draw: revised(customised(draw)),
+    "answer ensemble": lambda draw: ensembled(answered(draw), draw),
+    "custom ensemble": lambda draw: ensembled(customised(draw), draw),
+    "answer vote": lambda draw: ensembled(answered(draw), draw, "MdEnsemble"),
+}
 STRATEGIES: Mapping[str, Mapping[str, Strategy]] = {
     "math": {
-        "answer": answered,
-        "custom": customised,
-        "custom, format": formatted,
-        "answer, review": lambda draw: revised(answered(draw)),
-        "custom, review": lambda draw: revised(customised(draw)),
-        "answer ensemble": lambda draw: ensembled(answered(draw), draw),
-        "custom ensemble": lambda draw: ensembled(customised(draw), draw),
-        "answer vote": lambda draw: ensembled(answered(draw), draw, "MdEnsemble"),
+        **OF_TEXTS,
         "program": programmed,
         "analysis, program": analysed,
         "program, check": checked,
@@ -236,14 +293,7 @@ STRATEGIES: Mapping[str, Mapping[str, Strategy]] = {
         "code vote": lambda draw: ensembled(customised(draw), draw, "MdEnsemble"),
     },
     "qa": {
-        "answer": answered,
-        "custom": customised,
-        "custom, format": formatted,
-        "answer, review": lambda draw: revised(answered(draw)),
-        "custom, review": lambda draw: revised(customised(draw)),
-        "answer ensemble": lambda draw: ensembled(answered(draw), draw),
-        "custom ensemble": lambda draw: ensembled(customised(draw), draw),
-        "answer vote": lambda draw: ensembled(answered(draw), draw, "MdEnsemble"),
+        **OF_TEXTS,
         "mixed ensemble": lambda draw: ensembled(answered(draw), draw, more=customised(draw)),
     },
 }
@@ -287,7 +337,15 @@ def draw_programs(
 
 def draw_one(name: str, problem_type: str, chance: random.Random) -> tuple[Generated, Plan]:
     """One program of a strategy, and its plan."""
-    plan = STRATEGIES[problem_type][name](draw_words(chance, problem_type))
+    draw = Draw(
+        problem_type,
+        chance.choice(INSTRUCTIONS[problem_type]),
+        chance.choice(ANALYSES),
+        chance.choice(COUNTS),
+        chance.choice(RESULTS),
+        chance.choice(LISTS),
+    )
+    plan = STRATEGIES[problem_type][name](draw)
     return Generated(name, problem_type, written(plan, problem_type)), plan
 
 

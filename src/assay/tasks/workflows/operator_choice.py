@@ -7,7 +7,7 @@ and would otherwise seem to be an easy problem on which the policy chooses that 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,9 +21,15 @@ from assay.judge.group_effects import (
     judged_effects,
 )
 from assay.judge.intervals import Estimate, grouped
-from assay.tasks.workflows.facts import DIFFICULTIES
-from assay.tasks.workflows.recorded_programs import RecordedProgram, judged, reward_bounds
-from assay.tasks.workflows.reward_patterns import MOST_VALUES, combination_of, mean
+from assay.tasks.workflows.execution import DIFFICULTIES
+from assay.tasks.workflows.reward_patterns import (
+    MOST_VALUES,
+    RecordedProgram,
+    combination_of,
+    judged,
+    mean,
+    reward_bounds,
+)
 
 PASS_RATE = "pass_rate"
 THIRDS = ("hard", "medium", "easy")
@@ -121,13 +127,18 @@ def operator_choice(programs: Sequence[RecordedProgram]) -> OperatorChoice:
     def level_of(program: RecordedProgram) -> str:
         return levels[program.id]
 
-    by_type = {choice: cells_of(valid, choice, type_of) for choice in choices}
-    effects = choice_effects(by_type, valid, bounds)
-    by_level = [ChoiceRow(*c, cells_of(counted, c, level_of)) for c in choices]
+    contrasts = {
+        (choice, kind): contrast(members(valid, kind, lambda p, c=choice: makes(p, c)), bounds)
+        for choice in choices
+        for kind in types
+    }
+    effects = judged_effects(contrasts)  # all are one family
+    by_type = [ChoiceRow(*c, cells_of(valid, c, type_of, effects)) for c in choices]
+    by_level = [ChoiceRow(*c, cells_of(counted, c, level_of, {})) for c in choices]
     tables = [choice_table(valid, type_of), choice_table(counted, level_of, type_of)]
     on_type, on_difficulty = dependence_tests(tables)
     return OperatorChoice(
-        ChoiceTable(tuple(types), with_effects(by_type, effects), left_out),
+        ChoiceTable(tuple(types), tuple(by_type), left_out),
         ChoiceTable(columns, tuple(by_level), left_out),
         difficulty,
         len(counted),
@@ -140,8 +151,7 @@ def operator_choice(programs: Sequence[RecordedProgram]) -> OperatorChoice:
 def choices_of(valid: Sequence[RecordedProgram]) -> tuple[list[Choice], int]:
     """The operators by name, the commonest combinations, and how many are rarer."""
     operators = sorted({name for p in valid if p.shape for name in p.shape.operators})
-    counts = Counter(combination_of(p.shape) for p in valid if p.shape)
-    ordered = sorted(counts, key=lambda value: (-counts[value], value))
+    ordered = most_chosen(valid)
     choices: list[Choice] = [("operator", name) for name in operators]
     choices.extend(("combination", name) for name in ordered[:MOST_VALUES])
     return choices, max(len(ordered) - MOST_VALUES, 0)
@@ -160,51 +170,28 @@ def is_of(program: RecordedProgram, combination: str) -> bool:
 
 
 def cells_of(
-    programs: Sequence[RecordedProgram], choice: Choice, column_of: Callable[[RecordedProgram], str]
+    programs: Sequence[RecordedProgram],
+    choice: Choice,
+    column_of: Callable[[RecordedProgram], str],
+    effects: Mapping[tuple[Choice, str], Effect],
 ) -> dict[str, Cell]:
     """The cells of a choice, by the columns that have programs."""
     columns: dict[str, list[RecordedProgram]] = {}
     for program in programs:
         columns.setdefault(column_of(program), []).append(program)
-    return {column: cell_of(found, choice) for column, found in columns.items()}
-
-
-def cell_of(programs: Sequence[RecordedProgram], choice: Choice) -> Cell:
-    """One choice among programs."""
-    used = [p for p in programs if makes(p, choice)]
-    marks = [float(makes(p, choice)) for p in programs]
-    return Cell(
-        used=len(used),
-        programs=len(programs),
-        share=grouped(marks, [p.prompt for p in programs], (0.0, 1.0)),
-        reward=mean([reward for _, reward in judged(used)]),
-        cost=mean([p.cost for p in used if p.cost is not None]),
-        effect=None,
-    )
-
-
-def choice_effects(
-    cells: Mapping[Choice, Mapping[str, Cell]],
-    valid: Sequence[RecordedProgram],
-    bounds: tuple[float, float],
-) -> dict[tuple[Choice, str], Effect]:
-    """What each choice is worth on each type; all are one family."""
-    contrasts = {
-        (choice, kind): contrast(members(valid, kind, lambda p, c=choice: makes(p, c)), bounds)
-        for choice, own in cells.items()
-        for kind in own
-    }
-    return judged_effects(contrasts)
-
-
-def with_effects(
-    cells: Mapping[Choice, Mapping[str, Cell]], effects: Mapping[tuple[Choice, str], Effect]
-) -> tuple[ChoiceRow, ...]:
-    """The rows of cells with their effects."""
-    return tuple(
-        ChoiceRow(*choice, {k: replace(c, effect=effects[choice, k]) for k, c in own.items()})
-        for choice, own in cells.items()
-    )
+    cells = {}
+    for column, own in columns.items():
+        used = [p for p in own if makes(p, choice)]
+        marks = [float(makes(p, choice)) for p in own]
+        cells[column] = Cell(
+            used=len(used),
+            programs=len(own),
+            share=grouped(marks, [p.prompt for p in own], (0.0, 1.0)),
+            reward=mean([reward for _, reward in judged(used)]),
+            cost=mean([p.cost for p in used if p.cost is not None]),
+            effect=effects.get((choice, column)),
+        )
+    return cells
 
 
 def members(

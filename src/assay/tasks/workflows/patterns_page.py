@@ -36,17 +36,15 @@ from assay.tasks.workflows.operator_choice import (
 from assay.tasks.workflows.operator_choice import (
     Cell as ChoiceCell,
 )
-from assay.tasks.workflows.recorded_programs import (
-    PatternRequest,
-    judged,
-    recorded_programs,
-    reward_bounds,
-)
 from assay.tasks.workflows.reward_patterns import (
     Kind,
     Pattern,
+    PatternRequest,
     RewardPatterns,
     Side,
+    judged,
+    recorded_programs,
+    reward_bounds,
     reward_patterns,
     shown_first,
 )
@@ -231,18 +229,9 @@ def shown_cells(table: ChoiceTable, w: Words) -> Iterator[str]:
 def figures(effect: Effect, w: Words) -> Mapping[str, str]:
     """The difference, its interval and p-value in words."""
     interval = effect.contrast.interval
-    limits = (
-        ""
-        if interval is None
-        else w(
-            "table.interval_text",
-            low=signed_number(interval.low),
-            high=signed_number(interval.high),
-        )
-    )
     return {
         "difference": signed_number(effect.contrast.difference),
-        "interval": limits,
+        "interval": "" if interval is None else w.ends(interval, signed_number),
         "p": "–" if effect.adjusted_p is None else number(effect.adjusted_p),
     }
 

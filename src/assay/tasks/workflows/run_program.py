@@ -25,15 +25,14 @@ from assay.sandbox.program_pool import ProgramPool
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, OverBudget
 from assay.tasks.judge_reward import Pair
 from assay.tasks.workflows.answers import Judged, NoVerdict, judge_answer
-from assay.tasks.workflows.execution import ABSTAINED, Execution, Outcome
+from assay.tasks.workflows.execution import ABSTAINED, NO_PROGRAM, Execution, Outcome
 from assay.tasks.workflows.executor import ExecutorSetup, OperatorHost
-from assay.tasks.workflows.facts import NO_PROGRAM
 from assay.tasks.workflows.fixed_workflows import FALLBACK
 from assay.tasks.workflows.inside import checked_result
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE
 from assay.tasks.workflows.programs.operators import OPERATORS, Operator, described
 from assay.tasks.workflows.programs.program import program_of
-from assay.tasks.workflows.programs.validate import Finding, validate
+from assay.tasks.workflows.programs.validate import validate
 
 OFFERED = "operators"
 """The field of a row that names the operators its program may use; all where it has none."""
@@ -46,7 +45,6 @@ AT_ONCE = 24
 """Programs that run at once, most of them waiting for the executor model."""
 CODE_WORKERS = 2
 PROGRAM_LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
-CODE_LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +79,22 @@ def _programs(isolation: Mode, calls: int) -> ProgramPool:
 
 
 @cache
-def _tests(isolation: Mode) -> WorkerPool:
-    pool = WorkerPool(TESTED, CODE_WORKERS, CODE_LIMITS, isolation)
-    atexit.register(pool.close)
-    return pool
-
-
-@cache
-def _code(isolation: Mode) -> WorkerPool:
-    pool = WorkerPool(CALLED, CODE_WORKERS, CODE_LIMITS, isolation)
+def _workers(function: str, isolation: Mode) -> WorkerPool:
+    pool = WorkerPool(function, CODE_WORKERS, PROGRAM_LIMITS, isolation)
     atexit.register(pool.close)
     return pool
 
 
 def run_code(program: str, function: str, deadline: float) -> Returned:
     """What a function of a Python program returns in the sandbox; see `program.call_function`."""
-    return _code(chosen_isolation()).map([{"program": program, "name": function}], deadline)[0]
+    pool = _workers(CALLED, chosen_isolation())
+    return pool.map([{"program": program, "name": function}], deadline)[0]
 
 
 def run_tests(code: str, tests: Sequence[str], entry_point: str) -> Returned:
     """How many tests pass that code, in the sandbox; see `tested_code.run_tests`."""
     asked = {"answer": code, "tests": list(tests), "entry_point": entry_point}
-    return _tests(chosen_isolation()).map([asked], TEST_SECONDS)[0]
+    return _workers(TESTED, chosen_isolation()).map([asked], TEST_SECONDS)[0]
 
 
 def run_all(
@@ -139,7 +131,11 @@ def attempted(
     """The completion's program, run and judged."""
     found = judged(row, run_text(completion.text, setup, settings))
     if settings.fallback and found.execution.outcome not in ("solved", "wrong", ABSTAINED):
-        return with_fallback(found, setup, settings)
+        # The outcome stays the policy's failure, and so does its score.
+        is_code = row.extra[PROBLEM_TYPE] == "code"
+        answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
+        given = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
+        return replace(found, execution=replace(found.execution, **given))
     return found
 
 
@@ -159,22 +155,14 @@ def run_text(text: str, setup: ExecutorSetup, settings: RunSettings) -> Executio
     is_code = setup.row.extra[PROBLEM_TYPE] == "code"
     findings = validate(source, operators=offered(setup.row), code_problem=is_code)
     if findings:
-        return refused(source, findings)
+        why, code = f"line {findings[0].line}: {findings[0].problem}", findings[0].code
+        return Execution("invalid program", error=code, why=why, program=source, findings=findings)
     return run_source(source, setup, settings)
 
 
 def offered(row: Row) -> dict[str, Operator]:
     """The operators that the program of a row may use."""
     return {name: OPERATORS[name] for name in row.extra.get(OFFERED, OPERATORS)}
-
-
-def refused(source: str, findings: Sequence[Finding]) -> Execution:
-    """A program that the validator does not let run."""
-    first = findings[0]
-    why = f"line {first.line}: {first.problem}"
-    return Execution(
-        "invalid program", error=first.code, why=why, program=source, findings=tuple(findings)
-    )
 
 
 def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Execution:
@@ -239,12 +227,3 @@ def judged(row: Row, execution: Execution) -> Attempt:
         return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=str(none)), None)
     outcome: Outcome = "solved" if verdict.score >= 1 else "wrong"
     return Attempt(replace(execution, outcome=outcome, why=verdict.why), verdict.score)
-
-
-def with_fallback(failed: Attempt, setup: ExecutorSetup, settings: RunSettings) -> Attempt:
-    """A failed program with the answer of the fallback workflow beside it. The outcome stays the
-    policy's failure, and so does its score."""
-    is_code = setup.row.extra[PROBLEM_TYPE] == "code"
-    answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
-    given = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
-    return replace(failed, execution=replace(failed.execution, **given))

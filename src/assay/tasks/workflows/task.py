@@ -16,31 +16,25 @@ from assay.data.row import Message, Row
 from assay.errors import InputError, within
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from assay.tasks.task import (
-    BaseTask,
-    Benchmark,
-    BenchmarkOptions,
-    FixedArm,
-    NoTargetError,
-    lookup,
-)
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, lookup
+from assay.tasks.workflows.execution import GROUP_DIVERSITY, READING
 from assay.tasks.workflows.executor_rows import read_executor_rows
-from assay.tasks.workflows.facts import READING
 from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW, workflow
-from assay.tasks.workflows.generated_programs import warm_up_rows
-from assay.tasks.workflows.group_diversity import GROUP_DIVERSITY
-from assay.tasks.workflows.policy_prompt import fenced, policy_prompt
-from assay.tasks.workflows.problems import (
-    ENTRY_POINT,
-    PROBLEM,
-    PROBLEM_TYPE,
-    READERS,
-    SOLUTION,
-)
+from assay.tasks.workflows.generated_programs import fenced, policy_prompt, warm_up_rows
+from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE, READERS, SOLUTION
 from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.program import program_of
-from assay.tasks.workflows.report_rewards import HIGHEST, V1, V2, levels, weighted
-from assay.tasks.workflows.rewards import EXECUTOR, Terms, accuracy, solved
+from assay.tasks.workflows.rewards import (
+    EXECUTOR,
+    HIGHEST,
+    V1,
+    V2,
+    Terms,
+    accuracy,
+    levels,
+    solved,
+    weighted,
+)
 from assay.tasks.workflows.run_program import OFFERED, TEST_SECONDS, RunSettings, run_all
 
 EXAMPLES = "examples"
@@ -109,7 +103,7 @@ def solved_reward(
     length: float = Terms().length,
     full_tokens: float = Terms().full_tokens,
 ) -> JudgeReward:
-    """The default reward, with its limits and terms. Raises BadTerms."""
+    """The default reward, with its limits and terms. Raises InputError."""
     terms = Terms(cost, full_cost, length, full_tokens)
     return judged_by(partial(solved, terms=terms), RunSettings(seconds, calls), solved_reward)
 
@@ -260,20 +254,20 @@ class WorkflowsTask(BaseTask):
 
     def target(self, row: Row) -> Message:
         """The program of a warm-up row, or the answer that teaches an executor. Raises
-        NoTargetError."""
+        InputError."""
         if row.messages[-1].role == "assistant":
             return row.messages[-1]
         fix = "write options = { programs = 2 } in its table for generated programs"
-        raise NoTargetError(f"row {row.id} has no program", file=row.origin or None, fix=fix)
+        raise InputError(f"row {row.id} has no program", file=row.origin or None, fix=fix)
 
     def right_answer(self, row: Row) -> Message:
         """A program that returns the gold answer, for trials of rewards; nothing trains on it.
-        Raises NoTargetError for a row without one."""
+        Raises InputError for a row without one."""
         if PROBLEM not in row.extra:
             return self.target(row)
         truth = row.extra.get(SOLUTION) or row.gold
         if truth is None:
-            raise NoTargetError(f"row {row.id} has no known right answer", file=row.origin or None)
+            raise InputError(f"row {row.id} has no known right answer", file=row.origin or None)
         is_code = row.extra[PROBLEM_TYPE] == "code"
         parameters = "problem, entry_point" if is_code else "problem"
         program = workflow({}, f"return {str(truth)!r}, 0.0", parameters)

@@ -17,7 +17,6 @@ from assay.pages.facts import gather
 from assay.pages.run_page.story import warnings
 from assay.pages.words import words
 from assay.runs.notes import read_notes
-from assay.runs.run_directory import RunDirectory
 from assay.runs.sink_states import start_sinks_over
 from tests.lab.monitor.sinks.logged_run import (
     ALL,
@@ -279,13 +278,3 @@ def test_an_unknown_sink_and_an_option_that_it_has_not_are_refused():
             del SINKS["kept"]
     with pytest.raises(Exception, match=r"uri: holds a user or a password"):
         log(to=["mlflow"], uri="https://me:pw@host/x")
-
-
-def test_sinks_change_no_experiment(tmp_path: Path):
-    from assay.runs.same_experiment import check_same
-
-    with_log, _ = make_run(tmp_path, to=["tensorboard"])
-    plain, run = make_run(tmp_path)
-    assert isinstance(run, RunDirectory)
-    check_same(run, with_log)
-    assert plain.log is None and with_log.log is not None

@@ -60,9 +60,8 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> PivotLab:
-    made = make_pivot_lab(tmp_path)
+def make_lab(folder: Path) -> PivotLab:
+    made = make_pivot_lab(folder)
     text = made.base.read_text()
     test = '[evaluate.test]\nbenchmark = "math/gsm8k"\n'
     assert test in text
@@ -74,6 +73,22 @@ def lab(tmp_path: Path) -> PivotLab:
     text = text.replace('reward = "accuracy"\n', "")
     made.base.write_text(text)
     return made
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> PivotLab:
+    return make_lab(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sweep of a lab with every run and record of it, that nobody changes."""
+    return fill(make_lab(tmp_path_factory.mktemp("kl")))
+
+
+@pytest.fixture(scope="module")
+def matrix(file: Path) -> Matrix:
+    return make_matrix(file.parent, [str(file)], Request())
 
 
 def draws(arm: str, shots: int, step: int) -> np.ndarray:
@@ -115,13 +130,11 @@ def block(matrix: Matrix, control: str, arm: str) -> Block:
     return found
 
 
-def test_shorter_numbers_of_items_are_the_first_of_one_record(lab):
-    file = fill(lab)
+def test_shorter_numbers_of_items_are_the_first_of_one_record(file, matrix):
     planned = plan(read_sweep(file))
     names = {name for each in planned for name in each.experiment.evaluate}
     assert {n for n in names if n.startswith("test")} == {"test", "test-shots-2"}
     assert planned[0].experiment.evaluate["test"].take.rows == ITEMS  # type: ignore[union-attr]
-    matrix = matrix_of(lab, file)
     assert (matrix.rows, matrix.columns) == ((50, 100, 200), (1, 2))
     for items in (50, 100, 200):
         cell = at(matrix, items, 2, 2, "kl-12")
@@ -133,9 +146,8 @@ def test_shorter_numbers_of_items_are_the_first_of_one_record(lab):
     assert nested.sizes == ((50, 50), (100, 100), (200, 200))
 
 
-def test_every_control_is_paired_item_by_item_in_one_family(lab):
+def test_every_control_is_paired_item_by_item_in_one_family(matrix):
     """Recomputed from the records: 12 cells against the baseline, 24 against each control."""
-    matrix = matrix_of(lab, fill(lab))
     assert list(matrix.controls) == ["baseline", "random", "zero"]
     raw: dict[tuple[str, Place], float] = {}
     for place, cell in matrix.cells.items():
@@ -156,8 +168,7 @@ def test_every_control_is_paired_item_by_item_in_one_family(lab):
         assert found.family == 60
 
 
-def test_an_arm_of_one_checkpoint_stands_at_every_epoch_and_fills_one_table(lab):
-    matrix = matrix_of(lab, fill(lab))
+def test_an_arm_of_one_checkpoint_stands_at_every_epoch_and_fills_one_table(matrix):
     assert [layer for layer in matrix.layers if layer[1] == "random"] == [(None, "random")]
     assert at(matrix, 50, 1, None, "random").is_control
     first, second = (at(matrix, 50, 1, epoch, "kl-12").against["random"] for epoch in (1, 2))
@@ -165,19 +176,16 @@ def test_an_arm_of_one_checkpoint_stands_at_every_epoch_and_fills_one_table(lab)
     assert not matrix.notes
 
 
-def test_an_arm_that_sets_the_axis_of_an_evaluation_is_measured_once(lab):
-    file = fill(lab)
+def test_an_arm_that_sets_the_axis_of_an_evaluation_is_measured_once(file, matrix):
     (zero,) = [p for p in plan(read_sweep(file)) if p.cells[0].place["arm"] == "zero"]
     measured = {name: e for name, e in zero.experiment.evaluate.items() if "test" in name}
     assert {name: spec.options for name, spec in measured.items()} == {"test": {"shots": 0}}
-    matrix = matrix_of(lab, file)
     scores = {at(matrix, 200, shots, None, "zero").score for shots in (1, 2)}
     assert scores == {draws("zero", 0, 0).mean()}
 
 
-def test_the_blocks_are_the_means_and_counts_of_their_cells(lab):
+def test_the_blocks_are_the_means_and_counts_of_their_cells(matrix):
     """Against the oracle of plain means over the 6 cells of each epoch."""
-    matrix = matrix_of(lab, fill(lab))
     found = block(matrix, "baseline", "kl-12")
     assert (found.axis, found.steps) == ("epoch", (1, 2))
     for index, epoch in enumerate((1, 2)):
@@ -204,8 +212,7 @@ def test_the_blocks_are_the_means_and_counts_of_their_cells(lab):
     assert [each.value for each in found.columns] == [1, 2]
 
 
-def test_a_trend_is_the_change_of_the_difference_item_by_item(lab):
-    matrix = matrix_of(lab, fill(lab))
+def test_a_trend_is_the_change_of_the_difference_item_by_item(matrix):
     trend = block(matrix, "baseline", "kl-12").overall.trend
     first, second = block(matrix, "baseline", "kl-12").overall.means
     assert trend is not None and first is not None and second is not None
@@ -263,11 +270,10 @@ def test_a_record_that_is_gone_leaves_its_cells_with_the_command_that_measures_t
 
 def test_a_run_that_a_sweep_does_not_have_is_named_with_the_nearest(lab):
     with pytest.raises(InputError, match=r"--only: kl has no run 'kl.kl-21' \(did you mean"):
-        missing_work(lab.root, read_sweep(fill(lab)), "kl.kl-21")
+        missing_work(lab.root, read_sweep(lab.sweep(SWEEP)), "kl.kl-21")
 
 
-def test_the_baseline_has_tables_against_the_other_controls_and_none_against_itself(lab):
-    matrix = matrix_of(lab, fill(lab))
+def test_the_baseline_has_tables_against_the_other_controls_and_none_against_itself(matrix):
     arms = {(b.control, dict(b.where)["arm"]) for b in matrix.blocks}
     trained = {("random", "kl-12"), ("random", "kl-15"), ("zero", "kl-12"), ("zero", "kl-15")}
     assert arms == {("baseline", "kl-12"), *trained}

@@ -121,15 +121,11 @@ def test_the_loss_is_policy_loss_plus_beta_times_kl_at_every_step(lab):
     assert with_entropy is not None and not with_entropy.wrong
 
 
-@pytest.mark.parametrize(
-    ("lang", "said", "never"),
-    [("en", "moved back towards it", "moved away from the"), ("zh", "向其靠拢", "在远离")],
-)
-def test_a_falling_kl_is_a_policy_on_its_way_back(lab, lang, said, never):
+def test_a_falling_kl_is_a_policy_on_its_way_back(lab):
     """Report 002 reads it as drift away from the start."""
     trained(lab, "kl-12", lines_of())
-    text = shown(matrix_of(lab, "kl-12"), lang)
-    assert said in text and never not in text
+    text = shown(matrix_of(lab, "kl-12"))
+    assert "moved back towards it" in text and "moved away from the" not in text
     assert "0.094" in text and "0.07414" in text
 
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.cpu import prefill
-from assay.rollout.engines.cpu.prefill import (
+from assay.rollout.engines.cpu import kv_cache
+from assay.rollout.engines.cpu.kv_cache import (
     BLOCK,
     PrefixStore,
     cache_shape,
@@ -156,7 +156,7 @@ def test_a_store_too_small_for_what_is_shared_still_samples_the_same(contexts, r
     monkeypatch.setattr(PrefixStore.__init__, "__defaults__", (budget, *defaults[1:]))
     assert PrefixStore().budget == budget
     passes = []
-    monkeypatch.setattr(prefill, "compute", lambda *a, **k: passes.append(1) or limited(*a, **k))
+    monkeypatch.setattr(kv_cache, "compute", lambda *a, **k: passes.append(1) or limited(*a, **k))
 
     def limited(*given, **named):
         assert len(passes) < 50, "what was driven out is computed again and again"

@@ -10,9 +10,7 @@ from assay.errors import RunFailure
 from assay.lab.evaluate.opened_model import opened
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.batcher import Batcher, Job
-from assay.rollout.engines.plain.plain_batch import PlainBatch
-from assay.rollout.engines.plain.plain_decoding import Decoding
-from assay.rollout.engines.plain.plain_sampler import PlainSampler
+from assay.rollout.engines.plain.plain_sampler import Decoding, PlainBatch, PlainSampler
 from tests.models.folders import tiny_tokenizer
 
 ENDS = frozenset(range(3))

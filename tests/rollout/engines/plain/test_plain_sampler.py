@@ -7,9 +7,8 @@ from benchmarks.families import tiny_family
 from assay.data.episode import Turn
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.plain import plain_decoding, plain_sampler
-from assay.rollout.engines.plain.plain_decoding import Decoding, Way, way_of
-from assay.rollout.engines.plain.plain_sampler import PlainSampler, batched
+from assay.rollout.engines.plain import plain_sampler
+from assay.rollout.engines.plain.plain_sampler import Decoding, PlainSampler, Way, batched, way_of
 from tests.tiny import generated
 
 ENDS = frozenset(range(3))
@@ -74,7 +73,7 @@ def test_a_cache_that_mixes_rows_up_is_not_used(monkeypatch: pytest.MonkeyPatch)
     def other_rows(self: Decoding, rows_R: torch.Tensor) -> None:
         self.ids_RT, self.mask_RT = self.ids_RT[rows_R], self.mask_RT[rows_R]
 
-    monkeypatch.setattr(plain_decoding.Decoding, "select", other_rows)
+    monkeypatch.setattr(plain_sampler.Decoding, "select", other_rows)
     assert not way_of(tiny_family("gpt2")).cached
 
 

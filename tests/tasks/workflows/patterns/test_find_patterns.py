@@ -18,14 +18,15 @@ from assay.tasks.workflows.operator_choice import (
 )
 from assay.tasks.workflows.patterns_page import find_patterns
 from assay.tasks.workflows.programs.shapes import shape_of
-from assay.tasks.workflows.recorded_programs import (
+from assay.tasks.workflows.reward_patterns import (
+    Pattern,
     PatternRequest,
     RecordedProgram,
+    RewardPatterns,
     recorded_programs,
+    reward_patterns,
 )
-from assay.tasks.workflows.reward_patterns import Pattern, RewardPatterns, reward_patterns
 from assay.tasks.workflows.rewards import Terms, solved
-from tests.sample_lines import read_samples
 from tests.tasks.workflows.patterns.program_lab import (
     ANSWER,
     CUSTOM,
@@ -34,7 +35,6 @@ from tests.tasks.workflows.patterns.program_lab import (
     PROGRAMMER_LOOP,
     Drawn,
     empty_run,
-    even_chance,
     execution,
     problem_row,
     program_run,
@@ -206,12 +206,6 @@ def test_sides_are_above_and_below_the_mean_of_the_own_group(tmp_path):
     assert (custom.high, custom.low, custom.programs) == (1, 1, 2)
 
 
-def test_equal_rewards_have_no_side(tmp_path):
-    found = find_patterns(small_run(tmp_path, [(CUSTOM, True), (CUSTOM, True)]), ALL).rewards
-    assert (found.high.completions, found.low.completions, found.with_signal) == (0, 0, 0)
-    assert found.high.program == "" and found.high.share is None
-
-
 def test_what_is_common_on_both_sides_stands_for_neither(tmp_path):
     both = [(CUSTOM, right) for right in (True, False) for _ in range(4)]
     run = small_run(tmp_path, [*both, (PROGRAMMER, True), (ENSEMBLE, False)])
@@ -238,12 +232,3 @@ def test_invalid_programs_count_as_a_pattern_and_in_no_other(tmp_path):
     )
     custom = pattern(found.rewards, "operator", "Custom")
     assert custom.effect.contrast.difference is None and custom.programs == 1
-
-
-def test_nothing_depends_on_the_order_of_the_steps_or_of_the_lines(tmp_path, planted):
-    run = program_run(tmp_path, Drawn(even_chance))
-    first = find_patterns(run, ALL)
-    for step in range(1, 5):
-        file = run.samples("rl", step)
-        write_samples(file, read_samples(file)[::-1])
-    assert find_patterns(run, ALL).rewards == first.rewards

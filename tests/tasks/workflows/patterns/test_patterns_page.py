@@ -15,7 +15,6 @@ from assay.pages.write_page import write_page
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.patterns_page import (
-    KINDS,
     MOST_CHARACTERS,
     Patterns,
     find_patterns,
@@ -23,7 +22,7 @@ from assay.tasks.workflows.patterns_page import (
     signed_number,
 )
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.recorded_programs import PatternRequest
+from assay.tasks.workflows.reward_patterns import PatternRequest
 from assay.tasks.workflows.rewards import Terms, solved
 from tests.pages.pages import Page
 from tests.pages.test_wholly_chinese import EMPTY, ENGLISH, lines
@@ -145,22 +144,6 @@ def test_planted_verdicts_stand_at_the_head_with_their_sign(tmp_path):
     assert "adjusted p" in printed(found).partition("Patterns  ")[0]
 
 
-def test_the_head_tells_every_verdict_of_the_table_by_type_once(tmp_path):
-    found, page, markdown = written(program_run(tmp_path))
-    head = markdown.partition("## What is shown")[2].partition("##")[0].replace("\\", "")
-    operators = {row.value: row for row in found.choice.by_type.rows if row.kind == "operator"}
-    for row in found.choice.by_type.rows:
-        for kind, cell in row.cells.items():
-            assert cell.effect is not None
-            told = f"- {kind}: {row.value}" + (": " if row.kind == "operator" else " (")
-            whole = operators.get(row.value)
-            other = None if whole is row else whole
-            repeated = other is not None and other.cells[kind].used == cell.used
-            verdict = cell.effect.verdict != "undecided" and not repeated
-            assert head.count(told) == verdict, (row.kind, kind, row.value)
-    assert page.source.count("<li>") == head.count("\n- ") + 2
-
-
 def test_a_difference_that_rounds_to_nothing_has_no_sign():
     assert [signed_number(value) for value in (-0.0001, 0.0, 0.0004, -0.1, None)] == [
         *("0", "0", "0", "−0.100", "–"),
@@ -185,18 +168,3 @@ def test_cells_without_data_are_absent_and_never_0(tmp_path):
     assert "there are not two levels and two choices" in printed(found)
     difficulty = markdown.partition("## Operators by difficulty")[2]
     assert "(operator) | – | – |" in difficulty
-
-
-def test_a_choice_that_nobody_made_on_a_type_has_a_share_and_no_reward(tmp_path):
-    weights = {"math": (1, 0, 0, 0, 0), "qa": (0, 1, 0, 0, 0)}
-    found, _, markdown = written(program_run(tmp_path, Drawn(weights=weights, prompts=4)))
-    (line,) = [x for x in markdown.splitlines() if x.startswith("| `Custom` (operator)")][:1]
-    of_qa = line.split("|")[3]
-    assert "0.0%" in of_qa and "0 of 32" in of_qa and "reward" not in of_qa and "cost" not in of_qa
-    assert [b.verdict for b in found.choice.best] == ["alone", "alone"]
-    assert "nothing else was chosen" in markdown
-
-
-def test_every_kind_of_pattern_is_shown(tmp_path):
-    found = find_patterns(program_run(tmp_path), PatternRequest())
-    assert {p.kind for p in found.rewards.patterns} == set(KINDS)

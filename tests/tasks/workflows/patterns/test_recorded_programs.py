@@ -4,7 +4,7 @@ import json
 
 from assay.runs.records import FACTS, write_samples
 from assay.tasks.workflows.patterns_page import find_patterns
-from assay.tasks.workflows.recorded_programs import PatternRequest, recorded_programs
+from assay.tasks.workflows.reward_patterns import PatternRequest, recorded_programs
 from tests.tasks.workflows.patterns.program_lab import (
     CUSTOM,
     PROGRAMMER,

@@ -62,6 +62,35 @@ class Workflow:
 '''
 
 TEXT = {
+    "what reads and sets its own attributes by name": text("""
+for name in ("first", "second"):
+    setattr(self, name, self.custom)
+if hasattr(self, "cache"):
+    return self.cache
+self.__dict__.update(count=self.__class__.__name__)
+result = await self.first(input=problem, instruction=self.count)
+return result["response"]
+"""),
+    "keys that are looked for first": text("""
+result = await self.custom(input=problem, instruction="")
+if "answer" in result:
+    return result["answer"]
+return result.get("solution") or result.get("text", result["response"])
+"""),
+    "calls kept in a dict, and an async generator": text(
+        """
+open_calls = {n: self.custom(input=problem, instruction=str(n)) for n in range(2)}
+results = {n: await call for n, call in open_calls.items()}
+async for each in self.each(results):
+    return each
+""",
+        "import base64, struct, uuid\n\n",
+        """
+    async def each(self, results):
+        for result in results.values():
+            yield result["response"]
+""",
+    ),
     "aflow": AFLOW,
     "direct": text('r = await self.answer_generate(input=problem)\nreturn r["answer"]'),
     "by place": text('r = await self.custom(problem, "Solve.")\nreturn r["response"]'),

@@ -36,13 +36,10 @@ AFLOW = {
 }
 
 
-def test_there_are_aflows_operators_and_no_others() -> None:
-    assert OPERATORS.keys() == AFLOW.keys()
-
-
 @pytest.mark.parametrize("name", AFLOW)
 def test_parameters_defaults_and_keys_are_aflows(name: str) -> None:
     operator = OPERATORS[name]
+    assert OPERATORS.keys() == AFLOW.keys()
     parameters = {each.name: ... if each.required else each.default for each in operator.parameters}
     assert (parameters, list(operator.returns)) == AFLOW[name]
     assert list(parameters) == list(AFLOW[name][0])
@@ -53,19 +50,6 @@ def test_verdicts_are_bools_and_all_else_is_text() -> None:
     bools = {place for place, kind in types.items() if kind == "bool"}
     assert bools == {("Review", "review_result"), ("Test", "result")}
     assert set(types.values()) == {"bool", "str"}
-
-
-def test_only_ensembles_take_lists() -> None:
-    kinds = {
-        (o.name, p.name) for o in OPERATORS.values() for p in o.parameters if p.kind == "texts"
-    }
-    assert kinds == {("ScEnsemble", "solutions"), ("MdEnsemble", "solutions")}
-
-
-def test_attributes_are_the_names_in_small_letters_and_differ() -> None:
-    for operator in OPERATORS.values():
-        assert operator.attribute.replace("_", "") == operator.name.lower()
-    assert len({operator.attribute for operator in OPERATORS.values()}) == len(OPERATORS)
 
 
 def test_what_is_described_is_json_and_whole() -> None:

@@ -36,7 +36,3 @@ def test_a_text_without_a_program_has_none(text: str) -> None:
 
 def test_a_block_counts_even_if_it_is_not_the_class() -> None:
     assert program_of(f"```python\nx = 1\n```\n{PROGRAM}") == "x = 1\n"
-
-
-def test_it_is_not_repaired() -> None:
-    assert program_of("```python\nclass Workflow\n```") == "class Workflow\n"

@@ -10,7 +10,7 @@ MODULES = "import asyncio\nimport json\n\n"
 WRONG = {
     "a variable": f'{CUSTOM}return r["answer"]',
     "at once": 'return (await self.custom(problem, ""))["answer"]',
-    "by get": f'{CUSTOM}return r.get("answer", "")',
+    "by get": f'{CUSTOM}return r.get("answer")',
     "as an attribute": f"{CUSTOM}return r.response",
     "annotated": 'r: dict = await self.custom(problem, "")\nreturn r["answer"]',
     "walrus": 'if (r := await self.custom(problem, "")):\n    return r["answer"]\nreturn "x"',

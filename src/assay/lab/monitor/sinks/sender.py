@@ -39,7 +39,6 @@ LAST_SECONDS = 60.0
 """How long the end of a run waits for a sink."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/@\s]+@")
-_NUMBERS = (int, float)
 
 Deliver = Callable[[Sink], None]
 
@@ -162,8 +161,9 @@ class Sinks(Silent):
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Observer.step`."""
-        self.now = self.before + step
-        self._put_step(self.now, self.name, metrics)
+        self.now = now = self.before + step
+        values = step_values(self.name, metrics)
+        self._put(Parcel(lambda sink: sink.metrics(now, values), now))
         self._tell()
 
     def evaluation(self, name: str, checkpoint: str, done: int, total: int) -> None:
@@ -181,10 +181,6 @@ class Sinks(Silent):
             sender.close([results, end])
         self._tell()
 
-    def _put_step(self, step: int, stage: str, line: Mapping[str, Any]) -> None:
-        values = step_values(stage, line)
-        self._put(Parcel(lambda sink: sink.metrics(step, values), step))
-
     def _put(self, parcel: Parcel) -> None:
         for sender in self.senders:
             sender.put(parcel)
@@ -201,7 +197,14 @@ class Sinks(Silent):
 
 def step_values(stage: str, line: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers of a step by `STAGE/metric`."""
-    return {f"{stage}/{key}": value for key, value in line.items() if _is_metric(key, value)}
+    return {
+        f"{stage}/{key}": value
+        for key, value in line.items()
+        if key not in ("stage", "step")
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < float("inf")
+    }
 
 
 def _catch_up(sink: Sink, *, sender: Sender, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -234,12 +237,6 @@ def _end(sink: Sink, *, run: RunDirectory) -> None:
     sink.close(stored_status(run.path).status)
 
 
-def _is_metric(key: str, value: object) -> bool:
-    """Whether a value of a step is a finite number that says something."""
-    number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
-    return number and key not in ("stage", "step") and abs(value) < float("inf")  # type: ignore[arg-type]
-
-
 @contextmanager
 def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> Iterator[Observer]:
     """The observer with the run's sinks behind it, which are closed at the end.
@@ -252,7 +249,8 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
         yield observer
         return
     check_log(log)
-    senders = [_sender(name, log, states, experiment, run) for name in dict.fromkeys(log.to)]
+    given = (log, states, experiment, run)
+    senders = [Sender(n, states, partial(_opened, n, *given)) for n in dict.fromkeys(log.to)]
     sinks = Sinks(run, senders, observer)
     for sender in senders:
         sender.thread.start()
@@ -287,20 +285,14 @@ def add_sinks(
         states.keep_log(table.model_dump(mode="json", exclude_none=True))
 
 
-def _sender(
+def _opened(
     name: str, log: LogSpec, states: SinkStates, experiment: Experiment, run: RunDirectory
-) -> Sender:
-    def open_sink() -> Sink:
-        state = states.of(name)
-        config = {"experiment": experiment.model_dump(mode="json", exclude_none=True)}
-        config["fingerprints"] = fingerprints(run)
-        seed = stored_status(run.path).seed
-        given = Opening(run, seed, log, state.remote, state.attempt, state.step, config)
-        return SINKS[name].open(given)
-
-    return Sender(name, states, open_sink)
-
-
-def fingerprints(run: RunDirectory) -> dict[str, Any]:
-    """The manifest without the list of installed packages."""
-    return {key: value for key, value in read_manifest(run).items() if key != "packages"}
+) -> Sink:
+    """A sink with the resolved experiment and the manifest without the installed packages."""
+    state, seed = states.of(name), stored_status(run.path).seed
+    prints = {key: value for key, value in read_manifest(run).items() if key != "packages"}
+    plain = experiment.model_dump(mode="json", exclude_none=True)
+    config = {"experiment": plain, "fingerprints": prints}
+    return SINKS[name].open(
+        Opening(run, seed, log, state.remote, state.attempt, state.step, config)
+    )

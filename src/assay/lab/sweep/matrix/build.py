@@ -5,7 +5,7 @@ are found in `units`, cells are compared in `judged_cells`, figures come from `j
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from assay.compare.arm import Arm
 from assay.compare.fairness import ROWS, Terms, check_one_metric
-from assay.errors import Finding, InputError, finding, nearest
+from assay.errors import InputError, finding, nearest
 from assay.judge.averages import Average, average, average_change
 from assay.judge.families import Tally, relation, tally
 from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
@@ -28,15 +28,17 @@ from assay.lab.sweep.matrix.coordinates import (
     ordered,
     place_value,
 )
-from assay.lab.sweep.matrix.judged_cells import Baseline, Controls, judge_cells, scored
+from assay.lab.sweep.matrix.judged_cells import Controls, judge_cells, scored
 from assay.lab.sweep.matrix.model import (
     ArmView,
+    Baseline,
     Block,
     Cell,
     Changes,
     Margin,
     Matrix,
     Overlap,
+    Question,
     State,
     Trend,
     Unit,
@@ -253,42 +255,17 @@ def _nested_rows(tables: Mapping[Value, Mapping[str, Any]]) -> tuple[tuple[Value
     return tuple(counts.items()) if nested else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Options of a matrix besides its layout."""
-
-    name: str
-    about: str
-    on: tuple[str, ...]
-    ratios_to: Mapping[str, float]
-    controls: Mapping[str, Baseline]
-    """What cells are compared with; cells show the first."""
-    select: tuple[str, ...]
-    """The evaluations that rank cells; empty: the only selecting one."""
-    declared: tuple[str, ...]
-    """Keys in which the units may differ: the axes, and what arms set."""
-    allow: tuple[str, ...] = ()
-    notes: tuple[Finding, ...] = ()
-    select_ratios: Mapping[str, float] = field(default_factory=dict)
-    """Baseline scores of `select`, where it is several."""
-    listed: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    """The wanted values of a key of checkpoints."""
-    sweep: bool = False
-    """Whether the units are all points of one."""
-    chosen_points: bool = False
-    """Whether places without a unit are no part of the search; else their runs are missing."""
-
-
-def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
+def build(units: Sequence[Unit], ask: Question) -> Matrix:
     """The matrix of the units. Raises InputError for an unknown key or baseline and for two units
     in one cell, Unfair."""
+    layout = ask.layout
     for key in layout.keys:
         check_key(key, [unit.coordinates for unit in units])
     values = {key: _values(units, key, ask) for key in layout.keys}
     for baseline in ask.controls.values():
         _check_where(baseline, values)
     rows, columns = values[layout.rows], values[layout.columns] if layout.columns else (None,)
-    layers = _layers(units, layout, ask, values)
+    layers = _layers(units, ask, values)
     places = [(r, c, *layer) for layer in layers for r in rows for c in columns]
     cells = _placed(units, layout, places, "not in the search" if ask.chosen_points else "not run")
     ratios = tuple(ask.ratios_to.values())
@@ -302,12 +279,18 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
         terms = Terms(allow=ask.allow, axes=ask.declared)
         cells, controls, more = judge_cells(cells, layout, ask.controls, ratios, terms)
         notes += more
-    notes += _overridden(units)
+    runs = list(dict.fromkeys(run for unit in units for run in unit.runs))
+    measured = {origin.run for unit in units for arm in unit.parts for origin in origins_of(arm)}
+    reasons = {run: overridden(read_manifest(run)) for run in runs if run in measured}
+    notes += [
+        finding("made_despite", "warning", name=f"{run} ({why})")
+        for run, why in reasons.items()
+        if why
+    ]
     compared = [arm for found in controls.values() for parts in found.values() for arm in parts]
     _check_one_metric([*(arm for unit in units for arm in unit.parts), *compared])
     views = {name: View(cells, found, ratios, name) for name, found in controls.items()}
     main = next(iter(views.values()), View(cells, {}, ratios, ""))
-    runs = list(dict.fromkeys(run for unit in units for run in unit.runs))
     advice = recommend(cells, main.controls, bool(views), ask.select, ask.select_ratios)
     points = sum(cell.state != "not in the search" for cell in cells.values())
     return Matrix(
@@ -332,17 +315,6 @@ def build(units: Sequence[Unit], layout: Layout, ask: Question) -> Matrix:
         recommendation=replace(advice, points=points if ask.sweep else 0),
         notes=tuple(notes),
     )
-
-
-def _overridden(units: Sequence[Unit]) -> list[Finding]:
-    """A note on each run that was made although its checks ended with errors."""
-    runs = (origin.run for unit in units for arm in unit.parts for origin in origins_of(arm))
-    reasons = {run: overridden(read_manifest(run)) for run in dict.fromkeys(runs)}
-    return [
-        finding("made_despite", "warning", name=f"{run} ({reason})")
-        for run, reason in reasons.items()
-        if reason
-    ]
 
 
 def _check_one_metric(arms: Iterable[Arm]) -> None:
@@ -372,17 +344,18 @@ def _check_where(baseline: Baseline, values: Mapping[str, tuple[Value, ...]]) ->
 
 def _values(units: Sequence[Unit], key: str, ask: Question) -> tuple[Value, ...]:
     """The values of an axis in their order."""
-    if key in ask.listed:
-        return (*ask.listed[key], *([None] if any(unit.stands for unit in units) else []))
+    if ask.listed and key == ask.listed[0]:
+        return (*ask.listed[1], *([None] if any(unit.stands for unit in units) else []))
     values = [place_value(u.coordinates.get(key)) for u in units if _has_place(u, (key,))]
     return tuple(dict.fromkeys(values)) if key == ARM else ordered(values) or (None,)
 
 
 def _layers(
-    units: Sequence[Unit], layout: Layout, ask: Question, values: Mapping[str, tuple[Value, ...]]
+    units: Sequence[Unit], ask: Question, values: Mapping[str, tuple[Value, ...]]
 ) -> tuple[Place, ...]:
     """The combinations of layers that some unit has, or will have, in the order of the axes."""
-    late = [index for index, key in enumerate(layout.layers) if key in ask.listed]
+    layout, listed = ask.layout, ask.listed[:1] if ask.listed else ()
+    late = [index for index, key in enumerate(layout.layers) if key in listed]
 
     def without_late(layer: Place) -> Place:
         return tuple(value for index, value in enumerate(layer) if index not in late)

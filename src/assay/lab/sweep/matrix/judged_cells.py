@@ -5,8 +5,7 @@ in `compare.fairness`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from assay.compare.arm import Arm, Provenance
 from assay.compare.fairness import Terms, check_own_training, find_differences
@@ -18,32 +17,13 @@ from assay.judge.families import adjust_family
 from assay.judge.scores import ItemsDifferError
 from assay.judge.verdict import Comparison
 from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS, Layout, Place
-from assay.lab.sweep.matrix.model import Cell, origins_of
+from assay.lab.sweep.matrix.model import Baseline, Cell, origins_of
 from assay.lab.sweep.matrix.units import arm_of_seeds
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.records import DamagedRecord
-from assay.runs.run_directory import RunDirectory
 
 Controls = Mapping[Place, tuple[Arm, ...]]
 """The control of each compared cell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The baseline of cells: other cells, one run, or a checkpoint of the cell's own run."""
-
-    where: Mapping[str, Any] | None = None
-    run: RunDirectory | None = None
-    checkpoint: str | None = None
-
-    @property
-    def words(self) -> str:
-        """The baseline as a user writes it."""
-        if self.where is not None:
-            return ", ".join(f"{key} = {value}" for key, value in self.where.items())
-        if self.run is not None:
-            return f"{self.run}@{self.checkpoint}" if self.checkpoint else str(self.run)
-        return self.checkpoint or ""
 
 
 def scored(cell: Cell, ratios: Sequence[float]) -> Cell:
@@ -78,7 +58,12 @@ def judge_cells(
     notes: list[Finding] = []
     first, *further = baselines
     patterns = [where for name in further if (where := baselines[name].where)]
-    references = {place for place in cells if _fits_one(layout.values(place), patterns)}
+    references = {
+        place
+        for place in cells
+        for where in patterns
+        if where.items() <= layout.values(place).items()
+    }
     silent = {cells[place].name for place in references}
     for name, baseline in baselines.items():
         fair, other_items = {}, []
@@ -91,11 +76,8 @@ def judge_cells(
                 notes.append(finding("damaged", "warning", name=str(error)))
                 control = None
             if control is None:
-                notes += (
-                    []
-                    if cell.name in silent
-                    else [finding("no_baseline", "warning", name=cell.name)]
-                )
+                if cell.name not in silent:
+                    notes.append(finding("no_baseline", "warning", name=cell.name))
             elif [origins_of(arm) for arm in control] == [origins_of(arm) for arm in cell.parts]:
                 own.add((name, place))
             else:
@@ -120,10 +102,6 @@ def judge_cells(
         for place, cell in cells.items()
     }
     return done, controls, list(dict.fromkeys(notes))
-
-
-def _fits_one(values: Mapping[str, Any], patterns: Sequence[Mapping[str, Any]]) -> bool:
-    return any(all(values[key] == v for key, v in where.items()) for where in patterns)
 
 
 def control_of(

@@ -30,6 +30,55 @@ State = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class Baseline:
+    """The baseline of cells: other cells, one run, or a checkpoint of the cell's own run."""
+
+    where: Mapping[str, Any] | None = None
+    run: RunDirectory | None = None
+    checkpoint: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The baseline as a user writes it."""
+        if self.where is not None:
+            return ", ".join(f"{key} = {value}" for key, value in self.where.items())
+        if self.run is not None:
+            return f"{self.run}@{self.checkpoint}" if self.checkpoint else str(self.run)
+        return self.checkpoint or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a matrix is asked for."""
+
+    name: str
+    about: str
+    layout: Layout
+    on: tuple[str, ...]
+    """Evaluations by name, benchmark or pattern; empty means the first reporting one."""
+    controls: Mapping[str, Baseline]
+    """What cells are compared with; cells show the first."""
+    select: tuple[str, ...]
+    """The evaluations that rank cells; empty: the only selecting one."""
+    declared: tuple[str, ...]
+    """Keys in which the units may differ: the axes, and what arms set."""
+    checkpoint: str | None = None
+    """STAGE.last, STAGE.best, STAGE.step-N, STAGE.all, base, or None for the last measured."""
+    ratios_to: Mapping[str, float] = field(default_factory=dict)
+    """Baseline scores of `on`, which then make one value together; else each record makes one."""
+    select_ratios: Mapping[str, float] = field(default_factory=dict)
+    """Baseline scores of `select`, where it is several."""
+    allow: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
+    listed: tuple[str, tuple[Value, ...]] | None = None
+    """A key of checkpoints with the values that are wanted; None: all there are."""
+    sweep: bool = False
+    """Whether the units are all points of one."""
+    chosen_points: bool = False
+    """Whether places without a unit are no part of the search; else their runs are missing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """The content of a cell: runs of one setting at one checkpoint, measured or not."""
 

@@ -5,7 +5,7 @@ for `run:SWEEP@winner`, is the best on dev items once all points were measured; 
 its place only where it scored higher, or where the recorded one is no longer in the sweep.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +14,8 @@ from typing import Any
 from assay.compare.arm import Arm
 from assay.judge.arms import as_repeats
 from assay.judge.averages import value_of
-from assay.judge.harmonic_choice import choose_harmonic
 from assay.judge.scores import ItemScores
-from assay.judge.selection import Choice, choose
+from assay.judge.selection import Choice, choose, choose_harmonic
 from assay.lab.sweep.matrix.coordinates import Place
 from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation, origins_of
 from assay.lab.sweep.matrix.units import dev_scores
@@ -47,7 +46,9 @@ def recommend(
         c.state not in ("measured", "not in the search") or c.seeds_missing > 0
         for c in cells.values()
     )
-    known = _selecting(measured.values())
+    runs = dict.fromkeys(origin.run for cell in measured.values() for origin in cell.origins)
+    records = (record for run in runs for record in evaluation_records(run))
+    known = list(dict.fromkeys(each.name for each in records if each.role == "select"))
     names = select or tuple(known)
     if not select and len(known) != 1:
         return Recommendation("several_select" if known else "no_select", missing=gaps)
@@ -62,7 +63,9 @@ def recommend(
         return Recommendation("no_select", select=names, missing=missing)
     if len({tuple(frozenset(part.item_ids) for part in s) for s in scores.values()}) > 1:
         return Recommendation("dev_differs", select=names, missing=missing)
-    fair = {p: s for p, s in scores.items() if _is_comparable(cells[p])}
+    compared_with = {p: cells[p].comparison for p in scores}
+    unfair = {p for p, c in compared_with.items() if c and c.verdict == "not comparable"}
+    fair = {p: s for p, s in scores.items() if p not in unfair}
     usable = {p: s for p, s in fair.items() if bases[p] or cells[p].is_baseline}
     if compared and not fair:
         return Recommendation("no_dev_baseline", select=names, missing=missing)
@@ -84,22 +87,11 @@ def recommend(
     )
 
 
-def _selecting(cells: Iterable[Cell]) -> list[str]:
-    """Names of the selecting evaluations of all cells."""
-    runs = dict.fromkeys(origin.run for cell in cells for origin in cell.origins)
-    names = [r.name for run in runs for r in evaluation_records(run) if r.role == "select"]
-    return list(dict.fromkeys(names))
-
-
 def _dev(arm: Arm, names: Sequence[str]) -> Parts | None:
     """The dev scores of an arm, seeds as repeats; None where one evaluation has no record."""
     found = [dev_scores(arm, name) for name in names]
     whole = [as_repeats(scores) for scores in found if scores is not None]
     return tuple(whole) if len(whole) == len(names) else None
-
-
-def _is_comparable(cell: Cell) -> bool:
-    return cell.comparison is None or cell.comparison.verdict != "not comparable"
 
 
 def _choice(

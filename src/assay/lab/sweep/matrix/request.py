@@ -15,13 +15,11 @@ from assay.data.toml_text import TomlInvalid, load_toml
 from assay.errors import Finding, InputError, finding, nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.overrides import parse_override
-from assay.lab.sweep.matrix.build import Question, build
-from assay.lab.sweep.matrix.coordinates import CHECKPOINT_KEYS, Layout
-from assay.lab.sweep.matrix.judged_cells import Baseline
-from assay.lab.sweep.matrix.model import Cell, Matrix, Unit
+from assay.lab.sweep.matrix.build import build
+from assay.lab.sweep.matrix.coordinates import Layout
+from assay.lab.sweep.matrix.model import Baseline, Cell, Matrix, Question
 from assay.lab.sweep.matrix.recommendation import Settled, settle
 from assay.lab.sweep.matrix.units import (
-    Ask,
     Slot,
     damaged_of,
     slots_of_runs,
@@ -100,8 +98,9 @@ def _of_runs(root: Path, names: Sequence[str], request: Request) -> Matrix:
     ask = Question(
         name="runs-" + sha256_text(canonical_json([list(names), layout.keys]))[:8],
         about=" ".join(names),
+        layout=layout,
         on=request.on,
-        ratios_to={},
+        checkpoint=request.checkpoint,
         controls={"baseline": baseline} if baseline else {},
         select=(request.select,) if request.select else (),
         declared=layout.keys,
@@ -112,7 +111,7 @@ def _of_runs(root: Path, names: Sequence[str], request: Request) -> Matrix:
     def resume(cell: Cell, run: str) -> str:
         return _command(root, "resume", run) if cell.state in ("interrupted", "failed") else ""
 
-    return _with_commands(_build(slots, layout, ask, request.checkpoint), resume)
+    return _with_commands(_build(slots, ask), resume)
 
 
 def _of_sweep(root: Path, file: SweepFile, request: Request) -> Matrix:
@@ -128,14 +127,16 @@ def _of_sweep(root: Path, file: SweepFile, request: Request) -> Matrix:
     ask = Question(
         name=sweep.name,
         about=sweep.about,
+        layout=layout,
         on=request.on or sweep.on,
+        checkpoint=request.checkpoint or sweep.checkpoint,
         ratios_to={} if request.on else sweep.ratios_of(sweep.on),
         controls={**({"baseline": baseline} if baseline else {}), **controls},
         select=select,
         declared=(*layout.keys, *(each.key for each in file.axes), *sets),
         allow=request.allow,
         select_ratios=sweep.ratios_of(select) if select else {},
-        listed={axis.key: axis.values} if axis else {},
+        listed=(axis.key, axis.values) if axis else None,
         sweep=True,
         chosen_points=file.chosen_points,
         notes=(
@@ -150,8 +151,7 @@ def _of_sweep(root: Path, file: SweepFile, request: Request) -> Matrix:
         closed = ("running", "damaged", "no checkpoint", "not in the search")
         return "" if cell.state in closed else _command(root, "fill", f"{file.file}", "--only", run)
 
-    made = _build(slots, layout, ask, request.checkpoint or sweep.checkpoint)
-    return _with_commands(made, fill)
+    return _with_commands(_build(slots, ask), fill)
 
 
 def _damaged(root: Path, slots: Sequence[Slot], names: Sequence[str]) -> tuple[Finding, ...]:
@@ -177,27 +177,15 @@ def sweep_layout(file: SweepFile, request: Request) -> Layout:
     return Layout(rows, columns, layers)
 
 
-def _build(slots: Sequence[Slot], layout: Layout, ask: Question, checkpoint: str | None) -> Matrix:
-    by_record = any(key.startswith("evaluation.") for key in layout.keys)
-    wanted = Ask(
-        on=ask.on or (("*",) if by_record else ()),
-        together=bool(ask.ratios_to),
-        checkpoint=checkpoint,
-        by_checkpoint=any(key in CHECKPOINT_KEYS for key in layout.keys),
-        listed=next(iter(ask.listed.items()), None),
-    )
-    units = [unit for slot in slots for unit in units_of(slot, wanted)]
+def _build(slots: Sequence[Slot], ask: Question) -> Matrix:
+    units = [unit for slot in slots for unit in units_of(slot, ask)]
     if ask.on and {unit.state for unit in units} == {"not measured"}:
-        raise _unmeasured(units, ", ".join(ask.on))
-    return build(units, layout, ask)
-
-
-def _unmeasured(units: Sequence[Unit], on: str) -> InputError:
-    """The error for an evaluation that no run has."""
-    runs = {run for unit in units for run in unit.runs}
-    known = sorted({r.name for run in runs for r in evaluation_records(run) if r.role == "report"})
-    fix = nearest(on, known) if known else "the runs have no reporting evaluation"
-    return InputError(f"no run was measured on {on!r}", field="--on", fix=fix)
+        on, runs = ", ".join(ask.on), {run for unit in units for run in unit.runs}
+        records = (record for run in runs for record in evaluation_records(run))
+        known = sorted({record.name for record in records if record.role == "report"})
+        fix = nearest(on, known) if known else "the runs have no reporting evaluation"
+        raise InputError(f"no run was measured on {on!r}", field="--on", fix=fix)
+    return build(units, ask)
 
 
 def _baseline(root: Path, text: str | None) -> Baseline | None:

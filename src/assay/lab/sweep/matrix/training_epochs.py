@@ -13,8 +13,8 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.matrix.coordinates import epoch_of
+from assay.runs.history import History
 from assay.runs.manifest_file import read_manifest
-from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
 
 MEANS = (
@@ -92,10 +92,10 @@ class DataFile:
 def trainings(runs: Iterable[RunDirectory]) -> Iterator[StageEpochs]:
     """The epochs of every stage of the runs that recorded steps and knows its rows."""
     for run in runs:
-        experiment = read_experiment(run.spec)
-        lines = read_metrics(run.metrics) if run.metrics.exists() else []
+        history = History(run)
+        experiment = history.experiment
         for name, spec in experiment.stage.items():
-            own = [line for line in lines if line["stage"] == name]
+            own = history.lines(name)
             if epochs := _epochs(run, experiment, name, own):
                 yield StageEpochs(
                     run=str(run),

@@ -18,13 +18,14 @@ from assay.experiment.read_file import read_experiment
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.matrix.coordinates import (
     CHECKPOINT_KEYS,
+    RECORD,
     Value,
     checkpoint_coordinates,
     record_coordinates,
     run_coordinates,
     step_of_epoch,
 )
-from assay.lab.sweep.matrix.model import State, Unit, origins_of
+from assay.lab.sweep.matrix.model import Question, State, Unit, origins_of
 from assay.lab.sweep.planned_runs import Planned
 from assay.lab.sweep.read_sweep import POINT
 from assay.runs.checkpoints import read_selection, step_name
@@ -53,22 +54,6 @@ class Slot:
     """The first so many items of each record are its value; None: all."""
     checkpoint: str | None = None
     """The one checkpoint that stands at every value of an axis of checkpoints; None: its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """The wanted records and checkpoints of every slot."""
-
-    on: tuple[str, ...]
-    """Evaluations by name, benchmark or pattern; empty means the first reporting one."""
-    together: bool = False
-    """All of `on` make one value; else each record makes one."""
-    checkpoint: str | None = None
-    """STAGE.last, STAGE.best, STAGE.step-N, STAGE.all, base, or None for the last measured."""
-    by_checkpoint: bool = False
-    """Whether a key of checkpoints is an axis, so that all are wanted."""
-    listed: tuple[str, tuple[Value, ...]] | None = None
-    """A key of checkpoints with the values that are wanted; None: all there are."""
 
 
 def slots_of_runs(root: Path, names: Sequence[str], *, by_seed: bool = False) -> list[Slot]:
@@ -134,11 +119,12 @@ def slots_of_sweep(root: Path, planned: Sequence[Planned]) -> tuple[list[Slot], 
     return slots, others
 
 
-def units_of(slot: Slot, ask: Ask) -> list[Unit]:
+def units_of(slot: Slot, ask: Question) -> list[Unit]:
     """The units of a slot: one for each record and checkpoint, or one that says why there is
     none."""
+    every = any(key in CHECKPOINT_KEYS for key in ask.layout.keys)
     if slot.checkpoint is not None:
-        ask = replace(ask, checkpoint=slot.checkpoint, by_checkpoint=False, listed=None)
+        ask, every = replace(ask, checkpoint=slot.checkpoint, listed=None), False
     states = {run: read_status(run.path).status for run in slot.runs}
     finished = [run for run, state in states.items() if state == "finished"]
     if not finished:
@@ -152,7 +138,7 @@ def units_of(slot: Slot, ask: Ask) -> list[Unit]:
     for run in finished:
         experiment = read_experiment(run.spec)
         for records in _record_groups(run, experiment, slot, ask):
-            for label, checkpoint, place in _checkpoints(run, experiment, records, ask):
+            for label, checkpoint, place in _checkpoints(run, experiment, records, ask, every):
                 origins = tuple(Provenance(run, checkpoint, record) for record in records)
                 seeds.setdefault((tuple(r.name for r in records), label), []).append(origins)
                 places[label] = place
@@ -164,7 +150,7 @@ def units_of(slot: Slot, ask: Ask) -> list[Unit]:
 
 
 def _without_record(
-    slot: Slot, run: RunDirectory, ask: Ask, measured: Sequence[Mapping[str, Any]]
+    slot: Slot, run: RunDirectory, ask: Question, measured: Sequence[Mapping[str, Any]]
 ) -> Iterator[Unit]:
     """A unit for each wanted checkpoint that the run has and its evaluation has no record of."""
     key, values = ask.listed or ("", ())
@@ -188,14 +174,16 @@ def _checkpoint_at(
 
 
 def _record_groups(
-    run: RunDirectory, experiment: Experiment, slot: Slot, ask: Ask
+    run: RunDirectory, experiment: Experiment, slot: Slot, ask: Question
 ) -> list[Records]:
     """The records that make one value each."""
     records, on = evaluation_records(run), slot.on or ask.on
+    if not on and any(key.startswith(RECORD) for key in ask.layout.keys):
+        return [(record,) for record in records]
     if not on:
         first = [n for n, e in experiment.evaluate.items() if e.role == "report"][:1]
         return [(r,) for r in records if r.role == "report" and r.name in first]
-    if ask.together or slot.on:
+    if ask.ratios_to or slot.on:
         by_name = {r.name: r for r in records}
         whole = tuple(by_name[name] for name in on if name in by_name)
         return [whole] if len(whole) == len(on) else []
@@ -207,21 +195,21 @@ def _record_groups(
 
 
 def _checkpoints(
-    run: RunDirectory, experiment: Experiment, records: Records, ask: Ask
+    run: RunDirectory, experiment: Experiment, records: Records, ask: Question, all_wanted: bool
 ) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """The wanted checkpoints: a label that is the same for all seeds, the checkpoint as records
     name it, and its place on a listed axis.
     """
     if ask.listed is None:
-        for label, checkpoint in _wanted(run, records, ask).items():
+        for label, checkpoint in _wanted(run, records, ask.checkpoint, all_wanted).items():
             yield label, checkpoint, {}
         return
     key, values = ask.listed
-    every = _wanted(run, records, replace(ask, by_checkpoint=True))
+    every = _wanted(run, records, ask.checkpoint, True)
     stage = next(reversed(every), "").partition(".")[0]
     for value in values:
         if key == "checkpoint":
-            named = _wanted(run, records, replace(ask, checkpoint=str(value)))
+            named = _wanted(run, records, str(value))
             label, checkpoint = str(value), next(iter(named.values()), None)
         else:
             label = f"{key} {value}"
@@ -230,19 +218,22 @@ def _checkpoints(
             yield label, checkpoint, {key: value}
 
 
-def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
-    """The wanted checkpoints that all records have, by the name in the question."""
+def _wanted(
+    run: RunDirectory, records: Records, checkpoint: str | None, every: bool = False
+) -> dict[str, str]:
+    """The wanted checkpoints that all records have, by the name in the question; without one the
+    last, or with `every` all of its stage."""
     lists = [measured_checkpoints(run, record) for record in records]
     names = [name for name in lists[0] if all(name in other for other in lists[1:])]
     if not names:
         return {}
-    if ask.checkpoint is None:
+    if checkpoint is None:
         stage = names[-1].partition(".")[0]
         same = [name for name in names if name.partition(".")[0] == stage]
-        return {name: name for name in same} if ask.by_checkpoint else {"last": names[-1]}
-    reference = parse_checkpoint(ask.checkpoint)
+        return {name: name for name in same} if every else {"last": names[-1]}
+    reference = parse_checkpoint(checkpoint)
     if reference is None or reference.stage is None:
-        return {name: name for name in names if name == ask.checkpoint}
+        return {name: name for name in names if name == checkpoint}
     steps = {
         each.step: name
         for name in names
@@ -253,10 +244,10 @@ def _wanted(run: RunDirectory, records: Records, ask: Ask) -> dict[str, str]:
     if reference.rule is not None:
         selection = read_selection(run.path, reference.stage, reference.rule)
         name = selection.checkpoint if selection else None
-        return {ask.checkpoint: name} if name in names else {}
+        return {checkpoint: name} if name in names else {}
     last = max((s for s in steps if s is not None), default=None)
     step = last if reference.which == "last" else reference.step
-    return {ask.checkpoint: steps[step]} if step in steps else {}
+    return {checkpoint: steps[step]} if step in steps else {}
 
 
 def _looks(run: RunDirectory, label: str) -> int:

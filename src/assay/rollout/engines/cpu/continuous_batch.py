@@ -23,16 +23,18 @@ from torch import Tensor
 
 from assay.errors import RunFailure
 from assay.models.inference import InferenceModel
-from assay.models.numeric import moved
+from assay.models.matmul import moved
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.decode import Decode, decoder
-from assay.rollout.engines.cpu.kv_cache import Cache, Running, empty_cache
-from assay.rollout.engines.cpu.prefill import (
+from assay.rollout.engines.cpu.kv_cache import (
     BLOCK,
+    Cache,
     PrefixStore,
+    Running,
     Span,
     cache_shape,
     compute_spans,
+    empty_cache,
     joined,
     remember,
 )

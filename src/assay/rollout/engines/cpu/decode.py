@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.models.inference import InferenceModel
-from assay.models.numeric import moved
+from assay.models.matmul import moved
 from assay.rollout.engines.cpu.kv_cache import Cache, DecodePlan, Running, positions_read
 
 LEAST_COLUMNS = 64

@@ -15,13 +15,19 @@ from torch import Tensor
 
 from assay.data.episode import Turn
 from assay.models.inference import InferenceModel
-from assay.models.numeric import moved
+from assay.models.matmul import moved
 from assay.models.scoring import distinct
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.decode import Decode, decoder
-from assay.rollout.engines.cpu.kv_cache import Running, empty_cache
-from assay.rollout.engines.cpu.prefill import PrefixStore, Prompts, cache_shape, prefill
-from assay.rollout.finished_turns import turn_finished
+from assay.rollout.engines.cpu.kv_cache import (
+    PrefixStore,
+    Prompts,
+    Running,
+    cache_shape,
+    empty_cache,
+    prefill,
+)
+from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import draw, key_states, uniforms
 
 ROWS = 128

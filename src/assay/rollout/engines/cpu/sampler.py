@@ -23,7 +23,7 @@ from assay.models.inference import InferenceModel, inference_model
 from assay.models.scoring import distinct
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import CACHE_BYTES, Watch, sample_turns
-from assay.rollout.engines.cpu.prefill import PrefixStore, cache_shape
+from assay.rollout.engines.cpu.kv_cache import PrefixStore, cache_shape
 from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
 
 LEAST_PROMPTS = 16

@@ -6,22 +6,155 @@ as the `cpu` engine draws them, from the full softmax and the keys; the forward 
 `plain_decoding`.
 """
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import Cache, DynamicCache
 
 from assay.data.episode import Context, Turn, tokens_of
 from assay.errors import RunFailure
-from assay.models.numeric import moved
-from assay.models.plain_forward import causal_of, score_padded
+from assay.models.matmul import moved
+from assay.models.plain_forward import alike, causal_of, logits_from, probe_tokens, score_padded
 from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
-from assay.rollout.engines.plain.plain_decoding import Way, decoding, way_of
-from assay.rollout.finished_turns import turn_finished
-from assay.rollout.token_choice import draw, key_states, uniforms
+from assay.rollout.engines.cpu.continuous_batch import Row, Step
+from assay.rollout.episodes import turn_finished
+from assay.rollout.token_choice import draw, key_state, key_states, uniforms
+
+CACHES = ("past_key_values", "cache_params")
+"""Names under which models take and return a cache that rows can be chosen from."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a model can be decoded."""
+
+    cached: bool
+    """Earlier tokens are kept in a cache; else all are computed anew for each token."""
+    padded: bool
+    """Rows of different lengths run together."""
+
+
+@dataclass
+class Decoding:
+    """Rows under way: their tokens, and what the model keeps of them."""
+
+    causal: Any
+    cached: bool
+    ids_RT: Tensor
+    mask_RT: Tensor
+    """0 where a row is padded on the left."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """The cache by the name that the model takes it under; empty before the first step."""
+
+    def logits(self) -> Tensor:
+        """Scores (R, V) after the last token of each row; computes what is not kept yet."""
+        if not self.cached:
+            return logits_from(self.causal, self.ids_RT, self._mask(), self.ids_RT.shape[1] - 1)[
+                :, -1
+            ]
+        first = not self.kept
+        given = self._options() | (self.kept or fresh_cache(self.causal))
+        inputs = self.causal.prepare_inputs_for_generation(
+            self.ids_RT,
+            next_sequence_length=None if first else 1,
+            is_first_iteration=first,
+            **given,
+        )
+        found = self.causal(**inputs, return_dict=True)
+        self.kept = {name: found[name] for name in CACHES if found.get(name) is not None}
+        return found.logits[:, -1]
+
+    def _mask(self) -> Tensor | None:
+        return None if bool(self.mask_RT.all()) else self.mask_RT
+
+    def _options(self) -> dict[str, Any]:
+        takes = inspect.signature(self.causal.forward).parameters
+        given: dict[str, Any] = {"use_cache": True, "attention_mask": self._mask()}
+        if "position_ids" in takes:
+            given["position_ids"] = (self.mask_RT.cumsum(dim=-1) - 1).clamp(min=0)
+        if "logits_to_keep" in takes:
+            given["logits_to_keep"] = 1
+        return given
+
+    def feed(self, tokens_R: Tensor) -> None:
+        """Append a token to every row."""
+        self.ids_RT = torch.cat([self.ids_RT, tokens_R[:, None]], dim=1)
+        self.mask_RT = torch.cat([self.mask_RT, self.mask_RT.new_ones(len(tokens_R), 1)], dim=1)
+
+    def select(self, rows_R: Tensor) -> None:
+        """Go on with these rows, each as often as it is named."""
+        self.ids_RT, self.mask_RT = self.ids_RT[rows_R], self.mask_RT[rows_R]
+        for cache in self.kept.values():
+            cache.reorder_cache(rows_R)
+
+
+def fresh_cache(causal: Any) -> dict[str, Any]:
+    """An empty cache, where the model takes Transformers' default one; else it makes its own."""
+    takes = "past_key_values" in inspect.signature(causal.forward).parameters
+    if not (takes and causal._supports_default_dynamic_cache()):
+        return {}
+    return {"past_key_values": DynamicCache(config=causal.config.get_text_config(decoder=True))}
+
+
+def decoding(causal: Any, way: Way, contexts: Sequence[Sequence[int]]) -> Decoding:
+    """A row for each context, padded on the left to the longest."""
+    longest = max(map(len, contexts))
+    ids = [[*[0] * (longest - len(context)), *context] for context in contexts]
+    mask = [[0] * (longest - len(context)) + [1] * len(context) for context in contexts]
+    device = causal.device
+    return Decoding(
+        causal, way.cached, torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+    )
+
+
+def way_of(causal: Any) -> Way:
+    """Try a model in its own type, without autocast; its forward is known to work."""
+    long, short = probe_tokens(causal, 9).tolist(), probe_tokens(causal, 5).tolist()
+    with torch.no_grad():
+        cached = works(causal, Way(True, False), [short, long[-5:]])
+        padded = works(causal, Way(cached, True), [short, long])
+    return Way(cached, padded)
+
+
+def works(causal: Any, way: Way, contexts: Sequence[list[int]]) -> bool:
+    """Whether a way gives what each whole sequence gives; it does not where the forward fails."""
+    try:
+        return (not way.cached or keeps_rows(causal)) and steps_alike(causal, way, contexts)
+    except Exception:
+        # Then rows go another way, in the end each whole and alone, which is known to work.
+        return False
+
+
+def keeps_rows(causal: Any) -> bool:
+    """Whether the model returns a cache from which rows can be chosen."""
+    trial = decoding(causal, Way(True, False), [probe_tokens(causal, 5).tolist()])
+    trial.logits()
+    return bool(trial.kept) and all(isinstance(cache, Cache) for cache in trial.kept.values())
+
+
+def steps_alike(causal: Any, way: Way, contexts: Sequence[list[int]]) -> bool:
+    """Whether two steps, rows exchanged in between, give what each whole sequence gives alone."""
+    trial = decoding(causal, way, contexts)
+    rows = list(contexts)
+    for fed in probe_tokens(causal, 2).tolist():
+        found = trial.logits()
+        for row, logits_V in zip(rows, found, strict=True):
+            ids_1T = torch.tensor([row], device=causal.device)
+            if not alike(logits_V, logits_from(causal, ids_1T, None, len(row) - 1)[0, -1]):
+                return False
+        trial.select(torch.arange(len(rows) - 1, -1, -1, device=causal.device))
+        trial.feed(torch.full((len(rows),), fed, device=causal.device))
+        rows = [[*row, fed] for row in reversed(rows)]
+    return True
+
 
 ROWS = 64
 """Completions decoded together."""
@@ -252,3 +385,76 @@ def computing_in(module: nn.Module, compute: torch.dtype) -> AbstractContextMana
     if compute == master.dtype:
         return nullcontext()
     return torch.autocast(master.device.type, compute)
+
+
+MOST = 16
+"""Completions that hold a cache at once; later ones wait."""
+
+
+@dataclass
+class PlainBatch:
+    """See `engines.cpu.batcher.Decoder`; `module` is in evaluation mode."""
+
+    module: nn.Module
+    compute: torch.dtype
+    rows: dict[Row, Decoding | None] = field(default_factory=dict)
+    """Completions in the order of their coming, with what the model keeps of them."""
+    logps: dict[Row, list[float]] = field(default_factory=dict)
+    """Log-probs drawn so far, until one completion has been compared with its whole sequence."""
+    unproven: bool = True
+
+    @cached_property
+    def way(self) -> Way:
+        """How the model is decoded."""
+        return way_of(causal_of(self.module))
+
+    def join(self, context: Sequence[int], key: SampleKey, sampling: Sampling) -> Row:
+        """Queue a completion of a non-empty context; the owner enforces `max_tokens`."""
+        row = Row(list(context), len(context), np.uint64(key_state(key)), sampling)
+        self.rows[row] = None
+        return row
+
+    def leave(self, row: Row) -> None:
+        """Forget a completion that has not failed. Raises RunFailure for the first one."""
+        del self.rows[row]
+        logps = self.logps.pop(row, [])
+        if not (self.unproven and logps):
+            return
+        context, actions = tuple(row.tokens[: row.context]), tuple(row.tokens[row.context :])
+        turn = Turn(context, actions, (True,) * len(actions), tuple(logps))
+        with torch.no_grad(), computing_in(self.module, self.compute):
+            self.unproven = not proven(self.module, self.compute, turn, row.sampling)
+
+    def clear(self) -> None:
+        """Forget all completions."""
+        self.rows, self.logps = {}, {}
+
+    def step(self) -> Step:
+        """Draw one token for each of the first completions."""
+        step = Step()
+        with torch.no_grad():
+            way = self.way
+            with computing_in(self.module, self.compute):
+                for row in list(self.rows)[:MOST]:
+                    self._draw(row, way, step)
+        return step
+
+    def _draw(self, row: Row, way: Way, step: Step) -> None:
+        try:
+            held = self.rows[row] or decoding(causal_of(self.module), way, [row.tokens])
+            logits_1V = held.logits()
+            if not bool(logits_1V.isfinite().all()):
+                raise RunFailure("the model's scores are not numbers")
+            state_1 = np.array([row.state], dtype=np.uint64)
+            token_1, logp_1 = drawn_tokens(logits_1V, state_1, row.drawn, row.sampling)
+        except Exception as error:  # this completion fails; the others go on
+            del self.rows[row]
+            self.logps.pop(row, None)
+            step.failed.append((row, error))
+            return
+        held.feed(token_1)
+        self.rows[row] = held
+        row.tokens.append(int(token_1))
+        if self.unproven:
+            self.logps.setdefault(row, []).append(float(logp_1))
+        step.drawn.append((row, int(token_1), float(logp_1)))

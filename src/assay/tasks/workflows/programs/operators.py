@@ -4,9 +4,11 @@ Signatures and result keys are AFlow's (github.com/FoundationAgents/AFlow, `scri
 the parameter `mode`, which changes nothing there, is left out, and the prompts are shorter, but for
 Custom's, which has no words of its own. The executor's prompt, the validator, the policy's prompt,
 the docs and the program's world are all made from this table. What a call does beside asking the
-model is not here.
+model is not here. Arguments go into prompts as they are, so that braces inside a model's text stay
+text; a paragraph whose arguments are all empty or the operator's defaults is left out.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -61,9 +63,7 @@ class Operator:
     returns: Mapping[str, str]
     """The keys of its result and their types, as Python writes them."""
     prompt: str
-    """What the executor is asked, with {NAME} for an argument; `operator_prompts` fills it in."""
-    answer: Literal["text", "fields", "code"]
-    """How `operator_answers` reads the executor's answer."""
+    """What the executor is asked, with {NAME} for an argument; `question` fills it in."""
     unnamed: Mapping[str, str] = field(default_factory=dict)
     """Keys that AFlow's code gives and its documents do not name; a program may read them."""
 
@@ -94,7 +94,6 @@ _ALL = (
         _texts("input", "instruction"),
         {"response": "str"},
         "{instruction}{input}",
-        "text",
     ),
     Operator(
         "AnswerGenerate",
@@ -104,7 +103,6 @@ _ALL = (
         {"thought": "str", "answer": "str"},
         "{input}\n\n"
         "Think step by step. Write <thought>your steps</thought> and <answer>the answer</answer>.",
-        "fields",
     ),
     Operator(
         "Programmer",
@@ -114,7 +112,6 @@ _ALL = (
         {"code": "str", "output": "str"},
         "{problem}\n\nAnalysis: {analysis}\n\nYour last code failed:\n{feedback}\n\n"
         "Write a Python function solve() that returns the answer.",
-        "code",
     ),
     Operator(
         "ScEnsemble",
@@ -124,7 +121,6 @@ _ALL = (
         {"response": "str"},
         "{problem}\n\n{solutions}\n\n"
         "Which answer do most solutions agree on? Write only the letter of one that has it.",
-        "fields",
     ),
     Operator(
         "Review",
@@ -134,7 +130,6 @@ _ALL = (
         {"review_result": "bool", "feedback": "str"},
         "{problem}\n\nSolution: {solution}\n\n"
         "Is the solution right? Write True or False, then why.",
-        "fields",
     ),
     Operator(
         "Revise",
@@ -143,7 +138,6 @@ _ALL = (
         _texts("problem", "solution", "feedback"),
         {"solution": "str"},
         "{problem}\n\nSolution: {solution}\n\nFeedback: {feedback}\n\nWrite a better solution.",
-        "text",
     ),
     Operator(
         "Test",
@@ -153,7 +147,6 @@ _ALL = (
         {"result": "bool", "solution": "str"},
         "{problem}\n\n{solution}\n\nThis code fails:\n{failure}\n\n"
         "Write the whole function {entry_point} again without the error, in a ```python block.",
-        "code",
     ),
     Operator(
         "CustomCodeGenerate",
@@ -162,7 +155,6 @@ _ALL = (
         _texts("problem", "entry_point", "instruction"),
         {"response": "str"},
         "{instruction}{problem}\n\nWrite the Python function {entry_point} in a ```python block.",
-        "code",
     ),
     Operator(
         "MdEnsemble",
@@ -171,7 +163,6 @@ _ALL = (
         (Parameter("solutions", "texts"), Parameter("problem")),
         {"solution": "str"},
         "{problem}\n\n{solutions}\n\nWhich solution is the best? Write only its letter.",
-        "fields",
     ),
     Operator(
         "Format",
@@ -180,7 +171,6 @@ _ALL = (
         _texts("problem", "solution"),
         {"solution": "str"},
         "{problem}\n\nSolution: {solution}\n\nWrite only its final answer, in a few words.",
-        "text",
         {"response": "str"},
     ),
 )
@@ -195,7 +185,6 @@ def described() -> list[dict[str, Any]]:
     return [
         {
             "name": operator.name,
-            "attribute": operator.attribute,
             "parameters": [
                 {
                     "name": each.name,
@@ -257,3 +246,37 @@ PROBLEMS = {"text": _no_text, "texts": _no_texts, "count": _no_count}
 
 def _wrong(operator: Operator, why: str) -> OperatorFailed:
     return OperatorFailed("arguments", f"{operator.name} {why}")
+
+
+FIELD = re.compile(r"\{([a-z_]+)\}")
+
+
+def question(operator: Operator, arguments: Mapping[str, Any]) -> str:
+    """The one user message that the executor is asked.
+
+    `arguments` are those of `checked_arguments`, and besides, where there are any: `feedback`, what
+    was wrong with the code that Programmer wrote before, and `failure`, what Test's tests said.
+    """
+    unsaid = {each.name: each.default for each in operator.parameters if not each.required}
+    texts = {
+        name: "" if value == unsaid.get(name, "") else as_text(value)
+        for name, value in arguments.items()
+    }
+    filled = (paragraph(each, texts) for each in operator.prompt.split("\n\n"))
+    return "\n\n".join(text for text in filled if text)
+
+
+def paragraph(template: str, texts: Mapping[str, str]) -> str:
+    """One paragraph of a template with its arguments; "" where all of them are empty."""
+    names = FIELD.findall(template)
+    if names and not any(texts.get(name) for name in names):
+        return ""
+    return FIELD.sub(lambda found: texts.get(found[1], ""), template)
+
+
+def as_text(value: Any) -> str:
+    """An argument as the executor reads it: solutions below each other, each under its letter."""
+    if isinstance(value, list | tuple):
+        lettered = zip(LETTERS, value, strict=False)
+        return "\n\n".join(f"Solution {letter}:\n{each}" for letter, each in lettered)
+    return str(value)

@@ -127,7 +127,8 @@ class Program:
     def value(self, node: ast.AST | None) -> str:
         """What an expression or a definition gives, as in `held`."""
         if isinstance(node, ast.AsyncFunctionDef):
-            return ASYNC
+            own = (each for each in self.nodes if self.owners[each] is node)
+            return OTHER if any(isinstance(each, ast.Yield) for each in own) else ASYNC
         if isinstance(node, ast.Call):
             if name := self.operator_class(node.func):
                 return OPERATOR + name

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from assay.tasks.workflows.programs.operators import OPERATORS, Operator
+from assay.tasks.workflows.programs.operators import OPERATORS
 from assay.tasks.workflows.programs.program import (
     ATTRIBUTE,
     Program,
@@ -50,8 +50,10 @@ class Shape:
         return sum(self.operators.values())
 
 
-def shape_of(source: str, operators: Mapping[str, Operator] = OPERATORS) -> Shape | None:
+@lru_cache(maxsize=4096)
+def shape_of(source: str) -> Shape | None:
     """The shape of a program; None where it cannot be read. Calls of unknown operators count not.
+    It is remembered: the programs of a run repeat each other.
 
     What names stand for in the fingerprint: those that the program binds, and attributes of `self`,
     are numbered in order; operators, keywords and names from outside stay, constants leave their
@@ -62,17 +64,11 @@ def shape_of(source: str, operators: Mapping[str, Operator] = OPERATORS) -> Shap
     except UnreadableProgram:
         return None
     calls = [program.operator(node) for node in program.nodes if isinstance(node, ast.Call)]
-    counts = Counter(name for name in calls if name in operators)
+    counts = Counter(name for name in calls if name in OPERATORS)
     lines = sum(bool(line.strip()) for line in source.splitlines())
     text = " ".join(written(program.tree, program, {}))
     fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
     return Shape(dict(sorted(counts.items())), fingerprint, structure_of(program, counts), lines)
-
-
-@lru_cache(maxsize=4096)
-def known_shape(source: str) -> Shape | None:
-    """`shape_of` with all operators, remembered: the programs of a run repeat each other."""
-    return shape_of(source)
 
 
 def structure_of(program: Program, operators: Mapping[str, int]) -> tuple[str, ...]:

@@ -63,11 +63,12 @@ CODES: Mapping[str, str] = {
 }
 """Every code, and what is wrong; docs and pages show these sentences."""
 ALLOWED = (
-    *("__future__", "abc", "asyncio", "bisect", "calendar", "cmath", "collections"),
-    *("collections.abc", "contextlib", "copy", "dataclasses", "datetime", "decimal", "difflib"),
-    *("enum", "fractions", "functools", "hashlib", "heapq", "itertools", "json", "logging", "math"),
-    *("numbers", "random", "re", "statistics", "string", "textwrap", "time", "traceback", "types"),
-    *("typing", "unicodedata", "warnings"),
+    *("__future__", "abc", "array", "asyncio", "base64", "binascii", "bisect", "calendar", "cmath"),
+    *("collections", "collections.abc", "contextlib", "copy", "dataclasses", "datetime", "decimal"),
+    *("difflib", "enum", "fnmatch", "fractions", "functools", "graphlib", "hashlib", "heapq"),
+    *("html", "itertools", "json", "logging", "math", "numbers", "pprint", "queue", "random", "re"),
+    *("secrets", "statistics", "string", "struct", "textwrap", "time", "traceback", "types"),
+    *("typing", "unicodedata", "uuid", "warnings", "zlib"),
 )
 """Modules of the standard library that a program may import."""
 FORBIDDEN = frozenset(
@@ -75,8 +76,13 @@ FORBIDDEN = frozenset(
 )
 NAMES = frozenset(dir(builtins)) | GIVEN | {"__name__"}
 """Names that are there without being bound."""
-DUNDERS = frozenset({"__init__", "__name__", "__doc__"})
+DUNDERS = frozenset(
+    {"__init__", "__name__", "__doc__", "__call__", "__class__", "__dict__", "__len__", "__str__"}
+    | {"__repr__"}
+)
 """Names in double underscores that a program may read."""
+REFLECTION = frozenset({"setattr", "hasattr", "getattr", "vars"})
+"""With these or `__dict__` a program may set an attribute, or leave its use alone, unseen."""
 COROUTINES = frozenset(f"asyncio.{name}" for name in ("gather", "sleep", "wait", "wait_for"))
 TASKS = frozenset(f"asyncio.{name}" for name in ("create_task", "ensure_future", "as_completed"))
 USAGE = "get_usage_summary"
@@ -334,7 +340,9 @@ def _attribute(
         yield found("unknown_attribute", node, f"an operator has no {node.attr!r}", hint)
     elif _is_prompts(program.dotted(node.value)):
         yield _prompt(node, node.attr)
-    if place is None or place[0] != ATTRIBUTE or place in program.assigned or _inherits(program):
+    if place is None or place[0] != ATTRIBUTE or place in program.assigned:
+        return
+    if _DUNDER.fullmatch(node.attr) or _is_open(program):
         return
     if called:
         likely = [each.name for each in operators.values() if each.attribute == node.attr]
@@ -346,10 +354,13 @@ def _attribute(
         yield found("unset_attribute", node, f"nothing sets self.{node.attr}", hint)
 
 
-def _inherits(program: Program) -> bool:
-    """Tell whether attributes may come from another class."""
+def _is_open(program: Program) -> bool:
+    """Tell whether attributes may come from another class, or be set by their names as texts."""
     bases = program.workflow.bases if program.workflow is not None else []
-    return any(not (isinstance(each, ast.Name) and each.id == "object") for each in bases)
+    if any(not (isinstance(each, ast.Name) and each.id == "object") for each in bases):
+        return True
+    names = (getattr(n, "id", getattr(n, "attr", "")) for n in program.nodes)
+    return any(name in REFLECTION or name == "__dict__" for name in names)
 
 
 def makes_coroutine(call: ast.Call, program: Program) -> bool:
@@ -395,7 +406,8 @@ def awaited(
                 kept = [n for each in targets for n in ast.walk(each) if isinstance(n, ast.Name)]
                 return any(name_is(each.id) for each in kept)
             case ast.For() | ast.AsyncFor() | ast.comprehension() if parent.iter is node:
-                return isinstance(parent.target, ast.Name) and name_is(parent.target.id)
+                targets = [n for n in ast.walk(parent.target) if isinstance(n, ast.Name)]
+                return any(name_is(each.id) for each in targets)
             case ast.Return() | ast.Lambda():
                 is_call = isinstance(owner, Function) and owner.name == "__call__"
                 return is_whole and not is_call
@@ -434,9 +446,16 @@ def check_results(program: Program, operators: Mapping[str, Operator]) -> Iterat
         inside = all(id(next(blocks_of(each, program))[0]) in around for each in values)
         return held[place] if inside else frozenset()
 
+    asked_for = {  # a key that is looked for first is read where it is there
+        node.left.value
+        for node in program.nodes
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant)
+    }
     for node in program.nodes:
         if (finding := _result(node, program, results_in, keys)) and is_reached(node, program):
-            yield finding
+            key = getattr(getattr(node, "slice", None), "value", None)
+            if key is None or key not in asked_for:
+                yield finding
 
 
 def _result(
@@ -450,9 +469,9 @@ def _result(
         case (
             ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ast.Load())
             | ast.Call(
-                func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=str(key)), *_]
+                func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=str(key))]
             )
-        ):
+        ) if not isinstance(program.parents[node], ast.BoolOp | ast.IfExp):
             whose = results_in(value)
             known = {each for name in whose for each in keys[name]}
             if whose and key not in known:
