@@ -18,7 +18,7 @@ from assay.data.episode import Context, Turn, tokens_of
 from assay.engines.handover import FULL, ROUGH, Reading, judge, judge_first
 from assay.models.handed_over import State, bare, by_file_names, logps_of, rounded, whole_weights
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.finished_turns import turn_finished
+from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
 
 PROBES, PROBE_TOKENS, PROBE_ACTIONS = 8, 768, 64
