@@ -33,6 +33,7 @@ def test_a_bare_request_is_one_that_servers_read():
     assert head.endswith(b"Content-Length: %d" % len(body)) and b'"7. Solve' in body
 
 
+@pytest.mark.slow
 def test_both_ways_and_the_bare_client_are_measured_on_one_server(monkeypatch):
     monkeypatch.setattr(endpoint, "CALLS", 6)
     monkeypatch.setattr(endpoint, "ROUNDS", 2)

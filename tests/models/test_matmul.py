@@ -112,10 +112,3 @@ def test_another_processor_is_timed_anew(clock, monkeypatch):
     monkeypatch.setattr(matmul, "processor_name", lambda: "another one")
     with pytest.raises(StopIteration):
         matmul.product_speeds.__wrapped__()
-
-
-def test_the_seconds_of_a_product_are_those_of_its_fastest_run(monkeypatch):
-    runs = [9.0, 3.0, 2.0, 5.0, *[7.0] * 11]
-    times = iter([time for run in runs for time in (10.0, 10.0 + run)])
-    monkeypatch.setattr(matmul.time, "process_time", lambda: next(times))
-    assert matmul._seconds(lambda: None) == 2.0

@@ -12,36 +12,20 @@ def with_cpu(monkeypatch: pytest.MonkeyPatch, **flags: bool) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags)
 
 
-@pytest.mark.parametrize(("flag", "speed"), [("avx512_bf16", 1.9), ("amx_bf16", 0.0)])
-def test_a_cpu_that_is_faster_in_bf16_computes_in_it(
-    monkeypatch: pytest.MonkeyPatch, flag: str, speed: float
-) -> None:
-    with_cpu(monkeypatch, **{flag: True, "avx2": True})
+@pytest.mark.parametrize(
+    ("flags", "speed", "compute", "why"),
+    [
+        (["avx512_bf16", "avx2"], 1.9, "bfloat16", "cpu has avx512_bf16"),
+        (["amx_bf16"], 0.0, "bfloat16", "cpu has amx_bf16"),
+        (["avx512_bf16"], 0.57, "float32", "cpu has avx512_bf16, which is not faster than fp32"),
+        (["avx2"], 0.0, "float32", "cpu has no bf16 arithmetic"),
+    ],
+)
+def test_a_cpu_computes_in_bf16_where_that_is_faster(monkeypatch, flags, speed, compute, why):
+    with_cpu(monkeypatch, **dict.fromkeys(flags, True))
     monkeypatch.setattr(precision, "product_speeds", lambda: ProductSpeeds(1.0, 1.0, speed))
-    policy = choose_precision("auto", "cpu")
-    assert policy.record() == {
-        "master": "float32",
-        "compute": "bfloat16",
-        "device": "cpu",
-        "reason": f"cpu has {flag}",
-    }
-
-
-def test_a_cpu_whose_bf16_products_are_slower_computes_in_fp32(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with_cpu(monkeypatch, avx512_bf16=True)
-    monkeypatch.setattr(precision, "product_speeds", lambda: ProductSpeeds(1.0, 1.0, 0.57))
-    policy = choose_precision("auto", "cpu")
-    assert policy.compute == torch.float32
-    assert policy.reason == "cpu has avx512_bf16, which is not faster than fp32"
-
-
-def test_a_cpu_without_bf16_computes_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_cpu(monkeypatch, avx2=True, avx512_bf16=False)
-    policy = choose_precision("auto", "cpu")
-    assert (policy.master, policy.compute) == (torch.float32, torch.float32)
-    assert policy.reason == "cpu has no bf16 arithmetic"
+    found = {"master": "float32", "compute": compute, "device": "cpu", "reason": why}
+    assert choose_precision("auto", "cpu").record() == found
 
 
 @pytest.mark.parametrize(("native", "compute"), [(True, torch.bfloat16), (False, torch.float32)])

@@ -6,14 +6,10 @@ import re
 from assay.judge.intervals import Interval
 from assay.pages.charts import (
     Checkpoints,
-    Scale,
     curve_panel,
     dev_chart,
     interval_bar,
-    moving_average,
-    path,
     reward_columns,
-    shade,
     ticks,
 )
 from assay.pages.facts import Curve, DevScore, RewardStep, curves, reward_step
@@ -65,11 +61,6 @@ def test_only_what_was_recorded_gets_a_curve():
     assert [curve.metric for curve in curves(lines, unlimited)] == ["nll"]
 
 
-def test_a_curve_of_one_value_throughout_is_constant():
-    assert one_curve(0.0, 0.0).constant
-    assert not one_curve(0.0).constant and not one_curve(0.0, 0.1).constant
-
-
 def test_intervals_are_drawn_as_a_band_that_breaks_where_there_is_none():
     known = Interval(0.0, 1.0, "Wilson")
     drawn = curve_panel(one_curve(0.5, 0.4, 0.6, limits=(known, None, known)), "x", number)
@@ -101,11 +92,6 @@ def test_a_curve_ends_where_its_last_finite_value_is():
     assert "<circle" in curve_panel(one_curve(0.5, None), "x", number)
 
 
-def test_the_moving_average_ignores_gaps():
-    assert moving_average([1.0, None, 3.0]) == [2.0, 2.0, 2.0]
-    assert moving_average([None]) == [None]
-
-
 def test_ticks_are_round_and_enclose_the_values():
     assert ticks(0.03, 0.97) == [0.0, 0.5, 1.0]
     assert ticks(0.262, 0.434) == [0.2, 0.3, 0.4, 0.5]
@@ -114,22 +100,9 @@ def test_ticks_are_round_and_enclose_the_values():
         assert found[0] <= low and found[-1] >= high and len(found) >= 2
 
 
-def test_the_ends_of_the_reward_scale_are_none_and_all():
-    assert [shade(k, 8) for k in (0, 1, 7, 8)] == ["shade0", "shade1", "shade7", "shade8"]
-    assert [shade(k, 2) for k in range(3)] == ["shade0", "shade1", "shade8"]
-    assert [shade(k, 1) for k in range(2)] == ["shade0", "shade8"]
-
-
 def test_texts_in_drawings_are_escaped():
     drawn = curve_panel(one_curve(0.5), '"><script>', number)
     assert "<script" not in drawn and '"><' not in drawn.split(">")[0]
-
-
-def test_a_scale_maps_its_ends():
-    scale = Scale(0, 2, 10, 30)
-    assert (scale(0), scale(1), scale(2)) == (10, 20, 30)
-    assert Scale(1, 1, 10, 30)(1) == 20
-    assert 'd="M1 2L3 4"' in path([(1, 2), (3, 4)], "curve")
 
 
 def test_an_interval_is_drawn_to_scale():

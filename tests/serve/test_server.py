@@ -178,12 +178,6 @@ def test_an_address_that_is_none_of_this_machine_is_refused(host: str) -> None:
         bound(0, host)
 
 
-def test_a_made_token_is_another_each_time(monkeypatch) -> None:
-    monkeypatch.delenv("ASSAY_SERVE_TOKEN", raising=False)
-    (one, made), (two, _) = token_for_clients(HOST), token_for_clients(HOST)
-    assert made and one != two and len(one) >= 24
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

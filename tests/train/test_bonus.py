@@ -114,16 +114,22 @@ def lab(tmp_path: Path) -> Path:
 
 
 SHORT = (
-    "stage.sft.steps=20",
-    "stage.sft.checkpoint_every=20",
+    "stage.sft.steps=5",
+    "stage.sft.checkpoint_every=5",
     "stage.rl.algorithm=egpo",
     "stage.rl.prompts=4",
     "stage.rl.sampling.max_tokens=8",
 )
 
 
+@pytest.mark.slow
 def test_a_model_that_never_thinks_stops_an_egpo_run(lab: Path) -> None:
-    settings = (*SHORT, "stage.rl.steps=20", "stage.rl.max_steps_without_bonus=2")
+    settings = (
+        *SHORT,
+        "stage.sft.steps=20",
+        "stage.rl.steps=20",
+        "stage.rl.max_steps_without_bonus=2",
+    )
     with pytest.raises(
         TrainingFailure, match=r"2 steps with signal .* hold no thought that counts"
     ):

@@ -36,6 +36,9 @@ to 3.2 times as far from float64 as with SDPA, and 1.0 times typically."""
 FLOOR = 8 * 2.0**-24
 """Eight roundings of fp32, relative to the gradient's norm: who is nearer is nearer by luck."""
 
+FAST = {("llama", False), ("qwen3", True)}
+"""Of every preset; of every loss all families are."""
+
 Gradients = dict[str, Tensor]
 
 
@@ -146,7 +149,7 @@ def assert_as_exact(cases: list[dict[str, float]]) -> None:
         pytest.param(
             family,
             adapter,
-            marks=[pytest.mark.slow] if adapter and family != "qwen3" else [],
+            marks=[] if (family, adapter) in FAST else [pytest.mark.slow],
             id=f"{family}-{'lora' if adapter else 'full'}",
         )
         for family in sorted(FAMILIES)

@@ -60,16 +60,6 @@ def test_the_learning_rate_rises_to_its_peak_and_has_transformers_shape(shape):
         theirs.step()
 
 
-@pytest.mark.parametrize("shape", ["cosine", "linear"])
-def test_the_learning_rate_falls_to_its_minimum(shape):
-    rate = LearningRate(1.0, 10, shape, 0.2, min_lr=0.1)
-    values = [rate.at(step) for step in range(2, 11)]
-    assert values[0] == 1.0 and values[-1] == pytest.approx(0.1)
-    assert values == sorted(values, reverse=True)
-    assert rate.at(6) == pytest.approx(0.55)
-    assert rate.at(0) == 0.5
-
-
 @pytest.mark.parametrize("warmup", [0.0, 0.25, 0.9])
 def test_cosine_with_a_minimum_is_the_closed_form_and_that_of_transformers(warmup):
     """min + (peak - min) (1 + cos(pi t)) / 2, with t the share of the steps behind the warm-up."""

@@ -154,7 +154,11 @@ def read_array(path: Path, constants: bool = False) -> Iterator[Found]:
 
     Raises DataError for bytes that are not UTF-8, malformed JSON and text behind the array.
     """
-    text = _text(path)
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise not_utf8(error, path, 1 + raw.count(b"\n", 0, error.start)) from error
     at = _past_space(text, _past_space(text, 0) + 1)
     line, counted = 1, 0
     more = text[at : at + 1] != "]"
@@ -173,14 +177,6 @@ def read_array(path: Path, constants: bool = False) -> Iterator[Found]:
         _refuse(path, text, at, "expected a comma or the array's end")
     if _past_space(text, at + 1) < len(text):
         _refuse(path, text, at + 1, "text behind the array")
-
-
-def _text(path: Path) -> str:
-    raw = path.read_bytes()
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise not_utf8(error, path, 1 + raw.count(b"\n", 0, error.start)) from error
 
 
 def _past_space(text: str, at: int) -> int:

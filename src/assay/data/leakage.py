@@ -12,7 +12,7 @@ their questions too.
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from assay.data.hashing import canonical_json, normalise_text, unspaced
@@ -64,9 +64,16 @@ def overlap(
         for name in function_names(row.tools):
             if name in apart:
                 shared[name].append(row.id)
+
+    def pairs(forms: Callable[[str], Iterable[str]]) -> tuple[tuple[str, str], ...]:
+        return _pairs(*(_forms(rows, alike, forms) for rows in (train, test)))
+
     return Overlap(
-        exact=_pairs(_asked(train, alike), _asked(test, alike)),
-        normalised=_pairs(_normalised(train, alike), _normalised(test, alike)),
+        exact=pairs(lambda asked: [asked]),
+        # The line break keeps the second normal form apart.
+        normalised=pairs(
+            lambda asked: [normalise_text(asked), *(f"\n{f}" for f in [unspaced(asked)] if f)]
+        ),
         functions={name: tuple(ids) for name, ids in sorted(shared.items())},
         paths=_shared_paths(train, test),
     )
@@ -145,26 +152,16 @@ Alike = frozenset[str] | None
 """Normal forms of questions that hidden states tell apart; None: all."""
 
 
-def _asked(rows: Iterable[Row], alike: Alike) -> list[tuple[str, str]]:
-    return [
-        (_told_apart(text, text, row, alike), row.id) for row in rows for text in questions(row)
-    ]
-
-
-def _normalised(rows: Iterable[Row], alike: Alike) -> list[tuple[str, str]]:
-    """Both normal forms of every question; the line break keeps the second apart."""
-    return [
-        (_told_apart(text, asked, row, alike), row.id)
-        for row in rows
-        for asked in questions(row)
-        for text in (normalise_text(asked), *(f"\n{form}" for form in [unspaced(asked)] if form))
-    ]
-
-
-def _told_apart(text: str, asked: str, row: Row, alike: Alike) -> str:
-    """A form of a question, with the row's hidden state where the question is no identity."""
-    apart = text and (alike is None or (alike and normalise_text(asked) in alike))
-    return f"{text}\n\n{hidden_state(row)}" if apart else text
+def _forms(
+    rows: Iterable[Row], alike: Alike, forms: Callable[[str], Iterable[str]]
+) -> Iterator[tuple[str, str]]:
+    """The forms of every question with the row's id; with the row's hidden state where the question
+    is no identity."""
+    for row in rows:
+        for asked in questions(row):
+            for text in forms(asked):
+                apart = text and (alike is None or (alike and normalise_text(asked) in alike))
+                yield f"{text}\n\n{hidden_state(row)}" if apart else text, row.id
 
 
 def _pairs(

@@ -40,19 +40,14 @@ def picture_of(part: ImagePart) -> Any:
             if width * height > MOST_PIXELS:
                 raise ValueError(f"{width} x {height} pixels are more than {MOST_PIXELS}")
             opened.load()
-            return in_rgb(image, opened)
+            if opened.mode not in ("RGBA", "LA", "PA") and "transparency" not in opened.info:
+                return opened.convert("RGB")
+            layer = opened.convert("RGBA")
+            ground = image.new("RGBA", layer.size, "white")
+            return image.alpha_composite(ground, layer).convert("RGB")
     except Exception as error:
         # A decoder of a damaged file raises whatever its format's code does.
         raise unreadable(part, error) from error
-
-
-def in_rgb(image: Any, opened: Any) -> Any:
-    """The first frame of an opened image without transparency."""
-    if opened.mode not in ("RGBA", "LA", "PA") and "transparency" not in opened.info:
-        return opened.convert("RGB")
-    layer = opened.convert("RGBA")
-    ground = image.new("RGBA", layer.size, "white")
-    return image.alpha_composite(ground, layer).convert("RGB")
 
 
 def unreadable(part: ImagePart, error: Exception) -> DataError:

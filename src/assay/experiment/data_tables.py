@@ -64,7 +64,7 @@ class Split(Table):
     """Size of `NAME.dev`, for choosing: a share of the conversations (below 1) or a number of
     rows (2 or more)."""
     test: float | int | None = None
-    """Size of `NAME.test`, for reporting, likewise; the dev part does not depend on it."""
+    """Size of `NAME.test`, for reporting, likewise."""
     by: Literal["conversation"] = "conversation"
     """Rows of one conversation always fall on the same side."""
 
@@ -99,13 +99,13 @@ Compared = str | int | float | bool
 
 
 class Where(Table):
-    """A condition on a field of a row; all comparisons given have to hold. A row without the
-    field meets only `exists = false`."""
+    """A condition on a field; all comparisons have to hold. A row without the field meets only
+    `exists = false`."""
 
     field: str
     """`id`, `conversation`, `gold`, or one inside `gold` or `extra`: `extra.difficulty`."""
     at_least: float | None = None
-    """Smallest number kept; text that is a number counts as one."""
+    """Smallest number kept."""
     at_most: float | None = None
     """Largest number kept."""
     above: float | None = None
@@ -138,7 +138,7 @@ class OrderBy(Table):
     """Rows sorted by a field, the same way in every epoch."""
 
     by: str
-    """The field, as for `where`; its values are all numbers or all text."""
+    """The field; its values are all numbers or all text."""
     descending: bool = False
     """The largest first."""
 
@@ -157,9 +157,9 @@ class Recorded(Table):
     steps: Annotated[Many[Count], Field(min_length=1)] | None = None
     """Its steps; omitted: all."""
     evaluation: str | None = None
-    """The evaluation whose record is meant, with `checkpoint`."""
+    """The evaluation meant, with `checkpoint`."""
     checkpoint: str | None = None
-    """The measured checkpoint: `base`, `STAGE.last`, `STAGE.best` or `STAGE.step-N`."""
+    """`base`, `STAGE.last`, `STAGE.best` or `STAGE.step-N`."""
 
     @model_validator(mode="after")
     def _names_one_record(self) -> Self:
@@ -183,7 +183,7 @@ class RunSamples(Recorded):
 
 
 class PassRate(Recorded):
-    """The share of a row's answers that passed in a run, as its field `extra.pass_rate`."""
+    """The share of a row's answers that passed in a run, as `extra.pass_rate`."""
 
     run: str
     """The run, as in `run:NAME`."""
@@ -192,8 +192,7 @@ class PassRate(Recorded):
 
 
 class Examples(Recorded):
-    """Worked examples in `extra.examples`: the best answers that a run gave to other rows,
-    never of the row's own conversation or question."""
+    """Worked examples in `extra.examples`: the best answers that a run gave to other rows."""
 
     run: str
     """The run, as in `run:NAME`."""
@@ -202,7 +201,7 @@ class Examples(Recorded):
     least: float = 1.0
     """The smallest reward of an example."""
     same: str | None = None
-    """A field in which an example is like its row, such as `extra.problem_type`."""
+    """A field that an example shares with its row."""
 
     @model_validator(mode="after")
     def _like_a_field(self) -> Self:
@@ -249,7 +248,7 @@ class DataSpec(Table):
     format: str | None = None
     """Such as `messages`; required for `path:` and `hf:`."""
     columns: dict[str, str] | None = None
-    """Columns of the format and the file's names for them: `{ prompt = "question" }`."""
+    """The file's names for columns: `{ prompt = "question" }`."""
     csv: Csv | None = None
     """How a CSV file is written; also makes a file of any ending CSV."""
     expand: Literal["each_turn", "last_call"] | None = None
@@ -259,7 +258,7 @@ class DataSpec(Table):
     examples: Examples | None = None
     """Few-shot examples from answers of a run."""
     where: Annotated[Many[Where], Field(min_length=1)] | None = None
-    """Conditions that rows have to meet; others are dropped and counted."""
+    """Conditions on rows; others are dropped and counted."""
     order: Literal["shuffled", "given"] | OrderBy | None = None
     """`shuffled` anew each epoch (also where omitted), as `given`, or sorted, `{ by =
     "extra.difficulty" }`."""
@@ -268,7 +267,7 @@ class DataSpec(Table):
     nulls: Literal["keep", "drop"] = "keep"
     """Null keys of JSON lines, as Arrow fills absent ones; parquet is read without them."""
     reasoning: Literal["keep", "drop"] = "keep"
-    """Reasoning in assistant messages; without it a model learns not to think."""
+    """Reasoning in assistant messages."""
     cut_end: str | None = None
     """Text taken off the end of assistant messages, such as `<|im_end|>`."""
     template_options: dict[str, Any] | None = None
@@ -278,9 +277,9 @@ class DataSpec(Table):
     split: Split | None = None
     """Keep parts out of training."""
     max_prompt_tokens: Count | None = None
-    """Rows with longer prompts are dropped and counted."""
+    """Longer prompts are dropped and counted."""
     min_tokens: Count | None = None
-    """Shorter conversations, answer included, are dropped and counted."""
+    """Shorter conversations are dropped and counted."""
     max_tokens: Count | None = None
     """Longer ones are dropped and counted."""
     disjoint_from: Many[str] = ()

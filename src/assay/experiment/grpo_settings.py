@@ -48,7 +48,7 @@ class Kl(Table):
     """Penalty for moving away from a reference."""
 
     coef: Annotated[Annotated[float, Field(ge=0, le=1e6)] | Schedule, between(0, 1e6)] = 0.0
-    """Weight; 0 leaves it and its forward pass out."""
+    """Weight of the penalty."""
     estimator: str = "k3"
     """`k2`, `k3` and others; `k1` in the reward only. Of whole completions: `k3_sequence` (new
     || reference) and `k3_sequence_reverse` (reference || new; reports 002 and 004)."""
@@ -90,8 +90,7 @@ Bound = Annotated[Positive | Schedule, between(1e-9, 1e6)]
 
 
 class Clip(Table):
-    """Bounds of the probability ratio; what is omitted comes from the preset. A loss refuses
-    what it does not read."""
+    """Bounds of the probability ratio; omitted ones come from the preset."""
 
     low: Bound | None = None
     """Ratios below 1 - low are clipped."""
@@ -106,8 +105,7 @@ class Clip(Table):
 
 
 class AdvantageOptions(Table):
-    """Numbers of the advantage estimator; what is omitted comes from the preset. An estimator
-    refuses what it does not read."""
+    """Numbers of the advantage estimator; omitted ones come from the preset."""
 
     ddof: Annotated[int, Field(ge=0, le=1)] | None = None
     """Deviation in a group: 1 unbiased (also where omitted), 0 biased."""
@@ -133,8 +131,7 @@ class AdvantageOptions(Table):
 
 
 class Importance(Table):
-    """Each token's policy loss times its probability in training over that in the rollout,
-    within bounds."""
+    """Each token's policy loss times its probability in training over that in the rollout."""
 
     mode: Literal["token", "sequence"] = "token"
     """One ratio a token, or their product over a completion."""
@@ -156,8 +153,7 @@ Range = Annotated[tuple[float, float], Strict(False)]
 
 
 class Pairs(Table):
-    """The pairs of stored groups. With neither `total` nor `per_group`, every two candidates of
-    a group whose scores differ, once."""
+    """The pairs of stored groups; omitted: every two candidates of a group whose scores differ."""
 
     total: Count | None = None
     """Pairs drawn over all groups with replacement, by (better - worse)^`power` (ScoreFlow:

@@ -38,12 +38,12 @@ URL = "OPENAI_BASE_URL"
 
 
 class Price(Table):
-    """What a model costs, per million tokens."""
+    """Per million tokens."""
 
     prompt: Annotated[float, Field(ge=0, le=1e6)]
-    """Of a million tokens that it reads."""
+    """Of tokens that it reads."""
     completion: Annotated[float, Field(ge=0, le=1e6)]
-    """Of a million tokens that it writes."""
+    """Of tokens that it writes."""
 
 
 Money = Annotated[float, Field(gt=0, le=1e6)]
@@ -51,15 +51,14 @@ PerMinute = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class Budget(Table):
-    """The most that a helper model may cost, in its price's currency. A call that could cost
-    more than is left is not made."""
+    """The most that a helper model may cost, in its price's currency."""
 
     call: Money | None = None
-    """Of one question, its retries included."""
+    """Of one question with its retries."""
     problem: Money | None = None
     """Of all questions for one completion."""
     step: Money | None = None
-    """Of one step of a stage, or one evaluation of a checkpoint."""
+    """Of a stage's step, or an evaluation of a checkpoint."""
     run: Money | None = None
     """Of the run and what continues it."""
 
@@ -70,7 +69,7 @@ class Rate(Table):
     requests: PerMinute | None = None
     """Attempts."""
     tokens: PerMinute | None = None
-    """Read and written, `max_tokens` until an answer says how many."""
+    """Read and written."""
 
 
 class HelperSampling(EvaluationSampling):
@@ -97,7 +96,7 @@ class HelperSpec(Table):
     """`openai:NAME`, asked in place of `source` where the environment has `OPENAI_BASE_URL`. A
     run goes on with what it began with."""
     not_taken: str | None = None
-    """Of `source` and `with_endpoint` the one that is not asked; written into `spec.toml`."""
+    """The one of `source` and `with_endpoint` that is not asked; in `spec.toml`."""
     endpoint: str | None = None
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`."""
     key: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] | None = None
@@ -115,7 +114,7 @@ class HelperSpec(Table):
     rendering: str = "auto"
     """As for stages."""
     sampling: HelperSampling = HelperSampling()
-    """How answers are drawn where a reward does not say."""
+    """How answers are drawn."""
     price: Price | Literal["unknown"] | None = None
     """`"unknown"` shows N/A; omitted: of an `openai:` model that of the price table."""
     prices: Annotated[str, Field(pattern=r"^path:.")] | None = None

@@ -25,7 +25,7 @@ class SelectionsSpec(Table):
     """Stored selections: a few for each query, with what the frozen model made of them."""
 
     data: str
-    """The queries: a data set of the demos task, or its dev part."""
+    """The queries: a data set of the demos task."""
     kind: Literal["beam", "mixed"] | None = None
     """`beam`: a beam search by the frozen model's InfoScore; `mixed`: a trained selector's beam
     and samples, the most similar and random demonstrations. This or `file`."""
@@ -46,9 +46,9 @@ class SelectionsSpec(Table):
     seed: Count = 42
     """Of `mixed`: seed of samples and random selections."""
     fallback: Literal["skip", "keep"] = "skip"
-    """Selections that the benchmark's own metric did not score."""
+    """Selections not scored by the benchmark's own metric."""
     require_positive: bool = False
-    """Only queries with a selection after which the answer scored."""
+    """Only queries with a selection that scored."""
     allow: Many[Unhealthy] = ()
     """Faults of the groups that are accepted."""
 

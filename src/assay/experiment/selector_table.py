@@ -24,9 +24,8 @@ class SelectorSpec(Table):
     """A selector of demonstrations; each setting belongs to the kinds that it names."""
 
     features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
-    """What the selector sees: `minilm` embeds texts; `clip` texts and images, each normalised,
-    averaged, normalised again; `path:DIR` does either with an encoder in a folder;
-    `path:FILE.npz` or `.safetensors` holds features by row id."""
+    """`minilm` embeds texts; `clip` texts and images; `path:DIR` does either with an encoder in
+    a folder; `path:FILE.npz` or `.safetensors` holds features by row id."""
     answers: bool = False
     """A demonstration's features are the mean of question and answer."""
     hidden: Few = 256

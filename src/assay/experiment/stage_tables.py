@@ -74,11 +74,11 @@ class CommonStage(RenderingSettings):
     other_rendering_than: Many[str] | None = None
     """Evaluations that may use another rendering than this stage."""
     micro_tokens: Count = 2048
-    """Tokens of one forward and backward pass; the gradient does not depend on it."""
+    """Tokens of one pass; the gradient does not depend on it."""
     checkpoint_every: Count | EveryEpochs | None = None
     """Steps between checkpoints, or `{ epochs = 1 }`; omitted: after the last."""
     validation: str | None = None
-    """Rows, `NAME` or `NAME.dev`, whose gold answers' loss is recorded as `validation_loss`."""
+    """Rows, `NAME` or `NAME.dev`, whose loss is recorded as `validation_loss`."""
     validation_every: Count | EveryEpochs | None = None
     """Steps between measurements, or `{ epochs = 1 }`; omitted: after the last."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
@@ -171,14 +171,14 @@ class SamplingStage(CommonStage, RewardSettings):
     group: Few = 8
     """Completions per prompt."""
     candidates: Literal["sampled", "stored"] | None = None
-    """Groups sampled from the model (also where omitted), or candidates that the data holds."""
+    """Sampled from the model (also where omitted), or held by the data."""
     reward: Reward | None = None
     """By name, or a table of names and weights; required for sampled candidates. Omitted for
     stored ones: what they carry."""
     curriculum: Curriculum | None = None
     """Which stored candidates each epoch learns from; omitted: all."""
     require_positive: bool | None = None
-    """Leave out stored groups in which no candidate was right."""
+    """Leave out stored groups without a right candidate."""
     sampling: Sampling = Sampling()
     """How completions are drawn."""
     max_abstained_share: Share = 0.1
@@ -273,7 +273,7 @@ class GrpoStage(SamplingStage):
     clip: Clip = Clip()
     """Bounds of the probability ratio."""
     importance: Importance | None = None
-    """Correction for the gap between rollout and training; omitted: token ratios held at 2."""
+    """Correction of the rollout gap; omitted: token ratios held at 2."""
     advantage: str | None = None
     """Advantage estimator by name, in place of the preset's."""
     advantage_options: AdvantageOptions | None = None
@@ -289,7 +289,7 @@ class GrpoStage(SamplingStage):
     """`true`: a selector's update has dropout, its sampling none (reports 002, 004). Needs
     `as_reported`."""
     max_rollout_gap: Positive = 0.25
-    """A larger mean gap between rollout and training log-probs stops the run."""
+    """A larger mean gap of log-probs between rollout and training stops the run."""
     max_steps_without_bonus: Count = 5
     """More steps in a row with an `egpo` bonus below a thousandth of the advantages stop the
     run."""
@@ -344,8 +344,8 @@ class DpoStage(CommonStage, RewardSettings):
     beta: Annotated[float, Field(gt=0, le=1000)] = 0.1
     """Scale of the implicit reward; larger stays closer to the start."""
     scores: Literal["plain", "score"] = "plain"
-    """`score`: Score-DPO, which weighs the log-ratios of the chosen candidate by its score,
-    those of the rejected one by 1 - its score (ScoreFlow)."""
+    """`score`: Score-DPO weighs the chosen candidate's log-ratios by its score, the rejected
+    one's by 1 - its score (ScoreFlow)."""
     score_range: Range | None = None
     """Scores that become 0 and 1 for Score-DPO; omitted: 0 and 1. Others are refused."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
@@ -353,9 +353,9 @@ class DpoStage(CommonStage, RewardSettings):
     pairs: Pairs = Pairs()
     """Which candidates make a pair."""
     reward: Reward | None = None
-    """What the candidates are judged by again; omitted: the reward that they carry."""
+    """What candidates are judged by again; omitted: what they carry."""
     require_positive: bool | None = None
-    """Leave out groups in which no candidate was right."""
+    """Leave out groups without a right candidate."""
 
     @property
     def stored(self) -> bool:

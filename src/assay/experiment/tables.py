@@ -60,9 +60,9 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
     data: str | None = None
     """Rows such as `train.dev`, scored by `reward`; this or `benchmark`."""
     role: Literal["select", "report"]
-    """`select` may choose checkpoints (`STAGE.best`); `report` never does. No item serves both."""
+    """`select` may choose checkpoints (`STAGE.best`); `report` never does."""
     checkpoints: Annotated[Many[str], Field(min_length=1)]
-    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all` for every checkpoint."""
+    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, or `STAGE.all`."""
     repeats: Few = 1
     """Full passes over the items."""
     take: Take | None = None
@@ -70,8 +70,7 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
     fewer: dict[str, Count] = Field(default_factory=dict)
     """Checkpoints (`base` or a stage) that answer only so many items, `{ base = 100 }`."""
     same_prompt: bool | None = None
-    """Items begin with the prompt of training rows and differ in a hidden state. Omitted: so
-    for dialogues."""
+    """Items share training prompts and differ in a hidden state. Omitted: so for dialogues."""
     sampling: EvaluationSampling = EvaluationSampling()
     """How answers are drawn."""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -122,7 +121,7 @@ class NoteSpec(Table):
     expected: str = ""
     """What it should show, written before it is run."""
     faults: Many[str] = ()
-    """What is known to be wrong with it, a line each."""
+    """What is wrong with it, a line each."""
     reported: ReportedRun | None = None
     """The result that others reported of it."""
 
@@ -142,7 +141,7 @@ class LogSpec(Table):
     entity: str | None = None
     """Team of `wandb`."""
     offline: bool = False
-    """Write `wandb` files that `wandb sync` sends later."""
+    """Write `wandb` files to send later by `wandb sync`."""
     space: str | None = None
     """Space of `trackio` at Hugging Face; omitted: this machine."""
     uri: str | None = None
@@ -184,9 +183,9 @@ class MilestoneSpec(Table):
     about: str = ""
     """What it means, in a sentence."""
     step: Count | None = None
-    """The step at which it is scored; omitted: the first that reaches the value."""
+    """Where it is scored; omitted: the first step that reaches the value."""
     metric: str | None = None
-    """The metric whose value is expected; omitted: reaching the step is all."""
+    """Omitted: reaching the step is all."""
     above: float | None = None
     """Values above this are expected; this or `below`."""
     below: float | None = None

@@ -88,7 +88,7 @@ class Optimizer(Table):
     min_lr: Annotated[float, Field(ge=0, le=10)] | None = None
     """Where `cosine` and `linear` end; omitted: 0."""
     warmup: Share = 0.0
-    """Share of the steps over which the rate rises linearly."""
+    """Share of the steps over which the rate rises."""
     clip_norm: Positive = 1.0
     """Gradients with a larger global norm are scaled down to it."""
 
@@ -123,7 +123,7 @@ class LoraAdapt(Table):
     dora: bool | None = None
     """Also train the length of each row of a weight (DoRA; Liu et al., 2024)."""
     targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
-    """Linear layers by name or the end of it; `all-linear` is every one but the output head."""
+    """Linear layers by name or its end; `all-linear`: all but the output head."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Dropout on the adapters' input, in `sft` stages only."""
 
@@ -139,7 +139,7 @@ class FreezeAdapt(Table):
     kind: Literal["freeze"]
     """Which weights are trained."""
     patterns: Annotated[Many[str], Field(min_length=1)]
-    """Weights whose names match a shell-style pattern stay frozen."""
+    """Weights whose names match stay frozen."""
 
 
 Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind")]
@@ -185,4 +185,4 @@ class Curriculum(Table):
     """Which of a stored group's candidates each epoch learns from, by reward."""
 
     best: Annotated[Many[Few], Field(min_length=1)]
-    """How many, epoch by epoch, the last from then on: `[3, 5]`."""
+    """How many, epoch by epoch: `[3, 5]`."""

@@ -204,7 +204,10 @@ def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None
     Adapters are merged, unless `dtype` is narrower than the weights: after a step at a learning
     rate of 1e-4, rounding to bfloat16 loses most of what is merged.
     """
-    if any(isinstance(each, LoraLayer) and is_narrower(dtype, each) for each in linears):
+    if any(
+        isinstance(each, LoraLayer) and dtype.itemsize < each.get_base_layer().weight.dtype.itemsize  # type: ignore[union-attr]
+        for each in linears
+    ):
         return adapted_product(linears, dtype, activation)
     parts = [merged_weight(linear) for linear in linears]
     weight = side_by_side([weight.to(dtype) for weight, _ in parts])
@@ -216,11 +219,6 @@ def product(linears: list[Any], dtype: torch.dtype, activation: nn.Module | None
     if activation is None:
         return lambda rows: F.linear(rows, weight, bias)
     return lambda rows: activation(F.linear(rows, weight, bias))
-
-
-def is_narrower(dtype: torch.dtype, layer: Any) -> bool:
-    """Whether the adapter's weights have more digits than the type."""
-    return dtype.itemsize < layer.get_base_layer().weight.dtype.itemsize
 
 
 def adapted_product(

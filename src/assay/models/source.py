@@ -67,8 +67,7 @@ def resolve(
 
     A relative `path:` counts from `relative_to`; it may name a GGUF file. `resolve_run` maps the
     name of a `run:` source to a folder. With `images` a model that reads them is fetched as well.
-    An `openai:` model has none. Raises InputError, ModelFolderError,
-    WheelError or InputError.
+    An `openai:` model has none. Raises InputError, ModelFolderError or WheelError.
     """
     if source.kind == "openai":
         problem = f"{source} is behind an endpoint: it can be measured and nothing else"
@@ -81,27 +80,18 @@ def resolve(
     elif source.kind == "path":
         directory = relative_to / expanded(source.name)
         if directory.is_file() and directory.suffix.lower() == ".gguf":
-            directory = _from_gguf(directory)
+            # Importing the converter imports Transformers, which the other sources can do without.
+            from assay.models.gguf_file import gguf_directory
+
+            directory = gguf_directory(directory)
     elif source.kind == "pypi":
-        directory = _from_wheel(source.name)
+        from assay.models.gguf_file import converted_directory
+
+        directory = converted_directory(source.name)
     else:
         directory = _from_hub(source.name, images, relative_to)
     check_model_folder(directory)
     return directory
-
-
-def _from_gguf(file: Path) -> Path:
-    # As for wheels.
-    from assay.models.gguf_file import gguf_directory
-
-    return gguf_directory(file)
-
-
-def _from_wheel(name: str) -> Path:
-    # Importing the converter imports Transformers, which the other sources can do without.
-    from assay.models.gguf_file import converted_directory
-
-    return converted_directory(name)
 
 
 def refuse_unsupported(directory: Path, images: bool = False) -> None:
@@ -130,11 +120,8 @@ def _from_hub(name: str, images: bool, root: Path) -> Path:
         refuse_unsupported(Path(snapshot_download(name, allow_patterns=[CONFIG])), images)
         return Path(snapshot_download(name, allow_patterns=HUB_FILES))
     except GatedRepoError as error:
-        problem, fix, cause = (
-            "asks for its licence to be accepted",
-            "accept it, set HF_TOKEN",
-            error,
-        )
+        problem, cause = "asks for its licence to be accepted", error
+        fix = "accept it, set HF_TOKEN"
     except (RepositoryNotFoundError, HFValidationError) as error:
         problem, fix, cause = "is no repository there", "check owner/name; private: HF_TOKEN", error
     except LocalEntryNotFoundError as error:

@@ -82,17 +82,13 @@ def compare(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Mism
         if name in given
     }
     return Mismatch(
-        missing=_sorted(name for name in expected if name not in given and name not in covered),
-        unexpected=_sorted(name for name in given if name not in expected),
+        missing=tuple(sorted(expected.keys() - given.keys() - covered)),
+        unexpected=tuple(sorted(given.keys() - expected.keys())),
         misshapen=tuple(
             (n, have, want) for n, (have, want) in sorted(shapes.items()) if have != want
         ),
         untied=tuple(names for names in ties if not _agree(names, given)),
     )
-
-
-def _sorted(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(names))
 
 
 def _agree(names: Collection[str], given: Mapping[str, Tensor]) -> bool:
@@ -132,11 +128,6 @@ def is_finite(tensor: Tensor) -> bool:
     if not tensor.numel() or not tensor.is_floating_point():
         return True
     return bool(torch.isfinite(torch.stack(torch.aminmax(tensor.detach()))).all())
-
-
-def strict_load(model: nn.Module, state: Mapping[str, Tensor], *, file: object = None) -> None:
-    """Load a state dict into `model`, completely or not at all; see `copy_strictly`."""
-    copy_strictly(model.state_dict(), state, file=file)
 
 
 def weight_fingerprint(model: nn.Module) -> str:

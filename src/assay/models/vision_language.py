@@ -92,11 +92,6 @@ def qwen_tokens(config: Any, processed: Mapping[str, Any]) -> int:
     return int(processed["image_grid_thw"][0].prod()) // merged
 
 
-def qwen_written(config: Any, image: str, processed: Mapping[str, Any]) -> str:
-    """One token for each merged patch; the template writes what stands around them."""
-    return image * qwen_tokens(config, processed)
-
-
 def qwen_positions(model: Any, tokens_T: Tensor, images: Sequence[ReadImage]) -> Tensor:
     """Time, height and width of each token (Qwen2-VL, arXiv 2409.12191, section 2.1)."""
     grids = [image.inputs["image_grid_thw"] for image in images]
@@ -137,14 +132,18 @@ def _tiles(processed: Mapping[str, Any]) -> tuple[int, int]:
     return int(processed["rows"][0][0]), int(processed["cols"][0][0])
 
 
-def plain_positions(model: Any, tokens_T: Tensor, images: Sequence[ReadImage]) -> Tensor:
-    """The place of each token."""
-    return torch.arange(len(tokens_T))[None]
-
-
-_QWEN = Family(qwen_written, qwen_tokens, qwen_positions, axes=3)
+_QWEN = Family(
+    # One token for each merged patch; the template writes what stands around them.
+    lambda config, image, processed: image * qwen_tokens(config, processed),
+    qwen_tokens,
+    qwen_positions,
+    axes=3,
+)
 _IDEFICS = Family(
-    idefics_written, idefics_tokens, plain_positions, options={"return_row_col_info": True}
+    idefics_written,
+    idefics_tokens,
+    lambda model, tokens_T, images: torch.arange(len(tokens_T))[None],
+    options={"return_row_col_info": True},
 )
 FAMILIES: Mapping[str, Family] = {
     "qwen2_vl": _QWEN,

@@ -179,17 +179,6 @@ def test_every_answer_is_exchanged_for_another_one_where_there_is_any() -> None:
     assert exchanged_pairs([9, 9, 9], int.__eq__) == exchanged_pairs([], int.__eq__) == []
 
 
-def test_a_reward_that_hides_behind_answers_that_are_all_alike_is_a_warning(
-    lab: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (lab / "sums.jsonl").unlink()
-    for n in range(16):
-        add_row(lab / "sums.jsonl", f"{30 + n} - {21 + n} = ?", r"\boxed{9}", f"r{n}", gold="9")
-    report = look(lab, use_reward(monkeypatch, lambda row, text: not text or right(row, text)))
-    finding = found(report, "empty answers earn the full reward")
-    assert finding.severity == "warning" and "one answer hide" in finding.fix
-
-
 @pytest.mark.parametrize(
     ("golds", "severity"), [((2, 3, 5, 6, 7), "error"), ((5,), "warning"), ((), "")]
 )

@@ -140,28 +140,3 @@ def test_going_on_needs_an_explicit_wish_and_then_ends_as_if_nothing_had_been(st
     assert weights(stopped, "rl", 4) == weights(whole, "rl", 4)
     (passed,) = json.loads((stopped.path / "guards.json").read_text())
     assert (passed["guard"], passed["stage"], passed["step"]) == ("always", "rl", 3)
-
-
-DOWNSTREAM = """
-[stage.next]
-method = "sft"
-data   = "sums"
-start  = "rl.best"
-steps  = 1
-optimizer = { lr = 1e-3 }
-"""
-
-
-def test_a_stage_that_starts_from_the_best_starts_from_what_the_gate_kept(tmp_path):
-    file = guarded_lab(tmp_path, DOWNSTREAM)
-    text = file.read_text().replace(
-        'checkpoints = ["rl.all"]', 'checkpoints = ["rl.all", "next.all"]'
-    )
-    file.write_text(text.replace('"sft.best", ', ""))
-    settings = ("stage.sft.steps=2", "stage.rl.steps=1", "stage.next.optimizer.lr=1e-30")
-    (run,) = start(file, settings, root=tmp_path)
-    best = read_selection(run.path, "rl")
-    assert best is not None and best.checkpoint == "sft.step-000002"
-    kept = read_selection(run.path, "next")
-    assert kept is not None and kept.start == "sft.step-000002"
-    assert weights(run, "next", 1) == weights(run, "sft", 2)

@@ -8,7 +8,6 @@ import pytest
 from pytest import MonkeyPatch
 
 from assay.cli.main import app
-from assay.data.episode import tokens_of
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.lab.check import memory_and_disk
 from assay.lab.monitor.observer import Silent
@@ -23,7 +22,6 @@ from tests.cli.conftest import answer, call
 from tests.forked import forked, kill
 from tests.lab.run.test_kill import everything
 from tests.labs import make_lab, model_of
-from tests.models.folders import tiny_tokenizer
 
 TEMPLATE = (
     "{% if messages[0]['role'] != 'system' %}{{ 'system: Box the answer.\n' }}{% endif %}"
@@ -164,16 +162,6 @@ def test_the_check_says_what_the_longest_row_needs(lab: Path, monkeypatch: Monke
     assert "'<|endoftext|>' is added and trained" in ends
     told = call("check", file, "--full", "--lab", lab).stdout
     assert "longest row tokens" in told and "activations recomputed" in told
-
-
-def test_stage_and_evaluation_are_rendered_alike_without_the_system_text(lab: Path) -> None:
-    session = session_of(lab)
-    bare = session.evaluations["test"].contexts[0]
-    assert str(tiny_tokenizer().decode(list(tokens_of(bare)))).startswith("user: 8 + ")
-    other = "evaluate.test.rendering=template"
-    refused = call("run", lab / "tiny.toml", "--lab", lab, "--set", other)
-    assert refused.exit_code == 2
-    assert "is trained by 'template_bare' and evaluate.test asks by 'template'" in refused.stderr
 
 
 def short_of_memory(free: float, *words: str) -> None:

@@ -12,7 +12,6 @@ from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.same_experiment import OtherExperiment
 from tests.labs import make_lab
 
 SWEEP = """\
@@ -78,13 +77,6 @@ def test_a_value_added_to_an_axis_of_an_evaluation_is_measured_without_training(
     cells = {cell.place[0]: (cell.state, cell.items) for cell in matrix.cells.values()}
     assert cells == {rows: ("measured", rows) for rows in (2, 3, 4)}
     assert not matrix.notes
-
-
-def test_a_value_before_the_others_names_the_way_out(made):
-    (made / "sweep.toml").write_text(SWEEP.replace("[2, 3]", "[1, 2, 3]"))
-    with pytest.raises(OtherExperiment, match=r"behind the others") as refused:
-        missing_work(made, read_sweep(made / "sweep.toml"))
-    assert "evaluate.test.take.rows" in str(refused.value)
 
 
 def test_other_training_rows_than_the_runs_are_refused(made):

@@ -17,7 +17,7 @@ from assay.lab.setup.session import Session
 from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Grpo
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.cli.conftest import answer, assert_one_line, call
+from tests.cli.conftest import assert_one_line, call
 from tests.lab.selector import make_picks_lab
 
 STAGES = """
@@ -171,10 +171,3 @@ def test_a_replay_weighs_the_kl_as_the_step_did_whose_coefficient_had_adapted(tm
     side = judge_side(bench, stage, score(bench, stage), gradient=gradient)
     objective = side.batch.objective
     assert isinstance(objective, Grpo) and objective.kl_coef == (recorded if gradient else 0)
-
-
-def test_a_check_and_a_report_take_stored_stages(run):
-    checked = call("check", run.root / "picks.toml", "--lab", run.root, "--probe", 2, "--json")
-    assert checked.exit_code == 0, checked.output
-    assert "stage.rl.probe" not in answer(checked)["result"]["numbers"]
-    assert call("report", "picks", "--lab", run.root).exit_code == 0

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from assay.data.files import sha256_file
 from assay.errors import InputError
 from assay.lab.select.select_rows import covers
 from assay.lab.setup.prepare import rows_by_id
@@ -218,12 +217,3 @@ def test_answers_that_give_no_scores_are_refused(tmp_path: Path, steps: Sequence
     measured_lab(tmp_path, steps)
     with pytest.raises(InputError, match=said):
         select(tmp_path)
-
-
-def test_an_existing_selection_is_never_written_again(tmp_path: Path):
-    measured_lab(tmp_path, shuffled_steps(SHARES))
-    file = select(tmp_path).file
-    before = sha256_file(file)
-    with pytest.raises(InputError, match=r"chosen\.json: exists \(a selection is never"):
-        select(tmp_path, threshold=0.9)
-    assert sha256_file(file) == before

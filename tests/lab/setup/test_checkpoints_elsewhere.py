@@ -19,7 +19,7 @@ from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.labs import make_lab, model_of
 
-TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 3\nbatch = 4\n'
+TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 1\nbatch = 4\n'
 KINDS = {
     "full": "",
     "lora on full": 'adapt = { kind = "lora", rank = 4, alpha = 8 }',
@@ -54,7 +54,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 def folder_of(session: Session, kind: str) -> Path:
-    return session.run.checkpoint(stage_name(kind), 3)
+    return session.run.checkpoint(stage_name(kind), 1)
 
 
 def own_logits(session: Session, name: str) -> torch.Tensor:
@@ -127,7 +127,7 @@ def test_one_adapter_over_two_models_is_two_merged_models(
     lab = tmp_path / "lab"
     shutil.copytree(session.run.root, lab)
     (run,) = runs_of(lab, "tiny")
-    one, other = (run.checkpoint(stage_name(k), 3) for k in ("lora on base", "lora after freeze"))
+    one, other = (run.checkpoint(stage_name(k), 1) for k in ("lora on base", "lora after freeze"))
     shutil.copy(one / "adapter_model.safetensors", other)
     (other / "checksums.json").unlink()  # of the adapter that was there
     merged = [run_folder(f"tiny@{folder.parent.name}.last", lab) for folder in (one, other)]

@@ -13,7 +13,7 @@ from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec, Examples
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.prepare import load_rows
@@ -154,16 +154,3 @@ def test_examples_that_cannot_be_are_refused_in_one_line(lab: Path, options, mes
     with pytest.raises(InputError, match=message) as found:
         load_rows(spec, task("math"), lab)
     assert "\n" not in str(found.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('run = "tiny"', 'run = "shown"', "a run of this experiment itself would be read"),
-        ("shots = 2", 'same = "problem_type"', "data.train.examples.same: "),
-        ('stage = "rl", ', "", "neither of 'stage' and 'evaluation' given"),
-    ],
-)
-def test_tables_of_examples_are_checked_on_reading(lab: Path, old, new, message) -> None:
-    with pytest.raises(SpecError, match=message):
-        experiment_of(lab, SHOWN.replace(old, new))

@@ -220,13 +220,6 @@ def test_every_setting_shows_in_its_part(lab, before, override, part):
     assert changed_parts(before, lab.manifest(override)) == {part}
 
 
-def test_fewer_items_show(lab, before):
-    after = lab.manifest("evaluate.sampled.take.rows=3")
-    paths = {d.path for d in differences(before, after)}
-    assert paths == {"evaluation.sampled.items_hash", "evaluation.sampled.prompts_sha256"}
-    assert "items" in changed_parts(before, after)
-
-
 def test_another_checker_shows(lab, before, monkeypatch):
     real = TASK.benchmarks["math/gsm8k"]
 

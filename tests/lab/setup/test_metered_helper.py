@@ -1,6 +1,8 @@
 """A metered helper model: what each call cost is recorded, bounded, and paid once."""
 
+import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from assay.data.row import Message
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
+from assay.lab.setup.endpoint_helper import Rounds
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.metering import most_tokens
 from assay.rl.policy import SampleKey, Sampling
@@ -321,3 +324,27 @@ def test_what_begins_beside_a_call_without_room_is_not_sent_and_gives_its_room_b
         assert rows(tmp_path, "status", "cost", "uncertain") == [("failed", 0, 0)] * 2
         assert [each.text for each in helper.answer([said()] * 2, DRAWN, [key(0), key(1)])]
         assert server.charged == 2
+
+
+def test_what_is_written_in_one_round_is_committed_at_once_and_an_error_is_its_own_callers(
+    tmp_path,
+):
+    ledger = CostLedger()
+    ledger.move_to(tmp_path)
+    rounds, seen = Rounds(ledger), list[int]()
+
+    def write(fails: bool) -> int:
+        if fails:
+            raise OverBudget("run", "full")
+        ledger.add([LedgerCall("now", "m", "openai:m")])
+        seen.append(len(read_calls(tmp_path)))
+        return len(seen)
+
+    async def all_at_once() -> list[object]:
+        acts = (rounds.done(partial(write, n == 1)) for n in range(4))
+        return await asyncio.gather(*acts, return_exceptions=True)
+
+    first, refused, *others = asyncio.run(all_at_once())
+    assert [first, *others] == [1, 2, 3] and isinstance(refused, OverBudget)
+    assert seen == [0, 0, 0], "nothing is committed before the round ends"
+    assert len(read_calls(tmp_path)) == 3

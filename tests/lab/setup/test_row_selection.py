@@ -186,10 +186,8 @@ def test_a_damaged_file_is_refused_in_one_line(root: Path, kind: str):
     ("take", "said"),
     [
         ("{}", "data.sums.take.rows: neither of 'rows' and 'selection' given"),
-        ('{ rows = 1, selection = "s" }', "data.sums.take.rows: both of 'rows' and 'selection'"),
         ('{ selection = "s", how = "first" }', "data.sums.take.how: a selection has its rows"),
         ('{ selection = "selections/x.json" }', "data.sums.take.selection: "),
-        ('{ selction = "s" }', "selection"),
     ],
 )
 def test_tables_that_name_no_selection_are_refused_with_their_line(

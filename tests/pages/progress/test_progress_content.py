@@ -10,11 +10,9 @@ from assay.lab.monitor.progress import MetricRow, progress
 from assay.lab.monitor.report_journal import note_report
 from assay.pages.markdown import page_markdown
 from assay.pages.progress.progress_content import (
-    changes,
     figures_of,
     forecasts,
     progress_page,
-    signed_number,
     table_rows,
 )
 from assay.pages.run_page.page import Span, write_progress, write_report
@@ -115,14 +113,6 @@ def test_findings_come_with_evidence_and_advice_in_both_languages(run):
     assert "reward 未能评分" in text(run, "zh")
 
 
-def test_nothing_to_tell_is_said_too(run):
-    change_metrics(run, **dict.fromkeys(("entropy", "reward_mean"), 0.4))
-    told = progress(run, first=1, last=2)
-    assert told is not None
-    said = changes(told, words("en"))
-    assert said == ["No significant change."] or all("apart" in line for line in said)
-
-
 def test_a_promotion_is_explained_with_the_number_of_looks(run):
     kept = Selection("sft.step-000014", "sft.step-000014", "dev", 0.4, looks=2)
     write_selections(run.path, "rl", [kept])
@@ -160,13 +150,6 @@ def test_names_and_metrics_cannot_write_markup(tmp_path):
     assert "script" not in page.elements and "img" not in page.elements
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
     assert "<script>" not in markdown and "\\<img" in markdown
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "+0"), (1e-15, "+0"), (0.1234, "+0.123"), (-2.0, "−2")]
-)
-def test_differences_carry_a_sign(value, text):
-    assert signed_number(value) == text
 
 
 def test_a_stage_that_started_from_what_was_measured_shows_it_as_step_zero(tmp_path):

@@ -64,13 +64,6 @@ def test_the_notebook_of_one_run_holds_nothing_of_the_others(tmp_path):
     assert "other" not in text and text.startswith("## ")
 
 
-def test_both_languages_have_the_same_entries(tmp_path):
-    demo_run(tmp_path, SMALL)
-    chinese = notebook(tmp_path, lang="zh")
-    assert "实验日志" in chinese and "已完成" in chinese
-    assert chinese.count("\n## ") == notebook(tmp_path).count("\n## ")
-
-
 def test_the_control_is_compared_or_the_reason_is_given(tmp_path):
     spec = SPEC.replace('task = "tools"', 'task = "tools"\ncontrol = "verl7"')
     empty_run(tmp_path, "verl8", spec)

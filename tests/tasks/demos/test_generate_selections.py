@@ -6,14 +6,18 @@ import json
 import os
 import shutil
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from assay.data.files import append_line
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
 from assay.lab.setup.session import generate_tables
+from assay.tasks.demos import generate as generate_selections
 from assay.tasks.demos.generate import Generated, parse_shard
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
@@ -62,34 +66,55 @@ def test_shards_in_any_order_give_the_bytes_of_one_process(tmp_path, whole):
     assert merged(tmp_path).read_bytes() == whole
 
 
-def generate_until(folder: str, kill_at: int) -> None:
-    """Make selections in this process, which is killed in the middle of the nth line."""
-    from assay.tasks.demos import generate as generate_selections
+def half_a_line(kill_at: int, end: Callable[[], None]) -> Callable[[Path, str], None]:
+    """`append_line` that ends in the middle of the nth line."""
+    lines: list[str] = []
 
-    append, lines = generate_selections.append_line, []
-
-    def half(file: Path, line: str) -> None:
+    def append(file: Path, line: str) -> None:
         lines.append(line)
         if len(lines) == kill_at:
             with file.open("a") as stream:
                 stream.write(line[: len(line) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
-        append(file, line)
+            end()
+        append_line(file, line)
 
-    generate_selections.append_line = half
+    return append
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def generate_until_killed(folder: str) -> None:
+    generate_selections.append_line = half_a_line(3, killed)
     made(Path(folder))
 
 
+def goes_on(folder: Path, whole: bytes) -> None:
+    """Two lines and a half of a third are there; nothing is lost in the end."""
+    (journal,) = folder.glob("generated/best-*/shard-1-of-1.jsonl")
+    assert journal.read_bytes().count(b"\n") == 2
+    (found,) = made(folder)
+    assert found.made == 10
+    assert merged(folder).read_bytes() == whole
+
+
+@pytest.mark.slow
 def test_a_killed_process_loses_one_query_and_no_byte_in_the_end(tmp_path, whole):
     make_kinds_lab(tmp_path)
-    process = forked(generate_until, str(tmp_path), 3, log=tmp_path / "log.txt")
+    process = forked(generate_until_killed, str(tmp_path), log=tmp_path / "log.txt")
     process.join(120)
     assert process.exitcode == -signal.SIGKILL, (tmp_path / "log.txt").read_text()
-    (journal,) = tmp_path.glob("generated/best-*/shard-1-of-1.jsonl")
-    assert journal.read_bytes().count(b"\n") == 2
-    (found,) = made(tmp_path)
-    assert found.made == 10
-    assert merged(tmp_path).read_bytes() == whole
+    goes_on(tmp_path, whole)
+
+
+def test_half_a_line_is_made_again(tmp_path, whole, monkeypatch):
+    make_kinds_lab(tmp_path)
+    monkeypatch.setattr(generate_selections, "append_line", half_a_line(3, sys.exit))
+    with pytest.raises(SystemExit):
+        made(tmp_path)
+    monkeypatch.undo()
+    goes_on(tmp_path, whole)
 
 
 def test_what_is_made_is_not_made_again(lab):

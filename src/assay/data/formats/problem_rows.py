@@ -92,16 +92,15 @@ def check_tests(record: Record, field: str, tests: Sequence[str]) -> None:
     A test raises by itself or asserts something else than a constant.
     """
     for n, test in enumerate(tests):
+        place = f"{field}[{n}]"
         try:
-            nodes = list(ast.walk(ast.parse(record.typed(f"{field}[{n}]", test, str))))
+            nodes = list(ast.walk(ast.parse(record.typed(place, test, str))))
         except UNREADABLE as error:
             why = str(error) or "it nests too deep"
-            raise record.error(f"{field}[{n}]", f"is no Python: {why}") from error
+            raise record.error(place, f"is no Python: {why}") from error
         said = [node for node in nodes if isinstance(node, ast.Assert | ast.Raise)]
         if not any(isinstance(x, ast.Raise) or not isinstance(x.test, ast.Constant) for x in said):
-            raise record.error(
-                f"{field}[{n}]", "asserts nothing", "add an assertion, or take it out"
-            )
+            raise record.error(place, "asserts nothing", "add an assertion, or take it out")
 
 
 def is_test(text: str) -> bool:
@@ -153,7 +152,13 @@ def humaneval_row(record: Record) -> Row:
     """
     prompt, name = record.need("prompt", str), record.need(ENTRY_POINT, str)
     solution = prompt + record.need("canonical_solution", str)
-    given = given_code(prompt, name)
+    try:
+        body = ast.parse(prompt).body
+    except SyntaxError:
+        body = []
+    # The imports and functions of the prompt, without the function that is to be written.
+    own = (node for node in body if not (isinstance(node, ast.FunctionDef) and node.name == name))
+    given = "\n".join(map(ast.unparse, own))
     shown = examples_in(prompt, name)
     fields = {
         PROBLEM: prompt,
@@ -166,16 +171,6 @@ def humaneval_row(record: Record) -> Row:
         "task_id": record.need("task_id", str),
     }
     return problem_row(record, fields, solution)
-
-
-def given_code(prompt: str, name: str) -> str:
-    """The imports and functions of a prompt, without the function that is to be written."""
-    try:
-        body = ast.parse(prompt).body
-    except SyntaxError:
-        return ""
-    own = (node for node in body if not (isinstance(node, ast.FunctionDef) and node.name == name))
-    return "\n".join(ast.unparse(node) for node in own)
 
 
 def mbpp_row(record: Record) -> Row:

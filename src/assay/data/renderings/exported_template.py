@@ -96,29 +96,24 @@ def chat_template(renderer: Renderer) -> Any:
 
 def _template(renderer: Renderer) -> Any:
     tokenizer = renderer.tokenizer
+
+    def written_by(source: str) -> str:
+        """A model's own template, with the date of training where it asks for a date."""
+        made = bare_template(tokenizer, source) if renderer.name == "template_bare" else source
+        return DATED + made if "date_string" in made else made
+
     if renderer.name == "hermes":
         own = template_source(tokenizer)
         parts = IN_PARTS if reads_parts_alone(tokenizer, own) else ""
-        return dated(hermes_beginning() + parts + own)
+        return written_by(hermes_beginning() + parts + own)
     if renderer.name == "completion":
         return renderer.beginning + COMPLETION
     if renderer.name.startswith("qwen3") and not written_by_own_template(renderer):
         return qwen_template(renderer.name == "qwen3_fc")
     if isinstance(tokenizer.chat_template, dict):
-        own = {name: undressed(source) for name, source in tokenizer.chat_template.items()}
-        return {name: dated(written_by(renderer, source)) for name, source in own.items()}
-    return dated(written_by(renderer, template_source(tokenizer)))
-
-
-def written_by(renderer: Renderer, source: str) -> str:
-    """A model's own template as `template` or `template_bare` has it."""
-    bare = renderer.name == "template_bare"
-    return bare_template(renderer.tokenizer, source) if bare else source
-
-
-def dated(source: str) -> str:
-    """The template with the date of training, where it asks for a date."""
-    return DATED + source if "date_string" in source else source
+        sources = tokenizer.chat_template.items()
+        return {name: written_by(undressed(source)) for name, source in sources}
+    return written_by(template_source(tokenizer))
 
 
 def written_by_own_template(renderer: Renderer) -> bool:

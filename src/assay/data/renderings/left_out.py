@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.data.row import Message, ToolCall
+from assay.data.row import Message
 from assay.data.tools import function_of
 
 TAGS = re.compile(r"</?think>")
@@ -81,13 +81,26 @@ def orders(messages: Sequence[Message], forgotten: Collection[int]) -> Iterator[
         for index, message in enumerate(messages):
             if message.role != "tool":
                 said, late = said + late, []
-            texts = [] if index in forgotten else said_in_text(message, index)
-            calls = said_in_calls(message, index)
+            texts, calls = _said(message, index, index in forgotten)
             if place == "results" and calls:
                 said, late = said + calls, texts
             else:
                 said += [*calls, *texts] if place == "behind" else [*texts, *calls]
         yield said + late
+
+
+def _said(message: Message, index: int, forgotten: bool) -> tuple[list[Said], list[Said]]:
+    """The text of a message, without its reasoning, unless it is forgotten; and its calls."""
+    place = f"message {index + 1} ({message.role})"
+    content = "" if forgotten else folded(split_reasoning(message)[1].strip())
+    texts = [Said(f"the text of {place}", ((content,),))] if content else []
+    calls = []
+    for number, call in enumerate(message.tool_calls, 1):
+        several = len(message.tool_calls) > 1
+        what = f"call {number} of {place}, {call.name!r}"
+        what = what if several else f"the call {call.name!r} of {place}"
+        calls.append(Said(what, ((folded(call.name),), *leaves(dict(call.arguments)))))
+    return texts, calls
 
 
 def lacks_reasoning(message: Message, text: str) -> bool:
@@ -103,33 +116,6 @@ def split_reasoning(message: Message) -> tuple[str, str]:
     if message.role != "assistant" or message.reasoning or not end:
         return message.reasoning, message.content
     return thought, said
-
-
-def said_in_text(message: Message, index: int) -> list[Said]:
-    """The text of a message, without its reasoning; nothing where there is none."""
-    content = folded(split_reasoning(message)[1].strip())
-    place = f"the text of message {index + 1} ({message.role})"
-    return [Said(place, ((content,),))] if content else []
-
-
-def said_in_calls(message: Message, index: int) -> list[Said]:
-    """The calls of a message."""
-    place = f"message {index + 1} ({message.role})"
-    several = len(message.tool_calls) > 1
-    return [
-        Said(
-            f"call {number} of {place}, {call.name!r}"
-            if several
-            else f"the call {call.name!r} of {place}",
-            words_of_call(call),
-        )
-        for number, call in enumerate(message.tool_calls, 1)
-    ]
-
-
-def words_of_call(call: ToolCall) -> tuple[Words, ...]:
-    """The name, the arguments' names and their values."""
-    return ((folded(call.name),), *leaves(dict(call.arguments)))
 
 
 def said_of_tool(tool: Mapping[str, Any], index: int) -> Said:

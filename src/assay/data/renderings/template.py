@@ -215,10 +215,15 @@ def render_template(
     Raises RenderingError if the template fails.
     """
     source = template_source(tokenizer, bool(tools))
-    _refuse_clock(source)
+    if "strftime_now" in source and "date_string" not in source:
+        fix = "write a fixed date into chat_template.jinja in its place"
+        raise RenderingError("the chat template asks for today's date (strftime_now)", fix=fix)
     if bare:
         if tools and messages[0].role != "system":
-            _refuse_no_place(tokenizer, source, messages, tools)
+            text = apply_template(tokenizer, source, messages, tools, True)
+            if not text.startswith(beginning(tokenizer, source)[0]):
+                fix = "use 'template' or 'hermes', or give each conversation a system message"
+                raise RenderingError(NO_PLACE, field="rendering", fix=fix)
         source = bare_template(tokenizer, source)
     return apply_template(tokenizer, source, messages, tools, generation)
 
@@ -263,7 +268,8 @@ def apply_template(
         return written(False)
     except Exception as error:
         # A template is a program: it can raise whatever a program can.
-        failed = RenderingError(_failed(error), fix=TAKES_NONE)
+        why = " ".join(str(error).split()) or type(error).__name__
+        failed = RenderingError(f"the chat template failed: {why}", fix=TAKES_NONE)
         if not any(message.tool_calls for message in messages):
             raise failed from error
     try:
@@ -303,11 +309,6 @@ def in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message with its text as a list of one part."""
     text = message.get("content")
     return {**message, "content": [{"type": "text", "text": text}] if text else []}
-
-
-def _failed(error: Exception) -> str:
-    why = " ".join(str(error).split()) or type(error).__name__
-    return f"the chat template failed: {why}"
 
 
 def template_messages(
@@ -366,18 +367,3 @@ def in_call_order(messages: Sequence[Message]) -> list[Message]:
         ordered += [message for message, _ in pairs]
         calls = ordered[-1].tool_calls
     return ordered
-
-
-def _refuse_no_place(
-    tokenizer: Any, source: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
-) -> None:
-    text = apply_template(tokenizer, source, messages, tools, True)
-    if not text.startswith(beginning(tokenizer, source)[0]):
-        fix = "use 'template' or 'hermes', or give each conversation a system message"
-        raise RenderingError(NO_PLACE, field="rendering", fix=fix)
-
-
-def _refuse_clock(source: str) -> None:
-    if "strftime_now" in source and "date_string" not in source:
-        fix = "write a fixed date into chat_template.jinja in its place"
-        raise RenderingError("the chat template asks for today's date (strftime_now)", fix=fix)

@@ -136,7 +136,11 @@ def try_reward(
     if isinstance(function, JudgeReward):
         golds = golds[:: -(-len(golds) // JUDGED)]
     chosen = golds[:: -(-len(golds) // CONTROLS)]
-    swaps = exchanged_pairs(chosen, same_answer)
+    swaps = exchanged_pairs(
+        chosen,
+        # Exchanging equal gold answers proves nothing.
+        lambda a, b: a.text == b.text or (a.row.gold is not None and a.row.gold == b.row.gold),
+    )
     answers = (
         [(gold.row, gold.completion) for gold in golds],
         [(gold.row, Completion("")) for gold in chosen],
@@ -190,10 +194,8 @@ def scored_trial(
 def exchanged_pairs(
     golds: Sequence[Value], same: Callable[[Value, Value], bool]
 ) -> list[tuple[Value, Value]]:
-    """Pairs of each value with another that is not the `same`; none if all are the same.
-
-    Values are paired with distant ones, since neighbours often share a source.
-    """
+    """Pairs of each value with another that is not the `same`; none if all are the same. Values are
+    paired with distant ones, since neighbours often share a source."""
     half = len(golds) // 2
     pairs = []
     for index, one in enumerate(golds):
@@ -202,12 +204,6 @@ def exchanged_pairs(
         if other is not None:
             pairs.append((one, other))
     return pairs
-
-
-def same_answer(one: Gold, other: Gold) -> bool:
-    """Whether two rows have the same gold answer, so that exchanging them proves nothing."""
-    same_gold = one.row.gold is not None and one.row.gold == other.row.gold
-    return one.text == other.text or same_gold
 
 
 def cut_short(gold: Gold, length: int) -> tuple[Row, Completion]:

@@ -61,10 +61,8 @@ def interpreter(root: Path) -> Iterator[Check]:
 
 
 def packages(root: Path) -> Iterator[Check]:
-    """Every package that Assay depends on, its version against the range that Assay states.
-
-    Those of the extra `train` count where torch is installed; without it, that is said once.
-    """
+    """Every package that Assay depends on, its version against the range that Assay states. Those
+    of the extra `train` count where torch is installed; without it, that is said once."""
     from packaging.requirements import Requirement
 
     trains = installed("torch") is not None

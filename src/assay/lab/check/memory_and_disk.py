@@ -97,11 +97,14 @@ def memory(
         yield recomputed(name, work.largest, estimate_memory(shape, load), step)
     if total <= TIGHT * free:
         return
+    parts = {**step.parts, **beside, **sampling}.items()
+    by_size = sorted(parts, key=lambda part: -part[1])
+    largest = [f"{part} {size / GIB:.1f}" for part, size in by_size if size > 0.05 * GIB]
     yield Finding(
         "error" if total > whole else "warning",
         f"stage.{name}: the memory of a step " + ("does not fit" if total > free else "is tight"),
         f"about {total / GIB:.1f} GiB of {whole / GIB:.1f} GiB on {precision.device}, "
-        f"{free / GIB:.1f} GiB free now: {in_words(step, {**beside, **sampling})}",
+        f"{free / GIB:.1f} GiB free now: {', '.join(largest)}",
         'lower micro_tokens, train less (adapt = { kind = "lora" }), or use adamw8bit',
     )
 
@@ -188,19 +191,11 @@ def helper_memory(subject: Subject) -> Seen:
         )
 
 
-def in_words(step: MemoryEstimate, beside: dict[str, float]) -> str:
-    """The parts, largest first."""
-    parts = {**step.parts, **beside}
-    largest = sorted(parts.items(), key=lambda part: -part[1])
-    return ", ".join(f"{name} {size / GIB:.1f}" for name, size in largest if size > 0.05 * GIB)
-
-
 def disk_bytes(
     stage: StageSpec, work: StageWork, adaptation: Adaptation, shape: ModelShape
 ) -> float:
-    """Bytes of a stage's checkpoints at their most: while the newest is written, two optimizers
-    lie there.
-    """
+    """Bytes of a stage's checkpoints at their most: while the newest is written, two optimizers lie
+    there."""
     lora = isinstance(stage.adapt, LoraAdapt)
     weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
     count = work.checkpoints

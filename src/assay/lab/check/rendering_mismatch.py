@@ -146,10 +146,8 @@ def part_in(task: Task, one: Written, other: Written, last: bool, place: str) ->
 def contexts(
     renderer: Renderer, messages: Sequence[Message], tools: Tools, last: bool
 ) -> dict[int, tuple[Tokens, Tokens]]:
-    """By the index of each trained assistant message: its context in training, and in rollout.
-
-    A conversation without one gives its prompt twice. Raises RenderingError.
-    """
+    """By the index of each trained assistant message: its context in training, and in rollout. A
+    conversation without one gives its prompt twice. Raises RenderingError."""
     spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
     if not spoken:
         prompt = renderer.prompt(messages, tools)
@@ -164,10 +162,8 @@ def contexts(
 def training_contexts(
     renderer: Renderer, messages: Sequence[Message], tools: Tools, spoken: Sequence[int], last: bool
 ) -> dict[int, Tokens]:
-    """The context of each trained assistant message by its index, as `Renderer.turns` has it.
-
-    One sequence if the rendering keeps the history unchanged, else one for each message.
-    """
+    """The context of each trained assistant message by its index, as `Renderer.turns` has it. One
+    sequence if the rendering keeps the history unchanged, else one for each message."""
     turns = renderer.turns(messages, tools, "last" if last else "all")
     if last:
         return {spoken[-1]: tokens_of(turns[0].context)}

@@ -12,7 +12,7 @@ from assay.data.conversation import NULLS
 from assay.data.leakage import Overlap, Played, call_path, overlap
 from assay.data.loaded import UNREADABLE, DataError, Record
 from assay.data.renderings.qwen import split_thought
-from assay.data.row import Message, Row
+from assay.data.row import Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, conflicts
 from assay.data.row_fields import WHERE
 from assay.data.row_order import Fixed, Mixture
@@ -409,7 +409,12 @@ def blank_answers(subject: Subject) -> Seen:
             (row, target_messages(session.task, row)) for row in find_part(session.sets, name)
         ]
         whole = [(row, messages[-1]) for row, messages in answers if messages]
-        bare = [with_line(row) for row, answer in whole if says_nothing(answer)]
+        bare = [
+            with_line(row)
+            for row, answer in whole
+            if not answer.tool_calls  # and no visible character beside its reasoning
+            and not any(c.isprintable() and c != " " for c in split_thought(answer)[1])
+        ]
         if len(bare) > max(1, BLANK * len(whole)):
             yield Finding(
                 "warning",
@@ -417,12 +422,6 @@ def blank_answers(subject: Subject) -> Seen:
                 f"{share_of(len(bare), len(whole))}, such as {bare[0]}",
                 "they teach the model to end at once; give them a text, or leave the rows out",
             )
-
-
-def says_nothing(message: Message) -> bool:
-    """Whether an answer has no visible character beside its reasoning, and no call."""
-    text = split_thought(message)[1]
-    return not message.tool_calls and not any(c.isprintable() and c != " " for c in text)
 
 
 def without_targets(subject: Subject, data: str) -> list[str]:

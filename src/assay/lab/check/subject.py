@@ -195,10 +195,8 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSett
 
 
 def target_messages(task: Task, row: Row) -> tuple | None:
-    """The row's prompt and its right answer; None for a row without one.
-
-    That is its target, or what a task whose rows have none to train on declares as `right_answer`.
-    """
+    """The row's prompt and its right answer; None for a row without one. That is its target, or
+    what a task whose rows have none to train on declares as `right_answer`."""
     right_answer: Callable[[Row], Message] = getattr(task, "right_answer", task.target)
     try:
         return (*task.prompt(row), right_answer(row))

@@ -196,8 +196,7 @@ def packs_of_golds(subject: Subject, stage: StageSpec) -> tuple[tuple[int, ...],
 
 def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> MicroBatchSize:
     """The stage's largest micro-batch, see `stage_methods.largest_of`; sampled answers are as long
-    as they may be. Where several messages of a row are trained, all tokens may be scored.
-    """
+    as they may be. Where several messages of a row are trained, all tokens may be scored."""
     encoder = subject.session.learner.encoder(stage)
     group = stage.group if isinstance(stage, SamplingStage) else 1
     together, budget = rows_per_step(stage), stage.micro_tokens
@@ -228,10 +227,8 @@ def checkpoint_count(subject: Subject, stage: StageSpec) -> int:
 
 
 def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> list[int]:
-    """Number of items for each measured checkpoint.
-
-    A selecting evaluation measures the stages' starts as well.
-    """
+    """Number of items for each measured checkpoint. A selecting evaluation measures the stages'
+    starts as well."""
     references = [parse_checkpoint(text) for text in evaluation.spec.checkpoints]
     stages = {reference.stage for reference in references if reference and reference.stage}
     items, fewer = len(evaluation.items), evaluation.spec.fewer
@@ -246,10 +243,8 @@ def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject
 
 
 def adaptation_of(subject: Subject, stage: StageSpec) -> Adaptation:
-    """The trained parameters of the stage, found on a model without storage.
-
-    Raises InputError as the stage itself would.
-    """
+    """The trained parameters of the stage, found on a model without storage. Raises InputError as
+    the stage itself would."""
     with torch.device("meta"):
         learner = language_model(subject.session.learner, "estimating memory")
         model = AutoModelForCausalLM.from_config(learner.base.config)

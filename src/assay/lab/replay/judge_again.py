@@ -95,9 +95,8 @@ def prove(
     advantages: Sequence[float | None],
     unasked: str,
 ) -> Proof:
-    """Compare rewards given now, and advantages worked out now from the recorded rewards, with
-    what the step recorded. Abstentions are compared as such; their words are not.
-    """
+    """Compare rewards given now, and advantages worked out now from the recorded rewards, with what
+    the step recorded. Abstentions are compared as such; their words are not."""
     stage = session.experiment.stage[stored.stage]
     both = zip(stored.samples, rewards, strict=True)
     changed = [d for s, now in both if (d := reward_difference(stored.address(s), s, now))]
@@ -279,10 +278,7 @@ JUDGING = (
 
 
 def replayed_experiment(run: RunDirectory, stage: str, settings: Sequence[str]) -> Experiment:
-    """The run's experiment with these settings of one stage.
-
-    Raises InputError.
-    """
+    """The run's experiment with these settings of one stage. Raises InputError."""
     forget_changed_files()
     before = read_experiment(run.spec)
     overrides = [whole_path(text, stage, before.stage[stage]) for text in settings]
@@ -364,10 +360,8 @@ def replay(
     gradient: bool = False,
     observer: Observer,
 ) -> Replay:
-    """Judge the stored completions of a step again, as `settings` (PATH=VALUE) say.
-
-    Raises InputError for what does not exist or cannot be replayed.
-    """
+    """Judge the stored completions of a step again, as `settings` (PATH=VALUE) say. Raises
+    InputError for what does not exist or cannot be replayed."""
     experiment = read_experiment(run.spec)
     name = choose_stage(run, experiment, stage)
     before = experiment.stage[name]
@@ -420,10 +414,8 @@ def compare_sides(
 
 
 def rewards_after(bench: Bench, before: SampledStage, after: SampledStage) -> list[Reward]:
-    """The recorded rewards if the same reward judges, else those of the other one.
-
-    Recorded rewards are kept, because a deadline may pass one time and not another.
-    """
+    """The recorded rewards if the same reward judges, else those of the other one. Recorded rewards
+    are kept, because a deadline may pass one time and not another."""
     judging = [(each.reward, each.reward_deadline) for each in (before, after)]
     if judging[0] != judging[1]:
         return score(bench, after)

@@ -51,9 +51,7 @@ from assay.train.update import MicroBatchSize, accumulate
 
 def prompt_of(session: Session, line: dict[str, Any]) -> str:
     """The prompt that a line of `find_samples` answers, rendered again, control tokens included.
-
-    Raises InputError where the data holds the row no longer.
-    """
+    Raises InputError where the data holds the row no longer."""
     file = session.run.path / line["file"]
     if file.is_relative_to(session.run.evaluations):
         rendering, context = _evaluation_prompt(session, file, line["item_id"])
@@ -141,10 +139,8 @@ def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) ->
 
 
 def read_step(run: RunDirectory, stage: str, step: int, group: int) -> StoredStep:
-    """The stored completions of a step, in groups of `group`.
-
-    Raises InputError with the steps there are, DamagedRecord for a file that is not whole.
-    """
+    """The stored completions of a step, in groups of `group`. Raises InputError with the steps
+    there are, DamagedRecord for a file that is not whole."""
     file = run.samples(stage, step)
     if not file.exists():
         raise InputError(f"{run} has no samples of step {step} of {stage!r}", fix=known(run, stage))
@@ -174,10 +170,8 @@ def completion_of(sample: Sample) -> Completion:
 
 
 def episode_of(sample: Sample, context: Context, reward: Reward) -> Episode:
-    """The episode that a sample records, with a reward of one's own.
-
-    `context` is the prompt of a single answer; turns of a conversation are stored with theirs.
-    """
+    """The episode that a sample records, with a reward of one's own. `context` is the prompt of a
+    single answer; turns of a conversation are stored with theirs."""
     name = f"{sample.row}#{sample.number}"
     if sample.conversation is not None:
         return Episode(name, sample.row, sample.turns, reward, completion_of(sample))
@@ -304,10 +298,8 @@ class Side:
 
 
 def set_up(session: Session, stored: StoredStep) -> Bench:
-    """Read the rows of a step and render their prompts again.
-
-    Raises InputError where the data holds one of them no longer.
-    """
+    """Read the rows of a step and render their prompts again. Raises InputError where the data
+    holds one of them no longer."""
     stage = session.experiment.stage[stored.stage]
     name = stage.data.partition(".")[0]
     given = (session.task, session.learner.encoder, session.run.root)
@@ -342,10 +334,8 @@ def judge_of(bench: Bench, stage: SampledStage) -> RewardFunction | RewardTable:
 def judge_side(
     bench: Bench, stage: SampledStage, rewards: Sequence[Reward], *, gradient: bool
 ) -> Side:
-    """The stored completions as the stage's method weights them, with these rewards.
-
-    Scores with the bench's weights only for a gradient, or if advantages depend on them.
-    """
+    """The stored completions as the stage's method weights them, with these rewards. Scores with
+    the bench's weights only for a gradient, or if advantages depend on them."""
     method, groups = stored_method(bench, stage, rewards)
     policy, place = None, Place(step=bench.stored.step - 1, kl_coef=bench.kl_coef)
     if isinstance(method, Grpo):

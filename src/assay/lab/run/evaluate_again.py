@@ -76,8 +76,9 @@ def evaluate_again(
     run, reference = find_target(root, target, spec.benchmark or "", observer, task)
     session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
     name = checkpoint_name(reference)
+    label = re.sub(r"[^A-Za-z0-9_-]+", "-", spec.benchmark or "")  # no experiment file named it
     with failure_noted(session):
-        made = answerer_of(session).evaluation(evaluation_name(spec), spec, reference)
+        made = answerer_of(session).evaluation(label, spec, reference)
         evaluation = known_evaluation(run, made)
         if why := evaluation.record.missing:
             raise InputError(f"{spec.benchmark} cannot be run here: {why}", field="--benchmark")
@@ -94,11 +95,8 @@ def evaluate_again(
 
 @contextmanager
 def held_and_noted(session: Session) -> Iterator[None]:
-    """Lock the run while it is measured.
-
-    The status of a run without stages is that of its last measurement; a run with stages keeps the
-    status of its training.
-    """
+    """Lock the run while it is measured. The status of a run without stages is that of its last
+    measurement; a run with stages keeps the status of its training."""
     with hold_run(session.run.path):
         if holds_measurements(session):
             with noted(session), session.helpers.recorded_in(session.run):
@@ -128,11 +126,6 @@ def holds_measurements(session: Session) -> bool:
     return not session.experiment.stage and not session.experiment.evaluate
 
 
-def evaluation_name(spec: EvaluateSpec) -> str:
-    """The name of an evaluation that no experiment file named."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", spec.benchmark or "")
-
-
 def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
     """The evaluation under the name and role that the run already knows it by, if it does."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
@@ -159,7 +152,8 @@ def find_target(
     kind, _, rest = target.partition(":")
     own = None if task is None else find_task(task, root)  # its module may enter a learner
     if ":" in target and kind != "run" and kind in model_kinds(kind, own):
-        skill = task_with(benchmark) if task is None else task
+        owners = {known: name for name in task_names() for known in find_task(name).benchmarks}
+        skill = lookup(owners, benchmark, "benchmark") if task is None else task
         lookup(find_task(skill, root).benchmarks, benchmark, "benchmark")
         return model_run(root, target, skill, observer), CheckpointReference(None)
     return find_named(root, rest if kind == "run" else target)
@@ -167,10 +161,7 @@ def find_target(
 
 def model_run(root: Path, source: str, skill: str, observer: Observer) -> RunDirectory:
     """The run without stages that holds the records of a model source for a task, made where there
-    is none that came as far as its manifest.
-
-    A model that cannot be asked leaves no run behind.
-    """
+    is none that came as far as its manifest. A model that cannot be asked leaves no run behind."""
     experiment = holder_of(root, source, skill)
     if known := [run for run in runs_of(root, experiment.name) if run.manifest.exists()]:
         return known[-1]
@@ -180,9 +171,3 @@ def model_run(root: Path, source: str, skill: str, observer: Observer) -> RunDir
     with fresh_run(root, experiment, seed, new=False) as run:
         proceed(Session(experiment, run, seed, observer))
     return run
-
-
-def task_with(benchmark: str) -> str:
-    """The name of the task that has a benchmark. Raises UnknownNameError with the nearest."""
-    owners = {known: name for name in task_names() for known in find_task(name).benchmarks}
-    return lookup(owners, benchmark, "benchmark")

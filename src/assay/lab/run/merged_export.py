@@ -8,7 +8,7 @@ GGUF file, and `models.hub` uploads.
 import copy
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -142,13 +142,14 @@ def write_model(
         model.to(DTYPES.get(dtype, torch.bfloat16))  # type: ignore[arg-type]
         write_gguf(model, part, part / file)
     work(3 if gguf else 2, at="computes the fingerprint")
+    hashes = [sha256_file(file) for file in weight_files(part)]
     return Exported(
         run=session.run,
         checkpoint=checkpoint_name(reference),
         dtype=dtype,
         rendering=renderer.name,
         base=base,
-        weights_sha256=sha256_of(weight_files(part)),
+        weights_sha256=hashes[0] if len(hashes) == 1 else sha256_text(canonical_json(hashes)),
         gguf=file,
     )
 
@@ -173,12 +174,6 @@ def replace_template(renderer: Renderer, part: Path) -> None:
     with TemporaryDirectory() as folder:
         own.save_pretrained(folder)
         shutil.copyfile(Path(folder) / TEMPLATE, part / TEMPLATE)
-
-
-def sha256_of(files: Sequence[Path]) -> str:
-    """The hash of one file, or that of the hashes of several."""
-    found = [sha256_file(file) for file in files]
-    return found[0] if len(found) == 1 else sha256_text(canonical_json(found))
 
 
 def check_room(folder: Path, model: PreTrainedModel, base: Path, dtype: str, copies: int) -> None:

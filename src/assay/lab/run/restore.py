@@ -82,10 +82,8 @@ def begin_aside(
 
 
 def move_checkpoints(run: RunDirectory, checkpoints: Sequence[Place], aside: Path) -> None:
-    """Move checkpoints, the last first and each after its records.
-
-    So a kill leaves no record without its checkpoint, and no checkpoint without earlier ones.
-    """
+    """Move checkpoints, the last first and each after its records. So a kill leaves no record
+    without its checkpoint, and no checkpoint without earlier ones."""
     for place in reversed(checkpoints):
         records = sorted(run.evaluations.glob(f"*/{place}.*"))  # finished and unfinished
         for path in (*records, run.checkpoint(place.stage, place.step)):
@@ -96,12 +94,6 @@ def move_aside(run: RunDirectory, path: Path, aside: Path) -> None:
     """Move a file or folder of the run, if it is there."""
     if path.exists():
         path.rename(_room(run, path, aside))
-
-
-def copy_aside(run: RunDirectory, file: Path, aside: Path) -> None:
-    """Keep a file of the run as it is, if it is there, before it is written anew."""
-    if file.exists():
-        shutil.copy2(file, _room(run, file, aside))
 
 
 def _room(run: RunDirectory, path: Path, aside: Path) -> Path:
@@ -126,10 +118,8 @@ def restore(
     optimizer: torch.optim.Optimizer,
     observer: Observer,
 ) -> TrainState:
-    """The state in the stage's newest complete checkpoint, or a fresh one if there is none.
-
-    Raises CheckpointDamaged if damage leaves only checkpoints without optimizer state.
-    """
+    """The state in the stage's newest complete checkpoint, or a fresh one if there is none. Raises
+    CheckpointDamaged if damage leaves only checkpoints without optimizer state."""
     state, damaged = TrainState(), dict[Place, CheckpointDamaged]()
     gone: NotContinuable | None = None
     for step in reversed(checkpoint_steps(run, stage)):
@@ -222,10 +212,8 @@ class Restart:
 
 
 def start_over(run: RunDirectory, place: str, observer: Observer) -> None:
-    """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage.
-
-    Raises InputError, CheckpointDamaged, InputError, RunBusy, and changes nothing.
-    """
+    """Put aside what a run did after `STAGE.step-N`; step 0 is the start of the stage. Raises
+    InputError, CheckpointDamaged, InputError, RunBusy, and changes nothing."""
     with hold_run(run.path):
         restart = Restart(run, find_start(run, place))
         before = restart.before
@@ -287,7 +275,8 @@ def _forget(restart: Restart, aside: Path) -> None:
     """Put aside what was recorded of the later steps, but for checkpoints and metrics."""
     run, stages = restart.run, restart.again
     for name in (SELECTION, PASSED, JOURNAL, run.metrics.name):
-        copy_aside(run, run.path / name, aside)
+        if (run.path / name).exists():  # before it is written anew
+            shutil.copy2(run.path / name, _room(run, run.path / name, aside))
     forget_selections(run.path, set(stages))
     forget_passed(run.path, restart.kept)
     forget_reports(run, restart.kept)

@@ -122,10 +122,8 @@ class RunRecorder:
     """Returns what helper models were asked since the last call, as metrics."""
 
     def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
-        """Rewards that an interrupted attempt at this step already journalled.
-
-        A deadline may pass one time and not another, so what was judged once stays judged.
-        """
+        """Rewards that an interrupted attempt at this step already journalled. A deadline may pass
+        one time and not another, so what was judged once stays judged."""
         return {
             f"{each.row}#{each.number}": Journalled(each.tokens, each.judgement)
             for each in History(self.run).samples(self.stage, step, tokens=True)
@@ -151,9 +149,7 @@ class RunRecorder:
         self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
     ) -> None:
         """Save after `checkpoint_steps`, after the last step, and where a guard stops the run.
-
-        Raises GuardFired, with the checkpoint on disk.
-        """
+        Raises GuardFired, with the checkpoint on disk."""
         due = state.step in self.checkpoint_steps
         fired = self.guards.fired()
         if due or fired or state.step == self.steps:
@@ -322,9 +318,7 @@ def check_ledger(session: Session, despite: str | None) -> None:
 
 def proceed(session: Session) -> None:
     """Do the remaining work of a run that this process holds, and keep its status up to date.
-
-    Raises whatever stopped the run, after noting it.
-    """
+    Raises whatever stopped the run, after noting it."""
     with sending(session.experiment, session.run, session.observer) as observer:
         session = session.copy(observer=observer)
         try:

@@ -59,10 +59,8 @@ class Measured:
 
 
 def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Measured:
-    """What a run recorded of a stage or an evaluation; `part` names one set of a mixture.
-
-    Raises NothingRecorded, RunNotFound, InputError, DamagedRecord.
-    """
+    """What a run recorded of a stage or an evaluation; `part` names one set of a mixture. Raises
+    NothingRecorded, RunNotFound, InputError, DamagedRecord."""
     found = records_of(root, run, table)
     experiment = experiment_of(found.run)
     if table.stage is not None:
@@ -153,9 +151,7 @@ def curves(
     answers: Sequence[Sample], epochs: Sequence[int], whole: int, passes: float
 ) -> dict[str, tuple[float | None, ...]]:
     """For each row the share of its answers with a reward of at least `passes`, by whole epoch.
-
-    Abstentions do not count; an epoch without a reward is None.
-    """
+    Abstentions do not count; an epoch without a reward is None."""
     rewards: dict[str, list[list[float]]] = {}
     for answer, epoch in zip(answers, epochs, strict=True):
         if epoch < whole:

@@ -73,10 +73,7 @@ def plays(task: Task, dialogue: Callable[[Row], Dialogue] | None = None) -> Play
 
 def trained_on(checkpoint: str, shared: Mapping[str, int] | None, manifest: Manifest) -> list[str]:
     """Warnings on a checkpoint's score: training rows with its items' questions, or that this is
-    unknown.
-
-    `shared` is from the record of the evaluation.
-    """
+    unknown. `shared` is from the record of the evaluation."""
     if checkpoint == BASE or not manifest.get("stages"):
         return []
     if shared is None:

@@ -90,10 +90,8 @@ class ModelShelf:
         return load_model(self.base, self.precision)
 
     def plain(self, reference: CheckpointReference) -> PreTrainedModel:
-        """The model of a checkpoint with any adapter merged, freshly read.
-
-        Raises CheckpointDamaged where a file of it is not as it was written.
-        """
+        """The model of a checkpoint with any adapter merged, freshly read. Raises CheckpointDamaged
+        where a file of it is not as it was written."""
         model = self.trained(reference)
         return merged(model) if isinstance(model, PeftModel) else model
 
@@ -198,8 +196,7 @@ def adapt(model: PreTrainedModel, stage: StageSpec) -> tuple[nn.Module, Adaptati
 
 def model_folder(source: str, root: Path, images: bool = False) -> Path:
     """The local folder of a model source; `run:` names are looked up in the lab at `root`. With
-    `images` the model may read them.
-    """
+    `images` the model may read them."""
     return resolve(
         parse_source(source),
         relative_to=root,
@@ -210,8 +207,7 @@ def model_folder(source: str, root: Path, images: bool = False) -> Path:
 
 def run_folder(name: str, root: Path) -> Path:
     """The folder of `NAME@STAGE.last` and the like as a whole model, which `load_model` compares
-    with its checksums. Raises RunNotFound, and CheckpointDamaged for an adapter's.
-    """
+    with its checksums. Raises RunNotFound, and CheckpointDamaged for an adapter's."""
     run, reference, folder = run_checkpoint(name, root)
     return merged_folder(run, reference, folder) if (folder / ADAPTER).is_file() else folder
 
@@ -469,10 +465,8 @@ class LanguageLearner:
 
 
 def language_model(learner: Learner, what: str) -> LanguageLearner:
-    """The learner for `what`, which works with language models only.
-
-    Raises InputError for another learner.
-    """
+    """The learner for `what`, which works with language models only. Raises InputError for another
+    learner."""
     if not isinstance(learner, LanguageLearner):
         problem = f"{what} needs a language model, and this run trains a {learner.name}"
         raise InputError(problem, fix="assay eval measures it")
@@ -558,8 +552,7 @@ def load_of(
 
 def refuse_unopenable(experiment: Experiment, root: Path) -> None:
     """Raise what `load.check_loadable` does, ModelUnsupported for stages that cannot train, and
-    InputError where answers may be longer than the model reads. No weights are read.
-    """
+    InputError where answers may be longer than the model reads. No weights are read."""
     folder = model_folder(experiment.model, root)
     config, _ = check_loadable(folder)
     if experiment.stage:

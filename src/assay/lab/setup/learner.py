@@ -65,10 +65,8 @@ class Encoder(Protocol):
         ...
 
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
-        """An answered row as stored turns to learn from; `messages` end with the answer.
-
-        Raises InputError for an answer that the policy cannot give.
-        """
+        """An answered row as stored turns to learn from; `messages` end with the answer. Raises
+        InputError for an answer that the policy cannot give."""
         ...
 
     def environment(self, row: Row, dialogue: Dialogue) -> "Conversation":
@@ -137,10 +135,8 @@ class Learner(Protocol):
         ...
 
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> "Samples":
-        """A checkpoint of a run, freshly read, to sample from.
-
-        Raises CheckpointDamaged, RunNotFound.
-        """
+        """A checkpoint of a run, freshly read, to sample from. Raises CheckpointDamaged,
+        RunNotFound."""
         ...
 
     def complete(self, run: RunDirectory, stage: StageSpec, folder: Path) -> None:
@@ -235,8 +231,7 @@ def stored_turns(
     encoder: Encoder, task: Task, row: Row, candidates: Sequence[Mapping[str, Any]]
 ) -> list[tuple[Turn, ...]]:
     """The stored candidates of a row as turns to learn from: those that a run recorded in the very
-    tokens that it sampled, else their text. Raises InputError.
-    """
+    tokens that it sampled, else their text. Raises InputError."""
     context = None
     if any(TOKENS in candidate for candidate in candidates):
         context = encoder.prompt(row, question(task, row))

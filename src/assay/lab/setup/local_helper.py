@@ -8,7 +8,7 @@ one batch at a time. Nothing is trained.
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -32,7 +32,7 @@ from assay.models.load import load_model
 from assay.models.matmul import widened
 from assay.models.precision import Precision
 from assay.models.prefix_tree import Tokens, answer_logps
-from assay.models.shared_prefill import Reached, Reading, Rows, prefill, reading
+from assay.models.shared_prefill import Reading, Rows, prefill, reading
 from assay.models.supported import why_plain
 from assay.models.vision_language import (
     ReadImage,
@@ -201,9 +201,7 @@ class Weights:
 
 def load_weights(folder: Path, precision: Precision, rendering: str) -> Weights:
     """The model of a folder with products in `precision.compute`; the fp32 weights are let go.
-
-    Raises what `load_model` does, and RenderingError.
-    """
+    Raises what `load_model` does, and RenderingError."""
     loaded = load_model(folder, precision)
     config = loaded.model.config.get_text_config()
     plain = PlainSampler(loaded.model, loaded.end_tokens, precision.compute)
@@ -409,22 +407,16 @@ class VisionHelper(InProcess[Prompt]):
         computed = 0
         for batch, reached in prefill(self.loaded, [self._reading(*each) for each in read]):
             computed += reached.computed
-            for sequence, logps_KV, start, end in scored_places(reached):
-                for n in members[read[batch[sequence]]]:
+            for row, piece in enumerate(reached.pieces):
+                logps_KV = widened(reached.logits_RKV[row]).log_softmax(dim=-1)
+                sequences = range(piece.first, piece.stop)
+                for n in (n for s in sequences for n in members[read[batch[s]]]):
                     prompt, answer = asked[n]
                     begin = len(prompt.tokens) - 1
-                    for place in range(max(start, begin), end):
-                        logp = logps_KV[place - end, answer[place - begin]]
+                    for place in range(max(piece.start, begin), piece.end):
+                        logp = logps_KV[place - piece.end, answer[place - begin]]
                         found[n].append(float(logp))
         return Scores([tuple(each) for each in found], computed)
-
-
-def scored_places(reached: Reached) -> Iterator[tuple[int, Tensor, int, int]]:
-    """(sequence, log-probs (K, V), start, end) for every sequence of every piece."""
-    for row, piece in enumerate(reached.pieces):
-        logps_KV = widened(reached.logits_RKV[row]).log_softmax(dim=-1)
-        for sequence in range(piece.first, piece.stop):
-            yield sequence, logps_KV, piece.start, piece.end
 
 
 def decoded(

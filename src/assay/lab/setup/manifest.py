@@ -318,10 +318,8 @@ def opened_sets(session: Session) -> dict[str, Any]:
 
 
 def mixture_table(made: DataSet, order: Mixture, spec: DataSpec) -> dict[str, Any]:
-    """The table of a mixture, with the rows of each epoch by source.
-
-    The rows themselves are fingerprinted in the tables of the sets that are mixed.
-    """
+    """The table of a mixture, with the rows of each epoch by source. The rows themselves are
+    fingerprinted in the tables of the sets that are mixed."""
     ends = [*(part.start for part in order.parts[1:]), len(made.train)]
     return {
         **spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True),

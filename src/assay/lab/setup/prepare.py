@@ -106,8 +106,7 @@ def by_length(
 
 def conversation_tokens(encoder: Encoder, task: Task, row: Row) -> int:
     """Tokens that training sees of a row with its answer, the end of that turn included; those of
-    its prompt where it has no answer. Raises RenderingError.
-    """
+    its prompt where it has no answer. Raises RenderingError."""
     try:
         task.target(row)
     except InputError:
@@ -149,10 +148,8 @@ class DataSet:
 
 
 def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
-    """All rows of a source as its table expands them, and what it had that cannot be used.
-
-    Relative files lie in `root`.
-    """
+    """All rows of a source as its table expands them, and what it had that cannot be used. Relative
+    files lie in `root`."""
     kind, _, rest = (spec.source or "").partition(":")
     csv = spec.csv and CsvOptions(**spec.csv.model_dump())
     layout = Layout(csv, spec.columns or {}, spec.nulls)
@@ -319,8 +316,7 @@ def tested_items(
     test: str, task: Task, root: Path, evaluations: Mapping[str, EvaluateSpec]
 ) -> list[Row]:
     """The items of a benchmark without worked examples, by the options of every evaluation that
-    asks it, else by its default ones. Raises InputError where those do not say where it lies.
-    """
+    asks it, else by its default ones. Raises InputError where those do not say where it lies."""
     items: list[Row] = []
     asked = {name: each.options for name, each in evaluations.items() if each.benchmark == test}
     for name, options in asked.items():
@@ -345,10 +341,7 @@ def prepare_set(
     made: dict[str, DataSet] | None = None,
 ) -> DataSet:
     """The data set `name` of an experiment, prepared or mixed; sets in `made` are not made again.
-
-    `encoders` gives the encoder of a rendering.
-    Raises what `prepare` and `epoch_shares` raise.
-    """
+    `encoders` gives the encoder of a rendering. Raises what `prepare` and `epoch_shares` raise."""
     made = {} if made is None else made
     spec = experiment.data[name]
     if name not in made and spec.mix is None:
@@ -391,10 +384,8 @@ def refuse_reported(experiment: Experiment, made: DataSet) -> None:
 
 
 def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
-    """The rows of several sets as one, each with the name of its set before its id.
-
-    Raises MixtureError where the weights and sizes give no epoch.
-    """
+    """The rows of several sets as one, each with the name of its set before its id. Raises
+    MixtureError where the weights and sizes give no epoch."""
     weights = dict(spec.mix or {})
     orders = {part: made.order or Shuffled(len(made.train)) for part, made in parts.items()}
     try:

@@ -31,10 +31,8 @@ def reward_of(task: Task, spec: RewardSpec, root: Path) -> RewardFunction | Rewa
 
 
 def kind_of(task: Task, kind: str, root: Path) -> RewardFunction:
-    """The reward that a kind names: one for every task, the task's own, or of a user's file.
-
-    Raises UnknownNameError, and what loading a file raises.
-    """
+    """The reward that a kind names: one for every task, the task's own, or of a user's file. Raises
+    UnknownNameError, and what loading a file raises."""
     if kind.startswith(TEXT):
         return lookup(TEXT_REWARDS, kind.removeprefix(TEXT), "reward of texts")
     return reward(task, kind, root)

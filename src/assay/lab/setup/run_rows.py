@@ -102,10 +102,8 @@ def check_unchanged(run: RunDirectory, experiment: Experiment, data: str, root: 
 
 
 def answered(found: Records, row: Row, answer: Sample) -> Row:
-    """A row that ends with the completion; the gold answer moves to `extra.gold`.
-
-    Left as the gold, a task might train on it in place of what was said.
-    """
+    """A row that ends with the completion; the gold answer moves to `extra.gold`. Left as the gold,
+    a task might train on it in place of what was said."""
     said = answer.messages or (Message("assistant", answer.text),)
     extra: dict[str, Any] = {k: v for k, v in row.extra.items() if k != "candidates"}
     extra |= {"run": str(found.run), "reward": answer.reward, "parts": answer.parts}
@@ -173,10 +171,8 @@ def candidate_of(answer: Sample) -> dict[str, Any]:
 def with_pass_rates(
     rows: Sequence[Row], table: PassRate, found: Records, asked: Mapping[str, Row]
 ) -> tuple[Row, ...]:
-    """The rows with `extra.pass_rate`, where the run has answers to them.
-
-    Raises NothingRecorded where it has none to any, InputError where an id is another row there.
-    """
+    """The rows with `extra.pass_rate`, where the run has answers to them. Raises NothingRecorded
+    where it has none to any, InputError where an id is another row there."""
     passed: dict[str, list[bool]] = {}
     for answer in found.answers:
         if answer.reward is not None:

@@ -140,10 +140,8 @@ def build_checked_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Metho
 
 
 def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatchSize:
-    """The most that a micro-batch of the stage holds, by its longest rows.
-
-    Of conversations that are sampled only the budget and the longest answer count.
-    """
+    """The most that a micro-batch of the stage holds, by its longest rows. Of conversations that
+    are sampled only the budget and the longest answer count."""
     if isinstance(method, FirstBatchCheck):
         method = method.method
     together, group = rows_per_step(stage), 1
@@ -158,7 +156,10 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
         together *= max(sum(len(e.turns) for e in found) for found in stored)
     elif isinstance(stage, SamplingStage):
         longest, group = stage.sampling.max_tokens, stage.group
-        turns = [(context, longest) for context in asked_contexts(method)] or [((), longest)]
+        stream, contexts = stream_of(method), []
+        if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
+            contexts = [*stream.source.contexts.values()]
+        turns = [(context, longest) for context in contexts] or [((), longest)]
     return largest_micro_batch(
         turns, encoder.size, together=together, budget=stage.micro_tokens, group=group
     )
@@ -172,14 +173,6 @@ def stored_groups_of(method: Method) -> Sequence[Sequence[Episode]]:
         return [(pair.chosen, pair.rejected) for pair in method.pairs]
     stream = stream_of(method)
     return stream.groups if isinstance(stream, (StoredGroups, StoredPrompts)) else ()
-
-
-def asked_contexts(method: Method) -> Iterable[Context]:
-    """The contexts that a method samples single answers to; none of other methods."""
-    stream = stream_of(method)
-    if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
-        return stream.source.contexts.values()
-    return ()
 
 
 def notes_of(method: Method) -> Iterable[str]:
@@ -271,9 +264,7 @@ def packs_of_conversations(
 
 def group_stream(stage: SamplingStage, given: StageInput, steps: int) -> GroupStream:
     """Where the stage's groups come from: prompts, or stored candidates, a group for each row.
-
-    Raises InputError for a row without any and where no group is left.
-    """
+    Raises InputError for a row without any and where no group is left."""
     if not stage.stored:
         return sampled_prompts(stage, given, steps)
     groups = judged_groups(stage, given)
@@ -407,10 +398,8 @@ def advantage_options(stage: GrpoStage, preset: Preset) -> AdvantageOptions:
 
 
 def judged_groups(stage: StoredStage, given: StageInput) -> tuple[tuple[Episode, ...], ...]:
-    """The judged candidates of each row, none where the stage leaves the group out.
-
-    Raises InputError for a row without any and where no group is left.
-    """
+    """The judged candidates of each row, none where the stage leaves the group out. Raises
+    InputError for a row without any and where no group is left."""
     groups = tuple(group_of(stage, given, row) for row in given.rows)
     if not any(judged_members(groups)):
         why = [e.reward.why for group in groups for e in group if e.reward]

@@ -325,10 +325,8 @@ def _unknown(path: KeyPath, name: str, known: Any, what: str) -> Problem | None:
 
 
 def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -> Experiment:
-    """The resolved experiment of `source` in the lab at `root`.
-
-    Raises SpecError with all problems that can be known without opening data or model.
-    """
+    """The resolved experiment of `source` in the lab at `root`. Raises SpecError with all problems
+    that can be known without opening data or model."""
     forget_changed_files()
     experiment, problems = None, []
     try:

@@ -357,7 +357,8 @@ def push_plainly(
     logps, entropies = [], []
     for n, (first, stop) in enumerate(pairwise(sample.offsets_N1.tolist())):
         scores = score_turn(policy, sample, n, slopes.entropy_S is not None, autocast)
-        push(scores, part(slopes, first, stop), sign)
+        by_entropy_S = None if slopes.entropy_S is None else slopes.entropy_S[first:stop]
+        push(scores, Scores(slopes.logps_S[first:stop], by_entropy_S), sign)
         logps.append(scores.logps_S.detach())
         if scores.entropy_S is not None:
             entropies.append(scores.entropy_S.detach())
@@ -379,12 +380,6 @@ def score_turn(
             entropy=entropy,
         )
     return Scores(logps_C.cpu(), None if entropy_C is None else entropy_C.cpu())
-
-
-def part(slopes: Scores, first: int, stop: int) -> Scores:
-    """The slopes of one turn."""
-    entropy_S = slopes.entropy_S
-    return Scores(slopes.logps_S[first:stop], None if entropy_S is None else entropy_S[first:stop])
 
 
 def gradient_norms(module: nn.Module) -> dict[str, float]:

@@ -24,7 +24,7 @@ from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.setup.learner import LearnerInput, StagePolicy
 from assay.models.adapt import Adaptation, freeze_matching, measure
 from assay.models.folder import MODULE
-from assay.models.state_dicts import strict_load, weight_fingerprint
+from assay.models.state_dicts import copy_strictly, weight_fingerprint
 from assay.models.weight_files import load_module
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
@@ -136,7 +136,7 @@ class SelectorLearner:
         module = make_selector(self.kind, self.sizes, self.given.experiment.seeds[0])
         if self.foreign is not None:
             self.refuse_width(self.foreign)
-            strict_load(module, self.foreign.state, file=self.weights)
+            copy_strictly(module.state_dict(), self.foreign.state, file=self.weights)
         elif self.weights is not None:
             self.load(module, self.weights)
         return module

@@ -51,6 +51,11 @@ def planted(tmp_path_factory) -> tuple[RecordedProgram, ...]:
     return recorded_programs(program_run(tmp_path_factory.mktemp("lab")), ALL).programs
 
 
+@pytest.fixture(scope="module")
+def choice(planted) -> OperatorChoice:
+    return operator_choice(planted)
+
+
 def shuffled(programs: Sequence[RecordedProgram], seed: int) -> list[RecordedProgram]:
     """The same programs with the rewards of each group in another order."""
     draw = np.random.default_rng(seed)
@@ -76,8 +81,7 @@ def worth(choice: OperatorChoice, operator: str, problem_type: str) -> Effect:
     return effect
 
 
-def test_a_planted_pattern_is_found_with_its_sign_on_each_type(planted):
-    choice = operator_choice(planted)
+def test_a_planted_pattern_is_found_with_its_sign_on_each_type(choice):
     on_math, on_qa = (worth(choice, "Programmer", kind) for kind in ("math", "qa"))
     assert (on_math.verdict, on_qa.verdict) == ("better", "worse")
     assert on_math.contrast.difference == pytest.approx(0.35, abs=0.1)
@@ -118,10 +122,10 @@ def test_the_best_choice_of_each_type_is_compared_with_the_one_made_most(tmp_pat
     assert (qa.effect.contrast.difference or 0) > 0
 
 
-def test_a_policy_that_chooses_by_type_is_seen_and_one_that_does_not_is_not(tmp_path, planted):
+def test_a_policy_that_chooses_by_type_is_seen_and_one_that_does_not_is_not(tmp_path, choice):
     adapted = find_patterns(program_run(tmp_path, MATH_ALIKE), ALL).choice
     assert adapted.on_type.depends
-    assert not operator_choice(planted).on_type.depends
+    assert not choice.on_type.depends
 
 
 def test_operators_that_follow_the_type_do_not_pass_for_following_difficulty(tmp_path):
@@ -148,7 +152,7 @@ def test_a_good_choice_does_not_make_its_own_prompt_easy(tmp_path):
         return 0.9 if "self.programmer(" in program else 0.1
 
     naive = halves = 0
-    for seed in range(12):
+    for seed in range(6):
         run = program_run(tmp_path, Drawn(only_programmer, seed=seed), f"run{seed}")
         programs = recorded_programs(run, ALL).programs
         for levels in (naive_levels(programs), pass_rate_levels(programs)):
@@ -158,7 +162,7 @@ def test_a_good_choice_does_not_make_its_own_prompt_easy(tmp_path):
                 naive += p < 0.05
             else:
                 halves += p < 0.05
-    assert naive >= 10 and halves <= 2
+    assert naive >= 5 and halves <= 1
 
 
 def test_difficulty_is_the_rows_own_field_where_it_has_one(tmp_path):

@@ -50,10 +50,19 @@ TYPE = '<b onclick="x">math|qa</b>'
 NAMES = {*OPERATORS, *["rl", "math", "qa", "flows", "Assay", "Holm", "level", "operations"]}
 
 
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory) -> "tuple[Patterns, Page, str]":
+    return written(program_run(tmp_path_factory.mktemp("lab")))
+
+
 def written(run: RunDirectory, lang: str = "en") -> tuple[Patterns, Page, str]:
     found = find_patterns(run, PatternRequest())
+    return found, *shown_in(run, found, lang)
+
+
+def shown_in(run: RunDirectory, found: Patterns, lang: str) -> tuple[Page, str]:
     html = write_page(page_of(found, words(lang)), run.path / "patterns.html")
-    return found, Page(html), html.with_suffix(".md").read_text(encoding="utf-8")
+    return Page(html), html.with_suffix(".md").read_text(encoding="utf-8")
 
 
 def printed(found: Patterns, lang: str = "en") -> str:
@@ -100,10 +109,15 @@ def test_a_huge_program_is_cut_and_its_length_told(tmp_path):
     assert said in page.source and said in markdown
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("drawn", [Drawn(), Drawn(even_chance, prompts=3, group=4)])
-def test_the_page_is_whole_in_both_languages(tmp_path, lang: str, drawn: Drawn):
-    found, page, markdown = written(program_run(tmp_path, drawn), lang)
+def test_the_page_is_whole_in_both_languages(tmp_path, drawn: Drawn):
+    run = program_run(tmp_path, drawn)
+    found = find_patterns(run, PatternRequest())
+    for lang in ("en", "zh"):
+        whole_in(lang, found, *shown_in(run, found, lang))
+
+
+def whole_in(lang: str, found: Patterns, page: Page, markdown: str) -> None:
     assert f'<html lang="{lang}">' in page.source
     terminal = re.sub("|".join(sorted(OPERATORS, key=len, reverse=True)), "X", printed(found, lang))
     for text in (markdown, terminal):
@@ -116,8 +130,8 @@ def test_the_page_is_whole_in_both_languages(tmp_path, lang: str, drawn: Drawn):
     assert "{" not in re.sub(r"<style>.*</style>|<pre>.*?</pre>", "", page.source, flags=re.DOTALL)
 
 
-def test_the_two_sides_stand_beside_each_other_with_their_programs(tmp_path):
-    found, page, _ = written(program_run(tmp_path))
+def test_the_two_sides_stand_beside_each_other_with_their_programs(planted):
+    found, page, _ = planted
     high, low = page.blocks
     assert (high, low) == (found.rewards.high.program, found.rewards.low.program)
     assert page.row("Completions")[1:] == [
@@ -126,8 +140,8 @@ def test_the_two_sides_stand_beside_each_other_with_their_programs(tmp_path):
     ]
 
 
-def test_every_pattern_has_its_counts_difference_and_verdict(tmp_path):
-    found, page, markdown = written(program_run(tmp_path))
+def test_every_pattern_has_its_counts_difference_and_verdict(planted):
+    found, page, markdown = planted
     for each in found.rewards.patterns:
         if each.kind != "operator":
             continue
@@ -137,8 +151,8 @@ def test_every_pattern_has_its_counts_difference_and_verdict(tmp_path):
         assert row[5].startswith(difference) and f"`{each.value}` | {each.high} |" in markdown
 
 
-def test_planted_verdicts_stand_at_the_head_with_their_sign(tmp_path):
-    found, _, markdown = written(program_run(tmp_path))
+def test_planted_verdicts_stand_at_the_head_with_their_sign(planted):
+    found, _, markdown = planted
     head = markdown.partition("## What is shown")[2].partition("##")[0]
     assert "math: Programmer: +0.3" in head and "qa: Programmer: −0.2" in head
     assert "adjusted p" in printed(found).partition("Patterns  ")[0]

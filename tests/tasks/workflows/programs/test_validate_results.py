@@ -12,6 +12,7 @@ WRONG = {
     "at once": 'return (await self.custom(problem, ""))["answer"]',
     "by get": f'{CUSTOM}return r.get("answer")',
     "as an attribute": f"{CUSTOM}return r.response",
+    "before or": f'{CUSTOM}return r["answer"] or "x"',
     "annotated": 'r: dict = await self.custom(problem, "")\nreturn r["answer"]',
     "walrus": 'if (r := await self.custom(problem, "")):\n    return r["answer"]\nreturn "x"',
     "in a condition": f'{CUSTOM}if r["answer"]:\n    return "x"\nreturn "y"',

@@ -471,10 +471,12 @@ def _result(
             | ast.Call(
                 func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=str(key))]
             )
-        ) if not isinstance(program.parents[node], ast.BoolOp | ast.IfExp):
+        ):
+            # `get(...) or ...` is one path of two.
+            either = isinstance(program.parents[node], ast.BoolOp | ast.IfExp)
             whose = results_in(value)
             known = {each for name in whose for each in keys[name]}
-            if whose and key not in known:
+            if whose and key not in known and not (either and isinstance(node, ast.Call)):
                 problem = f"{', '.join(sorted(whose))} has no key {key!r}"
                 return found("unknown_key", node, problem, nearest(key, sorted(known)))
         case ast.Attribute(value=value, attr=key, ctx=ast.Load()) if key not in DICT_METHODS:
