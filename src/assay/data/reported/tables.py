@@ -64,8 +64,9 @@ def read_grid(grid: Grid, about: str) -> tuple[Reported, list[Unused]]:
     """The record of a table, and the columns and rows that it leaves out."""
     if not 1 < len(grid) <= MOST_ROWS or len(grid[0]) < 2:
         return Reported(), []
-    changes = [*_changes(grid), *_changes(_turned(grid))]
-    draft = _drafted(grid)
+    turned = [list(column) for column in zip(*grid, strict=True)]
+    changes = [*_changes(grid), *_changes(turned)]
+    draft = _drafted(grid, turned)
     entries = _borne_out(draft, list(_entries(draft)))
     averages = list(_averages(draft, entries))
     metrics = list(_metrics(draft))
@@ -125,10 +126,6 @@ class _Draft:
             self.unused.append(left)
 
 
-def _turned(grid: Grid) -> Grid:
-    return [list(column) for column in zip(*grid, strict=True)]
-
-
 def _runs_are_columns(grid: Grid) -> bool:
     """Whether a table's first column names benchmarks and its titles the runs."""
     first, *others = [column_of(i, spot.text) for i, spot in enumerate(grid[0])]
@@ -142,14 +139,14 @@ def _runs_are_columns(grid: Grid) -> bool:
     return plain_titles and named and first.role in ("benchmark", "unknown")
 
 
-def _drafted(grid: Grid) -> _Draft:
-    turned = _runs_are_columns(grid)
-    grid = _turned(grid) if turned else grid
+def _drafted(grid: Grid, turned: Grid) -> _Draft:
+    by_column = _runs_are_columns(grid)
+    grid = turned if by_column else grid
     for before, row in pairwise(grid[1:]):
-        if not turned and not row[0].text and any(spot.text for spot in row):
+        if not by_column and not row[0].text and any(spot.text for spot in row):
             row[0] = Spot(before[0].text, row[0].line)  # the name above is meant
     columns = [_by_cells(grid, column_of(i, spot.text)) for i, spot in enumerate(grid[0])]
-    if turned:
+    if by_column:
         columns[0].role = "run"
     named = any(c.role in ("run", "step", "benchmark") for c in columns)
     if not named and columns[0].role in ("unknown", "other", "setting", "average"):
@@ -203,16 +200,16 @@ def _tell_apart(draft: _Draft) -> None:
         places = tuple(draft.text(row, c) for c in draft.of("benchmark"))
         groups.setdefault((base, *places), []).append(row)
     known = draft.of("run", "step", "setting", "other", "unknown", "items")
-    telling = [column for column in known if column not in draft.scores]
     for (base, *_), rows in groups.items():
-        differ = [c for c in telling if len({draft.text(row, c) for row in rows}) > 1]
-        words = [c for c in differ if any(figure(draft.text(row, c)) is None for row in rows)]
-        apart = len({tuple(draft.text(row, c) for c in words) for row in rows}) == len(rows)
+        texts = {c.index: [draft.text(r, c) for r in rows] for c in known if c not in draft.scores}
+        differ = [i for i, column in texts.items() if len(set(column)) > 1]
+        words = [i for i in differ if any(figure(text) is None for text in texts[i])]
+        apart = len(set(zip(*(texts[i] for i in words), strict=True))) == len(rows)
         chosen = words if apart or draft.of("seed") else differ
-        for row in rows:
-            parts = [base, *filter(None, (draft.text(row, c) for c in chosen))]
+        for at, row in enumerate(rows):
+            parts = [base, *filter(None, (texts[i][at] for i in chosen))]
             draft.names[row - 1] = " · ".join(parts)
-        draft.used |= {c.index for c in chosen}
+        draft.used |= set(chosen)
 
 
 def _is_count_row(label: str) -> bool:
@@ -224,18 +221,18 @@ def _is_count_row(label: str) -> bool:
 def _find_scores(draft: _Draft) -> None:
     """Find the columns of scores: by their titles, or by decimals from 0 to 100."""
     rows = [row for row in draft.grid[1:] if not _is_count_row(row[0].text)]
+    figures = []
     for column in draft.of("score", "unknown"):
-        read = [figure(row[column.index].text) for row in rows]
-        found = [each for each in read if each is not None]
+        texts = [row[column.index].text for row in rows]
+        found = [each for each in map(figure, texts) if each is not None]
         values = [each.value for each in found if each.value is not None]
-        fractions = [each for each in found if each.count is not None]
-        scored = column.role == "score" or any(each.percent for each in found)
-        scored = scored or bool(fractions) or any(rounding(v) < Fraction(1, 2) for v in values)
-        filled = [row for row in rows if not MISSING.fullmatch(row[column.index].text)]
-        if scored and found and 2 * len(found) > len(filled) and all(0 <= v <= 100 for v in values):
+        scored = column.role == "score" or any(f.percent or f.count is not None for f in found)
+        scored = scored or any(rounding(value) < Fraction(1, 2) for value in values)
+        many = 2 * len(found) > sum(not MISSING.fullmatch(text) for text in texts)
+        if scored and found and many and all(0 <= value <= 100 for value in values):
             draft.scores.append(column)
-    figures = [f for c in draft.scores for r in rows if (f := figure(r[c.index].text))]
-    values = [f.value for f in figures if f.value is not None]
+            figures += found
+    values = [each.value for each in figures if each.value is not None]
     percent = any(f.percent for f in figures) or any("%" in c.title for c in draft.scores)
     draft.share = bool(values) and not percent and max(values) <= 1
 
@@ -414,34 +411,26 @@ def _averages(draft: _Draft, entries: list[_Entry]) -> Iterator[Average]:
 
 def _changes(grid: Grid) -> Iterator[Change]:
     """Changes between two columns, or from one row, whose difference they are in most rows."""
-    numbers = [
-        [read.value if (read := figure(spot.text)) else None for spot in row] for row in grid
-    ]
-    rows = range(1, len(grid))
+    numbers = [[f.value if (f := figure(spot.text)) else None for spot in row] for row in grid]
+    rows, width = range(1, len(grid)), len(grid[0])
     for column, head in enumerate(grid[0]):
         said = {r: v for r in rows if (v := numbers[r][column]) is not None}
-        others = [c for c in range(len(grid[0])) if c != column]
         if column_of(column, head.text).role != "change" or len(said) < 3:
             continue
+        others = [c for c in range(width) if c != column]
         places = [[(r, a, r, b) for r in said] for a in others for b in others if a != b]
         bases = [r for r in rows if r < 3 or titles.CONTROL.match(grid[r][0].text)]
         places += [[(base, a, r, a) for r in said] for a in others for base in bases]
         best, most = [], 0
-        for place in places:
-            for relative in (False, True):
-                known = [
-                    (r, x, y, said[r], relative)
-                    for r0, a, r, b in place
-                    if (x := numbers[r0][a]) is not None and (y := numbers[r][b]) is not None
-                ]
-                fits = [is_change(x, y, z, rel) for _, x, y, z, rel in known]
-                if _most(fits) and sum(fits) > most:
-                    best, most = known, sum(fits)
-        for r, before, after, says, relative in best:
-            yield Change(
-                of=f"{grid[r][0].text} · {head.text}", before=before, after=after, says=says,
-                relative=relative, line=grid[r][column].line,
-            )  # fmt: skip
+        for place, relative in ((p, relative) for p in places for relative in (False, True)):
+            pairs = [(r, numbers[r0][a], numbers[r][b]) for r0, a, r, b in place]
+            known = [(r, x, y) for r, x, y in pairs if x is not None and y is not None]
+            fits = [is_change(x, y, said[r], relative) for r, x, y in known]
+            if _most(fits) and sum(fits) > most:
+                best, most = [(*each, relative) for each in known], sum(fits)
+        for r, x, y, relative in best:
+            of, line = f"{grid[r][0].text} · {head.text}", grid[r][column].line
+            yield Change(of=of, before=x, after=y, says=said[r], relative=relative, line=line)
 
 
 def _metrics(draft: _Draft) -> Iterator[Metric]:
