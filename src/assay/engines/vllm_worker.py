@@ -87,6 +87,11 @@ class Engine:
         return self.llm.generate(asked, params, use_tqdm=False)
 
 
+def read_files(worker):
+    """Let a worker that was opened without weights read files of them."""
+    worker.vllm_config.load_config.load_format = "auto"
+
+
 def opened(folder, dtype, device, memory_gib):
     """An engine on the model in a folder."""
     from vllm import LLM
@@ -101,7 +106,11 @@ def opened(folder, dtype, device, memory_gib):
 
         options["gpu_memory_utilization"] = 0.4
         options["weight_transfer_config"] = WeightTransferConfig(backend="ipc")
+    # All weights come with the first hand-over. A head that is tied to the embedding would stay as
+    # it was first loaded: vLLM's CPU layers pack it then, and a reload passes it by.
+    options |= {"load_format": "dummy", "hf_overrides": {"tie_word_embeddings": False}}
     llm = LLM(**options)
+    llm.collective_rpc(read_files)
     if device != "cpu":
         llm.init_weight_transfer_engine({"init_info": {"packed": False}})
     return Engine(llm)

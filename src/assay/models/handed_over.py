@@ -23,7 +23,8 @@ State = dict[str, Tensor]
 
 
 def whole_weights(module: nn.Module, dtype: torch.dtype) -> State:
-    """The weights by the plain model's names, an adapter added in fp32; `module` stays as it is."""
+    """The weights by the plain model's names, tied ones under each of theirs, an adapter added in
+    fp32; `module` stays as it is."""
     causal = causal_of(module)
     state = whole_state(causal)
     if isinstance(module, PeftModel):
@@ -37,7 +38,9 @@ def whole_weights(module: nn.Module, dtype: torch.dtype) -> State:
                 state[f"{name}.weight"] = (
                     weight if lengths_O is None else weight * lengths_O[:, None]
                 )
-    return {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
+    state = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
+    ties = causal.get_expanded_tied_weights_keys(all_submodels=True)
+    return state | {tied: state[name].clone() for tied, name in ties.items() if name in state}
 
 
 def by_file_names(module: nn.Module, state: State) -> State:
