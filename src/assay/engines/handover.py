@@ -18,7 +18,7 @@ ERRORS = 4.0
 """Standard errors that a slope must lie below 1, beyond the margin, to be a failure."""
 KNOWN = 0.2
 """Standard error above which a slope says nothing: the update moved less than rounding did."""
-CACHED = 0.9
+CACHED = 0.85
 """Share that must arrive by way of the cache, of the trainer's change and of the engine's own."""
 GROWTH = 2.0
 """Times that the gap at equal weights may grow over a stage."""
@@ -38,7 +38,7 @@ class Numerics:
 
 FULL = Numerics(first=1e-3, floor=1e-4, margin=0.01)
 """fp32; sequences of SmolLM2 differ by about 1e-5."""
-ROUGH = Numerics(first=0.2, floor=0.05, margin=0.25)
+ROUGH = Numerics(first=0.2, floor=0.02, margin=0.1)
 """bf16; they differ by about 0.05 on average."""
 
 
