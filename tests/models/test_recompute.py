@@ -88,12 +88,3 @@ def test_nothing_keeps_the_values_after_the_products(layers: nn.ModuleList) -> N
     gc.collect()
     assert alive() is None
     assert outputs[0].requires_grad
-
-
-def test_frozen_layers_read_nothing_going_back(layers: nn.ModuleList) -> None:
-    layers.requires_grad_(False)
-    angles = torch.randn(7, 6, requires_grad=True)
-    maker = Maker(angles.detach())
-    read_by_two(True, maker, angles, layers).sum().backward()
-    assert maker.made == 0
-    assert gradient(angles).abs().sum() > 0

@@ -103,20 +103,19 @@ def test_calls_come_back_as_tool_calls_and_the_text_beside_them_stays() -> None:
     assert '"name": "add"' in sampler.prompts[0]
 
 
-@pytest.mark.parametrize("body", [{}, {"tools": [TOOL], "tool_choice": "none"}])
-def test_without_tools_a_call_is_text(body: dict) -> None:
-    with client(CALL) as (http, sampler):
+BROKEN = CALL.replace("}}", "}")
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [(CALL, {}), (CALL, {"tools": [TOOL], "tool_choice": "none"}), (BROKEN, {"tools": [TOOL]})],
+)
+def test_a_broken_call_and_one_without_tools_are_text(text: str, body: dict) -> None:
+    with client(text) as (http, sampler):
         choice = http.post(CHAT, json={**HELLO, **body}).json()["choices"][0]
-    assert choice["message"] == {"role": "assistant", "content": CALL}
-    assert "# Tools" not in sampler.prompts[0]
-
-
-def test_a_broken_call_is_shown_as_it_is() -> None:
-    broken = CALL.replace("}}", "}")
-    with client(broken) as (http, _):
-        choice = http.post(CHAT, json={**HELLO, "tools": [TOOL]}).json()["choices"][0]
-    assert choice["message"] == {"role": "assistant", "content": broken}
+    assert choice["message"] == {"role": "assistant", "content": text}
     assert choice["finish_reason"] == "stop"
+    assert ("# Tools" in sampler.prompts[0]) == (text == BROKEN)
 
 
 def test_a_conversation_with_calls_and_results_is_rendered_as_in_training() -> None:
@@ -221,16 +220,13 @@ def test_a_call_that_a_thought_drafts_is_text_and_no_call() -> None:
     [
         ({"model": MODEL}, "messages"),
         ({**HELLO, "messages": "hi"}, "messages"),
-        ({**HELLO, "messages": []}, "messages"),
         ({**HELLO, "messages": [{"role": "robot", "content": "x"}]}, "messages"),
         ({**HELLO, "messages": [{"role": "user"}]}, "messages"),
         ({**HELLO, "messages": [{"role": "tool", "content": "x"}]}, "messages"),
         ({**HELLO, "tools": [{"function": {}}]}, "tools"),
-        ({**HELLO, "tools": {"name": "x"}}, "tools"),
         ({**HELLO, "temperature": "hot"}, "temperature"),
         ({**HELLO, "temperature": -1}, "temperature"),
         ({**HELLO, "top_p": 0}, "top_p"),
-        ({**HELLO, "n": 0}, "n"),
         ({**HELLO, "n": 10**9}, "n"),
         ({**HELLO, "n": True}, "n"),
         ({**HELLO, "max_tokens": 0}, "max_tokens"),
@@ -242,15 +238,12 @@ def test_a_call_that_a_thought_drafts_is_text_and_no_call() -> None:
         ({**HELLO, "tools": [TOOL], "tool_choice": ["add"]}, "tool_choice"),
         ({**HELLO, "tools": [TOOL], "tool_choice": named("subtract")}, "tool_choice"),
         ({**HELLO, "tools": [TOOL], "tool_choice": {"type": "custom"}}, "tool_choice"),
-        ({**HELLO, "tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice"),
         ({**HELLO, "tools": [TOOL], "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
         ({**HELLO, "response_format": "json"}, "response_format"),
         ({**HELLO, "response_format": {}}, "response_format"),
-        ({**HELLO, "response_format": {"type": "json_schema"}}, "response_format"),
         ({**HELLO, "response_format": {"type": "grammar"}}, "response_format"),
         ({**HELLO, "audio": {"voice": "alloy"}}, "audio"),
         ({**HELLO, "modalities": ["text", "audio"]}, "modalities"),
-        ({**HELLO, "functions": [TOOL["function"]]}, "functions"),
         ({**HELLO, "top_logprobs": 5}, "top_logprobs"),
         ({**HELLO, "min_p": 0.1}, "min_p"),
         ({**HELLO, "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),

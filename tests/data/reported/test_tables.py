@@ -33,7 +33,7 @@ def pipes(*rows: str) -> str:
 def found(folder: Path, text: str, ending: str = "md") -> dict[str, str]:
     """Errors and warnings: what is found, and how grave it is."""
     flaws = audit_all(read(folder, text, ending).records)
-    return {flaw.key: flaw.severity for flaw in flaws if flaw.severity != "note"}
+    return {flaw.code: flaw.severity for flaw in flaws if flaw.severity != "note"}
 
 
 def left(folder: Path, text: str, ending: str = "md") -> set[tuple[str, str]]:
@@ -232,7 +232,10 @@ def test_a_training_gives_groups_without_signal_and_counts_since_the_start(tmp_p
     text = (
         "日期,step,loss,frac groups with std = 0,累计样本数\n1,5,2.1,0.91,900\n2,10,2.0,0.94,800\n"
     )
-    assert found(tmp_path, text, "csv") == {"no_signal": "warning", "running_count_fell": "error"}
+    assert found(tmp_path, text, "csv") == {
+        "groups_without_signal": "warning",
+        "running_count_fell": "error",
+    }
     assert left(tmp_path, text, "csv") == {("日期", "unknown"), ("loss", "no_share")}
 
 

@@ -41,7 +41,7 @@ CLASSES: dict[str, set[str]] = {
     },
     "no_effect_unproven": {"no_effect_not_shown", "difference_could_be_real"},
     "same_values": {"same_values", "mostly_same_values"},
-    "groups_without_signal": {"groups_without_signal", "signal_is_zero"},
+    "no_signal": {"groups_without_signal", "signal_is_zero"},
     "wrong_direction": {
         "distance_misread",
         "policy_loss_read",

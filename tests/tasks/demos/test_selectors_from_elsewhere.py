@@ -15,9 +15,9 @@ from torch import Tensor
 from assay.errors import InputError
 from assay.lab.run.runner import start
 from assay.models.embeddings import read_precomputed
-from assay.tasks.demos.foreign import read_foreign
 from assay.tasks.demos.modules import SelectorSizes, make_selector
 from assay.tasks.demos.selector_encoder import Features
+from assay.tasks.demos.selector_learner import read_foreign
 from tests.cli.conftest import assert_one_line, call
 from tests.lab.selector_task import HEAD, SHOWN, make_colours_lab, row_of, use_words
 from tests.lab.test_demonstration_selector import SFT, picks_of, run_in

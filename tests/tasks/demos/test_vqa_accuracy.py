@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.tasks.demos.outcomes import Accuracy, outcome_of, vqa
-from assay.tasks.demos.rewards import earned
-from assay.tasks.demos.vqa_accuracy import (
+from assay.tasks.demos.outcomes import (
+    Accuracy,
     answers_from_soft_label,
     loose_accuracy,
     normalised,
     official_accuracy,
+    outcome_of,
     plain_words,
+    vqa,
     without_punctuation,
 )
+from assay.tasks.demos.rewards import earned
 
 BY_MATCHES = [0.0, 0.3, 0.6, 0.9, *[1.0] * 7]
 """The accuracy of a prediction that so many of ten annotators gave."""

@@ -15,8 +15,7 @@ from assay.tasks.workflows.generated_programs import (
     warm_up_rows,
 )
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.programs.program import program_of
-from assay.tasks.workflows.programs.shapes import shape_of
+from assay.tasks.workflows.programs.program import program_of, shape_of
 from assay.tasks.workflows.programs.validate import validate
 
 WORD = re.compile(r"\w+|[^\w\s]")

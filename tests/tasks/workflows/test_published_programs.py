@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from assay.tasks.workflows.programs.operators import OPERATORS
-from assay.tasks.workflows.programs.program import AFLOW
-from assay.tasks.workflows.programs.shapes import shape_of
+from assay.tasks.workflows.programs.program import AFLOW, shape_of
 from assay.tasks.workflows.programs.validate import ALLOWED, validate
 
 INDEX = "data/workflow/workflow_index.jsonl"

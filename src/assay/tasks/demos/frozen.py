@@ -21,8 +21,7 @@ from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.tasks.demos.demonstrations import ANSWERS, conversation, set_of
 from assay.tasks.demos.demonstrations import FROZEN as FROZEN
-from assay.tasks.demos.outcomes import METRICS, SelectionOutcome, outcome_of
-from assay.tasks.demos.vqa_accuracy import normalised
+from assay.tasks.demos.outcomes import METRICS, SelectionOutcome, normalised, outcome_of
 from assay.tasks.helper_model import HelperFailed, HelperModel
 from assay.tasks.task import lookup
 

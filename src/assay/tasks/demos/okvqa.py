@@ -22,9 +22,9 @@ from assay.tasks.demos.demonstrations import (
     asked_about,
     image_in,
 )
+from assay.tasks.demos.outcomes import answers_from_soft_label
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from assay.tasks.demos.rewards import accuracy
-from assay.tasks.demos.vqa_accuracy import answers_from_soft_label
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 SIDES = {"train": "COCO_train2014_%012d.jpg", "val": "COCO_val2014_%012d.jpg"}

@@ -23,9 +23,9 @@ from assay.tasks.demos.outcomes import (
     EvalMode,
     SelectionOutcome,
     edit_similarity,
+    normalised,
     token_f1,
 )
-from assay.tasks.demos.vqa_accuracy import normalised
 
 Method = Literal["beam", "sample", "retrieval", "random", "augmented"]
 METHODS: tuple[Method, ...] = ("beam", "retrieval", "sample", "random", "augmented")

@@ -13,7 +13,7 @@ from assay.data.episode import Reward
 from assay.data.formats.problem_rows import PROBLEM_TYPE
 from assay.tasks.fact_reading import FactReading
 from assay.tasks.reward_metrics import GroupMetric
-from assay.tasks.workflows.programs.shapes import Shape, shape_of
+from assay.tasks.workflows.programs.program import Shape, shape_of
 from assay.tasks.workflows.programs.validate import Finding
 
 Outcome = Literal[

@@ -19,7 +19,7 @@ from assay.runs.history import History, NothingRecorded, Sample, find_record, sa
 from assay.runs.records import RIGHT, outcome
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.execution import DIFFICULTIES, fact, valid_program
-from assay.tasks.workflows.programs.shapes import Shape, shape_of
+from assay.tasks.workflows.programs.program import Shape, shape_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from assay.tasks.workflows.operator_choice import (
     pass_rate_levels,
 )
 from assay.tasks.workflows.patterns_page import find_patterns
-from assay.tasks.workflows.programs.shapes import shape_of
+from assay.tasks.workflows.programs.program import shape_of
 from assay.tasks.workflows.reward_patterns import (
     Pattern,
     PatternRequest,

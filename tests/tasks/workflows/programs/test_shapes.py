@@ -5,7 +5,7 @@ import random
 import pytest
 
 from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
-from assay.tasks.workflows.programs.shapes import shape_of
+from assay.tasks.workflows.programs.program import shape_of
 from tests.tasks.workflows.programs.good_programs import TEXT, text
 
 BASE = text("""

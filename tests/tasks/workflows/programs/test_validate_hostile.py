@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.tasks.workflows.programs.program import MOST_CHARACTERS, MOST_DEPTH, program_of
-from assay.tasks.workflows.programs.shapes import shape_of
+from assay.tasks.workflows.programs.program import MOST_CHARACTERS, MOST_DEPTH, program_of, shape_of
 from assay.tasks.workflows.programs.validate import CODES, validate
 from tests.tasks.workflows.programs.good_programs import TEXT, text
 
