@@ -79,9 +79,9 @@ class Slope:
         """Whether the change is large enough to tell 0 from 1."""
         return self.error <= KNOWN
 
-    def below(self, whole: float) -> bool:
+    def below(self, whole: float, errors: float = ERRORS) -> bool:
         """Whether surely less arrived than this share."""
-        return self.known and self.value + ERRORS * self.error < whole
+        return self.known and self.value + errors * self.error < whole
 
 
 def slope(trainer: np.ndarray, engine: np.ndarray) -> Slope:
@@ -131,7 +131,7 @@ def judge(now: Reading, before: Reading, first: Reading, numerics: Numerics) -> 
         raise failed(f"{told} of the last update", now, first, what)
     if since.below(1 - numerics.margin):
         raise failed(f"{share(since)} of all updates", now, first, "a part of the weights")
-    if cached.below(CACHED) and beside.below(CACHED):
+    if beside.below(CACHED) and cached.below(CACHED, errors=ERRORS / 2):  # the two must agree
         what = "keys and values in its prefix cache"
         raise failed(f"{share(cached)} of the last update by way of its cache", now, first, what)
     limit = GROWTH * first.gap + numerics.floor
