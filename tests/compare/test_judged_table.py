@@ -18,7 +18,7 @@ from assay.runs.history import find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import stored_status, write_status
 from tests.compare.tables import runs_table
-from tests.english import english
+from tests.english import english, explain
 from tests.pages.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
 
 BASE = [0.0] * 20
@@ -88,9 +88,11 @@ def test_agreement_counts_answers_in_the_same_words(run):
 
 def test_an_undecided_pair_says_what_it_could_have_seen(run):
     pairing = previous_of(compare_checkpoints(run, "held_out").lines[2])
-    assert "undecided" in pairing.explanation()
+    assert "undecided" in explain(pairing.comparison)
     smallest = pairing.comparison.minimum_detectable_difference or 0
-    assert f"minimum detectable difference: {smallest * 100:.1f} points" in pairing.explanation()
+    assert f"minimum detectable difference: {smallest * 100:.1f} points" in explain(
+        pairing.comparison
+    )
 
 
 def test_abstentions_are_left_out_and_counted_never_zero(run):

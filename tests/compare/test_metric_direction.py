@@ -19,6 +19,7 @@ from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from assay.judge.verdict import Comparison, asked_non_inferior, with_lower_better
 from tests.data.results.produced import FOLDER
+from tests.english import explain
 
 LOWER = (
     "wer word_error_rate CER eval_loss val/loss byte_perplexity,none error error_rate latency_ms"
@@ -75,8 +76,8 @@ def test_a_higher_error_rate_is_worse_and_its_items_are_lost(tmp_path: Path):
     assert (comparison.gained, comparison.lost) == (0, 40)
     assert (len(pairing.flips.gained), len(pairing.flips.lost)) == (0, 40)
     assert comparison.difference == pytest.approx(0.2)
-    assert "worse by 20.0 points" in pairing.explanation()
-    assert "lower is better" in pairing.explanation()
+    assert "worse by 20.0 points" in explain(pairing.comparison)
+    assert "lower is better" in explain(pairing.comparison)
     assert comparison.non_inferiority is not None
     assert not comparison.non_inferiority.shown
 

@@ -51,7 +51,7 @@ def test_runs_of_one_metric_are_compared(tmp_path: Path, loosely: int) -> None:
     runs = measured(tmp_path, "one", loosely), measured(tmp_path, "other", loosely)
     table = runs_table(*runs)
     assert control_of(table.lines[1]).comparison.verdict != "not comparable"
-    assert len([f for f in table.findings if f.code == "fallbacks"]) == (2 if loosely else 0)
+    assert len([f for f in table.findings if f.code == "fallback_scores"]) == (2 if loosely else 0)
 
 
 @pytest.mark.parametrize(("loosely", "mixed"), [(0, False), (1, True), (len(RL), False)])

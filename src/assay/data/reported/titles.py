@@ -26,8 +26,6 @@ FIGURES = [
         rf"(?P<count>\d+)\s*/\s*(?P<total>\d+)\s*[(=,:]\s*(?P<value>{NUMBER})\s*(?P<unit>%?)\)?"
     ),
 ]
-LONGEST = 40
-"""Characters of a figure; no report prints longer ones."""
 MISSING = re.compile(r"(?:[-–—/]*|n/?a|none|null|nan|未测|未跑|无)", re.I)
 OPEN = re.compile(r"[?？]+|t(?:bd|odo)|待定|待填", re.I)
 MARKS = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|<[^<>]*>|\*\*|__|[`†‡↑✓✅🔥]|~~|(?<=\d)\*+$|^\*|\*$")
@@ -132,7 +130,7 @@ def plain(text: str) -> str:
 
 def figure(text: str) -> Figure | None:
     """The figure that a cell holds and nothing else."""
-    if not text or len(text) > LONGEST:
+    if not 0 < len(text) <= 40:  # no report prints longer ones
         return None
     for pattern in FIGURES:
         match = pattern.fullmatch(text)
@@ -148,10 +146,8 @@ def figure(text: str) -> Figure | None:
 
 def whole(text: str) -> int | None:
     """The whole number that a cell holds."""
-    read = figure(text)
-    if read is None or read.value is None or read.count is not None or "." in text:
-        return None
-    return int(read.value)
+    read = None if "." in text else figure(text)
+    return int(read.value) if read and read.value is not None and read.count is None else None
 
 
 def column_of(index: int, title: str) -> Column:
@@ -159,8 +155,8 @@ def column_of(index: int, title: str) -> Column:
     sized = SIZED.search(title)
     items = int(next(n for n in sized.groups() if n).replace(",", "")) if sized else None
     bare = SIZED.sub(" ", title) if sized else title
-    bare = " ".join(SCRIPTS.sub(" ", UNITS.sub(" ", bare).replace("_", " ")).split())
-    bare = bare.strip(" :-/,")
+    bare = SCRIPTS.sub(" ", UNITS.sub(" ", bare).replace("_", " "))
+    bare = " ".join(bare.split()).strip(" :-/,")
     words = bare.lower()
     if words in ("control", "says"):
         return Column(index, title, words)
@@ -177,8 +173,8 @@ def column_of(index: int, title: str) -> Column:
     for role, pattern in WORDS.items():
         found = has_words(pattern, words) if role not in WHOLE else None
         if found:
-            rest = " ".join((bare[: found.start()] + " " + bare[found.end() :]).split())
-            return Column(index, title, role, _rest(rest), items)
+            rest = _rest(bare[: found.start()] + " " + bare[found.end() :])
+            return Column(index, title, role, rest, items)
     return Column(index, title, "unknown", bare, items)
 
 
@@ -187,9 +183,9 @@ def has_words(pattern: str, words: str) -> re.Match[str] | None:
     return re.search(rf"(?<![a-z0-9@])(?:{pattern})(?:@\d+)?(?![a-z0-9@])", words)
 
 
-def _rest(rest: str) -> str:
+def _rest(title: str) -> str:
     """A benchmark's name without the words of counts around it."""
-    words = rest.strip(" /-:(),").split()
+    words = title.strip(" /-:(),").split()
     while words and re.fullmatch(f"num|no|number|of|per|{ITEMS}|{RIGHT}|{SHARE}", words[0].lower()):
         words = words[1:]
     while words and re.fullmatch(f"of|per|{ITEMS}|set|benchmark", words[-1].lower()):

@@ -48,6 +48,7 @@ def examine(root: Path) -> list[Check]:
         caches,
         room,
         git,
+        engines,
     ]
     return [check for group in groups for check in group(root)]
 
@@ -82,6 +83,19 @@ def packages(root: Path) -> Iterator[Check]:
             yield Check(need.name, "missing", f"{version}, needs {need.specifier}", mend)
         else:
             yield Check(need.name, "ok", version)
+
+
+def engines(root: Path) -> Iterator[Check]:
+    """vLLM, and the environments of other tools that are there."""
+    from assay.engines.devices import environment_for
+    from assay.engines.environments import survey
+
+    for found in survey():
+        if found.problem and not found.version and found.name != environment_for("vllm"):
+            continue
+        mend = f"assay engines add {found.name}" if found.problem else ""
+        state: State = "optional" if found.problem else "ok"
+        yield Check(f"engine {found.name}", state, found.problem or found.package, mend)
 
 
 def installed(name: str) -> str | None:

@@ -484,14 +484,18 @@ def train_stage(
             method = SourceShares(method, given.order, session.seed)
         method = first_look(session, name, stage, method)
         method = with_step_metrics(stage, session.task, steps, method)
-        measure = []
+        looks = [lambda policy, step: opened.measured()]
         if stage.validation is not None:
             due = due_steps(stage.validation_every, stage, visits)
             rows = find_part(session.sets, stage.validation)
-            measure.append(build_validation(stage, given, rows, due).look)
+            looks.append(build_validation(stage, given, rows, due).look)
+
+        def measure(policy: Policy, step: int) -> Mapping[str, float]:
+            return {name: value for look in looks for name, value in look(policy, step).items()}
+
         session.helpers.stage(name, state.step + 1)
         settings = loop_settings(stage, steps)
-        train(policy, method, optimizer, state, settings, recorder, *measure)
+        train(policy, method, optimizer, state, settings, recorder, measure)
     finally:
         if runner is not None:
             runner.close()

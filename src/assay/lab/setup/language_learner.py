@@ -31,6 +31,8 @@ from assay.data.renderings.rendering import (
 )
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
+from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.vllm_engine import Opening, opened
 from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
@@ -136,7 +138,16 @@ class ModelShelf:
         return policy, adaptation
 
     def sampler(self, module: nn.Module, end_tokens: frozenset[int], processes: int = 1) -> Sampler:
-        """The sampling engine that a model takes."""
+        """The sampling engine that a model takes: vLLM where the experiment says so."""
+        engine = self.experiment.engine
+        if engine is not None and engine.sample == "vllm":
+            adapts = [stage.adapt for stage in self.experiment.stage.values()]
+            # Merged into bf16 weights, most of an adapter's small changes would be rounded away.
+            low_rank = any(isinstance(adapt, LoraAdapt) for adapt in adapts)
+            compute = self.precision.master if low_rank else self.precision.compute
+            kind = str(compute).removeprefix("torch.")
+            start = partial(opened, Opening(str(self.base), kind, self.precision.device))
+            return ProvenSampler(start, module, end_tokens, compute)
         make = TOKEN_ENGINES[engine_of(module)]
         return make(module, end_tokens, self.precision.compute, processes)
 
@@ -433,7 +444,9 @@ class LanguageLearner:
         # Measured before the optimizer's state is read; the model's weights are there already.
         free = available_memory(self.precision.device) + 4.0 * adaptation.total
         fit = partial(fit_activations, self, stage, policy.module, adaptation, free)
-        return StagePolicy(policy, tuple(notes), fit)
+        return StagePolicy(
+            policy, tuple(notes), fit, lambda: getattr(policy.sampler, "measured", {})
+        )
 
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> Sampler:
         """See `Learner`; large batches are sampled in a process for each core."""

@@ -99,6 +99,8 @@ class StagePolicy:
     """What is trained, for the display."""
     fit: "Callable[[MicroBatchSize], Sequence[str]]" = field(default=lambda largest: ())
     """Makes the largest micro-batch of the stage fit into memory; returns what it did in words."""
+    measured: "Callable[[], Mapping[str, float]]" = dict
+    """Metrics of the engine that samples."""
 
 
 class Learner(Protocol):

@@ -14,6 +14,7 @@ from assay.data.formats.formats import FORMATS
 from assay.data.loaded import absent
 from assay.data.renderings.rendering import RENDERINGS
 from assay.data.toml_text import KeyPath
+from assay.engines.devices import need_vllm
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
@@ -86,6 +87,11 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
     except InputError as wrong:
         yield _problem_of(("task",), wrong)
         return
+    if experiment.engine is not None and experiment.engine.sample == "vllm":
+        try:
+            need_vllm()
+        except InputError as wrong:
+            yield _problem_of(("engine", "sample"), wrong)
     kind = experiment.model.partition(":")[0]
     yield _unknown(("model",), kind, model_kinds(kind, skill), "kind of model source")
     try:

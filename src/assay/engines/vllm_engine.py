@@ -1,0 +1,213 @@
+"""vLLM in a process of its own, started with the interpreter of its environment.
+
+The process runs `vllm_worker` and ends with this one, however this one ends. On a CPU weights go
+over as a safetensors file in memory (/dev/shm), on CUDA as handles of the tensors themselves
+(vLLM's weight transfer, `ipc`). Adapters are merged: vLLM's CPU kernels sample six times slower
+with one apart, and cannot score.
+"""
+
+import atexit
+import base64
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
+
+from assay.engines.devices import need_vllm
+from assay.engines.environments import python_of
+from assay.errors import RunFailure
+from assay.models.folder import WEIGHTS
+from assay.models.handed_over import State
+
+SCRIPT = Path(__file__).with_name("vllm_worker.py")
+MEMORY = Path("/dev/shm")
+PREFIX = "assay-engine-"
+CACHE_GIB = 2.0
+"""Keys and values held on a CPU."""
+LAST_WORDS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """All that an engine is opened with; samplers that agree in it share one."""
+
+    folder: str
+    """A whole model of the same shape, whose weights are replaced, with its tokenizer."""
+    dtype: str
+    device: str
+
+
+@dataclass
+class VllmEngine:
+    """See `proven_sampler.Engine`."""
+
+    opening: Opening
+    process: "subprocess.Popen[str]"
+    log: Path
+    folder: Path
+    """In memory, for what is handed over."""
+    owner: object = None
+
+    def load(self, state: State) -> None:
+        """See `Engine`."""
+        if self.opening.device != "cpu":
+            self._transfer(state)
+            return
+        file = self.folder / WEIGHTS
+        try:
+            save_file(state, file, metadata={"format": "pt"})
+            self.ask("load", folder=str(self.folder))
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _transfer(self, state: State) -> None:
+        """By CUDA's handles, which the process opens while `state` is held here."""
+        gpu = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+        handles = [{gpu: reduce_tensor(tensor)[1]} for tensor in state.values()]
+        update = {
+            "names": list(state),
+            "dtype_names": [str(tensor.dtype).removeprefix("torch.") for tensor in state.values()],
+            "shapes": [list(tensor.shape) for tensor in state.values()],
+            "ipc_handles_pickled": base64.b64encode(pickle.dumps(handles)).decode(),
+        }
+        self.ask("receive", update=update)
+
+    def sample(
+        self,
+        prompts: list[list[int]],
+        seeds: list[int],
+        ends: list[int],
+        settings: Mapping[str, Any],
+    ) -> list[tuple[list[int], list[float], bool]]:
+        """See `Engine`."""
+        return self.ask("sample", prompts=prompts, seeds=seeds, ends=ends, settings=settings)
+
+    def score(self, contexts: list[list[int]], actions: list[list[int]]) -> list[list[float]]:
+        """See `Engine`."""
+        return self.ask("score", contexts=contexts, actions=actions)
+
+    def score_cached(
+        self, contexts: list[list[int]], actions: list[list[int]]
+    ) -> list[list[float]]:
+        """See `Engine`."""
+        return self.ask("score_cached", contexts=contexts, actions=actions)
+
+    def ask(self, do: str, **request: Any) -> Any:
+        """What the process answers. Raises RunFailure where it fails or is gone."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            code = self.process.wait()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise RunFailure(f"vLLM's process ended ({how}): {self._last_words()}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise RunFailure(f"vLLM failed to {do}: {reply['error'][-LAST_WORDS:]}")
+        return reply["answer"]
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1][-LAST_WORDS:] if lines else "it says nothing"
+
+    def close(self) -> None:
+        """End the process and remove its folder."""
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_open: list[VllmEngine] = []
+"""At most one: its weights fill memory."""
+
+
+def opened(opening: Opening) -> VllmEngine:
+    """The engine that is opened so; another one that is open is closed first.
+
+    Raises InputError where vLLM is not installed, RunFailure where it does not start.
+    """
+    for engine in list(_open):
+        if engine.opening == opening and engine.process.poll() is None:
+            return engine
+        close_all()
+    _open.append(_started(opening))
+    return _open[0]
+
+
+@atexit.register
+def close_all() -> None:
+    """End what is open."""
+    while _open:
+        _open.pop().close()
+
+
+def _started(opening: Opening) -> VllmEngine:
+    python = python_of(need_vllm())
+    _remove_abandoned()
+    place = MEMORY if os.access(MEMORY, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
+    log = folder / "log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [str(python), "-I", str(SCRIPT), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=_surroundings(),
+        )
+    engine = VllmEngine(opening, process, log, folder)
+    try:
+        engine.ask(
+            "open",
+            folder=opening.folder,
+            dtype=opening.dtype,
+            device=opening.device,
+            memory_gib=CACHE_GIB,
+        )
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def _surroundings() -> dict[str, str]:
+    # One process, so that nothing is left when it is killed. Threads wait without spinning: the
+    # trainer's run on the same cores.
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return clean | {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(torch.get_num_threads()),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def _remove_abandoned() -> None:
+    """Folders in memory of processes that were killed."""
+    for folder in MEMORY.glob(f"{PREFIX}*"):
+        pid = int(folder.name.removeprefix(PREFIX).partition("-")[0])
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except PermissionError:
+            continue  # of another user, whose process lives

@@ -1,0 +1,145 @@
+"""Samples and scores with vLLM for the process that started it. Run in vLLM's environment, without
+Assay.
+
+Answers one JSON object a line on what was its standard output with one line on its standard input:
+`{"do": NAME, ...}` with `{"answer": ...}` or `{"error": TEXT}`. Libraries print to standard error.
+Ends with its input, and with the process that started it however that ends.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+class Engine:
+    """One model in vLLM, whose weights are replaced again and again."""
+
+    def __init__(self, llm):
+        self.llm = llm
+
+    def load(self, folder):
+        """Take over the whole weights of a folder."""
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+        self._forget()
+
+    def receive(self, update):
+        """Take over whole weights by vLLM's own weight transfer, on CUDA."""
+        self.llm.start_weight_update()
+        self.llm.update_weights({"update_info": update})
+        self.llm.finish_weight_update()
+        self._forget()
+
+    def _forget(self):
+        if not self.llm.reset_prefix_cache():
+            raise RuntimeError("the prefix cache was not emptied")
+
+    def sample(self, prompts, seeds, ends, settings):
+        """Token ids, their log-probs and whether an end or a stop string was met, of each."""
+        from vllm import SamplingParams
+
+        common = {**settings, "logprobs": 0, "stop_token_ids": ends, "ignore_eos": True}
+        common |= {"detokenize": bool(settings.get("stop")), "skip_special_tokens": False}
+        each = [SamplingParams(**common, seed=seed) for seed in seeds]
+        outputs = [result.outputs[0] for result in self._run(prompts, each)]
+        return [
+            [
+                list(out.token_ids),
+                [
+                    place[token].logprob
+                    for token, place in zip(out.token_ids, out.logprobs, strict=True)
+                ],
+                out.finish_reason == "stop",
+            ]
+            for out in outputs
+        ]
+
+    def score(self, contexts, actions):
+        """Log-probs of each sequence's actions, in one forward that reads no cache."""
+        from vllm import SamplingParams
+
+        whole = [context + tail for context, tail in zip(contexts, actions, strict=True)]
+        params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
+        found = []
+        for result, context, tail in zip(self._run(whole, params), contexts, actions, strict=True):
+            places = result.prompt_logprobs[len(context) :]
+            found.append([place[token].logprob for token, place in zip(tail, places, strict=True)])
+        return found
+
+    def score_cached(self, contexts, actions):
+        """The log-prob of each sequence's last action, what comes before it read from the cache."""
+        from vllm import SamplingParams
+
+        before = [context + tail[:-1] for context, tail in zip(contexts, actions, strict=True)]
+        common = {"max_tokens": 1, "logprobs": 1, "detokenize": False}
+        each = [SamplingParams(**common, logprob_token_ids=[tail[-1]]) for tail in actions]
+        results = self._run(before, each)
+        return [
+            [result.outputs[0].logprobs[0][tail[-1]].logprob]
+            for result, tail in zip(results, actions, strict=True)
+        ]
+
+    def _run(self, prompts, params):
+        asked = [{"prompt_token_ids": prompt} for prompt in prompts]
+        return self.llm.generate(asked, params, use_tqdm=False)
+
+
+def read_files(worker):
+    """Let a worker that was opened without weights read files of them."""
+    worker.vllm_config.load_config.load_format = "auto"
+
+
+def opened(folder, dtype, device, memory_gib):
+    """An engine on the model in a folder."""
+    from vllm import LLM
+
+    options = {"model": folder, "dtype": dtype, "enforce_eager": device == "cpu"}
+    options |= {"enable_prefix_caching": True, "logprobs_mode": "processed_logprobs"}
+    options |= {"max_model_len": -1, "disable_log_stats": True, "generation_config": "vllm"}
+    if device == "cpu":
+        options |= {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32}
+    else:
+        from vllm.config import WeightTransferConfig
+
+        options["gpu_memory_utilization"] = 0.4
+        options["weight_transfer_config"] = WeightTransferConfig(backend="ipc")
+    # All weights come with the first hand-over. A head that is tied to the embedding would stay as
+    # it was first loaded: vLLM's CPU layers pack it then, and a reload passes it by.
+    options |= {"load_format": "dummy", "hf_overrides": {"tie_word_embeddings": False}}
+    llm = LLM(**options)
+    llm.collective_rpc(read_files)
+    if device != "cpu":
+        llm.init_weight_transfer_engine({"init_info": {"packed": False}})
+    return Engine(llm)
+
+
+def serve(requests, answers):
+    """Answer until the requests end."""
+    engine = None
+    for line in requests:
+        request = json.loads(line)
+        name = request.pop("do")
+        try:
+            if name == "open":
+                engine = opened(**request)
+                answer = {}
+            else:
+                answer = getattr(engine, name)(**request)
+            reply = {"answer": answer}
+        except Exception as error:  # handed to the process that asked, which stops the run
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit("the process that started this one is gone")
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    serve(sys.stdin, channel)
+    os._exit(0)

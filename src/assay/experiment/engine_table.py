@@ -1,0 +1,44 @@
+"""The `[engine]` table: who samples completions, and what that engine cannot do."""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from pydantic_core import PydanticCustomError
+
+from assay.experiment.base_table import Table, refused
+from assay.experiment.stage_tables import SamplingStage, StageSpec
+from assay.experiment.tables import EvaluateSpec
+
+WITHOUT_TOKENS = ("openai:", "workflow:", "selector:")
+"""Models that no engine samples tokens of."""
+COLDEST = 0.01
+"""vLLM raises temperatures between 0 and this one to it."""
+
+
+class EngineSpec(Table):
+    """Who samples completions."""
+
+    sample: Literal["own", "vllm"] = "own"
+    """`own`: Assay's engines, in this process; `vllm`: vLLM in a process of its own, installed with
+    `assay engines add vllm`, for stages and evaluations. See docs/engines.md."""
+
+
+def check_engine(
+    engine: EngineSpec | None,
+    model: str,
+    stages: Mapping[str, StageSpec],
+    evaluations: Mapping[str, EvaluateSpec],
+) -> Iterator[PydanticCustomError]:
+    """What vLLM cannot honour is named, and never left out."""
+    if engine is None or engine.sample == "own":
+        return
+    if model.startswith(WITHOUT_TOKENS):
+        problem = f"vLLM samples language models, and {model!r} is none with weights here"
+        yield refused("engine.sample", problem, "remove it")
+    tables = {f"stage.{n}": s for n, s in stages.items() if isinstance(s, SamplingStage)}
+    for place, table in (tables | {f"evaluate.{n}": e for n, e in evaluations.items()}).items():
+        temperature = table.sampling.temperature
+        if isinstance(temperature, float | int) and 0 < temperature < COLDEST:
+            problem = f"vLLM would sample at {COLDEST} instead of {temperature:g}"
+            fix = "write 0 for the likeliest tokens, or leave engine.sample out"
+            yield refused(f"{place}.sampling.temperature", problem, fix)

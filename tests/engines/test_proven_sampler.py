@@ -1,0 +1,157 @@
+"""Hand-overs of weights to an engine: whole ones pass, and each way they fail is seen at once."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from assay.data.episode import Turn
+from assay.engines import proven_sampler
+from assay.engines.handover import HandOverFailed
+from assay.engines.proven_sampler import ProvenSampler
+from assay.models.adapt import train_lora
+from assay.models.handed_over import whole_weights
+from assay.models.lora import LoraOptions
+from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.engines.cpu.sampler import LocalSampler
+from tests.engines.fake_engine import FAULTS, FakeEngine
+from tests.tiny import tiny_model
+
+ENDS = frozenset({1})
+CONTEXTS = [tuple(range(5 + n, 25 + n)) for n in range(8) for _ in range(2)]
+KEYS = [SampleKey(7, f"row {n // 2}", n % 2) for n in range(16)]
+SAMPLING = Sampling(max_tokens=24)
+BF16 = torch.bfloat16
+
+
+def stage(
+    fault: str = "", compute: torch.dtype = torch.float32, lora: bool = False, **options: Any
+) -> tuple[nn.Module, ProvenSampler, FakeEngine]:
+    """A module to train, its sampler, and the engine behind it."""
+    plain = tiny_model()
+    engine = FakeEngine(plain, compute, fault)
+    module: nn.Module = plain
+    if lora:
+        module, _ = train_lora(plain, LoraOptions(rank=4, **options))
+    return module, ProvenSampler(lambda: engine, module, ENDS, compute), engine
+
+
+def update(module: nn.Module, sampler: ProvenSampler, size: float, seed: int = 0) -> None:
+    """A step of training: every trained weight moves."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(size * torch.randn_like(parameter))
+    sampler.refresh(module)
+
+
+def turns_of(sampler: ProvenSampler) -> list[Turn]:
+    return sampler.sample(CONTEXTS, KEYS, SAMPLING)
+
+
+@pytest.mark.parametrize(
+    ("compute", "lora", "size"),
+    [(torch.float32, False, 1e-5), (torch.float32, True, 1e-3), (BF16, False, 2e-2)],
+)
+def test_every_update_arrives_and_its_metrics_say_so(lora, compute, size) -> None:
+    module, sampler, engine = stage(compute=compute, lora=lora)
+    turns_of(sampler)
+    first = dict(sampler.measured)
+    assert first["engine/gap"] == first["engine/gap_first"]
+    for step in range(3):
+        update(module, sampler, size, step)
+        turns_of(sampler)
+        found = sampler.measured
+        error = 4 * found["engine/proof_error"] + 0.02
+        assert found["engine/proof"] == pytest.approx(1, abs=error)
+        assert found["engine/proof_cache"] == pytest.approx(1, abs=0.5)
+        assert found["engine/change"] > 0 and found["engine/load_seconds"] > 0
+    assert engine.loads == 4
+
+
+@pytest.mark.parametrize(
+    ("compute", "lora", "size"),
+    [(torch.float32, False, 1e-4), (torch.float32, True, 1e-2), (BF16, False, 5e-2)],
+)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_an_engine_keeps_is_seen_at_its_first_step(fault, compute, lora, size) -> None:
+    module, sampler, _ = stage(fault, compute, lora)
+    turns_of(sampler)
+    update(module, sampler, size)
+    seen = {"keeps": "all weights|adapter", "stale cache": "prefix cache"}.get(fault, "a part of")
+    with pytest.raises(HandOverFailed, match=seen):
+        turns_of(sampler)
+
+
+def test_the_smallest_update_that_does_not_arrive_is_seen_in_bf16_too() -> None:
+    module, sampler, _ = stage("keeps", BF16)
+    turns_of(sampler)
+    update(module, sampler, 1e-7)
+    with pytest.raises(HandOverFailed, match="nothing, to the last bit"):
+        turns_of(sampler)
+
+
+def test_a_dropped_adapter_is_seen_when_it_is_new_and_when_a_run_resumes(monkeypatch) -> None:
+    def without(module: nn.Module, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        with torch.no_grad():
+            kept = {n: p.clone() for n, p in module.named_parameters() if "lora_B" in n}
+            for name, parameter in module.named_parameters():
+                parameter.mul_(0.0 if name in kept else 1.0)
+            state = {name: t.clone() for name, t in whole_weights(module, dtype).items()}
+            for name, parameter in module.named_parameters():
+                if name in kept:
+                    parameter.copy_(kept[name])
+        return state
+
+    monkeypatch.setattr(proven_sampler, "whole_weights", without)
+    module, sampler, engine = stage(lora=True)
+    turns_of(sampler)
+    update(module, sampler, 0.1)
+    with pytest.raises(HandOverFailed, match="the adapter"):
+        turns_of(sampler)
+    engine.owner = None
+    resumed = ProvenSampler(lambda: engine, module, ENDS)
+    with pytest.raises(HandOverFailed, match="its adapter"):
+        turns_of(resumed)
+
+
+def test_a_model_that_is_another_is_no_rounding() -> None:
+    _, sampler, engine = stage()
+    engine.load = lambda state: None  # type: ignore[method-assign]
+    with torch.no_grad():
+        for parameter in engine.model.parameters():
+            parameter.mul_(1.05)
+    with pytest.raises(HandOverFailed, match=r"more than the 0.001 of rounding"):
+        turns_of(sampler)
+
+
+def test_several_updates_cost_one_hand_over_and_no_update_none() -> None:
+    module, sampler, engine = stage()
+    turns_of(sampler)
+    turns_of(sampler)
+    update(module, sampler, 1e-4)
+    update(module, sampler, 1e-4)
+    turns_of(sampler)
+    assert engine.loads == 2
+
+
+def test_two_samplers_share_an_engine_and_each_hands_over_its_own() -> None:
+    module, sampler, engine = stage()
+    before = turns_of(sampler)
+    other = tiny_model(seed=3)
+    ProvenSampler(lambda: engine, other, ENDS).sample(CONTEXTS[:2], KEYS[:2], SAMPLING)
+    assert turns_of(sampler) == before and engine.loads == 3
+    assert LocalSampler(module, ENDS).sample(CONTEXTS, KEYS, SAMPLING)[0].context == CONTEXTS[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"rslora": True}, {"dora": True}])
+def test_an_adapter_is_merged_as_the_own_engine_merges_it(options) -> None:
+    module, sampler, _ = stage(lora=True, **options)
+    update(module, sampler, 0.1)
+    state = whole_weights(module, torch.float32)
+    plain = tiny_model()
+    plain.load_state_dict(state, strict=False)
+    turns = [LocalSampler(m, ENDS).sample(CONTEXTS, KEYS, SAMPLING) for m in (module, plain)]
+    assert [t.actions for t in turns[0]] == [t.actions for t in turns[1]]

