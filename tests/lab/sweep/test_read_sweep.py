@@ -172,7 +172,7 @@ def test_the_sweeps_of_the_manual_are_read(lab):
     assert set(tomllib.loads(kl)) < set(Sweep.model_fields)
     Sweep.model_validate(tomllib.loads(kl))
     spec = tomllib.loads(search)
-    assert len(spec["select"]) == len(spec["on"]) == len(spec["ratios_to"]) / 2 == 4
+    assert len(spec["select"]) == len(spec["on"]) == len(spec["ratios_to"]) / 2 == 2
     kinds = {"on": 'benchmark = "math/gsm8k"\nrole = "report"'}
     kinds["select"] = 'data = "sums.dev"\nreward = "accuracy"\nrole = "select"'
     benchmarks = "".join(
