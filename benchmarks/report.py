@@ -200,7 +200,7 @@ def ratios() -> str:
 
 
 def bound() -> str:
-    """The least CPU-seconds of those measured, and the share, in a column for each processor."""
+    """The least CPU-seconds over those measured, in a column for each processor."""
 
     def order(result: Record) -> tuple[object, ...]:
         cell = result["cell"]
@@ -211,10 +211,7 @@ def bound() -> str:
     for result in sorted(load("limit"), key=order):
         cell = result["cell"]
         size = f"{cell['what']}, {cell['prompts']}x{cell['group']}, {shape_of(cell)}"
-        shown = FAILED
-        if "share" in result:
-            seconds = f"{result['least_seconds']:.2f} of {result['cpu_seconds']:.2f}s"
-            shown = f"{seconds}: {share(result['share'])}"
+        shown = share(result.get("share"))
         rows.setdefault((size, cell["dtype"]), {})[processor_of(result)] = shown
     lines = [[*words, *(own.get(p, NONE) for p in processors)] for words, own in rows.items()]
     return markdown(["what", "format", *processors], lines, words=2)
