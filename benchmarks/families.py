@@ -277,7 +277,7 @@ class Trial:
     path: str
     """packed, plain or refused."""
     remark: str
-    """How it is decoded, or why it is refused."""
+    """How it is decoded where not with a cache, or why it is refused."""
     logp: float = 0.0
     """Largest difference of a trained log-prob from one sequence at a time."""
     rollout: float = 0.0
@@ -299,7 +299,7 @@ def tried(family: str, folder: Path) -> Trial:
     except InputError as error:
         return Trial(family, "refused", error.problem)
     except RunFailure as error:
-        return Trial(family, "refused", str(error))
+        return Trial(family, "refused", str(error).partition(";")[0])
     packed = pack([Episode(str(i), str(i), (turn,)) for i, turn in enumerate(turns)])
     scores = policy.score(packed)
     scores.logps_S.sum().backward()
@@ -311,8 +311,8 @@ def tried(family: str, folder: Path) -> Trial:
     remark = why
     if isinstance(policy.sampler, PlainSampler):
         way = policy.sampler.way
-        remark = "cache" if way.cached else "no cache: every token from the whole sequence"
-        remark += "" if way.padded else "; contexts of one length together"
+        ways = [] if way.cached else ["no cache: every token from the whole sequence"]
+        remark = "; ".join(ways if way.padded else [*ways, "contexts of one length together"])
     return Trial(
         family,
         "plain" if why else "packed",
@@ -331,7 +331,7 @@ def whole(family: str, folder: Path) -> PreTrainedModel | None:
 
 def table(families: list[str]) -> Iterator[str]:
     """A Markdown table, line by line."""
-    yield "| family | path | log-prob, training | log-prob, sampling | remark |"
+    yield "| family | path | training | sampling | remark |"
     yield "|---|---|---:|---:|---|"
     for family in families:
         with TemporaryDirectory() as folder:

@@ -27,7 +27,8 @@ VLLM = ("vLLM", "vLLM without log-probs")
 LLAMA = ("llama.cpp F16", "llama.cpp BF16", "llama.cpp F32")
 ENGINES = {"generate": ("generate",), "vLLM": VLLM, "llama.cpp": LLAMA}
 """The columns of rollouts; of several, the fastest counts."""
-MEMORY = "memory / TRL 1.16"
+MEMORY = "memory"
+"""Assay's peak over TRL 1.16's."""
 TRAINING, SAMPLING = (*TITLES.values(), MEMORY), tuple(ENGINES)
 
 
@@ -49,10 +50,9 @@ def processor_of(result: Record) -> str:
 
 
 def kind_of(cell: Record) -> str:
-    """Number format, and what is unusual: threads, LoRA, endings."""
+    """Number format, and what is unusual: threads, LoRA."""
     notes = [cell["dtype"], *([f"{cell['threads']} threads"] if cell["threads"] > 1 else [])]
-    notes += ["LoRA"] if cell.get("lora") else []
-    return ", ".join([*notes, *(["natural"] if cell.get("endings") == "natural" else [])])
+    return ", ".join([*notes, *(["LoRA"] if cell.get("lora") else [])])
 
 
 def named(what: str, model: str) -> str:
@@ -111,15 +111,15 @@ def cost(result: Record, key: str, scale: float, unit: str) -> str:
 
 
 def grpo_rows() -> Iterator[Row]:
-    """GRPO steps: SmolLM2 first, then by format, threads and length."""
+    """GRPO steps of full length: SmolLM2 first, then by format, threads and length."""
 
     def order(result: Record) -> tuple[object, ...]:
         cell = result["cell"]
-        kind = cell["dtype"] != "fp32", cell["endings"], cell["threads"], cell["lora"]
+        kind = cell["dtype"] != "fp32", cell["threads"], cell["lora"]
         length = cell["prompt"] + cell["completion"]
         return list(MODELS).index(cell["model"]), *kind, length, cell["prompt"]
 
-    for result in sorted(load("grpo"), key=order):
+    for result in sorted(having("grpo", endings="forced"), key=order):
         cell = result["cell"]
         ratios = {TITLES[peer]: times(speedup(result, peer)) for peer in PEERS}
         ratios[MEMORY] = share(peak_share(result, PEERS[0]))
@@ -200,7 +200,7 @@ def ratios() -> str:
 
 
 def bound() -> str:
-    """The least CPU-seconds of those measured, and the share, in a column for each processor."""
+    """The least CPU-seconds over those measured, in a column for each processor."""
 
     def order(result: Record) -> tuple[object, ...]:
         cell = result["cell"]
@@ -211,10 +211,7 @@ def bound() -> str:
     for result in sorted(load("limit"), key=order):
         cell = result["cell"]
         size = f"{cell['what']}, {cell['prompts']}x{cell['group']}, {shape_of(cell)}"
-        shown = FAILED
-        if "share" in result:
-            seconds = f"{result['least_seconds']:.2f} of {result['cpu_seconds']:.2f}s"
-            shown = f"{seconds}: {share(result['share'])}"
+        shown = share(result.get("share"))
         rows.setdefault((size, cell["dtype"]), {})[processor_of(result)] = shown
     lines = [[*words, *(own.get(p, NONE) for p in processors)] for words, own in rows.items()]
     return markdown(["what", "format", *processors], lines, words=2)
@@ -239,10 +236,9 @@ class Target:
             return False
         return self.found > self.wanted if self.at_most else self.found < self.wanted
 
-    def row(self) -> list[str]:
-        """The target and the number."""
-        side = "≤" if self.at_most else "≥"
-        return [self.what, f"{side}{self.written(self.wanted)}", self.written(self.found or 0.0)]
+    def words(self) -> tuple[str, str]:
+        """What was to be how large."""
+        return self.what, f"{'≤' if self.at_most else '≥'}{self.written(self.wanted)}"
 
     def written(self, value: float) -> str:
         """A number with its unit."""
@@ -266,8 +262,7 @@ def grpo_targets() -> Iterator[Target]:
     for (prompt, completion), factors in wanted.items():
         for peer, factor in zip(PEERS, factors, strict=True):
             for result in having("grpo", prompt=prompt, completion=completion, **usual):
-                where = f"{processor_of(result)}, {kind_of(result['cell'])}"
-                what = f"GRPO {prompt}/{completion} against {TITLES[peer]}, {where}"
+                what = f"GRPO {prompt}/{completion} against {TITLES[peer]}, fp32"
                 yield Target(what, factor, speedup(result, peer))
     slowest = least(speedup(result, peer) for result in load("grpo") for peer in PEERS)
     yield Target("GRPO, the slowest cell, any peer", 1.0, slowest)
@@ -299,9 +294,13 @@ def other_targets() -> Iterator[Target]:
 def missed() -> str:
     """How many targets were reached, and those that were missed."""
     measured = [t for t in (*grpo_targets(), *other_targets()) if t.found is not None]
-    rows = [target.row() for target in measured if target.missed]
-    count = f"{len(measured) - len(rows)} of {len(measured)} targets are reached. Missed:"
-    return f"{count}\n\n{markdown(['what', 'target', 'measured'], rows, words=2)}"
+    short = [target for target in measured if target.missed]
+    rows: dict[tuple[str, str], list[str]] = {}
+    for target in short:
+        rows.setdefault(target.words(), []).append(target.written(target.found or 0.0))
+    count = f"{len(measured) - len(short)} of {len(measured)} targets are reached. Missed:"
+    lines = [[*words, ", ".join(found)] for words, found in rows.items()]
+    return f"{count}\n\n{markdown(['what', 'target', 'measured'], lines, words=2)}"
 
 
 def machines() -> str:

@@ -71,7 +71,7 @@ def test_missed_targets_are_named_and_reached_ones_counted(store: Path) -> None:
     save(store, "grpo", grpo_result(**{"assay": 2.0, "trl-1.16": 4.0}))
     text = report.missed()
     assert text.startswith("1 of 2 targets are reached.")
-    assert "| GRPO 32/64 against TRL 1.16, Stub 1, fp32 | ≥2.20x | 2.00x |" in text
+    assert "| GRPO 32/64 against TRL 1.16, fp32 | ≥2.20x | 2.00x |" in text
 
 
 def test_a_failed_engine_has_no_rate(store: Path) -> None:

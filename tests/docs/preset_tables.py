@@ -19,7 +19,7 @@ def tables() -> str:
         dual = f"{preset.dual_clip:g}" if preset.dual_clip else "none"
         dropped = "counted" if preset.keep_dropped_in_denominator else "not counted"
         names = f"`{preset.advantage}` | `{preset.loss}` | `{preset.aggregation}`"
-        source = re.split(r"[:;(]", preset.source)[0].strip()
+        source = re.split(r"[:;(]| with ", preset.source)[0].strip()
         lines.append(f"| `{name}` | {names} | {clip} | {dual} | {dropped} | {source} |")
     lines += ["", "| preset | TRL | verl | ms-swift |", "|---|---|---|---|"]
     for name, tools in ELSEWHERE.items():

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def smollm() -> Iterator[tuple[LoadedModel, Opening]]:
 
 def contexts(loaded: LoadedModel) -> list[tuple[int, ...]]:
     asked = [[{"role": "user", "content": text}] for text in QUESTIONS]
-    made = [
+    made: list[Any] = [
         loaded.tokenizer.apply_chat_template(each, add_generation_prompt=True) for each in asked
     ]
     ids = [getattr(each, "input_ids", each) for each in made]

@@ -118,10 +118,10 @@ def test_the_nonce_is_nowhere_in_the_calls_memory(
 ) -> None:
     nonce = bytes.fromhex("1f8b5ac3d94e70b26b13e7529ac4d108")
     monkeypatch.setattr(pool.os, "urandom", lambda size: nonce)
-    halves = {"first": list(nonce[:8]), "last": list(nonce[8:])}
-    assert inside("find_in_memory", **halves) == Outcome(value=0)
-    halves = {"first": list(b"\x7fassay-p"), "last": list(b"robe-\x7f\x01\x02")}
-    assert inside("find_planted", **halves).value >= 1, "the search finds what is there"
+    first, last = list(nonce[:8]), list(nonce[8:])
+    assert inside("find_in_memory", first=first, last=last) == Outcome(value=0)
+    first, last = list(b"\x7fassay-p"), list(b"robe-\x7f\x01\x02")
+    assert inside("find_planted", first=first, last=last).value >= 1, "the search finds it"
 
 
 def test_dangerous_system_calls_are_refused(tool: str) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from assay.data.episode import Completion, Ended, Turn
 from assay.data.hashing import hash_contents
 from assay.data.row import Message, Row
-from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Request
 from assay.lab.setup.evaluation import Evaluation
@@ -23,7 +24,7 @@ class ScriptedAnswerer:
     script: Callable[[Row, int], str]
     ended: Callable[[Row], Ended] = lambda item: "stop"
     chunk: int = 256
-    in_process: bool = False
+    in_process: ClassVar[bool] = False
     asked: list[Request] = field(default_factory=list)
     closed: bool = False
 
@@ -35,7 +36,7 @@ class ScriptedAnswerer:
         return {}
 
     def evaluation(
-        self, name: str, spec: EvaluateSpec, reference: CheckpointReference
+        self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
         """It knows no benchmark."""
         raise NotImplementedError

@@ -73,8 +73,7 @@ def with_table(folder: Path, old: str, new: str) -> str:
         (TABLE, "[stage.rl.reward]\n[evaluate.dev]", "stage.rl.reward: a table without parts"),
         ("cut = 0 }", 'cut = "no" }', "stage.rl.reward.calls.when.cut: expected a number or a "
          "table, got the string 'no'"),
-        ('kind = "text.truncated"\n', "", "stage.rl.reward.cut.kind: missing (add it: a reward of "
-         "the task, one of every task"),
+        ('kind = "text.truncated"\n', "", "stage.rl.reward.cut.kind: missing (add it: a reward of"),
     ],
 )  # fmt: skip
 def test_what_a_reward_table_cannot_mean_is_one_line_with_its_place(tmp_path, old, new, expected):

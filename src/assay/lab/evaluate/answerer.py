@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 from assay.data.episode import Completion, Turn
 from assay.data.hashing import sha256_text
 from assay.data.row import Row
-from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.evaluation import Evaluation
@@ -21,7 +21,6 @@ from assay.lab.setup.session import Session
 from assay.runs.manifest_file import Manifest
 from assay.tasks.user_code import SCHEME
 
-BASE = CheckpointReference(None)
 LONGEST_SOURCE = 120
 """Characters of a model's source in the name of the run that holds its measurements."""
 
