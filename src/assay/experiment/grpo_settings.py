@@ -74,7 +74,7 @@ class Dynamic(Table):
     """Dynamic sampling: groups that teach nothing are replaced by groups of new prompts."""
 
     max_batches: Few
-    """At most so many batches of prompts are sampled for one step."""
+    """Most batches of prompts for one step."""
 
 
 class Overlong(Table):
@@ -108,7 +108,7 @@ class AdvantageOptions(Table):
     """Numbers of the advantage estimator; omitted ones come from the preset."""
 
     ddof: Annotated[int, Field(ge=0, le=1)] | None = None
-    """Deviation in a group: 1 unbiased (also where omitted), 0 biased."""
+    """Deviation in a group: 1 unbiased (default), 0 biased."""
     epsilon: Annotated[float, Field(gt=0, le=1)] | None = None
     """Added to the deviation; omitted: 1e-6."""
     least_std: Positive | None = None
@@ -116,10 +116,9 @@ class AdvantageOptions(Table):
     limit: Positive | None = None
     """Advantages are held between minus this and this; omitted: none."""
     lone: Literal["zero", "reward"] | None = None
-    """Advantage of a completion alone in its group: zero (also where omitted), or its reward as
-    in verl."""
+    """Advantage of a completion alone in its group: zero (default), or its reward as in verl."""
     scale_by_std: bool | None = None
-    """`pass_at_k`: divide by the group's deviation (also where omitted)."""
+    """`pass_at_k`: divide by the group's deviation (default)."""
     gamma: Share | None = None
     """`reinforce_pp`: discount per token; omitted: 1."""
     f_norm: Positive | None = None
@@ -136,7 +135,7 @@ class Importance(Table):
     mode: Literal["token", "sequence"] = "token"
     """One ratio a token, or their product over a completion."""
     how: Literal["truncate", "mask", "off"] = "truncate"
-    """Hold ratios at the bounds, give those beyond no weight, or correct nothing."""
+    """Hold ratios at the bounds, give those beyond no weight, or nothing."""
     low: Annotated[float, Field(gt=0, le=1)] | None = None
     """Lower bound; omitted: none."""
     high: Annotated[float, Field(ge=1, le=1e6)] = 2.0
@@ -156,7 +155,7 @@ class Pairs(Table):
     """The pairs of stored groups; omitted: every two candidates of a group whose scores differ."""
 
     total: Count | None = None
-    """Pairs drawn over all groups with replacement, by (better - worse)^`power` (ScoreFlow:
+    """Pairs drawn over all groups, with replacement, by (better - worse)^`power` (ScoreFlow:
     2000)."""
     per_group: Few | None = None
     """Pairs drawn so from each group."""

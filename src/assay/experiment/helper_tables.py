@@ -87,14 +87,13 @@ class HelperSampling(EvaluationSampling):
 
 
 class HelperSpec(Table):
-    """A helper model: rewards and tasks ask it or score with it; it is never trained."""
+    """A helper model, for rewards and tasks; never trained."""
 
     source: Source
-    """As the experiment's `model` (`openai:NAME` behind an endpoint, else in this process), or
-    `scripted:FILE`, fixed answers for tests."""
+    """As `model`, or `scripted:FILE`, fixed answers for tests."""
     with_endpoint: Annotated[str, Field(pattern=r"^openai:.")] | None = None
-    """`openai:NAME`, asked in place of `source` where the environment has `OPENAI_BASE_URL`. A
-    run goes on with what it began with."""
+    """`openai:NAME`, asked instead where the environment has `OPENAI_BASE_URL`; a run keeps what it
+    began with."""
     not_taken: str | None = None
     """The one of `source` and `with_endpoint` that is not asked; in `spec.toml`."""
     endpoint: str | None = None
@@ -102,7 +101,7 @@ class HelperSpec(Table):
     key: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] | None = None
     """Environment variable of the endpoint's key; omitted: `OPENAI_API_KEY`."""
     concurrency: Few | None = None
-    """Most requests at once; fewer while an endpoint is overloaded; omitted: 8."""
+    """Most requests at once, fewer under overload; omitted: 8."""
     rate: Rate | None = None
     """Most requests and tokens in a minute."""
     deadline: Positive | None = None
@@ -118,8 +117,8 @@ class HelperSpec(Table):
     price: Price | Literal["unknown"] | None = None
     """`"unknown"` shows N/A; omitted: of an `openai:` model that of the price table."""
     prices: Annotated[str, Field(pattern=r"^path:.")] | None = None
-    """`path:FILE`: a `[[price]]` for each `model` with `prompt`, `completion` and `from`;
-    omitted: the lab's own."""
+    """`path:FILE` of `[[price]]` with `model`, `prompt`, `completion`, `from`; omitted: the
+    lab's."""
     budget: Budget | None = None
     """What it may cost."""
     cache: bool | None = None

@@ -32,10 +32,9 @@ from assay.experiment.toml_write import inline
 INTRODUCTION = """\
 # The experiment file
 
-One TOML file describes one experiment. Behind each key stand its type and its default; a key
-without one may be omitted unless it is required. Unknown keys are errors. Any value can be set on
-the command line: `assay run FILE --set stage.NAME.steps=20`. `spec.toml` in the run's folder has
-every default written out.
+One TOML file describes one experiment. Behind each key stands its type, or the default that shows
+it; a key may be omitted unless it is required. Unknown keys are errors. Any value can be set on the
+command line: `assay run FILE --set stage.NAME.steps=20`. The run's `spec.toml` has every default.
 
 Made by `python -m assay.experiment.reference > docs/experiment.md`.
 """
@@ -76,18 +75,38 @@ def reference() -> str:
     inner: dict[str, type[Table]] = {}
     for heading, (model, base) in SECTIONS.items():
         fields = {k: f for k, f in model.model_fields.items() if _is_own(k, f, base)}
-        parts.append(_section(f"## {heading}", model, fields))
+        more = ""
+        if model is DpoStage:
+            fields, more = _without(fields, SamplingStage, "stages that sample")
+        parts.append(_section(f"## {heading}", model, fields, more))
         inner |= {table.__name__: table for f in fields.values() for table in _tables(f)}
     for table in [*inner.values()]:
         inner |= {t.__name__: t for f in table.model_fields.values() for t in _tables(f)}
     parts.append("## Inner tables\n")
-    for name, model in inner.items():
-        base = model.__base__ if model.__base__ in inner.values() else None
-        above = base.model_fields if base else {}
-        fields = {k: f for k, f in model.model_fields.items() if repr(above.get(k)) != repr(f)}
-        more = f" With the keys of [{base.__name__}](#{base.__name__.lower()})." if base else ""
-        parts.append(_section(f"### {name}", model, fields, more))
+    listed: list[type[Table]] = []
+    known = inner.values()
+    for model in dict.fromkeys(t for m in known for t in (m.__base__, m) if t in known):
+        fields, more = dict(model.model_fields), ""
+        like = max(listed, key=lambda earlier: len(_shared(fields, earlier)), default=None)
+        if like and len(_shared(fields, like)) > 1:
+            fields, more = _without(fields, like, f"[{like.__name__}](#{like.__name__.lower()})")
+        parts.append(_section(f"### {model.__name__}", model, fields, more))
+        listed += [] if more else [model]
     return "\n".join(parts)
+
+
+def _shared(fields: Mapping[str, FieldInfo], other: type[Table]) -> list[str]:
+    """The keys that another table has just so."""
+    return [k for k, f in fields.items() if repr(other.model_fields.get(k)) == repr(f)]
+
+
+def _without(
+    fields: Mapping[str, FieldInfo], other: type[Table], name: str
+) -> tuple[dict[str, FieldInfo], str]:
+    """The fields but for those that another table has just so, and a sentence that names these."""
+    shared = _shared(fields, other)
+    told = ", ".join(f"`{key}`" for key in shared)
+    return {k: f for k, f in fields.items() if k not in shared}, f" {told}: as {name}."
 
 
 def _is_own(key: str, field: FieldInfo, base: type[Table] | None) -> bool:
@@ -101,13 +120,21 @@ def _is_own(key: str, field: FieldInfo, base: type[Table] | None) -> bool:
 def _section(
     heading: str, model: type[Table], fields: Mapping[str, FieldInfo], more: str = ""
 ) -> str:
-    rows = [f"- `{key}` ({_type_of(f)}{_default(f)}): {_text(f)}" for key, f in fields.items()]
+    rows = [f"- `{key}` ({_type_and_default(f)}): {_text(f)}" for key, f in fields.items()]
     about = " ".join((model.__doc__ or "").split()) + more
     return "\n".join([heading, "", about, "", *rows, ""])
 
 
 def _text(field: FieldInfo) -> str:
     return " ".join((field.description or "").split())
+
+
+def _type_and_default(field: FieldInfo) -> str:
+    """The type with its limits, then the default, which shows a plain type by itself."""
+    kind, limits, default = _words(field.annotation), _limits(field.metadata), _default(field)
+    if default.startswith("; `") and kind in _WORDS.values():
+        return f"{limits}{default}".lstrip("; ")
+    return f"{kind}{limits}{default}"
 
 
 def _default(field: FieldInfo) -> str:
@@ -137,15 +164,13 @@ def _leaves(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _type_of(field: FieldInfo) -> str:
-    return _words(field.annotation) + _limits(field.metadata)
-
-
 def _words(annotation: Any) -> str:
     """A type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _words(arguments[0]) + _limits(arguments[1:])
+    if {str, int, float, bool} <= {*arguments}:
+        return "value"
     if origin in (Union, UnionType):
         return " or ".join(_words(a) for a in arguments if a is not type(None))
     if origin is Literal:

@@ -16,7 +16,7 @@ from assay.experiment.base_table import Few, Many, Positive, Table, Weight, rais
 
 
 class Bounds(Table):
-    """A condition on what another part gave; all that are written have to hold."""
+    """What another part gave; all have to hold."""
 
     above: float | None = None
     """The value is above this."""
@@ -36,7 +36,7 @@ class Bounds(Table):
 
 
 class RewardPart(Table):
-    """One part of a reward table; the reward is the sum of the parts' worth."""
+    """One part of a reward, their sum."""
 
     kind: str
     """A reward of the task, of every task (`text.truncated`), or `path:FILE.py:FUNCTION`."""
@@ -47,8 +47,8 @@ class RewardPart(Table):
     options: dict[str, Any] = Field(default_factory=dict)
     """Parameters of the kind, such as `{ size = 4 }`."""
     when: dict[str, float | Bounds] = Field(default_factory=dict)
-    """Other parts by name with the value, bounds or outcomes that they must have given; else
-    this part is worth 0."""
+    """Other parts with the value, bounds or outcomes that they must have given; else this is worth
+    0."""
 
 
 def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:

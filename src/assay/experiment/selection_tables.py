@@ -22,25 +22,25 @@ Unhealthy = Literal["few_queries_with_a_positive", "few_groups_with_signal"]
 
 
 class SelectionsSpec(Table):
-    """Stored selections: a few for each query, with what the frozen model made of them."""
+    """Stored selections for each query, with what the frozen model made of them."""
 
     data: str
     """The queries: a data set of the demos task."""
     kind: Literal["beam", "mixed"] | None = None
-    """`beam`: a beam search by the frozen model's InfoScore; `mixed`: a trained selector's beam
-    and samples, the most similar and random demonstrations. This or `file`."""
+    """`beam`: a beam search by InfoScore; `mixed`: a trained selector's beam and samples, similar
+    and random demonstrations. This or `file`."""
     file: str | None = None
     """`path:rl_data.json`: selections made elsewhere."""
     width: Few = 5
-    """Selections that a beam search keeps for each query."""
+    """Selections that a beam search keeps."""
     selector: str | None = None
     """Of `mixed`: the trained selector, `run:NAME@CHECKPOINT`."""
     temperatures: Many[Temperature] = (1.0, 1.3)
-    """Of `mixed`: temperatures of the selector's samples."""
+    """Of `mixed`: of the selector's samples."""
     samples: Few = 2
     """Of `mixed`: samples at each temperature."""
     similar: Annotated[int, Field(ge=0, le=1000)] = 5
-    """Of `mixed`: selections of the most similar demonstrations."""
+    """Of `mixed`: similar selections."""
     random: Annotated[int, Field(ge=0, le=1000)] = 1
     """Of `mixed`: random selections."""
     seed: Count = 42

@@ -21,18 +21,17 @@ UNTRAINED = ("random", "similarity", "oracle")
 
 
 class SelectorSpec(Table):
-    """A selector of demonstrations; each setting belongs to the kinds that it names."""
+    """A selector of demonstrations."""
 
     features: Annotated[str, Field(pattern=r"^(minilm|clip|path:.+)$")] = "minilm"
-    """`minilm` embeds texts; `clip` texts and images; `path:DIR` does either with an encoder in
-    a folder; `path:FILE.npz` or `.safetensors` holds features by row id."""
+    """`minilm` (texts), `clip` (texts, images), `path:DIR` (an encoder), `path:FILE.npz` or
+    `.safetensors` (features by row id)."""
     answers: bool = False
     """A demonstration's features are the mean of question and answer."""
     hidden: Few = 256
     """Width of the pointer's layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Dropout while sft, rft and rce train; omitted: 0.5, of a lever 0.1. grpo trains without
-    it unless the stage sets `dropout`."""
+    """Dropout of sft, rft and rce; omitted: 0.5, of a lever 0.1."""
     temperature: Positive = 0.1
     """Cosines are divided by it (pointer, bi_encoder)."""
     gate: bool = False

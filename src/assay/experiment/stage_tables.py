@@ -60,9 +60,8 @@ class CommonStage(RenderingSettings):
     data: str
     """The data set to train on."""
     start: Annotated[str, Field(json_schema_extra={"filled": "the stage before"})] = "base"
-    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`; `{ stage = "STAGE", by = RULE }` with
-    `gate` (as `STAGE.best`), `dev_score` or `reward_trend`; or `run:NAME@CHECKPOINT` of another
-    run."""
+    """`base`, `STAGE.best`, `STAGE.last`, `STAGE.step-N`, `run:NAME@CHECKPOINT`, or `{ stage =
+    "STAGE", by = RULE }` (docs/rounds.md)."""
     steps: Count | None = None
     """Optimizer steps (sft) or rounds of sampling and updating; this or `epochs`."""
     epochs: Count | None = None
@@ -153,28 +152,27 @@ class SftStage(CommonStage):
     """Supervised fine-tuning: negative log-likelihood of the assistant's messages."""
 
     method: Literal["sft"]
-    """The training method."""
+    """The method."""
     batch: Few = 16
     """Rows per optimizer step; packs with `pack_tokens`."""
     pack_tokens: Count | None = None
-    """Lay rows into packs of at most so many tokens by ms-swift's rule; `batch` counts packs.
-    No row sees another."""
+    """Packs of at most so many tokens by ms-swift's rule; no row sees another."""
     loss_on: Literal["all", "last"] = "all"
-    """Train on all assistant messages or on the last one only."""
+    """Which assistant messages are trained on."""
 
 
 class SamplingStage(CommonStage, RewardSettings):
-    """Stages that learn from groups of rewarded completions, sampled or stored."""
+    """They learn from groups of rewarded completions, sampled or stored."""
 
     prompts: Few
     """Prompts per step."""
     group: Few = 8
     """Completions per prompt."""
     candidates: Literal["sampled", "stored"] | None = None
-    """Sampled from the model (also where omitted), or held by the data."""
+    """Sampled from the model (default), or held by the data."""
     reward: Reward | None = None
-    """By name, or a table of names and weights; required for sampled candidates. Omitted for
-    stored ones: what they carry."""
+    """By name, names and weights, or parts; required for sampled candidates. Omitted for stored
+    ones: what they carry."""
     curriculum: Curriculum | None = None
     """Which stored candidates each epoch learns from; omitted: all."""
     require_positive: bool | None = None
@@ -212,7 +210,7 @@ class RftStage(SamplingStage):
     """Rejection fine-tuning: sample, keep what was rewarded, train on it like SFT."""
 
     method: Literal["rft"]
-    """The training method."""
+    """The method."""
     keep: float = 1.0
     """Smallest reward of kept completions."""
     batch: Few = 16
@@ -225,7 +223,7 @@ class RceStage(SamplingStage):
     """Reward-weighted fine-tuning: softmax(reward / tau) inside a group weighs the likelihood."""
 
     method: Literal["rce"]
-    """The training method."""
+    """The method."""
     candidates: Literal["sampled", "stored"] = (  # pyright: ignore[reportIncompatibleVariableOverride]
         "sampled"
     )
@@ -233,10 +231,10 @@ class RceStage(SamplingStage):
     tau: Annotated[Annotated[float, Field(ge=1e-6, le=1e6)] | Schedule, between(1e-6, 1e6)] = (
         Schedule(start=1.0)
     )
-    """Temperature of the weights: small picks the best candidate, large weighs all alike."""
+    """Temperature of the weights; small picks the best candidate."""
     rewards: Literal["raw", "normalised"] | None = None
-    """What is divided by tau: the rewards (also where omitted), or (reward - mean) / deviation
-    of their group, held in [-3, 3]."""
+    """What is divided by tau: the rewards (default), or (reward - mean) / deviation of their group,
+    held in [-3, 3]."""
     degenerate: Literal["skip", "imitate"] = "skip"
     """Groups of equal rewards are left out, or learned all alike."""
     likelihood_temperature: Temperature = 1.0
@@ -244,10 +242,10 @@ class RceStage(SamplingStage):
 
 
 class GrpoStage(SamplingStage):
-    """Group-relative policy optimisation and its relatives, by preset."""
+    """Group-relative policy optimisation and relatives."""
 
     method: Literal["grpo"]
-    """The training method."""
+    """The method."""
     algorithm: str = "grpo"
     """Preset of advantage, loss, aggregation, denominator and clip."""
     group: Few = 8
@@ -257,8 +255,7 @@ class GrpoStage(SamplingStage):
     kl: Kl = Kl()
     """Penalty for moving away from a reference."""
     drop_without_signal: bool | Literal["auto"] = "auto"
-    """Leave groups of equal rewards out; `auto`: where no KL, entropy term or whitening acts on
-    them."""
+    """Leave out groups of equal rewards; `auto`: where no KL, entropy term or whitening acts."""
     dynamic: Dynamic | None = None
     """Replace groups without reward variance."""
     mask_truncated: bool = False
@@ -268,8 +265,8 @@ class GrpoStage(SamplingStage):
     entropy_coef: Weight = 0.0
     """Weight of the entropy bonus."""
     top_entropy_share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Learn only at this share of the step's tokens, those of highest entropy (arXiv
-    2506.01939: 0.2). Costs a forward pass."""
+    """Learn only at this share of the tokens, of highest entropy (arXiv 2506.01939: 0.2). Costs a
+    forward pass."""
     clip: Clip = Clip()
     """Bounds of the probability ratio."""
     importance: Importance | None = None
@@ -283,10 +280,9 @@ class GrpoStage(SamplingStage):
     aggregation: str | None = None
     """Aggregation of token losses by name, in place of the preset's."""
     rewards: Literal["raw", "normalised"] | None = None
-    """`normalised`: standardised in their group before the estimator does so again (reports
-    002, 004). Needs `as_reported`."""
+    """`normalised`: standardised before the estimator (reports 002, 004). Needs `as_reported`."""
     dropout: bool | None = None
-    """`true`: a selector's update has dropout, its sampling none (reports 002, 004). Needs
+    """A selector's update has dropout, its sampling none (reports 002, 004). Needs
     `as_reported`."""
     max_rollout_gap: Positive = 0.25
     """A larger mean gap of log-probs between rollout and training stops the run."""
@@ -338,14 +334,14 @@ class DpoStage(CommonStage, RewardSettings):
     stage's start."""
 
     method: Literal["dpo"]
-    """The training method."""
+    """The method."""
     batch: Few = 16
     """Pairs per optimizer step. An epoch is a pass over the pairs."""
     beta: Annotated[float, Field(gt=0, le=1000)] = 0.1
     """Scale of the implicit reward; larger stays closer to the start."""
     scores: Literal["plain", "score"] = "plain"
-    """`score`: Score-DPO weighs the chosen candidate's log-ratios by its score, the rejected
-    one's by 1 - its score (ScoreFlow)."""
+    """`score`: Score-DPO weighs the chosen one's log-ratios by its score, the rejected one's by 1 -
+    its score (ScoreFlow)."""
     score_range: Range | None = None
     """Scores that become 0 and 1 for Score-DPO; omitted: 0 and 1. Others are refused."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0

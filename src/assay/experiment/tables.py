@@ -53,7 +53,7 @@ class EvaluationSampling(Table):
 
 class EvaluateSpec(RewardSettings, RenderingSettings):
     """Items of a benchmark, or of a data set with a reward. `rendering`, `template_options`,
-    `keep_special` and `reward_...` are as in stages."""
+    `keep_special`, `reward_...`: as in stages."""
 
     benchmark: str | None = None
     """Such as `bfcl/simple_python`; this or `data`."""
@@ -105,7 +105,7 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
 
 
 class ReportedRun(Table):
-    """Where the result is that others reported of this experiment."""
+    """Where others' result is."""
 
     file: str
     """A record of reported results (docs/audit.md)."""
@@ -114,7 +114,7 @@ class ReportedRun(Table):
 
 
 class NoteSpec(Table):
-    """Why the experiment is there, for the notebook; no result depends on it."""
+    """For the notebook; no result depends on it."""
 
     why: str = ""
     """The question that it answers."""
@@ -127,7 +127,7 @@ class NoteSpec(Table):
 
 
 class LogSpec(Table):
-    """Programs that get metrics, scores, verdicts and pages of the run; no result depends on it."""
+    """Programs that get metrics, scores, verdicts and pages."""
 
     to: Annotated[Many[str], Field(min_length=1)]
     """`wandb`, `trackio`, `mlflow`, `tensorboard`; each needs the extra of its name."""
@@ -156,7 +156,7 @@ class LogSpec(Table):
 
 
 class GuardSpec(Table):
-    """A condition that stops the run, with its checkpoint kept, where a metric meets it."""
+    """Stops the run, with its checkpoint kept, where a metric meets it."""
 
     metric: str
     """Of `metrics.jsonl`, such as `truncated_share`."""
@@ -176,7 +176,7 @@ class GuardSpec(Table):
 
 
 class MilestoneSpec(Table):
-    """A step to reach, or a value expected of a metric, written down before the run."""
+    """A step to reach, or an expected value of a metric."""
 
     stage: str
     """The stage it is about."""

@@ -34,7 +34,7 @@ class Schedule(Table):
     end: float | None = None
     """At the last step; omitted: as `start`."""
     shape: Literal["linear", "cosine"] | None = None
-    """A line (also where omitted), or half a cosine."""
+    """A line (default), or half a cosine."""
     steps: Count | None = None
     """Steps until `end`, which then stays; omitted: all."""
 
@@ -77,8 +77,7 @@ class Optimizer(Table):
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """`adamw8bit` keeps its state in 8 bits and needs bitsandbytes."""
     lr: Annotated[float, Field(gt=0, le=10, json_schema_extra={"filled": "by method"})]
-    """Peak learning rate. Omitted: 1e-5 for sft, rft and rce, 1e-6 for grpo and dpo, 1e-4 with
-    LoRA."""
+    """Peak learning rate: 1e-5 for sft, rft, rce; 1e-6 for grpo, dpo; 1e-4 with LoRA."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Decoupled weight decay."""
     betas: Betas = (0.9, 0.999)
@@ -110,7 +109,7 @@ class FullAdapt(Table):
 
 
 class LoraAdapt(Table):
-    """Low-rank adapters are trained, the base stays as it is."""
+    """Low-rank adapters are trained."""
 
     kind: Literal["lora"]
     """Which weights are trained."""
@@ -134,7 +133,7 @@ class LoraAdapt(Table):
 
 
 class FreezeAdapt(Table):
-    """Some weights are kept as they are, the rest is trained."""
+    """Some weights stay as they are."""
 
     kind: Literal["freeze"]
     """Which weights are trained."""
@@ -146,20 +145,21 @@ Adapt = Annotated[FullAdapt | LoraAdapt | FreezeAdapt, Field(discriminator="kind
 
 
 class Sampling(Table):
-    """How completions are drawn for training."""
+    """How completions are drawn for training. `top_p` below 1, `top_k` and `min_p` of grpo need
+    `as_reported`."""
 
     temperature: Annotated[Temperature | Schedule, between(1e-3, 100)] = 1.0
     """Logits are divided by it."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus share; 1: the full softmax. Below 1, grpo needs `as_reported`."""
+    """Nucleus share; 1 samples from the full softmax."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of candidates; 0: all. For grpo as `top_p`."""
+    """Number of candidates; 0 means all."""
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Words less likely than this share of the likeliest are left out. For grpo as `top_p`."""
+    """Words less likely than this share of the likeliest are left out."""
     stop: Annotated[Many[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
-    """Texts that end a completion; it is judged without them."""
+    """Texts that end an answer; it is judged without them."""
     max_tokens: Tokens = 256
-    """Completions are cut, and counted as truncated, here."""
+    """Answers are cut, and counted as truncated, here."""
 
     @property
     def is_full(self) -> bool:
