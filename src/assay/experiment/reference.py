@@ -85,7 +85,8 @@ def reference() -> str:
     parts.append("## Inner tables\n")
     listed: list[type[Table]] = []
     known = inner.values()
-    for model in dict.fromkeys(t for m in known for t in (m.__base__, m) if t in known):
+    ordered = dict.fromkeys(t for m in known for t in m.__mro__[1::-1] if t in known)
+    for model in ordered:
         fields, more = dict(model.model_fields), ""
         like = max(listed, key=lambda earlier: len(_shared(fields, earlier)), default=None)
         if like and len(_shared(fields, like)) > 1:

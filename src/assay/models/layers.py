@@ -1,7 +1,7 @@
 """The layers of a dense decoder over one packed row, as they are trained.
 
-Calls the projections of a Transformers model (under adapters too) in the model's order, with
-`elementwise` between them and attention by a plan. Outputs of norms and activations that products
+Calls the projections of a Transformers model (under adapters too) in the model's order, with norms
+and activations between them and attention by a plan. Outputs of norms and activations that products
 read are computed again in the backward pass instead of kept; recomputing whole layers is activation
 checkpointing (`adapt.save_activations`). Embedding and head are in `scoring`, the plain reference
 in `first_difference`.

@@ -122,7 +122,7 @@ class ChatRequest(Asking):
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     response_format: Any = None
-    """These three are read by `constraints`."""
+    """These three say what the answer may be."""
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
 

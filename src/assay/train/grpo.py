@@ -1,7 +1,7 @@
 """GRPO and its variants: groups of completions, relative advantages, clipped updates.
 
 Samples and judges until enough groups carry signal, then makes a batch: advantages and every
-denominator over its groups. `group_choice` chooses the groups; `rl.presets` defines an algorithm's
+denominator over its groups. `pair_choice` chooses the groups; `rl.presets` defines an algorithm's
 estimator, loss and aggregation.
 """
 
@@ -100,7 +100,7 @@ class GrpoSettings:
 
 @dataclass(frozen=True)
 class Grpo:
-    """See `train_state.Method`."""
+    """See `checkpoint.Method`."""
 
     prompts: GroupStream
     settings: GrpoSettings

@@ -36,7 +36,7 @@ from assay.train.update import Schedule, micro_batches
 
 @dataclass(frozen=True)
 class Dpo:
-    """See `train_state.Method`."""
+    """See `checkpoint.Method`."""
 
     pairs: tuple[Pair, ...]
     batch: int
@@ -96,7 +96,7 @@ def likelihood_batch(episodes: Sequence[Episode], temperature: float = 1.0) -> P
 
 @dataclass(frozen=True)
 class Sft:
-    """See `train_state.Method`."""
+    """See `checkpoint.Method`."""
 
     episodes: tuple[Episode, ...]
     batch: int
@@ -170,7 +170,7 @@ class GroupValidation:
 
 @dataclass(frozen=True)
 class Rft:
-    """See `train_state.Method`."""
+    """See `checkpoint.Method`."""
 
     prompts: GroupStream
     keep: float
@@ -208,7 +208,7 @@ class Rft:
 
 @dataclass(frozen=True)
 class Rce:
-    """See `train_state.Method`."""
+    """See `checkpoint.Method`."""
 
     groups: GroupStream
     tau: Schedule

@@ -44,7 +44,7 @@ class LoopSettings:
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     warmup: float = 0.0
     min_lr: float = 0.0
-    """See `schedules.LearningRate`."""
+    """See `update.LearningRate`."""
     clip_norm: float = 1.0
     micro_tokens: int = 2048
     max_skipped_steps: int = 3
@@ -252,7 +252,7 @@ class FirstSamples:
     report: Callable[[Sequence[SampleRecord]], None]
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """See `train_state.Method`."""
+        """See `checkpoint.Method`."""
         batch = self.method.collect(policy, place, journal)
         if place.step == 0:
             self.report(batch.samples)
@@ -268,7 +268,7 @@ class SourceShares:
     seed: int
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """See `train_state.Method`. Means of rewards leave abstentions out."""
+        """See `checkpoint.Method`. Means of rewards leave abstentions out."""
         batch = self.method.collect(policy, place, journal)
         visited = self.order.sources(self.seed, place.cursor, batch.consumed)
         shares = {SOURCE_SHARE + p.name: visited[p.name] / batch.consumed for p in self.order.parts}
@@ -298,7 +298,7 @@ class StepMetrics:
     """The same from the rewards of each visit to a row."""
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """See `train_state.Method`."""
+        """See `checkpoint.Method`."""
         batch = self.method.collect(policy, place, journal)
         found = {name: schedule.at(place.step) for name, schedule in self.schedules.items()}
         rewards = [sample.reward for sample in batch.samples]
@@ -350,7 +350,7 @@ class FirstBatchCheck:
     done: bool = False
 
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
-        """See `train_state.Method`. A batch without updates is passed on unchecked."""
+        """See `checkpoint.Method`. A batch without updates is passed on unchecked."""
         batch = self.method.collect(policy, place, journal)
         if self.done or not batch.updates:
             return batch

@@ -1,7 +1,7 @@
 """Chooses checkpoints of a stage by its rules, and lists the checkpoints that a run measures.
 
-The rules are in `judge.selection` and `judge.reward_trend`; what they chose is stored with its
-evidence. Trains nothing; `run_evaluation` measures.
+The rules are in `judge.selection` and `judge.trends`; what they chose is stored with its evidence.
+Trains nothing; `run_evaluation` measures.
 """
 
 from collections.abc import Collection, Iterable

@@ -102,7 +102,7 @@ from assay.train.loop import SourceShares, train
 
 @dataclass(frozen=True)
 class RunRecorder:
-    """See `train.train_state.Recorder`."""
+    """See `train.checkpoint.Recorder`."""
 
     run: RunDirectory
     stage: str

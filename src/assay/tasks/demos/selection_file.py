@@ -102,7 +102,7 @@ class SelectionFile:
     def laid_out_otherwise(self) -> bool:
         """Whether its outcomes are of prompts in which the query stood behind the last pick, as
         those of Lever-LM and Lever-Plus. In this lab's, whose `_meta` names the set of
-        demonstrations, it stands next to the first (`selections.conversation`)."""
+        demonstrations, it stands next to the first (`demonstrations.conversation`)."""
         return "demonstrations" not in self.meta
 
 

@@ -76,7 +76,7 @@ class ForeignSelector:
     """A selector of a file."""
 
     kind: str
-    """Of `kinds.MAKERS`."""
+    """Of `modules.MAKERS`."""
     width: int
     """Of the features that it reads."""
     settings: Mapping[str, Any]

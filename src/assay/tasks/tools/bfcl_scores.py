@@ -1,11 +1,10 @@
 """A run's answers on BFCL by category, class, number of turns and type of error, and their tables.
 
-A category that was not run is absent, never 0, and so is the score of a group that needs it
-(`bfcl_overall`). The answers to a scenario of a memory category count as those to its questions,
-as upstream counts them. Only evaluations that report count. Upstream counts
-a multi-turn category that was not run as 0 in the overall mean, so that after one category alone
-"Overall" is a quarter of it. `data_multi_turn.csv` does the same, for programs that expect that
-file; the other files never do.
+A category that was not run is absent, never 0, and so is the score of a group that needs it. The
+answers to a scenario of a memory category count as those to its questions, as upstream counts them.
+Only evaluations that report count. Upstream counts a multi-turn category that was not run as 0 in
+the overall mean, so that after one category alone "Overall" is a quarter of it.
+`data_multi_turn.csv` does the same, for programs that expect that file; the other files never do.
 """
 
 import csv

@@ -29,7 +29,7 @@ FORMAT_SENSITIVITY = "format_sensitivity"
 def format_entries(known: Mapping[str, Row]) -> tuple[Row, ...]:
     """The 5200 entries in upstream's order; `known` are the entries that they repeat, by id.
 
-    `extra` has what `decoded_answers` needs. Entries of one question share a `conversation`.
+    `extra` has what decoding an answer needs. Entries of one question share a `conversation`.
     """
     utils, prompts = upstream_module("utils"), upstream_module("model_handler.utils")
     rows = []

@@ -1,7 +1,7 @@
 """The worker's side of single answers that BFCL's own runner decodes or checks.
 
 Imported in worker processes only, which have the wheel on their path; the lab's side is
-`decoded_answers`. Upstream evaluates sums that a model wrote. Here those of literals are computed,
+`single_turn`. Upstream evaluates sums that a model wrote. Here those of literals are computed,
 and one with a name or a call in it makes the answer undecodable.
 """
 

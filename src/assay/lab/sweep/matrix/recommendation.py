@@ -1,6 +1,6 @@
 """Recommends a cell of a matrix from records of role `select` alone, and records a sweep's winner.
 
-Ranking, tests and optimism are those of `judge.selection` and `judge.harmonic_choice`. The winner,
+Ranking, tests and optimism are those of `judge.selection`. The winner,
 for `run:SWEEP@winner`, is the best on dev items once all points were measured; another one takes
 its place only where it scored higher, or where the recorded one is no longer in the sweep.
 """

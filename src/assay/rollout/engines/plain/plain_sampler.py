@@ -2,8 +2,7 @@
 
 Groups of equal contexts run in batches until their last completion ends; finished rows leave. The
 trained module itself answers, its adapter as it is, in the numerics of training. Tokens are drawn
-as the `cpu` engine draws them, from the full softmax and the keys; the forward is in
-`plain_decoding`.
+as the `cpu` engine draws them, from the full softmax and the keys.
 """
 
 import inspect
