@@ -59,8 +59,7 @@ def message(file: Path, *overrides: str) -> str:
         (
             'task = "tools"\n',
             "",
-            "e.toml: task: missing "
-            "(add it: the skill: prompts, rewards and benchmarks come from it)",
+            "e.toml: task: missing (add it: `tools`, `math`, `chat`, ",
         ),
         (
             "reward = { strict_binary = 1.0, fine_grained = 0.5 }",
