@@ -59,7 +59,8 @@ def message(file: Path, *overrides: str) -> str:
         (
             'task = "tools"\n',
             "",
-            "e.toml: task: missing (add it: `tools`, `math`, `chat`, ",
+            "e.toml: task: missing (add it: `tools`, `math`, `chat`, `demos`, `workflows`, "
+            "an installed package's, or `path:FILE.py`)",
         ),
         (
             "reward = { strict_binary = 1.0, fine_grained = 0.5 }",
