@@ -28,7 +28,7 @@ sampling = {{ temperature = {temperature}, max_tokens = 8 }}
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache, and a machine without a GPU."""
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("assay.engines.devices.shutil.which", lambda name: None)
+    monkeypatch.setattr("assay.engines.environments.shutil.which", lambda name: None)
     return tmp_path
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import assay
 from assay.errors import InputError
+from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.check.all_checks import check_experiment
@@ -21,7 +22,7 @@ from assay.models.gguf_file import ARCHITECTURES
 from assay.models.source import parse_source, resolve
 from assay.pages.markdown import escaped as cell
 from assay.rl.presets import PRESETS
-from assay.rollout.engines.register import TEXT_ENGINES, TOKEN_ENGINES
+from assay.rollout.engines.register import TEXT_ENGINES
 from tests.docs.pages import BLOCK, DOCS, blocks
 from tests.models.folders import save_tiny_model
 
@@ -79,7 +80,7 @@ CHECKED: dict[str, Callable[[Path], bool]] = {
     "distil from a teacher's probabilities": lambda _: bool({"gkd", "distil"} & methods()),
     "pretrain on plain text": lambda _: "pt" in methods(),
     "generate with vLLM while training": lambda _: (
-        "vllm" in TOKEN_ENGINES or imports("import vllm")
+        "vllm" in get_args(EngineSpec.model_fields["sample"].annotation)
     ),
     "measure a model behind vLLM or another server": lambda _: "endpoint" in TEXT_ENGINES,
     "write GGUF": lambda _: {"llama", "qwen2", "qwen3"} == set(ARCHITECTURES),

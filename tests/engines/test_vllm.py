@@ -20,8 +20,7 @@ from torch import nn
 
 from assay.data.wheels import WheelError
 from assay.engines import vllm_engine
-from assay.engines.devices import environment_for
-from assay.engines.environments import installed
+from assay.engines.environments import environment_for, installed
 from assay.engines.handover import HandOverFailed
 from assay.engines.proven_sampler import ProvenSampler
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened

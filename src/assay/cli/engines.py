@@ -24,8 +24,7 @@ def engines(
     from rich.table import Table
     from rich.text import Text
 
-    from assay.engines.devices import environment_for
-    from assay.engines.environments import add, survey
+    from assay.engines.environments import add, environment_for, survey
     from assay.errors import InputError
 
     if deed is not None and name is None:

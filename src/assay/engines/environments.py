@@ -17,7 +17,7 @@ from typing import Any
 
 from assay.data.files import cache_root, locked
 from assay.data.hashing import sha256_text
-from assay.errors import RunFailure, look_up
+from assay.errors import InputError, RunFailure, look_up
 
 TORCH = "torch==2.13.0"
 """An open range pulls several GB of CUDA packages on a CPU machine."""
@@ -161,6 +161,20 @@ def ask(name: str, script: Path, request: Mapping[str, Any], timeout: float = 60
     if answer.returncode:
         raise RunFailure(f"{script.name} failed in environment {name}: {_last(answer.stderr)}")
     return json.loads(answer.stdout.splitlines()[-1])
+
+
+def environment_for(name: str) -> str:
+    """The environment of an engine here: `vllm` has one for CUDA and one for machines without."""
+    return "vllm-cuda" if name == "vllm" and shutil.which("nvidia-smi") else name
+
+
+def need_vllm() -> str:
+    """The environment of vLLM. Raises InputError where it is not installed."""
+    name = environment_for("vllm")
+    if installed(name) is None:
+        fix = "assay engines add vllm"
+        raise InputError("vLLM is not installed", field="engine.sample", fix=fix)
+    return name
 
 
 def _command(command: Sequence[str], name: str) -> None:

@@ -23,8 +23,7 @@ import torch
 from safetensors.torch import save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
-from assay.engines.devices import need_vllm
-from assay.engines.environments import python_of
+from assay.engines.environments import need_vllm, python_of
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
 from assay.models.handed_over import State

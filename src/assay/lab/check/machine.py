@@ -87,8 +87,7 @@ def packages(root: Path) -> Iterator[Check]:
 
 def engines(root: Path) -> Iterator[Check]:
     """vLLM, and the environments of other tools that are there."""
-    from assay.engines.devices import environment_for
-    from assay.engines.environments import survey
+    from assay.engines.environments import environment_for, survey
 
     for found in survey():
         if found.problem and not found.version and found.name != environment_for("vllm"):

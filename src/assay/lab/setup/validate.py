@@ -14,7 +14,7 @@ from assay.data.formats.formats import FORMATS
 from assay.data.loaded import absent
 from assay.data.renderings.rendering import RENDERINGS
 from assay.data.toml_text import KeyPath
-from assay.engines.devices import need_vllm
+from assay.engines.environments import need_vllm
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
