@@ -24,11 +24,20 @@ def ruled(**asked: Any) -> dict[str, Any]:
     return judging.judge(**asked)
 
 
+OWN_VERDICTS = judging.own_verdicts
+
+
+def alone(gold: str, answer: str) -> dict[str, Any]:
+    """math-verify's verdict on the answer as the judge reads it, without the judge's rules."""
+    return {"equal": OWN_VERDICTS(gold, answer)[0]}
+
+
 SECONDS = 200
 FUNCTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "judge": judging.judge,
     "ruled": ruled,
     "own": own,
+    "alone": alone,
     "olympiad": olympiadbench_judge.judge,
 }
 RAISED = Outcome(failure="exception", why="raised")
