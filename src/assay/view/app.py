@@ -95,9 +95,15 @@ class Guard:
             return PlainTextResponse(problem, 403)
         if given is None:
             return None
-        response = RedirectResponse(str(request.url.remove_query_params("token")), 303)
+        response = RedirectResponse(without(request, "token"), 303)
         response.set_cookie(cookie, self.token, httponly=True, samesite="strict")
         return response
+
+
+def without(request: Request, name: str) -> str:
+    """The path and query of a request without one of its values."""
+    url = request.url.remove_query_params(name)
+    return url.path + (f"?{url.query}" if url.query else "")
 
 
 def is_own_host(header: str, host: str) -> bool:
@@ -162,10 +168,10 @@ def answered(window: Window, request: Request, handler: Handler, lang: str) -> R
         traceback.print_exception(error, file=sys.stderr)
         found = problem_page(RuntimeError(w("view.failed")), w, 500)
     if isinstance(found, Response):
-        return found
-    here = request.url.remove_query_params("lang")
-    text = document(found, here.path + (f"?{here.query}" if here.query else ""))
-    response = Response(text, found.status, media_type="text/html")
+        response = found
+    else:
+        text = document(found, without(request, "lang"))
+        response = Response(text, found.status, media_type="text/html")
     if asked in LANGUAGES:
         response.set_cookie(LANG, asked, samesite="strict")
     return response

@@ -71,17 +71,14 @@ def matrix_shown(window: Window, request: Request, w: Words) -> Shown:
     """Runs pivoted by their keys."""
     lab, asked = request.path_params["lab"], request.query_params
     root, names = window.root(lab), names_of(request)
-    values: dict[str, Any] = {
-        "rows": asked.get("rows") or None,
-        "columns": asked.get("columns") or None,
-        "on": tuple(filter(None, asked.getlist("on"))),
-        "checkpoint": asked.get("checkpoint") or None,
-        "baseline": asked.get("baseline") or None,
-    }
+    one = ("rows", "columns", "checkpoint", "baseline", "select")
+    several = ("layers", "on", "allow")
+    values: dict[str, Any] = {name: asked.get(name) or None for name in one}
+    values |= {name: tuple(asked.get(name, "").split()) for name in several}
     fields = [Field("run", w("view.compared"), " ".join(names))]
     fields += [
         Field(name, w(f"view.{name}"), asked.get(name, ""))
-        for name in ("rows", "columns", "on", "checkpoint", "baseline")
+        for name in ("rows", "columns", "layers", "on", "checkpoint", "baseline", "select", "allow")
     ]
     form = Form(
         lab_address(lab, "matrix"), fields, [(w("view.matrix"), lab_address(lab, "matrix"))]

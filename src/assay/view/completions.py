@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from assay.data.episode import FULL_SCORE
@@ -32,6 +32,8 @@ from assay.runs.records import (
 from assay.runs.run_directory import RunDirectory
 from assay.view.filters import Filter
 
+pc: Any = pyarrow.compute
+"""Its functions are made when it is imported, unseen by a type checker."""
 COLUMNS = pa.schema(
     [
         ("id", pa.string()),
@@ -198,8 +200,9 @@ class Completions:
             for item, mean in zip(after.item_ids, after.item_means, strict=True)
             if item in means
         }
-        kept = {"gained": lambda c: c > 0, "lost": lambda c: c < 0, "any": lambda c: c != 0}
-        return [item for item, each in change.items() if kept[asked.flip](each)]
+        # The change of an item that one of them left unscored is no number, and neither sign.
+        signs = {"gained": (1.0,), "lost": (-1.0,), "any": (1.0, -1.0)}[asked.flip]
+        return [item for item, each in change.items() if any(each * sign > 0 for sign in signs)]
 
 
 def read_completions(file: Path) -> pa.Table:

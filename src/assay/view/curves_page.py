@@ -26,6 +26,8 @@ from assay.view.runs_page import lab_free
 from assay.view.window import Window
 
 COLOURS = 9
+RANGE = "from the lowest seed to the highest"
+"""What the limits of several seeds are; no interval of confidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def pooled(curves: Sequence[Curve]) -> Curve:
     for step in steps:
         each = [v for points in known if (v := points.get(step)) is not None]
         values.append(sum(each) / len(each) if each else None)
-        limits.append(Interval(min(each), max(each)) if len(each) > 1 else None)
+        limits.append(Interval(min(each), max(each), RANGE) if len(each) > 1 else None)
     return Curve(curves[0].metric, tuple(steps), tuple(values), tuple(limits))
 
 

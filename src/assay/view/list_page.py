@@ -4,8 +4,9 @@ Every filter stands in the address, so that a link keeps it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -29,7 +30,7 @@ from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, flat, number
 from assay.runs.run_directory import RunDirectory
 from assay.view.completions import Found, Place, Stored
-from assay.view.filters import Filter, read_filter
+from assay.view.filters import SORTS, Filter, read_filter
 from assay.view.frame import Shown, full_name, lab_address, run_address
 from assay.view.live import running
 from assay.view.runs_page import lab_free
@@ -118,17 +119,9 @@ def _form(
     fields.append(_choice("ended", asked.ended, ended, w))
     fields += _range("length", asked, w)
     fields.append(Field("row", w("view.item" if answers else "view.row"), asked.row))
-    sorts = (
-        "-",
-        "score",
-        "-score",
-        "length",
-        "-length",
-        *(() if answers else ("advantage", "-advantage")),
-    )
-    fields.append(
-        _choice("sort", asked.sort, [(s, w(f"view.sort_{s or 'first'}")) for s in sorts], w)
-    )
+    sorts = [each for each in SORTS if not (answers and each.endswith("advantage"))]
+    orders = [(each, w(f"view.sort_{each or 'first'}")) for each in sorts]
+    fields.append(Field("sort", w("view.sort"), asked.sort, "choice", orders))
     fields.append(Field("unscored", w("view.unscored"), "1", "tick", on=asked.unscored))
     address = lab_address(lab, "answers" if answers else "samples")
     return Form(address, fields, [(w("view.filter"), address)])
@@ -176,7 +169,9 @@ def _columns(answers: bool, w: Words) -> list[Column]:
     return [Column(w(f"view.{name}"), name in right) for name in names]
 
 
-def _row(lab: str, run: RunDirectory, place: Place, line: dict, answers: bool, w: Words) -> Row:
+def _row(
+    lab: str, run: RunDirectory, place: Place, line: Mapping[str, Any], answers: bool, w: Words
+) -> Row:
     """One completion: where it stands, what it earned, how it begins."""
     own = lab_address(lab, "show", id=f"{run}:{line['id']}")
     name = f"{line['row']}#{line['number']}"
@@ -194,7 +189,7 @@ def _row(lab: str, run: RunDirectory, place: Place, line: dict, answers: bool, w
     return [Mark(name, "", around), step, score, advantage, outcome, number(line["length"]), start]
 
 
-def group_address(lab: str, run: RunDirectory, place: Place, line: dict) -> str:
+def group_address(lab: str, run: RunDirectory, place: Place, line: Mapping[str, Any]) -> str:
     """The group that a sample belongs to."""
     asked = {
         "stage": place.stage,
@@ -228,6 +223,6 @@ def exported(window: Window, request: Request, w: Words) -> Response:
     return StreamingResponse(_written(run, lines), media_type="application/jsonl", headers=headers)
 
 
-def _written(run: RunDirectory, lines: Iterable[dict]) -> Iterator[str]:
+def _written(run: RunDirectory, lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for line in lines:
         yield json.dumps({"run": str(run), **line}, ensure_ascii=False) + "\n"

@@ -41,7 +41,7 @@ from assay.runs.history import History, Sample, find_record, find_samples, sampl
 from assay.runs.records import outcome, stored_messages, transcript
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
-from assay.view.window import Window, stamp_of
+from assay.view.window import Window
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 SHADES = 6
@@ -334,7 +334,7 @@ def _question(
         return rows_by_id(experiment, experiment.stage[stage].data.partition(".")[0], run.root)
 
     try:
-        rows = window.rows.get((run, stage, evaluation), stamp_of(run)[-1:], read)
+        rows = window.rows.get((run, stage, evaluation), None, read)
         return *question_of(rows.get(row)), ""
     except (AssayError, OSError, KeyError) as error:
         return "", "", flat(str(error))
