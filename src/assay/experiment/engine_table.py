@@ -1,4 +1,4 @@
-"""The `[engine]` table: who samples completions, and what that engine cannot do."""
+"""The `[engine]` table: who samples completions and where, and what an engine cannot do."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal
@@ -21,6 +21,9 @@ class EngineSpec(Table):
     sample: Literal["own", "vllm"] = "own"
     """`own`: Assay's engines; `vllm`: vLLM in its own process, by `assay engines add vllm`. See
     docs/engines.md."""
+    evaluate: str = "own"
+    """Where evaluations are answered. `own`: in this process; `ray`: in processes that Ray spreads
+    over this machine; `ray://HOST:10001` or `HOST:6379`: over the cluster there."""
 
 
 def check_engine(
