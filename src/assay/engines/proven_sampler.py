@@ -28,6 +28,7 @@ from assay.engines.handover import (
     judge_sampled,
 )
 from assay.engines.read_back import Columns, Held, chosen_columns, compare, kept
+from assay.errors import RunFailure
 from assay.models.handed_over import State, bare, by_file_names, logps_of, rounded, whole_weights
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.episodes import turn_finished
@@ -149,6 +150,11 @@ class ProvenSampler:
         sampled = engine.sample(prompts, seeds, ends, settings_of(sampling))
         turns = []
         for prompt, (tokens, logps, ended) in zip(prompts, sampled, strict=True):
+            if not ended and len(tokens) < sampling.max_tokens:
+                raise RunFailure(
+                    f"the engine cut a completion after {len(tokens)} of {sampling.max_tokens} "
+                    f"tokens, behind a prompt of {len(prompt)}: it holds no more at once"
+                )
             mask = (True,) * len(tokens)
             how = "stop" if ended else "length"
             turn = Turn(tuple(prompt), tuple(tokens), mask, tuple(logps), how, policy_version)
