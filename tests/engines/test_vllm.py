@@ -23,6 +23,7 @@ from assay.engines import vllm_engine
 from assay.engines.environments import environment_for, installed
 from assay.engines.handover import HandOverFailed
 from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.read_back import Columns, picked
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
 from assay.errors import RunFailure
 from assay.models.handed_over import State, logps_of
@@ -118,24 +119,39 @@ def test_an_update_arrives(smollm, same_weights, dtype, size) -> None:
     found = sampler.measured
     print(dtype, size, {name: float(f"{value:.3g}") for name, value in found.items()})
     error = found["engine/proof_error"]
+    assert found["engine/read"] == 1 and found["engine/read_moved"] > (0.7 if size < 1e-4 else 0.99)
     assert error > 0.2 if size < 1e-4 else abs(found["engine/proof"] - 1) < 0.01 + 4 * error
     assert found["engine/gap"] < (1e-3 if dtype == "float32" else 0.1)
 
 
+BEHIND = {"keeps": ".", "a layer": ".layers.15.", "a tensor": "17.mlp.down_proj.", "head": "lm_h"}
+
+
 @pytest.mark.parametrize(
-    ("fault", "size", "seen"),
+    ("fault", "size", "lies", "seen"),
     [
-        ("keeps", 1e-5, "to the last bit"),
-        ("keeps", 2e-2, "all weights"),
-        ("all but one layer", 1e-3, "a part of the weights"),
-        ("stale cache", 2e-2, "prefix cache"),
+        ("keeps", 1e-5, False, r"embed_tokens.* kept their old weights"),
+        (
+            "a layer",
+            1e-5,
+            False,
+            r"model\.layers\.15\.mlp\.up_proj\.weight and . more kept their old",
+        ),
+        ("a tensor", 1e-5, False, r"tensors model\.layers\.17\.mlp\.down_proj\.weight kept"),
+        ("head", 1e-5, False, r"tensors lm_head\.weight kept their old weights"),
+        ("stale cache", 1e-5, False, "prefix cache holds keys and values of earlier"),
+        ("keeps", 1e-5, True, "to the last bit"),
+        ("keeps", 2e-2, True, "all weights"),
+        ("a layer", 1e-3, True, "a part of the weights"),
+        ("stale cache", 2e-2, True, "keep old: keys and values in its prefix cache"),
     ],
 )
 def test_each_fault_is_seen_at_its_first_step(
-    smollm, same_weights, monkeypatch, fault, size, seen
+    smollm, same_weights, monkeypatch, fault, size, lies, seen
 ) -> None:
+    """Where it `lies`, the engine has new weights and an empty cache, and computes with others."""
     loaded, opening = smollm
-    if fault == "all but one layer":  # one of 30: less than rounding in bf16
+    if fault == "a layer" and lies:  # one of 30: less than rounding in bf16
         opening = replace(opening, dtype="float32")
     if fault == "stale cache":
         close_all()
@@ -143,20 +159,28 @@ def test_each_fault_is_seen_at_its_first_step(
         monkeypatch.setattr(vllm_engine, "SCRIPT", worker)
     sampler, asked = sampler_of(loaded, opening), contexts(loaded)
     sampler.sample(asked, KEYS, SAMPLING)
-    whole = VllmEngine.load
+    whole, given = VllmEngine.load, dict[str, torch.Tensor]()
 
     def part(self: VllmEngine, state: State) -> None:
-        if fault == "all but one layer":
-            whole(self, {n: t for n, t in state.items() if ".layers.15." not in n})
+        given.update(state)
+        left = {n: t for n, t in state.items() if BEHIND.get(fault, "no name") not in n}
+        if left:
+            whole(self, left)
 
-    if fault != "stale cache":
-        monkeypatch.setattr(VllmEngine, "load", part)
+    monkeypatch.setattr(VllmEngine, "load", part)
+    if lies:
+        monkeypatch.setattr(VllmEngine, "read", lambda self, columns: read_from(given, columns))
+        monkeypatch.setattr(VllmEngine, "reused", lambda self, prompt: 0)
     update(loaded.model, sampler, size)
     with pytest.raises(HandOverFailed, match=seen) as failure:
         sampler.sample(asked, KEYS, SAMPLING)
     print(fault, size, failure.value)
     if fault == "stale cache":
         close_all()
+
+
+def read_from(state: State, columns: Columns) -> State:
+    return {name: picked(state[name], places) for name, places in columns.items()}
 
 
 def test_a_killed_engine_is_one_line_and_another_is_started(smollm) -> None:

@@ -15,15 +15,16 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
 from assay.engines.environments import need_vllm, python_of
+from assay.engines.read_back import Columns, Held
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
 from assay.models.handed_over import State
@@ -56,10 +57,13 @@ class VllmEngine:
     folder: Path
     """In memory, for what is handed over."""
     owner: object = None
+    held: Held = field(default_factory=Held)
+    asleep: bool = False
 
     def load(self, state: State) -> None:
         """See `Engine`."""
         if self.opening.device != "cpu":
+            self._wake()
             self._transfer(state)
             return
         file = self.folder / WEIGHTS
@@ -71,6 +75,7 @@ class VllmEngine:
 
     def _transfer(self, state: State) -> None:
         """By CUDA's handles, which the process opens while `state` is held here."""
+        torch.cuda.synchronize()
         gpu = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
         handles = [{gpu: reduce_tensor(tensor)[1]} for tensor in state.values()]
         update = {
@@ -80,6 +85,32 @@ class VllmEngine:
             "ipc_handles_pickled": base64.b64encode(pickle.dumps(handles)).decode(),
         }
         self.ask("receive", update=update)
+        torch.cuda.ipc_collect()
+
+    def sleep(self) -> None:
+        """See `Engine`."""
+        if self.opening.device != "cpu" and not self.asleep:
+            self.ask("sleep")
+            self.owner, self.asleep = None, True
+
+    def _wake(self) -> None:
+        if self.asleep:
+            torch.cuda.empty_cache()
+            self.ask("wake")
+            self.asleep = False
+
+    def read(self, columns: Columns) -> State:
+        """See `Engine`."""
+        file = self.folder / "read.safetensors"
+        try:
+            self.ask("read", columns=columns, file=str(file))
+            return load_file(file)
+        finally:
+            file.unlink(missing_ok=True)
+
+    def reused(self, prompt: list[int]) -> int:
+        """See `Engine`."""
+        return self.ask("reused", prompt=prompt)
 
     def sample(
         self,

@@ -33,6 +33,26 @@ class Engine:
         self.llm.finish_weight_update()
         self._forget()
 
+    def read(self, columns, file):
+        """Write columns of matrices, and whole vectors, into a safetensors file; what this model
+        has under no such name is left out."""
+        self.llm.collective_rpc(write_columns, args=(columns, file))
+
+    def reused(self, prompt):
+        """How many tokens of a prompt the prefix cache holds."""
+        from vllm import SamplingParams
+
+        (result,) = self._run([prompt], SamplingParams(max_tokens=1, detokenize=False))
+        return result.num_cached_tokens or 0
+
+    def sleep(self):
+        """Give weights and cache back; awake, all weights must be handed over."""
+        self.llm.sleep(level=2)
+
+    def wake(self):
+        """Take memory again."""
+        self.llm.wake_up()
+
     def _forget(self):
         if not self.llm.reset_prefix_cache():
             raise RuntimeError("the prefix cache was not emptied")
@@ -92,6 +112,64 @@ def read_files(worker):
     worker.vllm_config.load_config.load_format = "auto"
 
 
+def write_columns(worker, columns, file):
+    """See `Engine.read`."""
+    from safetensors.torch import save_file
+
+    model = worker.model_runner.get_model()
+    modules = dict(model.named_modules())
+    found = {}
+    for name, places in columns.items():
+        part = held(model, modules, name)
+        if part is not None:
+            values = values_of(*part, places)
+            found[name] = values.to("cpu").contiguous()
+    save_file(found, file)
+
+
+def held(model, modules, name):
+    """The module that holds a weight of this name, the weight's name there, and its rows, where it
+    is a part of several that are one; None where this model has no such module."""
+    from dataclasses import replace
+
+    mapper = getattr(model, "hf_to_vllm_mapper", None)
+    mapped = replace(mapper, orig_to_new_stacked={}).map_name(name) if mapper else name
+    place, _, kind = (mapped or "").rpartition(".")
+    if place in modules:
+        return (modules[place], kind, slice(None)) if hasattr(modules[place], kind) else None
+    above, _, part = place.rpartition(".")
+    for fused, parts in getattr(model, "packed_modules_mapping", {}).items():
+        module = modules.get(f"{above}.{fused}")
+        if part in parts and module is not None:
+            sizes = module.output_partition_sizes
+            first = sum(sizes[: parts.index(part)])
+            return module, kind, slice(first, first + sizes[parts.index(part)])
+    return None
+
+
+def values_of(module, kind, rows, places):
+    """The columns at `places` of a matrix, or a vector.
+
+    Where a kernel packs the matrix, products with unit vectors give them bit for bit.
+    """
+    import torch
+    from vllm.model_executor.layers.vocab_parallel_embedding import (
+        ParallelLMHead,
+        VocabParallelEmbedding,
+    )
+
+    parameter = getattr(module, kind)
+    looked_up = isinstance(module, VocabParallelEmbedding) and not isinstance(
+        module, ParallelLMHead
+    )
+    if not places or looked_up or not hasattr(module, "cpu_linear"):
+        return parameter[rows][:, places] if places else parameter[rows]
+    width = getattr(module, "input_size_per_partition", None) or module.embedding_dim
+    units = torch.zeros(len(places), width, dtype=parameter.dtype)
+    units[range(len(places)), places] = 1
+    return module.quant_method.apply(module, units, None)[:, rows].T
+
+
 def opened(folder, dtype, device, memory_gib):
     """An engine on the model in a folder."""
     from vllm import LLM
@@ -104,7 +182,7 @@ def opened(folder, dtype, device, memory_gib):
     else:
         from vllm.config import WeightTransferConfig
 
-        options["gpu_memory_utilization"] = 0.4
+        options |= {"gpu_memory_utilization": 0.4, "enable_sleep_mode": True}
         options["weight_transfer_config"] = WeightTransferConfig(backend="ipc")
     # All weights come with the first hand-over. A head that is tied to the embedding would stay as
     # it was first loaded: vLLM's CPU layers pack it then, and a reload passes it by.

@@ -1,5 +1,5 @@
-"""The `[engine]` table: who samples completions, what that engine cannot do, and how many processes
-train."""
+"""The `[engine]` table: who samples completions and where, what an engine cannot do, and how many
+processes train."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal
@@ -23,6 +23,9 @@ class EngineSpec(Table):
     sample: Literal["own", "vllm"] = "own"
     """`own`: Assay's engines; `vllm`: vLLM in its own process, by `assay engines add vllm`. See
     docs/engines.md."""
+    evaluate: str = "own"
+    """Where evaluations are answered. `own`: in this process; `ray`: in processes that Ray spreads
+    over this machine; `ray://HOST:10001` or `HOST:6379`: over the cluster there."""
     ranks: int = Field(default=1, ge=1, le=1024)
     """Processes that train one model together, each with a GPU or its share of the cores."""
 

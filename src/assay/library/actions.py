@@ -187,12 +187,14 @@ def evaluate(
     take: int | None = None,
     rendering: str = "auto",
     options: Mapping[str, Any] | None = None,
+    on: str | None = None,
     progress: bool = True,
 ) -> EvaluationResult:
     """Measure `NAME@CHECKPOINT` of a run, or a model such as `hf:ID`, on a benchmark.
 
     A record that exists is not made again. `task` is that of a model whose benchmark a user's file
-    brings, `path:FILE`. Raises InputError for what does not exist.
+    brings, `path:FILE`. `on` spreads the items with Ray: `ray`, or a cluster's address. Raises
+    InputError for what does not exist.
     """
     from assay.experiment.problems import made
     from assay.experiment.tables import EvaluateSpec
@@ -211,7 +213,7 @@ def evaluate(
     }
     spec = made(EvaluateSpec, values)
     with shown(progress) as observer:
-        done = evaluate_again(root_of(root), str(target), spec, observer, task)
+        done = evaluate_again(root_of(root), str(target), spec, observer, task, on)
     return evaluation_result(done)
 
 

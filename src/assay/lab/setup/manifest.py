@@ -32,6 +32,7 @@ from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_t
 from assay.data.hub_rows import open_set
 from assay.data.row import Row
 from assay.data.row_order import Mixture
+from assay.engines.register import packages_of, recorded
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.engine_table import EngineSpec
@@ -190,6 +191,7 @@ def make_manifest(session: Session) -> Manifest:
     return {
         **about_run(session),
         **helpers,
+        **recorded(experiment, session.precision),
         "base_weights": _base_weights(session),
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         **opened_sets(session),
@@ -225,7 +227,7 @@ def about_run(session: Session) -> Manifest:
         **({"task_source": source} if source else {}),
         "as_reported": experiment.as_reported,
         "code": code_fingerprint(),
-        "packages": packages(),
+        "packages": packages() | packages_of(experiment),
         "machine": machine(),
     }
 
