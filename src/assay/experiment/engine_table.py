@@ -1,8 +1,10 @@
-"""The `[engine]` table: who samples completions, and what that engine cannot do."""
+"""The `[engine]` table: who samples completions and where, what an engine cannot do, and how many
+processes train."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from assay.experiment.base_table import Table, refused
@@ -17,11 +19,16 @@ COLDEST, WARMEST = 0.01, 2.0
 
 
 class EngineSpec(Table):
-    """Who samples completions."""
+    """Who samples completions, and how many train."""
 
     sample: Literal["own", "vllm"] = "own"
     """`own`: Assay's engines; `vllm`: vLLM in its own process, by `assay engines add vllm`. See
     docs/engines.md."""
+    evaluate: str = "own"
+    """Where evaluations are answered. `own`: in this process; `ray`: in processes that Ray spreads
+    over this machine; `ray://HOST:10001` or `HOST:6379`: over the cluster there."""
+    ranks: int = Field(default=1, ge=1, le=1024)
+    """Processes that train one model together, each with a GPU or its share of the cores."""
 
 
 def check_engine(
