@@ -24,6 +24,7 @@ FLOORS = (
         "labs",
         "pages",
         "lab",
+        "trainers",
         "engines",
         "train",
         "compare",
