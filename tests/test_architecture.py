@@ -20,6 +20,7 @@ FLOORS = (
     *(
         "cli",
         "library",
+        "view",
         "serve",
         "labs",
         "pages",

@@ -207,6 +207,13 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An option of the benchmark; may be repeated."),
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ray | ADDRESS",
+            help="Spread the items with Ray: on this machine, or on the cluster at an address.",
+        ),
+    ] = None,
 ) -> Outcome:
     """Evaluate a checkpoint; a record that exists is not made again."""
     from assay.library.actions import evaluate as measure
@@ -222,6 +229,7 @@ def evaluate(
         take=take,
         rendering=rendering,
         options=options_of(option or ()),
+        on=on,
     )
     return Outcome(done, measured(done))
 

@@ -15,8 +15,6 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
-
 from assay.data.files import cache_root, locked
 from assay.data.hashing import sha256_text
 from assay.errors import InputError, RunFailure, look_up
@@ -116,8 +114,9 @@ def _found(name: str) -> Found:
         earlier = f", but with other pins in {others[-1]}" if others else ""
         return replace(found, problem=f"not installed{earlier}")
     paths = [str(each) for each in folder.glob("lib/python*/site-packages")]
-    kept = {canonicalize_name(d.name): d.version for d in distributions(path=paths)}
-    version = kept.get(canonicalize_name(wanted), "")
+    # Some packages write their names with underscores.
+    kept = {d.name.replace("_", "-"): d.version for d in distributions(path=paths)}
+    version = kept.get(wanted, "")
     if not (folder / "bin" / "python").exists():
         return replace(found, version=version, problem="the Python it was made with is gone")
     if pin and version != pin:
