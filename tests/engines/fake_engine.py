@@ -6,37 +6,74 @@ from typing import Any
 import torch
 from torch import nn
 
+from assay.engines.read_back import Columns, Held
 from assay.models.handed_over import State, logps_of
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
 
 FAULTS = ("keeps", "all but one layer", "stale cache")
+BEHIND = {
+    "keeps": ".",
+    "all but one layer": ".layers.1.",
+    "all but one tensor": ".layers.0.mlp.up_proj.",
+    "all but the head": "lm_head.",
+    "all but a norm": ".layers.1.input_layernorm.",
+}
+"""What stays behind, by a part of its names."""
 
 
 class FakeEngine:
     """See `proven_sampler.Engine`; after the first hand-over it has the fault that is named."""
 
-    def __init__(self, plain: nn.Module, compute: torch.dtype = torch.float32, fault: str = ""):
+    def __init__(
+        self,
+        plain: nn.Module,
+        compute: torch.dtype = torch.float32,
+        fault: str = "",
+        lies: bool = False,
+    ):
+        """Where it `lies`, weights that are read back are those it was given, and its prefix cache
+        is empty."""
         self.owner: object = None
+        self.held = Held()
+        self.lies = lies
+        self.given: State = {}
         self.compute = compute
         self.fault = fault
         self.loads = 0
-        self.model = copy.deepcopy(plain).eval()
+        self.model: Any = copy.deepcopy(plain).eval()
+        self.model.config.tie_word_embeddings = False  # as vLLM is opened
+        self.model.lm_head.weight = nn.Parameter(self.model.lm_head.weight.detach().clone())
         self.earlier = self.model
 
     def load(self, state: State) -> None:
         """Take over what the fault lets through."""
         self.loads += 1
         self.earlier = copy.deepcopy(self.model)
-        wrong = self.loads > 1
-        if wrong and self.fault == "keeps":
-            return
-        if wrong and self.fault == "all but one layer":
-            state = {name: t for name, t in state.items() if ".layers.1." not in name}
+        self.given = state
+        if self.loads > 1 and self.fault in BEHIND:
+            behind = BEHIND[self.fault]
+            state = {name: t for name, t in state.items() if behind not in name}
         mine = self.model.state_dict()
         with torch.no_grad():
             for name, tensor in state.items():
                 mine[name].copy_(tensor)
+
+    def read(self, columns: Columns) -> State:
+        """Of its weights, rounded as an engine of this type holds them."""
+        held = self.given if self.lies else self.model.state_dict()
+        return {
+            name: held[name].to(self.compute)[:, places] if places else held[name].to(self.compute)
+            for name, places in columns.items()
+        }
+
+    def reused(self, prompt: list[int]) -> int:
+        """The whole prompt, where the cache is stale."""
+        stale = self.fault == "stale cache" and self.loads > 1 and not self.lies
+        return len(prompt) if stale else 0
+
+    def sleep(self) -> None:
+        """It is small."""
 
     def sample(
         self, prompts: list[list[int]], seeds: list[int], ends: list[int], settings: dict[str, Any]

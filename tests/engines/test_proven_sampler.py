@@ -1,5 +1,7 @@
 """Hand-overs of weights to an engine: whole ones pass, and each way they fail is seen at once."""
 
+import copy
+import re
 from typing import Any
 
 import pytest
@@ -10,12 +12,14 @@ from assay.data.episode import Turn
 from assay.engines import proven_sampler
 from assay.engines.handover import HandOverFailed
 from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.read_back import Held, chosen_columns, kept
+from assay.errors import RunFailure
 from assay.models.adapt import train_lora
-from assay.models.handed_over import whole_weights
+from assay.models.handed_over import State, whole_weights
 from assay.models.lora import LoraOptions
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from tests.engines.fake_engine import FAULTS, FakeEngine
+from tests.engines.fake_engine import BEHIND, FAULTS, FakeEngine
 from tests.tiny import tiny_model
 
 ENDS = frozenset({1})
@@ -26,11 +30,15 @@ BF16 = torch.bfloat16
 
 
 def stage(
-    fault: str = "", compute: torch.dtype = torch.float32, lora: bool = False, **options: Any
+    fault: str = "",
+    compute: torch.dtype = torch.float32,
+    lora: bool = False,
+    lies: bool = False,
+    **options: Any,
 ) -> tuple[nn.Module, ProvenSampler, FakeEngine]:
     """A module to train, its sampler, and the engine behind it."""
     plain = tiny_model()
-    engine = FakeEngine(plain, compute, fault)
+    engine = FakeEngine(plain, compute, fault, lies)
     module: nn.Module = plain
     if lora:
         module, _ = train_lora(plain, LoraOptions(rank=4, **options))
@@ -76,8 +84,10 @@ def test_every_update_arrives_and_its_metrics_say_so(lora, compute, size) -> Non
     [(torch.float32, False, 1e-4), (torch.float32, True, 1e-2), (BF16, False, 5e-2)],
 )
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_an_engine_keeps_is_seen_at_its_first_step(fault, compute, lora, size) -> None:
-    module, sampler, _ = stage(fault, compute, lora)
+def test_an_engine_that_computes_with_what_it_does_not_hold_is_seen_by_its_log_probs(
+    fault, compute, lora, size
+) -> None:
+    module, sampler, _ = stage(fault, compute, lora, lies=True)
     turns_of(sampler)
     update(module, sampler, size)
     seen = {"keeps": "all weights|adapter", "stale cache": "prefix cache"}.get(fault, "a part of")
@@ -86,10 +96,90 @@ def test_what_an_engine_keeps_is_seen_at_its_first_step(fault, compute, lora, si
 
 
 def test_the_smallest_update_that_does_not_arrive_is_seen_in_bf16_too() -> None:
-    module, sampler, _ = stage("keeps", BF16)
+    module, sampler, _ = stage("keeps", BF16, lies=True)
     turns_of(sampler)
     update(module, sampler, 1e-7)
     with pytest.raises(HandOverFailed, match="nothing, to the last bit"):
+        turns_of(sampler)
+
+
+@pytest.mark.parametrize("compute", [torch.float32, BF16])
+@pytest.mark.parametrize("fault", [*BEHIND, "stale cache"])
+def test_each_tensor_that_stays_behind_is_named_at_the_first_small_update(fault, compute) -> None:
+    module, sampler, engine = stage(fault, compute)
+    turns_of(sampler)
+    earlier = {name: tensor.clone() for name, tensor in engine.given.items()}
+    update(module, sampler, 1e-2 if "norm" in fault else 1e-5)  # 1 is 1 in bf16 after less
+    moved = [n for n, t in whole_weights(module, compute).items() if (t != earlier[n]).any()]
+    behind = [name for name in moved if BEHIND.get(fault, "no name") in name]
+    seen = "prefix cache" if fault == "stale cache" else f"{re.escape(behind[0])}.* kept their old"
+    with pytest.raises(HandOverFailed, match=seen) as failure:
+        turns_of(sampler)
+    assert (f" and {len(behind) - 3} more " in str(failure.value)) == (len(behind) > 3)
+
+
+def test_an_engine_that_has_a_weight_of_its_own_is_seen_whatever_moved() -> None:
+    module, sampler, engine = stage(compute=BF16)
+    turns_of(sampler)
+    weight = engine.model.get_parameter("model.layers.1.mlp.down_proj.weight")
+    whole = engine.load
+
+    def load(state: State) -> None:
+        whole(state)
+        with torch.no_grad():
+            weight[0] += 0.5
+
+    engine.load = load  # type: ignore[method-assign]
+    update(module, sampler, 0.0)
+    with pytest.raises(HandOverFailed, match=r"1\.mlp\.down_proj\.weight hold other weights"):
+        turns_of(sampler)
+
+
+def test_other_columns_are_read_at_every_hand_over_and_those_that_changed_always() -> None:
+    before, weight, changed, read = Held(), torch.zeros(8, 512), set[int](), set[int]()
+    for _ in range(50):
+        columns = {*chosen_columns({"w": weight}, before)["w"]}
+        assert changed <= columns
+        read |= columns
+        before, weight = kept({"w": weight}, before), weight.clone()
+        first, _ = before.windows["w"]
+        changed = {*range(first + 7, first + 11)}
+        weight[3, first + 7 : first + 11] += 1
+    assert len(read) > 200
+
+
+def test_what_was_sampled_is_scored_too() -> None:
+    module, sampler, engine = stage(lies=True)
+    turns_of(sampler)
+    assert 0 < sampler.measured["engine/gap_sampled"] < 1e-4
+    update(module, sampler, 1e-3)
+    scored = copy.deepcopy(engine.model)
+
+    def load(state: State) -> None:
+        """What scores is new, what samples is old."""
+        engine.given = state
+        scored.load_state_dict(state, strict=False)
+
+    engine.load = load  # type: ignore[method-assign]
+    engine.score = lambda c, a: engine._scored(scored, c, a)  # type: ignore[method-assign]
+    engine.score_cached = (
+        lambda c, a: [  # type: ignore[method-assign]
+            logps[-1:] for logps in engine._scored(scored, c, a)
+        ]
+    )
+    with pytest.raises(HandOverFailed, match="sampled tokens have log-probs"):
+        turns_of(sampler)
+
+
+def test_a_completion_that_the_engine_cuts_early_is_no_long_answer() -> None:
+    _, sampler, engine = stage()
+    whole = engine.sample
+    engine.sample = (
+        lambda *asked: [  # type: ignore[method-assign]
+            (tokens[:9], logps[:9], False) for tokens, logps, _ in whole(*asked)
+        ]
+    )
+    with pytest.raises(RunFailure, match="after 9 of 24 tokens, behind a prompt of 20"):
         turns_of(sampler)
 
 
@@ -118,8 +208,8 @@ def test_a_dropped_adapter_is_seen_when_it_is_new_and_when_a_run_resumes(monkeyp
 
 
 def test_a_model_that_is_another_is_no_rounding() -> None:
-    _, sampler, engine = stage()
-    engine.load = lambda state: None  # type: ignore[method-assign]
+    _, sampler, engine = stage(lies=True)
+    engine.load = lambda state: setattr(engine, "given", state)  # type: ignore[method-assign]
     with torch.no_grad():
         for parameter in engine.model.parameters():
             parameter.mul_(1.05)

@@ -3,6 +3,7 @@
 Run where `assay engines add vllm` has installed it. SmolLM2 in bf16, where the machine has it.
 """
 
+import copy
 import os
 import signal
 import subprocess
@@ -23,10 +24,13 @@ from assay.engines import vllm_engine
 from assay.engines.environments import environment_for, installed
 from assay.engines.handover import HandOverFailed
 from assay.engines.proven_sampler import ProvenSampler
+from assay.engines.read_back import Columns, picked
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
 from assay.errors import RunFailure
-from assay.models.handed_over import State, logps_of
+from assay.models.adapt import train_lora
+from assay.models.handed_over import State, by_file_names, logps_of, whole_weights
 from assay.models.load import LoadedModel, load_model
+from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
 from assay.rl.policy import SampleKey, Sampling, Stop
@@ -118,24 +122,39 @@ def test_an_update_arrives(smollm, same_weights, dtype, size) -> None:
     found = sampler.measured
     print(dtype, size, {name: float(f"{value:.3g}") for name, value in found.items()})
     error = found["engine/proof_error"]
+    assert found["engine/read"] == 1 and found["engine/read_moved"] > (0.7 if size < 1e-4 else 0.99)
     assert error > 0.2 if size < 1e-4 else abs(found["engine/proof"] - 1) < 0.01 + 4 * error
     assert found["engine/gap"] < (1e-3 if dtype == "float32" else 0.1)
 
 
+BEHIND = {"keeps": ".", "a layer": ".layers.15.", "a tensor": "17.mlp.down_proj.", "head": "lm_h"}
+
+
 @pytest.mark.parametrize(
-    ("fault", "size", "seen"),
+    ("fault", "size", "lies", "seen"),
     [
-        ("keeps", 1e-5, "to the last bit"),
-        ("keeps", 2e-2, "all weights"),
-        ("all but one layer", 1e-3, "a part of the weights"),
-        ("stale cache", 2e-2, "prefix cache"),
+        ("keeps", 1e-5, False, r"embed_tokens.* kept their old weights"),
+        (
+            "a layer",
+            1e-5,
+            False,
+            r"model\.layers\.15\.mlp\.up_proj\.weight and . more kept their old",
+        ),
+        ("a tensor", 1e-5, False, r"tensors model\.layers\.17\.mlp\.down_proj\.weight kept"),
+        ("head", 1e-5, False, r"tensors lm_head\.weight kept their old weights"),
+        ("stale cache", 1e-5, False, "prefix cache holds keys and values of earlier"),
+        ("keeps", 1e-5, True, "to the last bit"),
+        ("keeps", 2e-2, True, "all weights"),
+        ("a layer", 1e-3, True, "a part of the weights"),
+        ("stale cache", 2e-2, True, "keep old: keys and values in its prefix cache"),
     ],
 )
 def test_each_fault_is_seen_at_its_first_step(
-    smollm, same_weights, monkeypatch, fault, size, seen
+    smollm, same_weights, monkeypatch, fault, size, lies, seen
 ) -> None:
+    """Where it `lies`, the engine has new weights and an empty cache, and computes with others."""
     loaded, opening = smollm
-    if fault == "all but one layer":  # one of 30: less than rounding in bf16
+    if fault == "a layer" and lies:  # one of 30: less than rounding in bf16
         opening = replace(opening, dtype="float32")
     if fault == "stale cache":
         close_all()
@@ -143,20 +162,45 @@ def test_each_fault_is_seen_at_its_first_step(
         monkeypatch.setattr(vllm_engine, "SCRIPT", worker)
     sampler, asked = sampler_of(loaded, opening), contexts(loaded)
     sampler.sample(asked, KEYS, SAMPLING)
-    whole = VllmEngine.load
+    whole, given = VllmEngine.load, dict[str, torch.Tensor]()
 
     def part(self: VllmEngine, state: State) -> None:
-        if fault == "all but one layer":
-            whole(self, {n: t for n, t in state.items() if ".layers.15." not in n})
+        given.update(state)
+        left = {n: t for n, t in state.items() if BEHIND.get(fault, "no name") not in n}
+        if left:
+            whole(self, left)
 
-    if fault != "stale cache":
-        monkeypatch.setattr(VllmEngine, "load", part)
+    monkeypatch.setattr(VllmEngine, "load", part)
+    if lies:
+        monkeypatch.setattr(VllmEngine, "read", lambda self, columns: read_from(given, columns))
+        monkeypatch.setattr(VllmEngine, "reused", lambda self, prompt: 0)
     update(loaded.model, sampler, size)
     with pytest.raises(HandOverFailed, match=seen) as failure:
         sampler.sample(asked, KEYS, SAMPLING)
     print(fault, size, failure.value)
     if fault == "stale cache":
         close_all()
+
+
+def test_a_dropped_adapter_is_seen_at_its_first_step(smollm, monkeypatch) -> None:
+    loaded, opening = smollm[0], replace(smollm[1], dtype="float32")
+    module, _ = train_lora(copy.deepcopy(loaded.model), LoraOptions(rank=4))
+    sampler = ProvenSampler(partial(opened, opening), module, loaded.end_tokens)
+    sampler.sample(contexts(loaded), KEYS, SAMPLING)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(1e-4 * torch.randn_like(parameter))
+    whole, base = VllmEngine.load, by_file_names(module, whole_weights(loaded.model, torch.float32))
+    monkeypatch.setattr(VllmEngine, "load", lambda self, state: whole(self, base))
+    sampler.refresh(module)
+    with pytest.raises(HandOverFailed, match=r"_proj\.weight and 20. more kept their old") as seen:
+        sampler.sample(contexts(loaded), KEYS, SAMPLING)
+    print(seen.value)
+
+
+def read_from(state: State, columns: Columns) -> State:
+    return {name: picked(state[name], places) for name, places in columns.items()}
 
 
 def test_a_killed_engine_is_one_line_and_another_is_started(smollm) -> None:
@@ -183,8 +227,9 @@ def test_an_engine_ends_with_the_process_that_started_it(smollm) -> None:
     started.kill()
     started.wait()
     gone = time.monotonic() + 20
-    while Path(f"/proc/{worker}/stat").exists() and time.monotonic() < gone:
+    folders = vllm_engine.MEMORY.glob
+    left = [Path(f"/proc/{worker}/stat"), *folders(f"{vllm_engine.PREFIX}{started.pid}-*")]
+    assert len(left) == 2
+    while any(each.exists() for each in left) and time.monotonic() < gone:
         time.sleep(0.1)
-    assert not Path(f"/proc/{worker}/stat").exists()
-    vllm_engine._remove_abandoned()
-    assert not list(vllm_engine.MEMORY.glob(f"{vllm_engine.PREFIX}{started.pid}-*"))
+    assert not any(each.exists() for each in left)

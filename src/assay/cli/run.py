@@ -1,6 +1,9 @@
 """`assay run`, `check`, `ceiling`, `generate` and `fill`: what is done with an experiment file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +14,7 @@ from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
     from assay.lab.run.ceiling import Ceiling
+    from assay.lab.sweep.missing_runs import Done, Job
     from assay.lab.sweep.read_sweep import SweepFile
     from assay.pages.page import Table
 
@@ -42,13 +46,18 @@ def run(
 ) -> Outcome:
     """Check an experiment file, train its stages, measure its checkpoints, write the page."""
     from assay.cli.results import run_result, runs_shown
+    from assay.engines.ranks import follows
     from assay.errors import InputError
+    from assay.lab.run.ranks import follow, leading
     from assay.lab.setup.validate import read_whole
     from assay.library.actions import run_seeds
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
-    with executing(root, read_whole(file, overrides or (), root).name):
+    if follows():
+        follow()
+        return Outcome({})
+    with executing(root, read_whole(file, overrides or (), root).name), leading():
         made = run_seeds(
             file,
             overrides=overrides or (),
@@ -236,19 +245,25 @@ def fill(
         str | None,
         typer.Option(metavar="RUN", help="One run of the sweep, as 'assay matrix' names it."),
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ray | ADDRESS",
+            help="Spread the runs with Ray: on this machine, or on the cluster at an address.",
+        ),
+    ] = None,
     despite: Despite = None,
 ) -> Outcome:
     """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
-    from assay.lab.sweep.missing_runs import devices_of
     from assay.lab.sweep.read_sweep import files_in_order
 
-    places = devices_of(devices)
     outcomes: list[Outcome] = []
     *before, last = files_in_order(file)
-    for found, name in [*((each, None) for each in before), (last, only)]:
-        outcomes.append(filled(root, found, places, workers, despite, name))
-        if outcomes[-1].exit_code:
-            break  # what comes after it may stand on its winner
+    with crew_of(on, devices, workers, despite) as crew:
+        for found, name in [*((each, None) for each in before), (last, only)]:
+            outcomes.append(filled(root, found, crew, name))
+            if outcomes[-1].exit_code:
+                break  # what comes after it may stand on its winner
     last = outcomes[-1]
     lists = ("ran", "failed", "finished_before", "running_elsewhere")
     together = {name: [x for each in outcomes for x in each.result[name]] for name in lists}
@@ -258,18 +273,42 @@ def fill(
     return Outcome(result, shown, last.findings, warnings, exit_code=last.exit_code)
 
 
-def filled(
-    root: Path,
-    found: "SweepFile | Path",
-    places: Sequence[str],
-    workers: int,
-    despite: str | None,
-    only: str | None = None,
-) -> Outcome:
+@dataclass(frozen=True)
+class Crew:
+    """Who executes the runs of a sweep."""
+
+    where: str
+    run: "Callable[[Path, str, Sequence[Job]], list[Done]]"
+
+
+@contextmanager
+def crew_of(
+    on: str | None, devices: str | None, workers: int, despite: str | None
+) -> Iterator[Crew]:
+    """The devices of this machine, or the nodes of a cluster, which is left in the end."""
+    from assay.engines.ray_pool import connect
+    from assay.lab.sweep.missing_runs import devices_of, run_jobs
+    from assay.lab.sweep.spread_runs import on_cluster
+
+    given = {"tell": tell, "despite": despite, "workers": workers}
+    if on is None:
+        places = devices_of(devices)
+        yield Crew(", ".join(places), partial(run_jobs, devices=places, **given))
+        return
+    pool = connect(on, "--on")
+    try:
+        count = len(pool.nodes())
+        where = f"{count} nodes of {on}" if count > 1 else on
+        yield Crew(where, partial(on_cluster, pool=pool, devices=devices, **given))
+    finally:
+        pool.close()
+
+
+def filled(root: Path, found: "SweepFile | Path", crew: Crew, only: str | None = None) -> Outcome:
     """Run what a sweep lacks and record its winner, or what an experiment lacks."""
     from assay.lab.sweep.matrix.recommendation import Settled
     from assay.lab.sweep.matrix.request import winner_of_file
-    from assay.lab.sweep.missing_runs import experiment_work, missing_work, run_jobs
+    from assay.lab.sweep.missing_runs import experiment_work, missing_work
 
     if isinstance(found, Path):
         file, work = found, experiment_work(root, found)
@@ -277,9 +316,9 @@ def filled(
     else:
         file, work = found.file, missing_work(root, found, only)
         name = found.sweep.name
-    tell(f"{name}: {len(work.jobs)} to run, {len(work.finished)} finished, on {', '.join(places)}")
+    tell(f"{name}: {len(work.jobs)} to run, {len(work.finished)} finished, on {crew.where}")
     try:
-        done = run_jobs(root, name, work.jobs, places, tell, despite, workers)
+        done = crew.run(root, name, work.jobs)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
     failed = [each for each in done if each.code]

@@ -43,6 +43,8 @@ ROUGH = Numerics(first=0.2, floor=0.02, margin=0.1)
 
 
 KEPT = "all weights, or the adapter"
+FALSE_WEIGHTS = "the engine does not sample from the weights that are trained"
+STALE_CACHE = "the engine's prefix cache holds keys and values of earlier weights"
 
 
 class HandOverFailed(RunFailure):
@@ -148,6 +150,22 @@ def judge(now: Reading, before: Reading, first: Reading, numerics: Numerics) -> 
     }
 
 
+def judge_sampled(
+    trainer_S: np.ndarray, engine_S: np.ndarray, now: Reading, first: Reading, numerics: Numerics
+) -> dict[str, float]:
+    """Metrics of a step's own completions: log-probs that the engine told as it sampled them,
+    against the trainer's. Raises HandOverFailed."""
+    differences_S = np.abs(engine_S - trainer_S)
+    gap, limit = float(differences_S.mean()), GROWTH * max(now.gap, first.gap) + numerics.floor
+    error = float(differences_S.std(ddof=1)) / len(differences_S) ** 0.5
+    if not gap - ERRORS * error <= limit:
+        raise HandOverFailed(
+            f"{FALSE_WEIGHTS}: {len(engine_S)} sampled tokens have log-probs that differ from the "
+            f"trainer's by {gap:.3g} ± {error:.2g} on average, {now.gap:.3g} on the probe"
+        )
+    return {"engine/gap_sampled": gap}
+
+
 def named(name: str, arrived: Slope) -> Mapping[str, float]:
     """The metrics of a slope; nothing where nothing changed."""
     if not np.isfinite(arrived.error):
@@ -164,7 +182,7 @@ def failed(seen: str, now: Reading, first: Reading, kept: str) -> HandOverFailed
     """The failure that says what was seen."""
     at_first = "" if now is first else f", {first.gap:.3g} at equal weights"
     return HandOverFailed(
-        f"the engine does not sample from the weights that are trained: {seen} arrived, and on "
-        f"{len(now.trainer_S)} probe tokens its log-probs differ from the trainer's by "
-        f"{now.gap:.3g} on average{at_first}; it seems to keep old: {kept}"
+        f"{FALSE_WEIGHTS}: {seen} arrived, and on {len(now.trainer_S)} probe tokens its "
+        f"log-probs differ from the trainer's by {now.gap:.3g} on average{at_first}; it seems to "
+        f"keep old: {kept}"
     )

@@ -1,8 +1,10 @@
 """Samples with an engine of somebody else's, and proves each hand-over of weights to it.
 
 The engine takes over the trained weights before the first sample that follows an update, so that
-several updates of a step cost one hand-over. The proof is in `handover`; its probe is drawn from
-the first turns. An engine may serve several samplers in turn, such as a stage and its evaluations.
+several updates of a step cost one hand-over. Then weights are read back from it (`read_back`), and
+log-probs compared (`handover`): of a probe, which is drawn from the first turns, and of some of the
+turns that are sampled next. An engine may serve several samplers in turn, such as a stage and its
+evaluations.
 """
 
 import time
@@ -15,7 +17,18 @@ import torch
 from torch import nn
 
 from assay.data.episode import Context, Turn, tokens_of
-from assay.engines.handover import FULL, ROUGH, Reading, judge, judge_first
+from assay.engines.handover import (
+    FULL,
+    ROUGH,
+    STALE_CACHE,
+    HandOverFailed,
+    Reading,
+    judge,
+    judge_first,
+    judge_sampled,
+)
+from assay.engines.read_back import Columns, Held, chosen_columns, compare, kept
+from assay.errors import RunFailure
 from assay.models.handed_over import State, bare, by_file_names, logps_of, rounded, whole_weights
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.episodes import turn_finished
@@ -25,6 +38,8 @@ PROBES, PROBE_TOKENS, PROBE_ACTIONS = 8, 768, 64
 """Sequences of the probe at most, their tokens in all, and actions of each."""
 POINTS = 4
 """Actions of each sequence that are also scored by way of the prefix cache."""
+OWN = 2
+"""Turns of each step that are scored as well."""
 SEED_BITS = (1 << 63) - 1
 
 Sequences = tuple[list[list[int]], list[list[int]]]
@@ -36,9 +51,23 @@ class Engine(Protocol):
 
     owner: object
     """The sampler whose weights it has."""
+    held: Held
+    """What it was handed over last."""
 
     def load(self, state: State) -> None:
         """Take over weights by the names of files, and forget keys and values of earlier ones."""
+        ...
+
+    def read(self, columns: Columns) -> State:
+        """Columns of the weights that it computes with; none of those that it cannot give."""
+        ...
+
+    def reused(self, prompt: list[int]) -> int:
+        """How many tokens of a prompt its prefix cache holds."""
+        ...
+
+    def sleep(self) -> None:
+        """Give memory back where the trainer needs it; weights come before it is asked again."""
         ...
 
     def sample(
@@ -81,7 +110,10 @@ class ProvenSampler:
         self.measured: dict[str, float] = {}
         """Metrics of the last hand-over."""
         self._opened = opened
+        self._engine: Engine | None = None
         self._due = True
+        self._unseen = True
+        """No turn of these weights was scored yet."""
         self._probe: Sequences | None = None
         self._first: Reading | None = None
         self._before: Reading | None = None
@@ -92,7 +124,9 @@ class ProvenSampler:
         self._due = True
 
     def sleep(self) -> None:
-        """The engine keeps its memory."""
+        """The engine gives its memory back, where it has any that the trainer needs."""
+        if self._engine is not None:
+            self._engine.sleep()
 
     def conversations(self) -> AbstractContextManager[None]:
         """The engine keeps prefixes by itself."""
@@ -108,7 +142,7 @@ class ProvenSampler:
         """One turn per context. Raises HandOverFailed, and RunFailure where the engine ends."""
         if not contexts:
             return []
-        engine = self._opened()
+        engine = self._engine = self._opened()
         self._hand_over(engine)
         prompts = [list(tokens_of(context)) for context in contexts]
         seeds = [key_state(key) & SEED_BITS for key in keys]
@@ -116,14 +150,21 @@ class ProvenSampler:
         sampled = engine.sample(prompts, seeds, ends, settings_of(sampling))
         turns = []
         for prompt, (tokens, logps, ended) in zip(prompts, sampled, strict=True):
+            if not ended and len(tokens) < sampling.max_tokens:
+                raise RunFailure(
+                    f"the engine cut a completion after {len(tokens)} of {sampling.max_tokens} "
+                    f"tokens, behind a prompt of {len(prompt)}: it holds no more at once"
+                )
             mask = (True,) * len(tokens)
             how = "stop" if ended else "length"
             turn = Turn(tuple(prompt), tuple(tokens), mask, tuple(logps), how, policy_version)
             turns.append(turn)
             turn_finished()
         if self._probe is None and (probe := chosen(turns)):
-            self._probe = probe
+            self._probe = probe[0], probe[1]
             self._prove(engine)
+        if self._unseen and self._probe is not None:
+            self._score_own(turns, sampling)
         return turns
 
     def _hand_over(self, engine: Engine) -> None:
@@ -131,13 +172,28 @@ class ProvenSampler:
             return
         started = time.perf_counter()
         engine.owner = None  # of nobody, should this fail in between
-        state = whole_weights(self.module, self.compute)
-        engine.load(by_file_names(self.module, state))
-        engine.owner, updated, self._due = self, self._due, False
+        state = by_file_names(self.module, whole_weights(self.module, self.compute))
+        engine.load(state)
+        loaded = time.perf_counter()
+        found = self._read_back(engine, state)
+        engine.owner, updated, self._due, self._unseen = self, self._due, False, True
         if updated:
-            self.measured = {"engine/load_seconds": time.perf_counter() - started}
+            seconds = {"engine/load_seconds": loaded - started}
+            self.measured = seconds | found | {"engine/read_seconds": time.perf_counter() - loaded}
         if self._probe is not None:
             self._prove(engine)
+
+    def _read_back(self, engine: Engine, state: State) -> dict[str, float]:
+        """Metrics of the weights that the engine holds now. Raises HandOverFailed."""
+        before, columns = engine.held, chosen_columns(state, engine.held)
+        engine.held = kept(state, before)
+        found = compare(state, before, columns, engine.read(columns))
+        if self._probe is not None:
+            contexts, actions = self._probe
+            longest = max(map(list.__add__, contexts, actions), key=len)
+            if held := engine.reused(longest):
+                raise HandOverFailed(f"{STALE_CACHE}: {held} tokens of the probe")
+        return found
 
     def _prove(self, engine: Engine) -> None:
         started = time.perf_counter()
@@ -154,6 +210,25 @@ class ProvenSampler:
         self._before = now
         self.measured |= {**found, "engine/proof_seconds": time.perf_counter() - started}
 
+    def _score_own(self, turns: Sequence[Turn], sampling: Sampling) -> None:
+        """Score some of the turns that these weights sampled first. Raises HandOverFailed."""
+        started = time.perf_counter()
+        # Those with the shortest contexts, which cost least.
+        own = chosen(sorted(turns, key=lambda turn: len(tokens_of(turn.context))), OWN)
+        if own is None or (sampling.top_p, sampling.top_k, sampling.min_p) != (1.0, 0, 0.0):
+            return
+        assert self._before is not None and self._first is not None
+        self._unseen = False
+        contexts, actions, told = own
+        warmth = sampling.temperature or 1.0  # the likeliest tokens are told at 1
+        with rounded(self.module, self.compute):
+            scored = logps_of(self.module, contexts, actions, warmth).numpy()
+        at_one = min(warmth, 1.0)  # differences of logits count the more the colder it is
+        logps = np.array(told) * at_one, scored * at_one
+        found = judge_sampled(*logps, self._before, self._first, self.numerics)
+        self.measured["engine/proof_seconds"] += time.perf_counter() - started
+        self.measured |= found
+
 
 def settings_of(sampling: Sampling) -> dict[str, Any]:
     """Sampling settings by vLLM's names."""
@@ -162,10 +237,14 @@ def settings_of(sampling: Sampling) -> dict[str, Any]:
     return settings | ({"stop": list(sampling.stop.strings)} if sampling.stop else {})
 
 
-def chosen(turns: Sequence[Turn]) -> Sequences | None:
-    """Turns of different contexts for the probe, at least one; None where none has two actions."""
+def chosen(
+    turns: Sequence[Turn], most: int = PROBES
+) -> tuple[list[list[int]], list[list[int]], list[float]] | None:
+    """Contexts, actions and log-probs of turns of different contexts, at least one; None where none
+    has two actions."""
     contexts: list[list[int]] = []
     actions: list[list[int]] = []
+    logps: list[float] = []
     seen, spent = set[tuple[int, ...]](), 0
     for turn in turns:
         context, tail = tokens_of(turn.context), turn.actions[:PROBE_ACTIONS]
@@ -176,9 +255,10 @@ def chosen(turns: Sequence[Turn]) -> Sequences | None:
         seen.add(context)
         contexts.append(list(context))
         actions.append(list(tail))
-        if len(contexts) == PROBES:
+        logps += (turn.behaviour_logps or ())[:PROBE_ACTIONS]
+        if len(contexts) == most:
             break
-    return (contexts, actions) if contexts else None
+    return (contexts, actions, logps) if contexts else None
 
 
 def reading(

@@ -15,15 +15,16 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import reduce_tensor  # type: ignore[attr-defined]
 
 from assay.engines.environments import need_vllm, python_of
+from assay.engines.read_back import Columns, Held
 from assay.errors import RunFailure
 from assay.models.folder import WEIGHTS
 from assay.models.handed_over import State
@@ -56,11 +57,17 @@ class VllmEngine:
     folder: Path
     """In memory, for what is handed over."""
     owner: object = None
+    held: Held = field(default_factory=Held)
+    asleep: bool = False
 
     def load(self, state: State) -> None:
         """See `Engine`."""
         if self.opening.device != "cpu":
+            # First the weights' memory alone, because the trainer's copy is held meanwhile.
+            self._wake("weights")
             self._transfer(state)
+            self._wake("kv_cache")
+            self.asleep = False
             return
         file = self.folder / WEIGHTS
         try:
@@ -71,6 +78,7 @@ class VllmEngine:
 
     def _transfer(self, state: State) -> None:
         """By CUDA's handles, which the process opens while `state` is held here."""
+        torch.cuda.synchronize()
         gpu = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
         handles = [{gpu: reduce_tensor(tensor)[1]} for tensor in state.values()]
         update = {
@@ -80,6 +88,31 @@ class VllmEngine:
             "ipc_handles_pickled": base64.b64encode(pickle.dumps(handles)).decode(),
         }
         self.ask("receive", update=update)
+        torch.cuda.ipc_collect()
+
+    def sleep(self) -> None:
+        """See `Engine`."""
+        if self.opening.device != "cpu" and not self.asleep:
+            self.ask("sleep")
+            self.owner, self.asleep = None, True
+
+    def _wake(self, part: str) -> None:
+        if self.asleep:
+            torch.cuda.empty_cache()
+            self.ask("wake", part=part)
+
+    def read(self, columns: Columns) -> State:
+        """See `Engine`."""
+        file = self.folder / "read.safetensors"
+        try:
+            self.ask("read", columns=columns, file=str(file))
+            return load_file(file)
+        finally:
+            file.unlink(missing_ok=True)
+
+    def reused(self, prompt: list[int]) -> int:
+        """See `Engine`."""
+        return self.ask("reused", prompt=prompt)
 
     def sample(
         self,
@@ -162,12 +195,12 @@ def _started(opening: Opening) -> VllmEngine:
     log = folder / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [str(python), "-I", str(SCRIPT), str(os.getpid())],
+            [str(python), "-I", str(SCRIPT), str(os.getpid()), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=_surroundings(),
+            env=_surroundings(opening.device),
         )
     engine = VllmEngine(opening, process, log, folder)
     try:
@@ -184,10 +217,14 @@ def _started(opening: Opening) -> VllmEngine:
     return engine
 
 
-def _surroundings() -> dict[str, str]:
+def _surroundings(device: str) -> dict[str, str]:
     # One process, so that nothing is left when it is killed. Threads wait without spinning: the
     # trainer's run on the same cores.
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    if device != "cpu":  # handles of tensors are opened on the GPU that holds them
+        place = torch.cuda.current_device()
+        visible = clean.get("CUDA_VISIBLE_DEVICES", "")
+        clean["CUDA_VISIBLE_DEVICES"] = visible.split(",")[place] if visible else str(place)
     return clean | {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",

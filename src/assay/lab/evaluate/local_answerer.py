@@ -88,7 +88,7 @@ class LocalAnswerer:
         policy = Remembering(self.policy or self._read(checkpoint), known)
         try:
             for chunk in chunks:
-                yield self._answered(evaluation, policy, chunk)
+                yield self.answered(evaluation, policy, chunk)
         finally:
             del policy
             gc.collect()
@@ -98,9 +98,10 @@ class LocalAnswerer:
         assert reference is not None, f"{checkpoint!r} is no name of a checkpoint"
         return self.session.learner.sampler(self.session.run, reference)
 
-    def _answered(
+    def answered(
         self, evaluation: Evaluation, policy: Samples, chunk: Sequence[Request]
     ) -> list[Answered]:
+        """The answers to one chunk, sampled as one batch."""
         asked = [(evaluation.items[place], repeat) for place, repeat in chunk]
         keys = [SampleKey(evaluation.seed, item.id, repeat) for item, repeat in asked]
         learner = self.session.learner

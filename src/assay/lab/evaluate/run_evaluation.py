@@ -25,6 +25,12 @@ from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import BASE, Answered, Answerer, Request, Unlearned
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer, endpoint_holder
 from assay.lab.evaluate.local_answerer import LocalAnswerer, local_holder
+from assay.lab.evaluate.spread_answerer import (
+    FIELD,
+    SpreadEndpointAnswerer,
+    SpreadLocalAnswerer,
+    is_spread,
+)
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, make_evaluation
 from assay.lab.setup.learner import arm_of
@@ -211,13 +217,18 @@ def fallbacks(texts: Sequence[str]) -> int | None:
 
 
 def answerer_of(session: Session) -> Answerer:
-    """The answerer of a run's model: an endpoint, an arm of a task, or a learner in this process.
-    Raises UnknownNameError."""
-    source = session.experiment.model
+    """The answerer of a run's model: an endpoint, an arm of a task, or a learner in this process,
+    or in those of a cluster. Raises UnknownNameError, and InputError for an arm on a cluster."""
+    source, spread = session.experiment.model, is_spread(session)
     if source.startswith("openai:"):
-        return EndpointAnswerer(session)
+        return SpreadEndpointAnswerer(session) if spread else EndpointAnswerer(session)
     arm = arm_of(session.task, source)
-    return LocalAnswerer(session) if arm is None else FunctionAnswerer(session, arm)
+    if arm is None:
+        return SpreadLocalAnswerer(session) if spread else LocalAnswerer(session)
+    if spread:
+        problem = f"{source} is no model: it answers in this process"
+        raise InputError(problem, field=FIELD, fix="leave it out")
+    return FunctionAnswerer(session, arm)
 
 
 def holder_of(root: Path, source: str, skill: str) -> Experiment:
@@ -300,14 +311,20 @@ def run_evaluation(
     with RecordWriter(folder, evaluation.record, checkpoint) as writer:
         starts = [n for n in range(0, len(requests), size) if not writer.has_chunk(n // size)]
         chunks = [requests[start : start + size] for start in starts]
+        begins = {
+            (evaluation.items[place].id, repeat): n for n, (place, repeat) in enumerate(requests)
+        }
+        done = len(requests) - sum(map(len, chunks))
         with closing(answerer.answers(evaluation, checkpoint, chunks, writer.parts)) as coming:
-            for start in starts:
-                observer.evaluation(evaluation.name, checkpoint, start, len(requests))
+            for _ in chunks:
+                observer.evaluation(evaluation.name, checkpoint, done, len(requests))
                 started = time.perf_counter()
-                with telling(heard(evaluation, checkpoint, start, len(requests), observer)):
+                with telling(heard(evaluation, checkpoint, done, len(requests), observer)):
                     answered = next(coming)
                 lines = judged_lines(evaluation, checkpoint, answered, runner, started)
-                writer.write_chunk(start // size, lines)
+                first = begins[answered[0].item.id, answered[0].repeat]
+                writer.write_chunk(first // size, lines)
+                done += len(answered)
         refuse_unscored(evaluation.name, checkpoint, writer)
         file = writer.finish()
     observer.evaluation(evaluation.name, checkpoint, len(requests), len(requests))

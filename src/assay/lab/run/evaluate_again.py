@@ -14,8 +14,10 @@ from typing import Any
 
 from assay.data.files import remove_leftovers
 from assay.data.hub_names import with_scheme
+from assay.engines.ray_pool import connect
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.experiment.engine_table import EngineSpec
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.run_evaluation import (
     answerer_of,
@@ -61,11 +63,17 @@ class Evaluated:
 
 
 def evaluate_again(
-    root: Path, target: str, spec: EvaluateSpec, observer: Observer, task: str | None = None
+    root: Path,
+    target: str,
+    spec: EvaluateSpec,
+    observer: Observer,
+    task: str | None = None,
+    on: str | None = None,
 ) -> Evaluated:
     """Measure `target`, `NAME@CHECKPOINT` or a model source, as `spec` says on its benchmark.
 
-    A model source is asked for the `task` that has the benchmark; None looks for it.
+    A model source is asked for the `task` that has the benchmark; None looks for it. `on` takes
+    the place of `engine.evaluate` of the run's experiment.
 
     `spec.checkpoints` is ignored, and a model in this process uses the rendering that it was
     trained with. Raises InputError for what does not exist, RunBusy while the run is executed by
@@ -73,8 +81,14 @@ def evaluate_again(
     answers a fallback metric scored.
     """
     forget_changed_files()
+    if on is not None:
+        connect(on, "--on")
     run, reference = find_target(root, target, spec.benchmark or "", observer, task)
-    session = Session(experiment_of(run), run, stored_status(run.path).seed, observer)
+    experiment = experiment_of(run)
+    if on is not None:
+        engine = (experiment.engine or EngineSpec()).model_copy(update={"evaluate": on})
+        experiment = experiment.model_copy(update={"engine": engine})
+    session = Session(experiment, run, stored_status(run.path).seed, observer)
     name = checkpoint_name(reference)
     label = re.sub(r"[^A-Za-z0-9_-]+", "-", spec.benchmark or "")  # no experiment file named it
     with failure_noted(session):

@@ -31,8 +31,7 @@ from assay.data.renderings.rendering import (
 )
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
-from assay.engines.proven_sampler import ProvenSampler
-from assay.engines.vllm_engine import Opening, opened
+from assay.engines.register import Wanted, sampler_of
 from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
@@ -57,7 +56,7 @@ from assay.models.supported import SLOWER, read_tokenizer, refuse_untrainable, w
 from assay.models.weight_files import load_weights, save_weights, stand_on
 from assay.rl.policy import Stop
 from assay.rl.thought import CLOSING, OPENING, Thinking
-from assay.rollout.engines.register import TOKEN_ENGINES, Sampler, engine_of
+from assay.rollout.engines.register import Sampler
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import check_language_policy
 from assay.runs.run_directory import RunDirectory
@@ -138,18 +137,9 @@ class ModelShelf:
         return policy, adaptation
 
     def sampler(self, module: nn.Module, end_tokens: frozenset[int], processes: int = 1) -> Sampler:
-        """The sampling engine that a model takes: vLLM where the experiment says so."""
-        engine = self.experiment.engine
-        if engine is not None and engine.sample == "vllm":
-            adapts = [stage.adapt for stage in self.experiment.stage.values()]
-            # Merged into bf16 weights, most of an adapter's small changes would be rounded away.
-            low_rank = any(isinstance(adapt, LoraAdapt) for adapt in adapts)
-            compute = self.precision.master if low_rank else self.precision.compute
-            kind = str(compute).removeprefix("torch.")
-            start = partial(opened, Opening(str(self.base), kind, self.precision.device))
-            return ProvenSampler(start, module, end_tokens, compute)
-        make = TOKEN_ENGINES[engine_of(module)]
-        return make(module, end_tokens, self.precision.compute, processes)
+        """The sampler of a model by the experiment's engine."""
+        wanted = Wanted(module, end_tokens, self.experiment, self.precision, self.base, processes)
+        return sampler_of(wanted)
 
     def ground(self, stage: StageSpec) -> tuple[Path, tuple[Path, ...]]:
         """Folders of the whole model below a stage, and of the adapters between, lowest first."""

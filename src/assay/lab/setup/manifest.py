@@ -32,8 +32,10 @@ from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_t
 from assay.data.hub_rows import open_set
 from assay.data.row import Row
 from assay.data.row_order import Mixture
+from assay.engines.register import packages_of, recorded
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
+from assay.experiment.engine_table import EngineSpec
 from assay.experiment.reward_tables import Reward, RewardPart, parts_of, plain
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.judge.confounds import differences
@@ -151,6 +153,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def ranks_table(engine: EngineSpec | None) -> dict[str, int]:
+    """How many processes train, where they are several."""
+    return {} if engine is None or engine.ranks == 1 else {"ranks": engine.ranks}
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     """The output of git; None without git, a repository or a result."""
     git = shutil.which("git")
@@ -184,6 +191,7 @@ def make_manifest(session: Session) -> Manifest:
     return {
         **about_run(session),
         **helpers,
+        **recorded(experiment, session.precision),
         "base_weights": _base_weights(session),
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         **opened_sets(session),
@@ -199,6 +207,7 @@ def make_manifest(session: Session) -> Manifest:
         },
         "machine": {
             **machine(),
+            **ranks_table(experiment.engine),
             "precision": session.precision.record(),
             **path_table(session.learner),
         },
@@ -218,7 +227,7 @@ def about_run(session: Session) -> Manifest:
         **({"task_source": source} if source else {}),
         "as_reported": experiment.as_reported,
         "code": code_fingerprint(),
-        "packages": packages(),
+        "packages": packages() | packages_of(experiment),
         "machine": machine(),
     }
 

@@ -187,17 +187,14 @@ def run_jobs(
             for slot, device in enumerate(slots):
                 if slot not in busy and waiting:
                     job = waiting.popleft()
-                    log = root / SWEEPS / sweep / "logs" / f"{job.plan.name}.seed-{job.seed}.log"
+                    log = log_of(root, sweep, job)
                     process = launched(root, job, device, log, despite, threads)
                     busy[slot] = (job, process, log)
                     tell(f"{job.name}: {WORDS[job.had]} on {device} ({len(waiting)} waiting)")
             for slot in [s for s, (_, process, _) in busy.items() if process.poll() is not None]:
                 job, process, log = busy.pop(slot)
                 code = process.returncode
-                text = log.read_text(encoding="utf-8", errors="replace") if code else ""
-                lines = [line.strip() for line in text.splitlines() if line.strip()]
-                said = lines[-1] if lines else "it wrote nothing"
-                done.append(Done(job, slots[slot], code, log, said if code else ""))
+                done.append(Done(job, slots[slot], code, log, last_line(log) if code else ""))
                 tell(f"{job.name}: {'finished' if code == 0 else done[-1].said}")
             time.sleep(POLL_SECONDS)
     finally:
@@ -205,6 +202,18 @@ def run_jobs(
             process.terminate()
             process.wait()
     return done
+
+
+def log_of(root: Path, sweep: str, job: Job) -> Path:
+    """Where the output of a job goes."""
+    return root / SWEEPS / sweep / "logs" / f"{job.plan.name}.seed-{job.seed}.log"
+
+
+def last_line(log: Path) -> str:
+    """The last line that a job wrote."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it wrote nothing"
 
 
 def shares(jobs: Sequence[Job], most: int) -> list[Job]:

@@ -25,6 +25,7 @@ from assay.pages.progress.progress_content import progress_blocks, progress_page
 from assay.pages.provenance import data_blocks, fingerprint_blocks
 from assay.pages.rounds.rounds_content import rounds_blocks
 from assay.pages.run_page import story
+from assay.pages.run_page.engine_content import engine_blocks
 from assay.pages.words import Words, in_language, words
 from assay.pages.write_page import write_page
 from assay.runs.run_directory import RunDirectory
@@ -85,6 +86,7 @@ def run_page(facts: RunFacts, w: Words, span: Span = Span()) -> Page:
         ("lineage", w("page.lineage"), lineage_blocks(facts.run, w)),
         ("rounds", w("figure.title"), rounds_blocks(facts, w)),
         ("training", w("page.training"), story.stage_blocks(facts, w)),
+        ("engine", w("engine.title"), engine_blocks(facts, w)),
         ("progress", progress_title(found, w), progress_blocks(found, w))
         if found
         else ("", "", []),

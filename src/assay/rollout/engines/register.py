@@ -72,3 +72,13 @@ TEXT_ENGINES: dict[str, TextEngine] = {"endpoint": endpoint_of}
 def engine_of(module: nn.Module) -> str:
     """The token engine of a model: `cpu` where the packed path computes it, else `plain`."""
     return "plain" if why_plain(causal_of(module).config) else "cpu"
+
+
+def sampler_here(
+    module: nn.Module,
+    end_tokens: frozenset[int],
+    compute: torch.dtype | None = None,
+    processes: int = 1,
+) -> Sampler:
+    """The sampler of a model by its token engine; see `TokenEngine`."""
+    return TOKEN_ENGINES[engine_of(module)](module, end_tokens, compute, processes)

@@ -21,7 +21,7 @@ from assay.models.supported import why_plain
 from assay.models.weight_files import load_weights, save_weights
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Sampling, Scores
-from assay.rollout.engines.register import TOKEN_ENGINES, Sampler, engine_of
+from assay.rollout.engines.register import Sampler, sampler_here
 
 
 class LanguagePolicy:
@@ -43,8 +43,7 @@ class LanguagePolicy:
         """Whether Transformers' own forward scores (`models.plain_forward`)."""
         if self.plain:
             keep_only_adapter_dropout(module)
-        make = TOKEN_ENGINES[engine_of(module)]
-        self.sampler = sampler or make(module, end_tokens, precision.compute)
+        self.sampler = sampler or sampler_here(module, end_tokens, precision.compute)
         self.frozen = frozen
         self.version = 0
         self._scoring: nn.Module = module

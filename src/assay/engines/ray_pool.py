@@ -1,0 +1,487 @@
+"""Ray as a pool of processes on one machine or on several: the one module that imports it.
+
+`connect` starts a cluster on this machine, bound to loopback and closed to others by a token, or
+joins one that runs, and looks whether every node can do the work: the same Assay, the same lab
+folder, locks that reach there. Where a process or its node dies, what it was at is `Lost`; the
+caller, who knows what may be repeated, decides what happens then.
+"""
+
+import atexit
+import os
+import platform
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from assay.data.files import lock, sha256_file
+from assay.errors import AssayError, InputError, RunFailure
+
+RAY = "ray"
+"""The address that stands for a cluster on this machine, started for the command."""
+CLIENT = "ray://"
+FORMS = "write ray for this machine, ray://HOST:10001, or HOST:6379 on a node of the cluster"
+CONNECT_SECONDS, JOIN_SECONDS, LOOK_SECONDS = 5.0, 30.0, 120.0
+"""For the port to open, for Ray to answer there, and for every node to be looked at."""
+STORE_BYTES = 128 << 20
+"""Of the object store of a cluster on this machine; what goes through it is small."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_METRICS_COLLECTION": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Nothing is reported to anybody."""
+
+
+class Lost(Exception):
+    """The process that worked on something died, or its node did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a process takes of its node."""
+
+    cpus: float
+    gpus: float = 0.0
+
+    def fit(self, node: "Node") -> int:
+        """How many such processes a node holds at once."""
+        counts = [int(node.cpus / self.cpus)] if self.cpus else []
+        counts += [int(node.gpus / self.gpus + 1e-9)] if self.gpus else []
+        return min(counts)
+
+    def __str__(self) -> str:
+        gpus = f" and {self.gpus:g} GPUs" if self.gpus else ""
+        return f"{self.cpus:g} CPUs{gpus}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the cluster, or a part of one."""
+
+    id: str
+    host: str
+    cpus: float
+    gpus: float = 0.0
+
+
+class Pool(Protocol):
+    """Processes that do work elsewhere. Every function and argument is pickled."""
+
+    def nodes(self) -> list[Node]:
+        """The living nodes."""
+        ...
+
+    def submit(self, needs: Needs, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function once, in some process; returns the ticket of its result."""
+        ...
+
+    def host(self, needs: Needs) -> Any:
+        """A process that stays, for `call`; it begins when a node has room."""
+        ...
+
+    def call(self, host: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in a process that stays; one at a time, in order. Returns a ticket."""
+        ...
+
+    def rest(self, needs: Needs, host: Any) -> None:
+        """Give back a process that has nothing to do, for the next `host`."""
+        ...
+
+    def drop(self, host: Any) -> None:
+        """End a process that stays, whatever it is at."""
+        ...
+
+    def ready(self, tickets: Sequence[Any], seconds: float) -> list[Any]:
+        """The tickets whose results are there, at least one unless `seconds` pass first."""
+        ...
+
+    def take(self, ticket: Any) -> Any:
+        """The result, once it is there. Raises Lost, and what the function raised."""
+        ...
+
+
+MOST_LOST = 5
+"""Processes that one piece of work may lose: it may be what kills them."""
+AHEAD = 2
+"""Calls that a process has at once, the one that waits included."""
+LOOK_AGAIN = 1.0
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def as_they_come(pool: Pool, needs: Needs, calls: Sequence[Call]) -> Generator[Any]:
+    """The results of calls in processes that stay, each as soon as it is there.
+
+    What a process was at when it died is called again in another, so that calls must change nothing
+    anywhere. Raises InputError where no node has room for a process, RunFailure where none is left
+    that has, or where a call loses too many, and what a call raises.
+    """
+    room = room_of(pool, needs, InputError)
+    waiting = deque(enumerate(calls))
+    lost: Counter[int] = Counter()
+    tickets: dict[Any, tuple[Any, int | None]] = {}
+    ready: set[Any] = set()
+
+    def begin() -> None:
+        host = pool.host(needs)
+        tickets[pool.call(host, socket.gethostname)] = host, None
+
+    def give(host: Any) -> None:
+        # One call waits behind the one at work, so that no process idles while its result travels.
+        while waiting and sum(busy is host for busy, _ in tickets.values()) < AHEAD:
+            number, (function, arguments) = waiting.popleft()
+            tickets[pool.call(host, function, *arguments)] = host, number
+
+    for _ in range(min(room, len(calls))):
+        begin()
+    try:
+        while tickets or waiting:
+            if not ready:
+                room_of(pool, needs, RunFailure)
+            for ticket in pool.ready([*tickets], LOOK_AGAIN):
+                host, number = tickets.pop(ticket)
+                try:
+                    result = pool.take(ticket)
+                except Lost as error:
+                    if number is not None:
+                        waiting.appendleft((number, calls[number]))
+                        lost[number] += 1
+                        if lost[number] == MOST_LOST:
+                            raise RunFailure(f"{MOST_LOST} processes died at it: {error}") from None
+                    if host in ready or number is None:
+                        ready.discard(host)
+                        begin()
+                    continue
+                ready.add(host)
+                give(host)
+                if number is not None:
+                    yield result
+            for host in ready:
+                give(host)
+    finally:
+        busy = {id(host): host for host, _ in tickets.values()}
+        for host in busy.values():
+            pool.drop(host)
+        for host in ready:
+            if id(host) not in busy:
+                pool.rest(needs, host)
+
+
+def room_of(pool: Pool, needs: Needs, kind: type[AssayError]) -> int:
+    """How many processes the cluster holds at once. Raises `kind` where that is none."""
+    room = sum(needs.fit(node) for node in pool.nodes())
+    if not room:
+        raise kind(f"no node of the cluster has {needs}, which one process takes")
+    return room
+
+
+def need_ray(address: str, name: str) -> None:
+    """Check an address before anything is started. Raises InputError, about the option or key
+    `name`, without Ray, for what is no address, and where nothing listens at it."""
+    place = host_and_port(address, name)
+    if find_spec("ray") is None:
+        raise InputError("Ray is not installed", field=name, fix="pip install 'assay-lab[ray]'")
+    if place is None:
+        return
+    if address.startswith(CLIENT) and find_spec("grpc") is None:
+        fix = "pip install 'assay-lab[ray]'"
+        raise InputError("Ray's client needs grpcio, which is not installed", field=name, fix=fix)
+    try:
+        socket.create_connection(place, CONNECT_SECONDS).close()
+    except OSError as error:
+        why = error.strerror or "it does not answer"
+        problem = f"no Ray cluster at {address}: {why}"
+        raise InputError(problem, field=name, fix="ray start --head, on its first node") from error
+
+
+def host_and_port(address: str, name: str) -> tuple[str, int] | None:
+    """The host and the port of an address; None for `ray`. Raises InputError."""
+    if address == RAY:
+        return None
+    host, _, port = address.removeprefix(CLIENT).rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError(f"{address!r} is no address of a cluster", field=name, fix=FORMS)
+    return host.strip("[]"), int(port)
+
+
+@dataclass(frozen=True)
+class RayPool:
+    """See `Pool`."""
+
+    address: str
+    name: str
+    """The option or key that asked for it, for messages."""
+    folder: Path | None = None
+    """Ray's own files, of a cluster that ends with this process."""
+    idle: dict[Needs, list[Any]] = field(default_factory=dict)
+    """Processes that stayed: each has imported what it needs."""
+
+    @cached_property
+    def ray(self) -> Any:
+        """The package."""
+        import ray  # type: ignore[import-not-found]
+
+        return ray
+
+    def nodes(self) -> list[Node]:
+        """See `Pool`."""
+        found = []
+        for each in self.ray.nodes():
+            if each["Alive"]:
+                has = each["Resources"]
+                host = each.get("NodeManagerHostname") or each["NodeManagerAddress"]
+                found.append(Node(each["NodeID"], host, has.get("CPU", 0.0), has.get("GPU", 0.0)))
+        return found
+
+    def submit(self, needs: Needs, function: Callable[..., Any], *arguments: Any) -> Any:
+        """See `Pool`."""
+        task = self.ray.remote(_called).options(**_taken(needs), max_retries=0)
+        return task.remote(function, *arguments)
+
+    def host(self, needs: Needs) -> Any:
+        """See `Pool`."""
+        if resting := self.idle.get(needs):
+            return resting.pop()
+        return self.ray.remote(_Host).options(**_taken(needs), max_restarts=0).remote()
+
+    def call(self, host: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        """See `Pool`."""
+        return host.call.remote(function, *arguments)
+
+    def rest(self, needs: Needs, host: Any) -> None:
+        """See `Pool`."""
+        self.idle.setdefault(needs, []).append(host)
+
+    def drop(self, host: Any) -> None:
+        """See `Pool`."""
+        self.ray.kill(host)
+
+    def ready(self, tickets: Sequence[Any], seconds: float) -> list[Any]:
+        """See `Pool`."""
+        done, _ = self.ray.wait([*tickets], num_returns=1, timeout=seconds)
+        if done and len(tickets) > 1:
+            done, _ = self.ray.wait([*tickets], num_returns=len(tickets), timeout=0)
+        return done
+
+    def take(self, ticket: Any) -> Any:
+        """See `Pool`. Raises RunFailure for what is none of the function's errors."""
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(ticket)
+        except errors.RayTaskError as error:
+            raise error.cause from None
+        except GONE(errors) as error:
+            raise Lost(_first_line(error)) from None
+        except errors.RayError as error:
+            raise RunFailure(f"Ray at {self.address}: {_first_line(error)}") from error
+
+    def on_node(self, node: Node, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The ticket of a function that is called on one node."""
+        from ray.util import scheduling_strategies  # type: ignore[import-not-found]
+
+        there = scheduling_strategies.NodeAffinitySchedulingStrategy(node.id, soft=False)
+        options = {"num_cpus": 0, "scheduling_strategy": there, "max_retries": 0}
+        return self.ray.remote(_called).options(**options).remote(function, *arguments)
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started for this process ends."""
+        _OPEN.pop(self.address, None)
+        self.ray.shutdown()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def GONE(errors: Any) -> tuple[type[Exception], ...]:
+    """Ray's errors about a process or a node that died."""
+    return (
+        *(errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError),
+        *(errors.RayActorError, errors.ObjectLostError, errors.LocalRayletDiedError),
+    )
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+class _Host:
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+
+def _taken(needs: Needs) -> dict[str, Any]:
+    return {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
+
+
+_OPEN: dict[str, RayPool] = {}
+_OPENING = threading.Lock()
+
+
+def connect(address: str, name: str) -> RayPool:
+    """The pool at an address, joined once for this process.
+
+    Raises InputError, about the option or key `name`: no Ray, no cluster, other versions.
+    """
+    with _OPENING:
+        if address in _OPEN:
+            return _OPEN[address]
+        need_ray(address, name)
+        if _OPEN:
+            raise InputError(f"this process is in the cluster {next(iter(_OPEN))}", field=name)
+        pool = _started(name) if address == RAY else _joined(address, name)
+        _OPEN[address] = pool
+        atexit.register(pool.close)
+        return pool
+
+
+def _started(name: str) -> RayPool:
+    """A cluster on this machine."""
+    # Ray binds to loopback where it thinks that no cluster of several machines is possible.
+    os.environ.update({**QUIET, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"})
+    os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    folder = Path(tempfile.mkdtemp(prefix="assay-ray-"))
+    pool = RayPool(RAY, name, folder)
+    with _quietly():
+        pool.ray.init(
+            # Without an address Ray joins whatever cluster of this user runs on the machine.
+            address="local",
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(folder),
+        )
+    return pool
+
+
+def _joined(address: str, name: str) -> RayPool:
+    """The cluster that runs at an address. Raises InputError."""
+    for key, value in QUIET.items():
+        os.environ.setdefault(key, value)
+    pool = RayPool(address, name)
+    failed: list[BaseException] = []
+
+    def init() -> None:
+        try:
+            with _quietly():
+                pool.ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except BaseException as error:
+            failed.append(error)
+
+    # Ray waits for minutes for a port behind which something else is.
+    joining = threading.Thread(target=init, daemon=True)
+    joining.start()
+    joining.join(JOIN_SECONDS)
+    if joining.is_alive():
+        problem = f"{address} does not answer as a Ray cluster in {JOIN_SECONDS:g} s"
+        raise InputError(problem, field=name, fix=FORMS)
+    if failed:
+        raise _refusal(address, name, failed[0])
+    return pool
+
+
+def _refusal(address: str, name: str, error: BaseException) -> InputError:
+    """Why Ray did not join, in one line."""
+    text = " ".join(str(error).split())
+    if "ersion mismatch" in text or "version" in text.lower():
+        own = f"Ray {version('ray')} and Python {platform.python_version()}"
+        problem, fix = f"{address} runs other versions than {own}: {text}", "install the same"
+        return InputError(problem, field=name, fix=fix)
+    fix = FORMS
+    if not address.startswith(CLIENT):
+        fix = "join from a node of the cluster, or through its client port, ray://HOST:10001"
+    return InputError(f"cannot join {address}: {text or type(error).__name__}", field=name, fix=fix)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without Ray's greetings on standard error."""
+    import logging
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a node sees."""
+
+    assay: str
+    token: str | None
+    """What the lab's token file holds there; None where it is not there."""
+    locks: bool
+    """Whether it notices that another process holds the file."""
+    files: tuple[str, ...]
+    """The sha256 of further files; "" of one that is not there."""
+
+
+def look(token: Path, files: Sequence[Path]) -> Look:
+    """What the node that calls this sees of a file that another holds, and of further ones."""
+    text = token.read_text(encoding="utf-8") if token.is_file() else None
+    held = True
+    if text is not None:
+        try:
+            os.close(lock(token, wait=False))
+            held = False
+        except BlockingIOError:
+            pass
+    return Look(version("assay-lab"), text, held, hashes(files))
+
+
+def hashes(files: Sequence[Path]) -> tuple[str, ...]:
+    """The sha256 of files; "" of one that is not there."""
+    return tuple(sha256_file(file) if file.is_file() else "" for file in files)
+
+
+def look_at_nodes(pool: RayPool, root: Path, files: Sequence[Path] = ()) -> None:
+    """Raise InputError for the first node that cannot work in the lab at `root`: without Assay,
+    without the folder, its locks, or the same further `files`."""
+    root.mkdir(parents=True, exist_ok=True)
+    token, secret = root / f".ray-{secrets.token_hex(8)}", secrets.token_hex(16)
+    token.write_text(secret, encoding="utf-8")
+    handle = lock(token)
+    try:
+        nodes = pool.nodes()
+        tickets = {pool.on_node(node, look, token, files): node for node in nodes}
+        for ticket, node in tickets.items():
+            if not pool.ready([ticket], LOOK_SECONDS):
+                raise InputError(f"node {node.host} does not answer", field=pool.name)
+            if problem := _problem(pool, ticket, root, secret, files):
+                fix = "every node needs this Assay, the lab at the same path and its locks"
+                raise InputError(f"node {node.host} {problem}", field=pool.name, fix=fix)
+    finally:
+        os.close(handle)
+        token.unlink()
+
+
+def _problem(pool: RayPool, ticket: Any, root: Path, secret: str, files: Sequence[Path]) -> str:
+    try:
+        found = pool.take(ticket)
+    except Exception as error:  # such as a node that cannot import Assay at all
+        return f"cannot work: {_first_line(error)}"
+    if found.assay != version("assay-lab"):
+        return f"has Assay {found.assay}, and this is {version('assay-lab')}"
+    if found.token is None:
+        return f"does not see the lab folder {root}"
+    if found.token != secret:
+        return f"has another folder at {root}"
+    if not found.locks:
+        return f"does not see locks on {root}: two processes could take one run"
+    own = hashes(files)
+    other = [f for f, here, there in zip(files, own, found.files, strict=True) if here != there]
+    return f"does not have the same {other[0]}" if other else ""
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

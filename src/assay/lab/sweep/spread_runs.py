@@ -1,0 +1,185 @@
+"""Runs the missing runs of a sweep on the nodes of a cluster, each as `assay fill` would run it.
+
+A node that dies costs the steps since a run's last checkpoint: another node resumes it. Which nodes
+there are and which have room is known to the pool; here is what a run needs, and what may be done
+again.
+"""
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay.data.files import atomic_write_text
+from assay.engines.ray_pool import (
+    LOOK_AGAIN,
+    MOST_LOST,
+    RAY,
+    Lost,
+    Needs,
+    Node,
+    Pool,
+    RayPool,
+    look_at_nodes,
+    room_of,
+)
+from assay.errors import InputError, RunFailure
+from assay.lab.sweep.missing_runs import CPU, WORDS, Done, Job, last_line, launched, log_of, shares
+from assay.runs.same_experiment import newest
+from assay.runs.status import is_held
+from assay.runs.winner_file import SWEEPS
+
+LEASE_SECONDS = 120.0
+"""For the lock of a dead node to go: at once on one machine, after its lease on NFS."""
+CHOICES = "leave --devices out, or write --devices cpu"
+
+
+def needs_of(nodes: Sequence[Node], devices: str | None, workers: int) -> Needs:
+    """What each run takes of its node: a GPU where the cluster has one, else the CPUs of the
+    smallest node; `workers` share it.
+
+    Raises InputError for devices by number, which the cluster hands out.
+    """
+    if devices not in (None, CPU):
+        problem = f"the cluster hands out its GPUs by itself, and not {devices!r}"
+        raise InputError(problem, field="--devices", fix=CHOICES)
+    if devices is None and any(node.gpus for node in nodes):
+        return Needs(1.0, 1 / workers)
+    cores = min((int(node.cpus) for node in nodes if node.cpus >= 1), default=1)
+    return Needs(float(max(1, cores // workers)))
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A job on its way to a node, or at work there."""
+
+    job: Job
+    number: int
+    """Among the tries of the sweep: several processes may share a job."""
+    lost: int = 0
+    """Nodes that died under it."""
+
+
+def on_cluster(
+    root: Path,
+    sweep: str,
+    jobs: Sequence[Job],
+    pool: RayPool,
+    devices: str | None,
+    workers: int,
+    tell: Callable[[str], None],
+    despite: str | None = None,
+) -> list[Done]:
+    """Execute the jobs on the nodes of a cluster; see `spread_jobs`. Raises InputError for a node
+    that cannot work in the lab."""
+    jobs = [replace(job, plan=replace(job.plan, base=job.plan.base.resolve())) for job in jobs]
+    look_at_nodes(pool, root, sorted({job.plan.base for job in jobs}))
+    needs = needs_of(pool.nodes(), devices, workers)
+    threads: int | None = int(needs.cpus)
+    if "OMP_NUM_THREADS" in os.environ:
+        threads = int(os.environ["OMP_NUM_THREADS"])
+    elif needs.gpus or (workers == 1 and pool.address == RAY):
+        threads = None
+    return spread_jobs(root, sweep, jobs, pool, needs, tell, despite, threads)
+
+
+def spread_jobs(
+    root: Path,
+    sweep: str,
+    jobs: Sequence[Job],
+    pool: Pool,
+    needs: Needs,
+    tell: Callable[[str], None],
+    despite: str | None = None,
+    threads: int | None = None,
+) -> list[Done]:
+    """Execute the jobs wherever there is room; returns how they ended, in that order.
+
+    `threads` is the number of each process; None: as many as it takes by itself. Raises InputError
+    where no node has room for a run, RunFailure where none is left that has.
+    """
+    room = room_of(pool, needs, InputError)
+    waiting: dict[Any, Try] = {}
+    working: dict[Any, str] = {}
+    done: list[Done] = []
+    numbers = itertools.count()
+
+    def begin(job: Job, lost: int = 0) -> None:
+        each = Try(job, next(numbers), lost)
+        given = (root, sweep, each, despite, threads, needs.gpus > 0)
+        waiting[pool.submit(needs, run_cell, *given)] = each
+
+    for job in shares(jobs, room):
+        begin(job)
+    while waiting:
+        ready = pool.ready([*waiting], LOOK_AGAIN)
+        for ticket, each in waiting.items():
+            if ticket not in working and (place := place_of(root, sweep, each)):
+                working[ticket] = place
+                rest = len(waiting) - len(working)
+                verb = "resumed" if each.lost else WORDS[each.job.had]
+                tell(f"{each.job.name}: {verb} on {place} ({rest} waiting)")
+        for ticket in ready:
+            each, place = waiting.pop(ticket), working.pop(ticket, "a node")
+            job, log = each.job, log_of(root, sweep, each.job)
+            try:
+                code = pool.take(ticket)
+                done.append(Done(job, place, code, log, last_line(log) if code else ""))
+            except Lost as lost:
+                if each.lost + 1 < MOST_LOST:
+                    tell(f"{job.name}: {place} is lost ({lost}); another node goes on")
+                    begin(job, each.lost + 1)
+                    continue
+                done.append(Done(job, place, 1, log, f"it lost {MOST_LOST} nodes: {lost}"))
+            except OSError as error:
+                done.append(Done(job, place, 1, log, f"{place}: {error}"))
+            tell(f"{job.name}: {done[-1].said or 'finished'}")
+        if waiting and not working:
+            room_of(pool, needs, RunFailure)
+    return done
+
+
+def run_cell(
+    root: Path,
+    sweep: str,
+    each: Try,
+    despite: str | None,
+    threads: int | None,
+    gpu: bool,
+) -> int:
+    """Do one job on the node that this is called on; returns its exit code."""
+    job, device = each.job, os.environ["CUDA_VISIBLE_DEVICES"] if gpu else CPU
+    place = socket.gethostname() + (f" GPU {device}" if gpu else "")
+    atomic_write_text(mark_of(root, sweep, each), place)
+    end = time.monotonic() + (LEASE_SECONDS if each.lost else 0.0)
+    run = newest(root, job.plan.name, job.seed)
+    while run is not None and is_held(run.path) and time.monotonic() < end:
+        time.sleep(0.2)
+    if threads is None:
+        os.environ.pop("OMP_NUM_THREADS", None)  # which Ray sets to the CPUs that a task takes
+    process = launched(root, job, device, log_of(root, sweep, job), despite, threads)
+    try:
+        return process.wait()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def mark_of(root: Path, sweep: str, each: Try) -> Path:
+    """The file by which a node says that it has begun."""
+    name = f".{each.job.plan.name}.seed-{each.job.seed}.{each.number}.node"
+    return root / SWEEPS / sweep / "logs" / name
+
+
+def place_of(root: Path, sweep: str, each: Try) -> str:
+    """The node that has begun, whose mark goes; "" where none has."""
+    mark = mark_of(root, sweep, each)
+    if not mark.exists():
+        return ""
+    place = mark.read_text(encoding="utf-8")
+    mark.unlink()
+    return place
