@@ -208,6 +208,7 @@ class Exporter:
         else:
             stored = (gold_turns(encoder, given.task, r, stage.loss_on) for r in given.rows)
             longest = max(encoder.size(t.context) + len(t.actions) for ts in stored for t in ts)
+        limit = self.session.experiment.data[stage.data.partition(".")[0]].max_prompt_tokens
         packs = count if isinstance(stage, SftStage) and stage.pack_tokens is not None else 0
         kind, _, name = self.source.partition(":")
         return Settings(
@@ -217,7 +218,7 @@ class Exporter:
             seed=given.seed,
             rounds=rounds,
             rows=len(given.rows),
-            longest_prompt=max(prompts),
+            longest_prompt=limit or max(prompts),
             longest=longest,
             packs=packs,
             from_base=stage.start == "base",
@@ -232,7 +233,12 @@ class Exporter:
             return replace(row, messages=tuple(replace(m, loss=False) for m in prompt))
         if self.stage.loss_on == "last":
             prompt = tuple(replace(m, loss=m.loss and m.role != "assistant") for m in prompt)
-        return replace(row, messages=(*prompt, task.target(row)))
+        made = replace(row, messages=(*prompt, task.target(row)))
+        if self.text.sequences(made) > 1:
+            problem = f"row {row.id} trains several sequences: the rendering rewrites its answers"
+            place, fix = f"stage.{self.name}.rendering", 'expand = "each_turn" in the data set'
+            raise InputError(problem, field=place, fix=fix)
+        return made
 
     def visited(self, given: StageInput, rows: Sequence[Row], settings: Settings) -> list[Row]:
         """The rows in the order of the stage's visits; of a stage that packs, once each."""
@@ -260,7 +266,7 @@ class Exporter:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / Path(self.trainer.data).name
             write_rows(file, rows, self.tool, "train", self.text)
-            proof = prove(file, self.tool, self.text)
+            proof = prove(file, self.tool, self.text, rows)
         if not proof.equal:
             problem = f"{proof.package} renders the rows otherwise: {proof.difference}"
             raise InputError(problem, field=f"stage.{self.name}.rendering", fix="name another")
@@ -345,13 +351,14 @@ class Exporter:
         atomic_write_text(self.part / "README.md", readme)
 
 
+SWIFT_MODELS = {kind: kind for kind in ("llama", "qwen2", "qwen3")}
+"""Kinds of model by the `model_type` of their configuration, which is ms-swift's too."""
+
+
 def swift_template(text: PlainText, folder: Path) -> Mapping[str, Any]:
-    """How ms-swift opens the model and renders the rows. Raises InputError for a model whose kind
-    it would have to be told in other words."""
-    kind = read_config(folder).model_type
-    known = {"qwen3": "qwen3", "qwen2": "qwen2_5", "llama": "llama3_2"}
-    name = look_up(known, kind, "kind of model in ms-swift")
-    return {"model_type": name, "template": template_of(text)}
+    """How ms-swift opens the model and renders the rows. Raises UnknownName for another kind."""
+    kind = look_up(SWIFT_MODELS, read_config(folder).model_type, "kind of model for ms-swift")
+    return {"model_type": kind, "template": template_of(text)}
 
 
 def named_files(task: str, reward: Any) -> list[str]:
