@@ -223,24 +223,28 @@ def serve(requests, answers):
 
 
 def clean_after(parent, folder):
-    """Remove the folder, and end this process, when the one that started it ends.
+    """Remove the folder when the process that started this one ends, and end this one before.
 
     By another small process, since none of the two may be there to do it.
     """
-    worker = os.getpid()
-    starter, own = os.pidfd_open(parent), os.pidfd_open(worker)
+    starter, worker = os.pidfd_open(parent), os.pidfd_open(os.getpid())
     if os.fork():
         return
     os.setsid()
     os.closerange(0, 2)  # the pipes end with the worker
-    watched = select.poll()
-    watched.register(starter, select.POLLIN)
-    watched.register(own, select.POLLIN)
-    if starter in {descriptor for descriptor, _ in watched.poll()}:
-        with suppress(ProcessLookupError):  # ended by the kernel
-            signal.pidfd_send_signal(own, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
+    ended(starter)
+    with suppress(ProcessLookupError):  # the kernel ended it
+        signal.pidfd_send_signal(worker, signal.SIGKILL)
+    ended(worker)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
+
+
+def ended(process):
+    """Wait for the end of a process."""
+    watched = select.poll()
+    watched.register(process, select.POLLIN)
+    watched.poll()
 
 
 if __name__ == "__main__":
