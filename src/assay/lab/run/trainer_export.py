@@ -135,7 +135,7 @@ class Exporter:
         if start.startswith(OTHER_RUN):
             return start
         problem = f"starts from {start}, which is trained first"
-        name = f"run:{self.session.experiment.name}@{start}"
+        name = f"run:{self.session.experiment.name}/ID@{start}"
         fix = f'--set \'stage.{self.name}.start="{name}"\' once it is there, or "base"'
         raise InputError(problem, field=f"stage.{self.name}.start", fix=fix)
 
