@@ -15,8 +15,7 @@ import socket
 import tempfile
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -42,6 +41,7 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 """Nothing is reported to anybody."""
+SILENT = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 class Lost(Exception):
@@ -232,6 +232,8 @@ class RayPool:
         """The package."""
         import ray  # type: ignore[import-not-found]
 
+        # Else the last words of a node that dies are printed over the lines of progress.
+        ray._private.worker._worker_logs_enabled = False
         return ray
 
     def nodes(self) -> list[Node]:
@@ -282,7 +284,7 @@ class RayPool:
         except errors.RayTaskError as error:
             raise error.cause from None
         except GONE(errors) as error:
-            raise Lost(_first_line(error)) from None
+            raise Lost(_first_line(error).partition(". ")[0]) from None
         except errors.RayError as error:
             raise RunFailure(f"Ray at {self.address}: {_first_line(error)}") from error
 
@@ -351,16 +353,14 @@ def _started(name: str) -> RayPool:
     os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
     folder = Path(tempfile.mkdtemp(prefix="assay-ray-"))
     pool = RayPool(RAY, name, folder)
-    with _quietly():
-        pool.ray.init(
-            # Without an address Ray joins whatever cluster of this user runs on the machine.
-            address="local",
-            include_dashboard=False,
-            object_store_memory=STORE_BYTES,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _temp_dir=str(folder),
-        )
+    pool.ray.init(
+        # Without an address Ray joins whatever cluster of this user runs on the machine.
+        address="local",
+        include_dashboard=False,
+        object_store_memory=STORE_BYTES,
+        _temp_dir=str(folder),
+        **SILENT,
+    )
     return pool
 
 
@@ -373,8 +373,7 @@ def _joined(address: str, name: str) -> RayPool:
 
     def init() -> None:
         try:
-            with _quietly():
-                pool.ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            pool.ray.init(address=address, **SILENT)
         except BaseException as error:
             failed.append(error)
 
@@ -401,15 +400,6 @@ def _refusal(address: str, name: str, error: BaseException) -> InputError:
     if not address.startswith(CLIENT):
         fix = "join from a node of the cluster, or through its client port, ray://HOST:10001"
     return InputError(f"cannot join {address}: {text or type(error).__name__}", field=name, fix=fix)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without Ray's greetings on standard error."""
-    import logging
-
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    yield
 
 
 @dataclass(frozen=True, slots=True)
