@@ -37,10 +37,10 @@ STORE_BYTES = 128 << 20
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_METRICS_COLLECTION": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Nothing is reported to anybody."""
+"""Nothing is reported to anybody, and nothing written but Assay's own lines."""
 SILENT = {"log_to_driver": False, "logging_level": "ERROR"}
 
 

@@ -35,18 +35,18 @@ from assay.runs.winner_file import SWEEPS
 
 LEASE_SECONDS = 120.0
 """For the lock of a dead node to go: at once on one machine, after its lease on NFS."""
-CHOICES = "leave --devices out, or write --devices cpu"
+
+
+def refuse_numbers(devices: str | None) -> None:
+    """Raise InputError for GPUs by number, which the cluster hands out by itself."""
+    if devices not in (None, CPU):
+        problem = f"{devices!r}: the cluster hands out its GPUs by itself"
+        raise InputError(problem, field="--devices", fix="leave it out, or write --devices cpu")
 
 
 def needs_of(nodes: Sequence[Node], devices: str | None, workers: int) -> Needs:
     """What each run takes of its node: a GPU where the cluster has one, else the CPUs of the
-    smallest node; `workers` share it.
-
-    Raises InputError for devices by number, which the cluster hands out.
-    """
-    if devices not in (None, CPU):
-        problem = f"the cluster hands out its GPUs by itself, and not {devices!r}"
-        raise InputError(problem, field="--devices", fix=CHOICES)
+    smallest node; `workers` share it."""
     if devices is None and any(node.gpus for node in nodes):
         return Needs(1.0, 1 / workers)
     cores = min((int(node.cpus) for node in nodes if node.cpus >= 1), default=1)
