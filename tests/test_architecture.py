@@ -20,10 +20,12 @@ FLOORS = (
     *(
         "cli",
         "library",
+        "view",
         "serve",
         "labs",
         "pages",
         "lab",
+        "trainers",
         "engines",
         "train",
         "compare",

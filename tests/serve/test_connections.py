@@ -18,7 +18,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from assay.data.renderings.rendering import Renderer
-from assay.serve.server import LIMITS, Address, Limits, guarded, running
+from assay.serve.connections import LIMITS, Limits, guarded
+from assay.serve.server import Address, running
 from tests.serve.scripted import HEADERS, MODEL, TOKEN, Says, served
 
 CHAT = "/v1/chat/completions"

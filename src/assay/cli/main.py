@@ -18,6 +18,7 @@ from assay.cli.report import costs, improve, patterns, report, show
 from assay.cli.resume import resume, watch
 from assay.cli.run import ceiling, check, fill, generate, run
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
+from assay.cli.view import view
 
 VERBS = {
     "run": run,
@@ -47,6 +48,7 @@ VERBS = {
     "delete": delete,
     "export": export,
     "serve": serve,
+    "view": view,
     "doctor": doctor,
     "engines": engines,
 }

@@ -33,16 +33,24 @@ def resume(
         list[str] | None,
         typer.Option(metavar="SINK", help="Send metrics to wandb, trackio, mlflow or tensorboard."),
     ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="So many processes go on; else as before.")
+    ] = None,
     lang: Lang = "en",
     full: Full = False,
 ) -> Outcome:
     """Continue a run from its last checkpoint, or from an earlier one."""
     from assay.cli.results import run_result, runs_shown
+    from assay.engines.ranks import follows
+    from assay.lab.run.ranks import follow, leading
     from assay.library.actions import open_run
     from assay.library.actions import resume as resume_run
 
+    if follows():
+        follow()
+        return Outcome({})
     found = open_run(run, root=root, lang=lang)
-    with executing(root, found.name):
+    with executing(root, found.name), leading():
         made = resume_run(
             found,
             root=root,
@@ -50,6 +58,7 @@ def resume(
             start_from=start_from,
             despite=despite,
             log=log or (),
+            ranks=ranks,
             lang=lang,
         )
         shown = runs_shown([made], [WORDS[made.did]], full)

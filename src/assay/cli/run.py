@@ -46,13 +46,18 @@ def run(
 ) -> Outcome:
     """Check an experiment file, train its stages, measure its checkpoints, write the page."""
     from assay.cli.results import run_result, runs_shown
+    from assay.engines.ranks import follows
     from assay.errors import InputError
+    from assay.lab.run.ranks import follow, leading
     from assay.lab.setup.validate import read_whole
     from assay.library.actions import run_seeds
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
-    with executing(root, read_whole(file, overrides or (), root).name):
+    if follows():
+        follow()
+        return Outcome({})
+    with executing(root, read_whole(file, overrides or (), root).name), leading():
         made = run_seeds(
             file,
             overrides=overrides or (),

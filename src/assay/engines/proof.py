@@ -74,13 +74,13 @@ def prove(file: Path, format: str, text: PlainText) -> Proof:
         text.tokenizer.save_pretrained(folder)
         config = CONFIG | {"vocab_size": len(text.tokenizer)}
         (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        request = {"file": str(file.resolve()), "model": folder, "template": _template(text)}
+        request = {"file": str(file.resolve()), "model": folder, "template": template_of(text)}
         script = Path(__file__).with_name(f"loaded_by_{format}.py")
         made = ask(format, script, request, timeout=60 + len(rows))
     return _compared(ENVIRONMENTS[format].requirements[1], rows, made, text)
 
 
-def _template(text: PlainText) -> str:
+def template_of(text: PlainText) -> str:
     """The template of ms-swift that Qwen's models of this kind have."""
     if text.opened:
         return "qwen3_thinking"

@@ -115,13 +115,15 @@ def resume(
     start_from: str = "",
     despite: str | None = None,
     log: Sequence[str] = (),
+    ranks: int | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
     lang: str = "en",
 ) -> Run:
     """Continue a run from its last checkpoint, or from `start_from`, `STAGE.step-N`.
 
-    `log` names further programs that get its metrics. Of a finished run that lacks its page, the
+    `log` names further programs that get its metrics; `ranks` processes go on, else as many as
+    before. Of a finished run that lacks its page, the
     page is written. Raises InputError for one that has it, and what `run_seeds` raises.
     """
     from assay.lab.run.runner import resume as resume_run
@@ -140,6 +142,7 @@ def resume(
             start_from=start_from,
             despite=despite,
             log=log,
+            ranks=ranks,
         )
     return Run(found, lang, "resumed")
 

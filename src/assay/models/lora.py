@@ -80,6 +80,19 @@ def next_masks(module: nn.Module) -> None:
         layer.place = seed, step, micro + 1
 
 
+def place_of_masks(module: nn.Module) -> tuple[int, int, int] | None:
+    """Seed, finished steps and micro-batch of the layers' masks; None without such dropout."""
+    keyed = _keyed(module)
+    return keyed[0].place if keyed else None
+
+
+def put_masks(module: nn.Module, place: tuple[int, int, int] | None) -> None:
+    """Set every layer's mask to that of a place in training."""
+    for layer in _keyed(module):
+        assert place is not None
+        layer.place = place
+
+
 def _keyed(module: nn.Module) -> list[KeyedDropout]:
     return [part for part in module.modules() if isinstance(part, KeyedDropout)]
 

@@ -40,19 +40,24 @@ def style() -> Markup:
 
 
 def page_html(page: Page) -> str:
-    """The whole file. Contents stand before the first section."""
-    head = HEAD.format(
-        lang=page.words.lang,
-        title=_text(page.document or page.title),
-        style=style(),
-        heading=_text(page.title),
-    )
+    """The whole file."""
+    return headed(page, HEAD, style=style()) + body_html(page) + END
+
+
+def headed(page: Page, head: Markup, **values: object) -> Markup:
+    """The beginning of a document, with the page's language and titles."""
+    title, heading = _text(page.document or page.title), _text(page.title)
+    return head.format(lang=page.words.lang, title=title, heading=heading, **values)
+
+
+def body_html(page: Page) -> Markup:
+    """All blocks and the footer. Contents stand before the first section."""
     first = list(takewhile(lambda block: not isinstance(block, model.Section), page.blocks))
     rest = page.blocks[len(first) :]
     contents = _contents(page) if page.contents else Markup("")
     footer = Markup("<footer>{}</footer>\n").format(_text(page.footer)) if page.footer else ""
     body = (blocks_html(first, page.words), contents, blocks_html(rest, page.words))
-    return head + Markup("").join(body) + footer + END
+    return Markup("").join(body) + footer
 
 
 def _contents(page: Page) -> Markup:
@@ -172,6 +177,7 @@ def _cell(cell: model.Cell, column: model.Column, first: bool) -> Markup:
     body = (
         Markup("{}<span>{}</span>").format(cell.figure or "", text) if text else cell.figure or ""
     )
+    body = (_field(cell.field) if cell.field else Markup("")) + body
     sign = Markup(' <a href="{}">&#8599;</a>').format(cell.link) if cell.link else ""
     return Markup("<td{}>{}{}</td>").format(attributes, body, sign)
 
@@ -222,7 +228,8 @@ def _question(block: model.Question, words: Words) -> Markup:
             '<div><div class="say"><span>{}</span><span>{}</span></div><pre>{}</pre>{}{}</div>'
         )
         note = say.format(_text(answer.note)) if answer.note else ""
-        head = (_text(answer.title), _text(answer.result), _text(answer.text))
+        title = line_html(model.Mark(answer.title, "", answer.link)) if answer.title else ""
+        head = (title, _text(answer.result), _text(answer.text))
         answers.append(form.format(*head, facts, note))
     question = pre.format("question", _text(block.question)) if block.question else ""
     gold = say.format(_text(block.gold_title)) + pre.format("gold", _text(block.gold))
@@ -234,6 +241,47 @@ def _question(block: model.Question, words: Words) -> Markup:
 
 def _code(block: model.Code, words: Words) -> Markup:
     return Markup("<pre>{}</pre>").format(_text(block.text))
+
+
+def _tokens(block: model.Tokens, words: Words) -> Markup:
+    form = Markup('<span class="{}" title="{}">{}</span>')
+    pieces = (form.format(kind, visible(title), _text(text)) for text, kind, title in block.pieces)
+    return Markup('<pre class="tokens">{}</pre>').format(Markup("").join(pieces))
+
+
+def _form(block: model.Form, words: Words) -> Markup:
+    form = Markup(
+        '<form action="{}" method="get"><div class="fields">{}</div>\n'
+        '{}<p class="send">{}</p></form>'
+    )
+    button = Markup('<button formaction="{}">{}</button>')
+    buttons = (button.format(address, _text(label)) for label, address in block.buttons)
+    fields = Markup("").join(map(_field, block.fields))
+    inner = blocks_html(block.blocks, words)
+    return form.format(block.action, fields, inner, Markup(" ").join(buttons))
+
+
+def _field(field: model.Field) -> Markup:
+    name, value, label = field.name, visible(field.value), _text(field.label)
+    if field.kind == "hidden":
+        return Markup('<input type="hidden" name="{}" value="{}">').format(name, value)
+    if field.kind == "tick":
+        on = Markup(" checked") if field.on else ""
+        box = Markup('<input type="checkbox" name="{}" value="{}" {}>')
+        return Markup('<label class="tick">{} <span>{}</span></label>').format(
+            box.format(name, value, on), label
+        )
+    if field.kind == "choice":
+        option = Markup('<option value="{}"{}>{}</option>')
+        options = Markup("").join(
+            option.format(key, Markup(" selected") if key == field.value else "", _text(text))
+            for key, text in field.choices
+        )
+        control = Markup('<select name="{}">{}</select>').format(name, options)
+    else:
+        kind = Markup('type="number" step="any"' if field.kind == "number" else 'type="search"')
+        control = Markup('<input {} name="{}" value="{}">').format(kind, name, value)
+    return Markup("<label><span>{}</span>{}</label>").format(label, control)
 
 
 def _section(block: model.Section, words: Words) -> Markup:
@@ -257,6 +305,8 @@ _RENDER: dict[type, Callable[..., Markup]] = {
     model.Folded: _folded,
     model.Question: _question,
     model.Code: _code,
+    model.Tokens: _tokens,
+    model.Form: _form,
     model.Section: _section,
     model.Only: _only,
 }

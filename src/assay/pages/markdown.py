@@ -135,6 +135,10 @@ def _code(block: model.Code, words: Words) -> Iterator[str]:
     yield fenced(block.text, block.language)
 
 
+def _tokens(block: model.Tokens, words: Words) -> Iterator[str]:
+    yield fenced("".join(text for text, _, _ in block.pieces))
+
+
 def _section(block: model.Section, words: Words) -> Iterator[str]:
     yield f"## {escaped(block.title)}"
     yield blocks_markdown(block.blocks, words)
@@ -150,5 +154,6 @@ _RENDER: dict[type, Callable[..., Iterator[str]]] = {
     model.Folded: _folded,
     model.Question: _question,
     model.Code: _code,
+    model.Tokens: _tokens,
     model.Section: _section,
 }

@@ -74,6 +74,20 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """A value of a form that a reader may set."""
+
+    name: str
+    label: str
+    value: str = ""
+    kind: Literal["text", "number", "choice", "tick", "hidden"] = "text"
+    choices: Sequence[tuple[str, str]] = ()
+    """Values with their labels."""
+    on: bool = False
+    """Whether a tick is set."""
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """The head of a column."""
 
@@ -94,6 +108,8 @@ class Cell:
     """"head" of a row, "soft", or a class of the style sheet."""
     link: str = ""
     """Where a small sign behind the text leads."""
+    field: Field | None = None
+    """A tick of the form that the table is in."""
 
 
 Row: TypeAlias = Sequence[Cell | Line]
@@ -156,6 +172,8 @@ class Answer:
     text: str
     facts: Sequence[tuple[str, str]] = ()
     note: str = ""
+    link: str = ""
+    """Where the title leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +193,25 @@ class Code:
 
     text: str
     language: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A text in pieces, each with the class of its colour and what is known of it."""
+
+    pieces: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Fields whose values make the address of another page, for media that have fields."""
+
+    action: str
+    fields: Sequence[Field]
+    buttons: Sequence[tuple[str, str]]
+    """Labels, each with the address that it leads to."""
+    blocks: "Sequence[Block]" = ()
+    """Above the buttons, with ticks in the cells of tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +243,8 @@ Block: TypeAlias = (
     | Folded
     | Question
     | Code
+    | Tokens
+    | Form
     | Section
     | Only
 )

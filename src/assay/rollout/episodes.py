@@ -53,6 +53,8 @@ def turn_finished() -> None:
         count.add()
 
 
+TURN = "\x1f"
+"""Between the row and the number of a turn in its key."""
 SPARE = 2
 """Positions that stay free behind a turn, as BFCL's local handlers leave them: they ask for at most
 `positions - context - 2` tokens."""
@@ -208,7 +210,7 @@ def take_turns(
     for limited, group in by_limit(active, sampling, positions):
         turns = policy.sample(
             [r.context for r in group],
-            [replace(r.key, row=f"{r.key.row}\x1f{len(r.turns)}") for r in group],
+            [replace(r.key, row=f"{r.key.row}{TURN}{len(r.turns)}") for r in group],
             limited,
         )
         for r, turn in zip(group, turns, strict=True):

@@ -30,7 +30,6 @@ from assay.serve.replies import (
     Asked,
     Envelope,
     Shape,
-    error_body,
     usage,
 )
 from assay.serve.requests import (
@@ -38,6 +37,7 @@ from assay.serve.requests import (
     ChatRequest,
     CompletionRequest,
     Refusal,
+    error_body,
     read_request,
 )
 from assay.serve.streams import (

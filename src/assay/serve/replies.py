@@ -14,7 +14,7 @@ from typing import Any
 from assay.data.episode import Turn
 from assay.data.row import ToolCall
 from assay.rollout.engines.cpu.batcher import Job
-from assay.serve.requests import THOUGHT, Asking, Constraint, Refusal
+from assay.serve.requests import THOUGHT, Asking, Constraint
 from assay.tasks.task import CallSyntax
 
 UNFINISHED = "\ufffd"
@@ -123,23 +123,7 @@ def before_calls(text: str, syntax: CallSyntax) -> str:
     return kept.rstrip()
 
 
-KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-"""OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
-
 Json = dict[str, Any]
-
-
-def error_body(refusal: Refusal) -> Json:
-    """An error as OpenAI writes it."""
-    server = "server_error" if refusal.status >= 500 else "invalid_request_error"
-    return {
-        "error": {
-            "message": str(refusal),
-            "type": KINDS.get(refusal.status, server),
-            "param": refusal.parameter,
-            "code": refusal.code,
-        }
-    }
 
 
 @dataclass(eq=False)

@@ -74,6 +74,23 @@ class Refusal(RunFailure):
         self.status, self.code, self.parameter = status, code, parameter
 
 
+KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+"""OpenAI's kinds of errors by HTTP status; others are errors of the request, or the server's."""
+
+
+def error_body(refusal: Refusal) -> dict[str, Any]:
+    """An error as OpenAI writes it."""
+    server = "server_error" if refusal.status >= 500 else "invalid_request_error"
+    return {
+        "error": {
+            "message": str(refusal),
+            "type": KINDS.get(refusal.status, server),
+            "param": refusal.parameter,
+            "code": refusal.code,
+        }
+    }
+
+
 class StreamOptions(BaseModel):
     """Options of a stream."""
 

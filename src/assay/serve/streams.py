@@ -42,7 +42,6 @@ from assay.serve.replies import (
     Speech,
     answered,
     certain,
-    error_body,
 )
 from assay.serve.requests import (
     MOST_CHOICES,
@@ -53,6 +52,7 @@ from assay.serve.requests import (
     Refusal,
     bare_json,
     constraint_of,
+    error_body,
     problem_of,
     texts_by_schema,
 )

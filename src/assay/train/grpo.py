@@ -5,7 +5,7 @@ denominator over its groups. `pair_choice` chooses the groups; `rl.presets` defi
 estimator, loss and aggregation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 
@@ -52,7 +52,7 @@ from assay.train.sampled_groups import (
     sampling_metrics,
     value_of,
 )
-from assay.train.update import Schedule, micro_batches
+from assay.train.update import Schedule, Spread, micro_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,14 +439,23 @@ def score_all(
 
     The turns of an atom stand side by side in the batch.
     """
-    logps, entropies = [], []
+    if isinstance(policy, Spread):
+        return policy.score_all(packed, budget, entropy, atom)
+    return score_each(policy, micro_batches(policy, packed, atom, budget), entropy)
+
+
+def score_each(
+    policy: Policy, micros: Iterable[Packed], entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probs (S) and entropies (S) of micro-batches, one after the other, without gradient."""
+    logps, entropies = [torch.zeros(0)], [torch.zeros(0)]
     with torch.no_grad():
-        for micro in micro_batches(policy, packed, atom, budget):
+        for micro in micros:
             scores = policy.score(micro, entropy=entropy)
             logps.append(scores.logps_S)
             if scores.entropy_S is not None:
                 entropies.append(scores.entropy_S)
-    return torch.cat(logps), torch.cat(entropies) if entropies else None
+    return torch.cat(logps), torch.cat(entropies) if entropy else None
 
 
 def by_episode(

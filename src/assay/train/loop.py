@@ -32,7 +32,7 @@ from assay.train.checkpoint import (
     TrainState,
 )
 from assay.train.metric_names import COEFFICIENTS, PREFERENCE, SOURCE_REWARD, SOURCE_SHARE
-from assay.train.update import LearningRate, Schedule, Totals, UpdateResult, update
+from assay.train.update import LearningRate, Schedule, Totals, UpdateResult, alone, update
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +355,7 @@ class FirstBatchCheck:
         if self.done or not batch.updates:
             return batch
         started = time.perf_counter()
-        found = self.check(policy, batch.updates[0], batch.objective)
+        found = self.check(alone(policy), batch.updates[0], batch.objective)
         self.done = True
         seconds = time.perf_counter() - started
         return replace(batch, metrics={**batch.metrics, **found, "self_check_seconds": seconds})

@@ -7,10 +7,10 @@ for any policy, weights and objective; methods are not known here.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -95,6 +95,11 @@ def micro_batches(policy: Policy, packed: Packed, atom: str, budget: int) -> Ite
     half of all or more: a prompt that fills the budget is not computed for each completion alone.
     So a micro-batch has at most `budget` tokens, or twice the longest context.
     """
+    return map(packed.take, micro_turns(policy, packed, atom, budget))
+
+
+def micro_turns(policy: Policy, packed: Packed, atom: str, budget: int) -> Iterator[list[int]]:
+    """The turns of each of `micro_batches`."""
     bill = Bill(policy, packed)
     for members in atoms(packed, atom):
         added = bill.price(members)
@@ -102,11 +107,11 @@ def micro_batches(policy: Policy, packed: Packed, atom: str, budget: int) -> Ite
             alone = Bill(policy, packed).price(members)
             shared = alone - added
             if bill.spent + added > 2 * shared:
-                yield packed.take(bill.turns)
+                yield bill.turns
                 bill, added = Bill(policy, packed), alone
         bill.add(members, added)
     if bill.turns:
-        yield packed.take(bill.turns)
+        yield bill.turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +214,18 @@ class Totals:
 
     def add(self, output: ObjectiveOutput) -> None:
         """Take in one micro-batch."""
-        for mine, theirs in ((self.sums, output.sums), (self.parts, output.parts)):
+        sums, parts = ({n: float(v) for n, v in m.items()} for m in (output.sums, output.parts))
+        coefficients, loss = dict(output.coefficients), float(output.loss.detach())
+        self.join(Totals(sums, parts, coefficients, loss, float(output.size)))
+
+    def join(self, other: "Totals") -> None:
+        """Take in what was said of other micro-batches."""
+        for mine, theirs in ((self.sums, other.sums), (self.parts, other.parts)):
             for name, value in theirs.items():
-                mine[name] = mine.get(name, 0.0) + float(value)
-        self.coefficients.update(output.coefficients)
-        self.loss += float(output.loss.detach())
-        self.size += float(output.size)
+                mine[name] = mine.get(name, 0.0) + value
+        self.coefficients.update(other.coefficients)
+        self.loss += other.loss
+        self.size += other.size
 
     @property
     def sum_of_parts(self) -> float:
@@ -241,6 +252,37 @@ class UpdateResult:
     """Of all its micro-batches."""
 
 
+@runtime_checkable
+class Spread(Protocol):
+    """A policy whose work several processes share (`train.ranks`)."""
+
+    own: Policy
+    """This process's copy."""
+
+    def update(
+        self,
+        packed: Packed,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        *,
+        micro_tokens: int,
+        clip_norm: float,
+    ) -> UpdateResult:
+        """See `update`."""
+        ...
+
+    def score_all(
+        self, packed: Packed, budget: int, entropy: bool, atom: str
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """See `grpo.score_all`."""
+        ...
+
+
+def alone(policy: Policy) -> Policy:
+    """The policy as this process has it by itself."""
+    return policy.own if isinstance(policy, Spread) else policy
+
+
 def trainable(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The parameters an update changes."""
     return [p for p in module.parameters() if p.requires_grad]
@@ -256,6 +298,10 @@ def update(
     clip_norm: float,
 ) -> UpdateResult:
     """Accumulate the gradient of the whole batch, clip it by norm, step the optimizer."""
+    if isinstance(policy, Spread):
+        return policy.update(
+            packed, objective, optimizer, micro_tokens=micro_tokens, clip_norm=clip_norm
+        )
     totals = accumulate(policy, packed, objective, micro_tokens)
     norm = torch.nn.utils.clip_grad_norm_(trainable(policy.module), clip_norm)
     stepped = bool(torch.isfinite(norm))
@@ -270,18 +316,34 @@ def update(
 def accumulate(policy: Policy, packed: Packed, objective: Objective, micro_tokens: int) -> Totals:
     """Add the gradient of the whole batch to the parameters' own; returns the objective's sums."""
     micros = list(micro_batches(policy, packed, objective.atom, micro_tokens))
-    totals = Totals()
     with side_by_side(policy.module) if len(micros) > 1 else nullcontext():
-        for micro in micros:
-            output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
-            output.loss.backward()
-            next_masks(policy.module)
-            totals.add(output)
+        return add_gradients(policy, micros, objective)
+
+
+def add_gradients(policy: Policy, micros: Iterable[Packed], objective: Objective) -> Totals:
+    """Add the gradients of micro-batches, one after the other; returns the objective's sums."""
+    totals = Totals()
+    for micro in micros:
+        output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
+        output.loss.backward()
+        next_masks(policy.module)
+        totals.add(output)
     return totals
 
 
+@dataclass(frozen=True)
+class Block:
+    """Gradients in the making, side by side in memory."""
+
+    weights: list[torch.nn.Parameter]
+    memory: list[torch.Tensor]
+    """One for each type and device of the weights, 0 where nothing was added."""
+    reached: set[torch.Tensor]
+    """The weights that got a gradient; the others have none afterwards."""
+
+
 @contextmanager
-def side_by_side(module: torch.nn.Module) -> Iterator[None]:
+def side_by_side(module: torch.nn.Module) -> Iterator[Block]:
     """Inside, accumulate gradients in one block of memory that is allocated beforehand.
 
     Gradients allocated during a backward pass lie between freed activations, whose holes do not fit
@@ -289,15 +351,18 @@ def side_by_side(module: torch.nn.Module) -> Iterator[None]:
     """
     weights = [p for p in trainable(module) if p.grad is None]
     reached: set[torch.Tensor] = set()
+    memory = []
     hooks = [p.register_post_accumulate_grad_hook(reached.add) for p in weights]
-    for kind in {(p.dtype, p.device) for p in weights}:
+    # In the order of the weights, which is the same in every process.
+    for kind in dict.fromkeys((p.dtype, p.device) for p in weights):
         alike = [p for p in weights if (p.dtype, p.device) == kind]
         sizes = [p.numel() for p in alike]
         block = torch.zeros(sum(sizes), dtype=kind[0], device=kind[1])
+        memory.append(block)
         for parameter, grad in zip(alike, block.split(sizes), strict=True):
             parameter.grad = grad.view_as(parameter)
     try:
-        yield
+        yield Block(weights, memory, reached)
     finally:
         for hook in hooks:
             hook.remove()

@@ -19,8 +19,10 @@ import torch
 
 from assay.data.files import remove_leftovers
 from assay.data.row_order import Mixture
+from assay.engines.ranks import check_ranks
 from assay.errors import AssayError, InputError, within
 from assay.experiment.checkpoint_reference import checkpoint_name
+from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
@@ -51,6 +53,7 @@ from assay.lab.monitor.guards import (
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
 from assay.lab.monitor.sinks.sender import add_sinks, sending
+from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (
@@ -73,7 +76,6 @@ from assay.lab.setup.stage_methods import (
     with_step_metrics,
 )
 from assay.lab.setup.validate import read_whole
-from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
 from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
@@ -267,6 +269,7 @@ def resume(
     start_from: str = "",
     despite: str | None = None,
     log: LogSpec | Sequence[str] | None = None,
+    ranks: int | None = None,
 ) -> RunDirectory:
     """Continue an interrupted or failed run. Raises InputError for a finished one.
 
@@ -274,11 +277,17 @@ def resume(
     that was not checked before is checked now (`looked_at`, which may raise). A run that a guard
     stopped continues only with `past_guard`, else InputError is raised; without such a guard
     `past_guard` raises InputError. `log` names further sinks, or replaces the `[log]` table.
+    `ranks` processes go on, else as many as before.
     """
     if start_from := start_from or unfinished_restart(run):
         start_over(run, start_from, observer or Silent())
     status = read_status(run.path)
     experiment = read_experiment(run.spec)
+    engine = experiment.engine or EngineSpec()
+    if ranks is not None and ranks != engine.ranks:
+        engine = engine.model_copy(update={"ranks": ranks})
+        experiment = experiment.model_copy(update={"engine": engine})
+    check_ranks(engine.ranks)
     if not experiment.stage and not experiment.evaluate:
         fix = "repeat the 'assay eval' that it was made by"
         raise InputError(f"run {run} holds what was measured, and trains nothing", fix=fix)
@@ -436,14 +445,8 @@ def train_stage(
 ) -> None:
     """The stage's loop, continued from the newest whole checkpoint if there is one; an epoch has so
     many visits."""
-    steps = steps_of(stage, visits)
-    policy, options = opened.policy, stage.optimizer
-    optimizer = make_optimizer(
-        policy.module.parameters(),
-        name=options.name,
-        weight_decay=options.weight_decay,
-        betas=options.betas,
-    )
+    steps, policy = steps_of(stage, visits), opened.policy
+    optimizer = stage_optimizer(policy, stage)
     state = restore(session.run, name, policy, optimizer, session.observer)
     if state.step:
         check_history(session.run, name, state.step)
@@ -495,7 +498,8 @@ def train_stage(
 
         session.helpers.stage(name, state.step + 1)
         settings = loop_settings(stage, steps)
-        train(policy, method, optimizer, state, settings, recorder, measure)
+        with ranked(session, name, policy, optimizer) as trained:
+            train(trained, method, optimizer, state, settings, recorder, measure)
     finally:
         if runner is not None:
             runner.close()
@@ -576,7 +580,9 @@ def launch_or_resume(
         did: Did = "left alone"
         if read_status(run.path).status != "finished":
             observer.note(f"resuming {run}")
-            run = resume(run, observer=observer, despite=despite, log=experiment.log)
+            ranks = (experiment.engine or EngineSpec()).ranks
+            given = {"despite": despite, "log": experiment.log, "ranks": ranks}
+            run = resume(run, observer=observer, **given)
             did = "resumed"
         if added := lacking(run, experiment):
             observer.note(f"measuring {run} on {', '.join(added)}")

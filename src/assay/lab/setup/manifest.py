@@ -35,6 +35,7 @@ from assay.data.row_order import Mixture
 from assay.engines.register import packages_of, recorded
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
+from assay.experiment.engine_table import EngineSpec
 from assay.experiment.reward_tables import Reward, RewardPart, parts_of, plain
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.judge.confounds import differences
@@ -152,6 +153,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def ranks_table(engine: EngineSpec | None) -> dict[str, int]:
+    """How many processes train, where they are several."""
+    return {} if engine is None or engine.ranks == 1 else {"ranks": engine.ranks}
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     """The output of git; None without git, a repository or a result."""
     git = shutil.which("git")
@@ -201,6 +207,7 @@ def make_manifest(session: Session) -> Manifest:
         },
         "machine": {
             **machine(),
+            **ranks_table(experiment.engine),
             "precision": session.precision.record(),
             **path_table(session.learner),
         },

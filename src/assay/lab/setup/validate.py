@@ -15,6 +15,7 @@ from assay.data.loaded import absent
 from assay.data.renderings.rendering import RENDERINGS
 from assay.data.toml_text import KeyPath
 from assay.engines.environments import need_vllm
+from assay.engines.ranks import check_ranks
 from assay.engines.ray_pool import need_ray
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
@@ -98,6 +99,10 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
             need_ray(experiment.engine.evaluate, "engine.evaluate")
         except InputError as wrong:
             yield _problem_of(("engine", "evaluate"), wrong)
+    try:
+        check_ranks(1 if experiment.engine is None else experiment.engine.ranks)
+    except InputError as wrong:
+        yield _problem_of(("engine", "ranks"), wrong)
     kind = experiment.model.partition(":")[0]
     yield _unknown(("model",), kind, model_kinds(kind, skill), "kind of model source")
     try:

@@ -56,6 +56,11 @@ IN_TERMINAL = ("table", "counts", "blocks", "training", "overlaps", "recommendat
 def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
     """Write both pages; returns the HTML page. Raises UnknownLanguage."""
     w, folder = words(lang), root / FOLDER / matrix.name
+    return write_page(matrix_page(matrix, folder, w), in_language(folder / "matrix.html", lang))
+
+
+def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
+    """The whole page; links are relative to its `folder`."""
     blocks: list[Block] = [
         *([Text(matrix.about, "lead")] if matrix.about else []),
         Facts(_chips(matrix, w), chips=True),
@@ -63,8 +68,7 @@ def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
         *sections(matrix, folder, w),
     ]
     footer = w("matrix.footer", name=matrix.name, version=version("assay-lab"))
-    page = Page(w, matrix.name, blocks, footer, w("matrix.title", name=matrix.name))
-    return write_page(page, in_language(folder / "matrix.html", lang))
+    return Page(w, matrix.name, blocks, footer, w("matrix.title", name=matrix.name))
 
 
 def matrix_shown(matrix: Matrix, root: Path, lang: str = "en") -> list[Block]:

@@ -132,7 +132,14 @@ def made_of(experiment: Experiment, w: Words) -> str:
 
 def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:
     """The notebook of a lab, or the entry of one run, oldest first. Raises UnknownLanguage."""
-    w, notes = words(lang), read_notes(root)
+    w = words(lang)
+    head = [Heading(w("log.title", lab=root.name), 1)] if only is None else []
+    return blocks_markdown([*head, *notebook_blocks(root, only, w)], w) + "\n"
+
+
+def notebook_blocks(root: Path, only: RunDirectory | None, w: Words) -> list[Block]:
+    """The entries, oldest first."""
+    notes = read_notes(root)
     runs = all_runs(root) if only is None else [only]
     dated = [(started_of(run), entry(run, notes, w)) for run in runs]
     if only is None:
@@ -142,9 +149,7 @@ def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> 
         lost = [note for note in notes if note.kind == "note" and note.about not in known]
         dated += [(note.at, lost_entry(note, w)) for note in lost]
     dated.sort(key=lambda pair: pair[0])
-    blocks: list[Block] = [block for _, blocks in dated for block in blocks]
-    head = [Heading(w("log.title", lab=root.name), 1)] if only is None else []
-    return blocks_markdown([*head, *blocks], w) + "\n"
+    return [block for _, blocks in dated for block in blocks]
 
 
 def started_of(run: RunDirectory) -> str:

@@ -1,0 +1,190 @@
+"""The processes that train one model together: started for a stage, or by torchrun.
+
+Rank 0 starts the others as torchrun would (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT),
+and they end with it. Where torchrun started all, which may be on several machines, nothing is
+started. Calls and replies go by gloo; gradients by gloo on a CPU and by nccl on GPUs. What is
+computed together is in `train.ranks`.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+
+from assay.errors import InputError
+from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
+from assay.train.ranks import RankLost, Team
+
+LEADER = "ASSAY_LEADER"
+"""The environment's name of the process that a rank ends with."""
+PATIENCE = timedelta(days=30)
+"""Ranks wait while rank 0 judges and measures. A rank that is gone closes its connections."""
+HERE = "here/"
+"""How the key begins by which a rank says that it has come."""
+LAST_WORDS = 400
+SECONDS_TO_END = 5.0
+
+
+def launched() -> bool:
+    """Whether torchrun, or the like, started this process beside others."""
+    return LEADER not in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def follows() -> bool:
+    """Whether torchrun started this process as another rank than 0."""
+    return launched() and os.environ["RANK"] != "0"
+
+
+def check_ranks(ranks: int) -> None:
+    """Raise InputError for more ranks than this machine has cores or GPUs, or than were started."""
+    here = ranks
+    if launched():
+        here, started = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+        if started != ranks:
+            problem = f"{ranks} ranks, and torchrun started {started}"
+            raise InputError(problem, fix=f"--set engine.ranks={started}")
+    if torch.cuda.is_available():
+        have, name = torch.cuda.device_count(), "GPUs"
+    else:
+        have, name = len(os.sched_getaffinity(0)), "cores"
+    if here > have:
+        problem = f"{here} ranks, and this machine has {have} {name}"
+        raise InputError(problem, fix=f"at most {have}, or start them on several with torchrun")
+
+
+@dataclass
+class Others:
+    """The ranks that this process started."""
+
+    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+    logs: list[Path] = field(default_factory=list)
+
+    def ended(self) -> str:
+        """Which rank ended and how, with its last words; "" while all live."""
+        deadline = time.monotonic() + SECONDS_TO_END
+        while time.monotonic() < deadline:
+            for rank, process in enumerate(self.processes, 1):
+                if (code := process.poll()) is not None:
+                    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                    return f"rank {rank} ended ({how}): {self._last_words(rank)}"
+            time.sleep(0.05)
+        return ""
+
+    def _last_words(self, rank: int) -> str:
+        text = self.logs[rank - 1].read_text(encoding="utf-8", errors="replace")
+        lines = text.strip().splitlines()
+        return lines[-1][-LAST_WORDS:] if lines else "it says nothing"
+
+    def wait_for(self, store: Store) -> None:
+        """Return when all have come. Raises RankLost where one ends before."""
+        here = [f"{HERE}{rank}" for rank in range(1, len(self.processes) + 1)]
+        while not store.check(here):
+            if any(process.poll() is not None for process in self.processes):
+                raise RankLost(self.ended())
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        """Let nothing of them live."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def team(ranks: int, command: Sequence[str]) -> Iterator[Team]:
+    """Rank 0's part in `ranks` processes, which run `command` unless torchrun started them; what
+    was started here ends with the block."""
+    if launched():
+        yield joined()
+        return
+    check_ranks(ranks)
+    others = Others()
+    store = TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False)
+    with tempfile.TemporaryDirectory(prefix="assay-ranks-") as folder:
+        try:
+            for rank in range(1, ranks):
+                others.logs.append(Path(folder, f"rank-{rank}.log"))
+                surroundings = {
+                    LEADER: str(os.getpid()),
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(ranks),
+                    "LOCAL_WORLD_SIZE": str(ranks),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(store.port),
+                    "OMP_NUM_THREADS": str(threads_of(ranks)),
+                }
+                with others.logs[-1].open("wb") as log:
+                    process = subprocess.Popen(
+                        [*command],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env={**os.environ, **surroundings},
+                    )
+                others.processes.append(process)
+            others.wait_for(store)
+            found = _joined(0, ranks, ranks, store)
+            found.ended = others.ended
+            yield found
+        finally:
+            others.end()
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def threads_of(here: int) -> int:
+    """The threads of each of so many ranks on this machine: no more than the user set."""
+    share = len(os.sched_getaffinity(0)) // here
+    # torchrun sets one thread, which is not the user's choice.
+    return max(1, share if launched() else min(share, torch.get_num_threads()))
+
+
+_launched: list[Team] = []
+
+
+def joined() -> Team:
+    """This process among those that torchrun started; they meet once."""
+    if not _launched:
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        _launched.append(_joined(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), here))
+    return _launched[0]
+
+
+def followed() -> Team:
+    """This process among others, as one that rank 0 or torchrun started."""
+    if LEADER not in os.environ:
+        return joined()
+    # Ctrl-C is for rank 0, which ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(os.environ[LEADER]):
+        sys.exit(1)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(address, port, size, is_master=False)
+    store.set(f"{HERE}{rank}", "")
+    return _joined(rank, size, size, store)
+
+
+def _joined(rank: int, size: int, here: int, store: Store | None = None) -> Team:
+    objects = None
+    kind = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        kind = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    if torch.cuda.is_available():
+        objects = dist.new_group(backend="gloo", timeout=PATIENCE)
+    return Team(rank, size, threads_of(here), objects)

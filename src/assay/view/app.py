@@ -1,0 +1,195 @@
+"""The HTTP application of the window: addresses, the token, who may ask, and errors in one line.
+
+Everything is read only. A page is built from blocks as the verbs build theirs; the one script is a
+file of its own, so that the content security policy lets no other run.
+"""
+
+import ipaddress
+import re
+import secrets
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from assay.errors import AssayError
+from assay.pages.page import Page, Text
+from assay.pages.words import LANGUAGES, Words, flat, words
+from assay.runs.run_names import RunNotFound
+from assay.view.asked_pages import compare_page, costs_shown, matrix_shown, notebook_shown, trials
+from assay.view.curves_page import curves_page
+from assay.view.frame import Shown, document, script, style_sheet
+from assay.view.list_page import exported, list_page
+from assay.view.live import changes
+from assay.view.runs_page import file_address, newest, run_shown, runs_page
+from assay.view.sample_page import group_page, item_page, sample_page
+from assay.view.window import Window
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+LANG = "assay-lang"
+"""The cookie of the language."""
+
+Handler = Callable[[Window, Request, Words], Shown | Response]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Lets those in who have the token and ask for this machine by its own name.
+
+    A page of another site that made its name mean this machine (DNS rebinding) is told by the name
+    in its `Host`: an address by number, `localhost` and the host that the window was opened for are
+    nobody else's.
+    """
+
+    app: ASGIApp
+    token: str
+    host: str
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or pass it on and add the headers of all answers."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = self.refusal(request)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), text.encode()) for name, text in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *own]}
+            await send(message)
+
+        await (refusal or self.app)(scope, receive, sending)
+
+    def refusal(self, request: Request) -> Response | None:
+        """Why a request is not answered, or how a token becomes a cookie; None for all others."""
+        if not is_own_host(request.headers.get("host", ""), self.host):
+            return PlainTextResponse("assay view: this is no name of this machine\n", 421)
+        cookie = f"assay-view-{request.url.port or 80}"
+        given = request.query_params.get("token")
+        known = given if given is not None else request.cookies.get(cookie, "")
+        if not secrets.compare_digest(known.encode(), self.token.encode()):
+            problem = "assay view: open the address that 'assay view' printed; it has the token\n"
+            return PlainTextResponse(problem, 403)
+        if given is None:
+            return None
+        response = RedirectResponse(without(request, "token"), 303)
+        response.set_cookie(cookie, self.token, httponly=True, samesite="strict")
+        return response
+
+
+def without(request: Request, name: str) -> str:
+    """The path and query of a request without one of its values."""
+    url = request.url.remove_query_params(name)
+    return url.path + (f"?{url.query}" if url.query else "")
+
+
+def is_own_host(header: str, host: str) -> bool:
+    """Whether a `Host` header names this machine: by number, as localhost, or as `host`."""
+    name = re.sub(r":\d+$", "", header).strip("[]").lower()
+    if name in ("localhost", host.lower()):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def application(window: Window, token: str, host: str = "127.0.0.1", lang: str = "en") -> Starlette:
+    """The application. `lang` is the language of a reader who has not chosen one."""
+
+    def page(path: str, handler: Handler) -> Route:
+        def answer(request: Request) -> Response:
+            return answered(window, request, handler, lang)
+
+        return Route(path, answer, methods=["GET"])
+
+    run = "/lab/{lab}/runs/{name}/{id}/"
+    routes = [
+        page("/", runs_page),
+        page("/curves", curves_page),
+        page("/lab/{lab}/runs/{name}/", newest),
+        page(run, run_shown),
+        page(run + "costs", costs_shown),
+        page(run + "{file:path}", file_address),
+        *(page(f"/lab/{{lab}}/{kind}", list_page) for kind in ("samples", "answers")),
+        *(page(f"/lab/{{lab}}/{kind}.jsonl", exported) for kind in ("samples", "answers")),
+        page("/lab/{lab}/show", sample_page),
+        page("/lab/{lab}/group", group_page),
+        page("/lab/{lab}/item", item_page),
+        page("/lab/{lab}/compare", compare_page),
+        page("/lab/{lab}/matrix", matrix_shown),
+        page("/lab/{lab}/notebook", notebook_shown),
+        page("/lab/{lab}/trials", trials),
+        Route("/live", lambda request: live(window, request), methods=["GET"]),
+        Route("/style.css", lambda _: Response(style_sheet(), media_type="text/css")),
+        Route("/view.js", lambda _: Response(script(), media_type="text/javascript")),
+    ]
+    guard = Middleware(Guard, token=token, host=host)
+    handlers: dict[Any, Any] = {HTTPException: no_such_address}
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
+
+
+def answered(window: Window, request: Request, handler: Handler, lang: str) -> Response:
+    """A page in the reader's language, or the one line that says why there is none."""
+    asked = request.query_params.get("lang", "")
+    chosen = asked or request.cookies.get(LANG, "")
+    w = words(chosen if chosen in LANGUAGES else lang)
+    try:
+        found = handler(window, request, w)
+    except RunNotFound as error:
+        found = problem_page(error, w, 404)
+    except AssayError as error:
+        found = problem_page(error, w, 400)
+    except Exception as error:
+        traceback.print_exception(error, file=sys.stderr)
+        found = problem_page(RuntimeError(w("view.failed")), w, 500)
+    if isinstance(found, Response):
+        response = found
+    else:
+        text = document(found, without(request, "lang"))
+        response = Response(text, found.status, media_type="text/html")
+    if asked in LANGUAGES:
+        response.set_cookie(LANG, asked, samesite="strict")
+    return response
+
+
+def problem_page(error: Exception, w: Words, status: int) -> Shown:
+    """What is wrong, in one line."""
+    return Shown(Page(w, w("view.problem"), [Text(flat(str(error)), "error")]), status=status)
+
+
+async def live(window: Window, request: Request) -> Response:
+    """The events of some runs, or of all that run."""
+    names = request.query_params.getlist("run")
+    events = changes(window, names, request.is_disconnected)
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+async def no_such_address(request: Request, error: Exception) -> Response:
+    """Refuse what is no address of the window."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return PlainTextResponse(f"assay view: nothing at {request.url.path}\n", status)

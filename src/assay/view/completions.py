@@ -1,0 +1,312 @@
+"""All completions of a run in columns: those of its training steps and the answers of evaluations.
+
+They are read from the run's own parquet files when they are first asked for, and again only where a
+file is new or another one; texts stay in memory, tokens do not. Nothing is written.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from assay.data.episode import FULL_SCORE
+from assay.errors import InputError
+from assay.runs.history import ANSWER, SAMPLE, History
+from assay.runs.records import (
+    ABSTAINED,
+    OUTCOME,
+    RIGHT,
+    VISIT,
+    WRONG,
+    EvaluationRecord,
+    check_types,
+    reading,
+)
+from assay.runs.run_directory import RunDirectory
+from assay.view.filters import Filter
+
+pc: Any = pyarrow.compute
+"""Its functions are made when it is imported, unseen by a type checker."""
+COLUMNS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("row", pa.string()),
+        ("number", pa.int32()),
+        ("visit", pa.int32()),
+        ("text", pa.string()),
+        ("score", pa.float64()),
+        ("outcome", pa.string()),
+        ("ended", pa.string()),
+        ("length", pa.int32()),
+        ("advantage", pa.float64()),
+        ("parts", pa.string()),
+        ("why", pa.string()),
+    ]
+)
+"""What is kept of a completion. `row` is the row or the item, `number` the sample or the repeat,
+`score` the reward or the score, `length` in tokens."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file of completions: a step of a stage, or a checkpoint's answers of an evaluation."""
+
+    file: Path
+    stage: str = ""
+    step: int | None = None
+    record: EvaluationRecord | None = None
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The completions of one file."""
+
+    place: Place
+    table: pa.Table
+
+    @cached_property
+    def outcomes(self) -> frozenset[str]:
+        """The outcomes that it has."""
+        return frozenset(pc.unique(self.table["outcome"]).to_pylist())
+
+    @cached_property
+    def part_names(self) -> tuple[str, ...]:
+        """The parts of the reward that its first completions have."""
+        first = self.table["parts"].slice(0, 32).to_pylist()
+        return tuple(dict.fromkeys(name for text in first for name in json.loads(text or "{}")))
+
+    @cached_property
+    def _parts(self) -> dict[str, pa.Array]:
+        return {}
+
+    def part(self, name: str) -> pa.Array:
+        """One part of the reward, null where a completion has none."""
+        if name not in self._parts:
+            found = self.table["parts"].combine_chunks().dictionary_encode()
+            values = [json.loads(text or "{}").get(name) for text in found.dictionary.to_pylist()]
+            self._parts[name] = pa.array(values, pa.float64()).take(found.indices)
+        return self._parts[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a filter keeps."""
+
+    count: int
+    unscored: int
+    mean: float | None
+    """Of the scores; None without any."""
+    lines: Sequence[tuple[Place, Mapping[str, Any]]]
+    """One page of it."""
+
+
+@dataclass
+class Completions:
+    """The completions of one run, read once by whoever asks first."""
+
+    run: RunDirectory
+    _stored: dict[Path, tuple[tuple[int, int], Stored]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def places(self, answers: bool) -> list[Place]:
+        """The files of all steps, or of all answers, in order."""
+        history = History(self.run)
+        if answers:
+            return [
+                Place(record.file(self.run.evaluations, name), record=record, checkpoint=name)
+                for record in history.evaluations
+                for name in history.measured(record)
+            ]
+        return [
+            Place(self.run.samples(stage, step), stage, step)
+            for stage in history.experiment.stage
+            for step in history.sampled(stage)
+        ]
+
+    def stored(self, answers: bool) -> list[Stored]:
+        """The completions of all files. Raises DamagedRecord."""
+        with self._lock:
+            return [self._read(place) for place in self.places(answers)]
+
+    def _read(self, place: Place) -> Stored:
+        stat = place.file.stat()
+        stamp = stat.st_mtime_ns, stat.st_size
+        known = self._stored.get(place.file)
+        if known is None or known[0] != stamp:
+            known = stamp, Stored(place, read_completions(place.file))
+            self._stored[place.file] = known
+        return known[1]
+
+    def find(self, asked: Filter, answers: bool) -> Found:
+        """The completions that a filter keeps, one page of them. Raises InputError."""
+        own = [each for each in self.stored(answers) if wanted(each.place, asked)]
+        table = pa.concat_tables([COLUMNS.empty_table(), *(each.table for each in own)])
+        kept = pc.indices_nonzero(self._mask(table, own, asked))
+        scores = table["score"].take(kept)
+        kept = kept.take(_order(table, kept, asked))
+        page = kept.slice((asked.page - 1) * asked.size, asked.size)
+        places = places_of(own, page.to_pylist())
+        return Found(
+            len(kept),
+            scores.null_count,
+            pc.mean(scores).as_py(),
+            list(zip(places, table.take(page).to_pylist(), strict=True)),
+        )
+
+    def every(self, asked: Filter, answers: bool) -> Iterator[dict[str, Any]]:
+        """The whole lines that a filter keeps, as their files have them but for tokens."""
+        for each in self.stored(answers):
+            if wanted(each.place, asked):
+                kept = pc.indices_nonzero(self._mask(each.table, [each], asked))
+                if len(kept):
+                    yield from whole_lines(each.place, kept)
+
+    def _mask(self, table: pa.Table, own: Sequence[Stored], asked: Filter) -> pa.ChunkedArray:
+        """Which lines of a table, made of `own`, a filter keeps."""
+        tests = [_test(table, asked)]
+        if asked.part:
+            chunks = [each.part(asked.part) for each in own]
+            values = pa.chunked_array(chunks, pa.float64())
+            tests.append(between(values, asked.part_from, asked.part_to) or pc.is_valid(values))
+        if asked.flip:
+            tests.append(pc.is_in(table["row"], pa.array(self.flipped(asked), pa.string())))
+        mask = tests[0]
+        for test in tests[1:]:
+            mask = pc.and_(mask, test)
+        return pc.fill_null(mask, False)
+
+    def flipped(self, asked: Filter) -> list[str]:
+        """The items whose score rose or fell between two checkpoints of an evaluation.
+
+        Raises InputError where one of them was not measured.
+        """
+        history = History(self.run)
+        records = [each for each in history.evaluations if each.key == asked.evaluation]
+        if not records or not {asked.before, asked.after} <= {*history.measured(records[0])}:
+            fix = "choose an evaluation and two of its checkpoints"
+            raise InputError("no scores to compare", field="flip", fix=fix)
+        before, after = history.scores(records[0], asked.before, asked.after)
+        means = dict(zip(before.item_ids, before.item_means, strict=True))
+        change = {
+            item: mean - means[item]
+            for item, mean in zip(after.item_ids, after.item_means, strict=True)
+            if item in means
+        }
+        # The change of an item that one of them left unscored is no number, and neither sign.
+        signs = {"gained": (1.0,), "lost": (-1.0,), "any": (1.0, -1.0)}[asked.flip]
+        return [item for item, each in change.items() if any(each * sign > 0 for sign in signs)]
+
+
+def read_completions(file: Path) -> pa.Table:
+    """The columns of a step's samples or of a record. Raises DamagedRecord."""
+    with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
+        there = source.schema_arrow.names
+        names = ANSWER if ANSWER["row"] in there else SAMPLE
+        count = "completion_tokens" if names is ANSWER else "tokens"
+        wanted = ["sample_id", *names.values(), "parts", "why", "ended", count]
+        wanted += [name for name in (VISIT, OUTCOME) if name in there]
+        table = source.read(columns=wanted)
+        check_types(table.schema)
+        column = {name: table[name] for name in table.schema.names}
+    empty = pa.nulls(len(table), pa.string())
+    length = column[count] if names is ANSWER else pc.list_value_length(column[count])
+    values = {
+        "id": column["sample_id"],
+        **{name: column[names[name]] for name in ("row", "number", "text")},
+        "visit": column.get(VISIT, pa.nulls(len(table), pa.int32())),
+        "score": column[names["reward"]],
+        "length": length,
+        "ended": column["ended"],
+        "advantage": column.get("advantage", pa.nulls(len(table), pa.float64())),
+        "parts": column["parts"],
+        "why": column["why"],
+        "outcome": outcomes(
+            column[names["reward"]], column.get("error", empty), column.get(OUTCOME, empty)
+        ),
+    }
+    return pa.table([values[name] for name in COLUMNS.names], schema=COLUMNS)
+
+
+def outcomes(scores: Any, errors: Any, judged: Any) -> Any:
+    """What became of each answer, as `runs.records.outcome` says it of one."""
+    right = pc.if_else(pc.greater_equal(scores, FULL_SCORE), RIGHT, WRONG)
+    filled = [pc.if_else(pc.equal(names, ""), None, names) for names in (errors, judged)]
+    return pc.if_else(pc.is_null(scores), ABSTAINED, pc.coalesce(*filled, right))
+
+
+def wanted(place: Place, asked: Filter) -> bool:
+    """Whether a filter lets completions of this file through at all."""
+    key = place.record.key if place.record else ""
+    checkpoints = [asked.before, asked.after] if asked.flip else [asked.checkpoint]
+    return (
+        asked.stage in ("", place.stage)
+        and asked.evaluation in ("", key)
+        and (place.checkpoint in checkpoints or "" in checkpoints or not key)
+        and (place.step is None or asked.step_from is None or place.step >= asked.step_from)
+        and (place.step is None or asked.step_to is None or place.step <= asked.step_to)
+    )
+
+
+def _test(table: pa.Table, asked: Filter) -> Any:
+    """Which lines pass what is asked of their own columns."""
+    tests = [
+        between(table["score"], asked.score_from, asked.score_to),
+        between(table["length"], asked.length_from, asked.length_to),
+        pc.is_null(table["score"]) if asked.unscored else None,
+        pc.equal(table["outcome"], asked.outcome) if asked.outcome else None,
+        pc.equal(table["ended"], asked.ended) if asked.ended else None,
+        pc.equal(table["row"], asked.row) if asked.row else None,
+        pc.match_substring(table["text"], asked.text, ignore_case=True) if asked.text else None,
+    ]
+    mask = pa.chunked_array([pa.repeat(True, len(table))])
+    for test in tests:
+        if test is not None:
+            mask = pc.and_(mask, test)
+    return mask
+
+
+def between(values: Any, low: float | None, high: float | None) -> Any:
+    """Which values lie in a range, its ends included; None for a range without ends."""
+    ends = [] if low is None else [pc.greater_equal(values, low)]
+    ends += [] if high is None else [pc.less_equal(values, high)]
+    return pc.and_(*ends) if len(ends) == 2 else ends[0] if ends else None
+
+
+def _order(table: pa.Table, kept: pa.Array, asked: Filter) -> pa.Array:
+    """Places of the kept lines in the order that is asked for; null stands at the end."""
+    column, descending = asked.sort.lstrip("-"), asked.sort.startswith("-")
+    if asked.flip and not column:
+        column = "row"
+    if not column:
+        places = pa.array(range(len(kept)), pa.uint64())
+        return places[::-1] if descending else places
+    values = pa.table({"value": table[column].take(kept)})
+    return pc.sort_indices(values, [("value", "descending" if descending else "ascending")])
+
+
+def places_of(own: Sequence[Stored], lines: Sequence[int]) -> list[Place]:
+    """The file of each of some lines of the table that `own` make up."""
+    ends, end = [], 0
+    for each in own:
+        end += len(each.table)
+        ends.append((end, each.place))
+    return [next(place for end, place in ends if line < end) for line in lines]
+
+
+def whole_lines(place: Place, kept: pa.Array) -> Iterator[dict[str, Any]]:
+    """Lines of a file with all that people read of them. Raises DamagedRecord."""
+    with reading(place.file), pq.ParquetFile(place.file) as source:
+        heavy = ("tokens", "behaviour_logps", "turns")
+        names = [name for name in source.schema_arrow.names if name not in heavy]
+        lines = source.read(columns=names).take(kept).to_pylist()
+    for line in lines:
+        texts = {name: json.loads(line[name]) for name in ("parts", "facts") if line.get(name)}
+        yield {**line, **texts}

@@ -1,0 +1,215 @@
+"""Curves of one run or of several above one another, with bands.
+
+Runs of one experiment that differ in their seed are one curve, their mean, and its band goes from
+the lowest seed to the highest; the band of a run alone is the interval of its values.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+from starlette.requests import Request
+
+from assay.errors import InputError
+from assay.judge.intervals import Interval
+from assay.pages.charts import Scale, band, drawing, line, path, text, ticks
+from assay.pages.facts import Curve
+from assay.pages.page import Block, Bullets, Field, Figure, Form, Heading, Page, Panels, Text
+from assay.pages.run_page.story import writer
+from assay.pages.words import Words, metric_label, number
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import read_status
+from assay.view.frame import Shown, full_name
+from assay.view.live import named, running
+from assay.view.runs_page import lab_free
+from assay.view.window import Window
+
+COLOURS = 9
+RANGE = "from the lowest seed to the highest"
+"""What the limits of several seeds are; no interval of confidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A curve with its name and the class of its colour."""
+
+    name: str
+    curve: Curve
+    colour: int
+    seeds: int = 1
+
+
+def curves_page(window: Window, request: Request, w: Words) -> Shown:
+    """The metrics of a stage, all in small or one in large; of the stage that the runs share."""
+    asked = request.query_params
+    runs = runs_asked(window, request)
+    if not runs:
+        raise InputError("no run is named", field="run", fix="tick some in the list of runs")
+    stages = list(dict.fromkeys(s for _, run in runs for s in window.facts(run).metrics))
+    if not stages:
+        return Shown(Page(w, w("view.curves"), [Text(w("view.no_steps"))]), _live(runs))
+    stage = asked.get("stage") or stages[-1]
+    groups = grouped_runs(window, runs, asked.get("seeds") != "apart")
+    found = {
+        name: [curve for _, run in own for curve in _curves(window, run, stage)]
+        for name, own in groups.items()
+    }
+    metrics = list(dict.fromkeys(c.metric for each in found.values() for c in each))
+    metric = asked.get("metric", "")
+    form = _form(runs, stages, stage, metrics, metric, asked.get("seeds", ""), w)
+    shown = [metric] if metric in metrics else metrics
+    figures = []
+    for each in shown:
+        series = series_of(found, each)
+        if series:
+            figures.append(_figure(series, each, metric == each, w))
+    key = [Markup('<i class="swatch c{}"></i>').format(at % COLOURS) for at in range(len(found))]
+    legend = Figure(_legend([*found], {n: len(g) for n, g in groups.items()}, key, w))
+    blocks: list[Block] = [form, legend, Text(w("view.bands"), "soft")]
+    blocks += [Figure(figures[0].drawing)] if metric in metrics else [Panels(figures)]
+    if metric in metrics:
+        blocks.insert(2, Heading(metric_label(metric, w), 2))
+        blocks.append(Bullets(_last_values(series_of(found, metric), metric, w)))
+    title = w("view.curves_of", stage=stage)
+    labs = {lab for lab, _ in runs}
+    return Shown(Page(w, title, blocks), _live(runs), labs.pop() if len(labs) == 1 else "")
+
+
+def runs_asked(window: Window, request: Request) -> list[tuple[str, RunDirectory]]:
+    """The runs of an address, as LAB/NAME/ID, or NAME/ID beside a lab. Raises RunNotFound."""
+    lab = request.query_params.get("lab", "")
+    names = dict.fromkeys(request.query_params.getlist("run"))
+    return [(lab, window.run(lab, name)) if lab else named(window, name) for name in names]
+
+
+def _live(runs: Sequence[tuple[str, RunDirectory]]) -> str:
+    alive = any(running(run) for _, run in runs)
+    pairs = [("run", full_name(lab, run)) for lab, run in runs]
+    return lab_free("/live", pairs) if alive else ""
+
+
+def grouped_runs(
+    window: Window, runs: Sequence[tuple[str, RunDirectory]], pooled: bool
+) -> dict[str, list[tuple[str, RunDirectory]]]:
+    """Runs by the name of their curve: of one experiment with several seeds together."""
+    groups: dict[str, list[tuple[str, RunDirectory]]] = {}
+    for lab, run in runs:
+        groups.setdefault(f"{lab}/{run.name}", []).append((lab, run))
+    found: dict[str, list[tuple[str, RunDirectory]]] = {}
+    for name, own in groups.items():
+        seeds = [read_status(run.path).seed for _, run in own]
+        if pooled and len(set(seeds)) == len(own):
+            found[name.partition("/")[2]] = own
+        else:
+            found |= {str(run): [(lab, run)] for lab, run in own}
+    return found
+
+
+def _curves(window: Window, run: RunDirectory, stage: str) -> list[Curve]:
+    facts = window.facts(run)
+    return facts.curves(stage) if stage in facts.metrics else []
+
+
+def series_of(found: dict[str, list[Curve]], metric: str) -> list[Series]:
+    """One metric of every group that recorded it."""
+    series = []
+    for colour, (name, curves) in enumerate(found.items()):
+        own = [curve for curve in curves if curve.metric == metric]
+        if own:
+            series.append(Series(name, pooled(own), colour % COLOURS, len(own)))
+    return series
+
+
+def pooled(curves: Sequence[Curve]) -> Curve:
+    """Curves of several seeds as their mean, from the lowest to the highest at each step."""
+    if len(curves) == 1:
+        return curves[0]
+    steps = sorted({step for curve in curves for step in curve.steps})
+    known = [dict(curve.points) for curve in curves]
+    values: list[float | None] = []
+    limits: list[Interval | None] = []
+    for step in steps:
+        each = [v for points in known if (v := points.get(step)) is not None]
+        values.append(sum(each) / len(each) if each else None)
+        limits.append(Interval(min(each), max(each), RANGE) if len(each) > 1 else None)
+    return Curve(curves[0].metric, tuple(steps), tuple(values), tuple(limits))
+
+
+def _figure(series: Sequence[Series], metric: str, large: bool, w: Words) -> Figure:
+    last = series[0].curve.last if len(series) == 1 else None
+    write = writer(metric)
+    caption = "" if large else metric_label(metric, w)
+    return Figure(overlay(series, metric, large, w), caption, write(last) if last else "")
+
+
+def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Markup:
+    """Curves above one another; the script tells their values where the reader points."""
+    write = writer(metric)
+    width, height, left, right, top = (1012, 380, 58, 1000, 12) if large else (320, 148, 44, 316, 8)
+    bottom = height - 28
+    steps = [step for each in series for step in each.curve.steps]
+    reach = [v for each in series for v in each.curve.values if v is not None]
+    reach += [
+        end
+        for each in series
+        for limit in each.curve.limits
+        if limit
+        for end in (limit.low, limit.high)
+    ]
+    marks_y = ticks(min(reach), max(reach), 5 if large else 3)
+    x, y = Scale(min(steps), max(steps), left, right), Scale(marks_y[0], marks_y[-1], bottom, top)
+    marks = []
+    for tick in marks_y:
+        marks.append(line(left, y(tick), right, y(tick), "grid"))
+        marks.append(text(left - 6, y(tick) + 4, write(tick), "tick", "end"))
+    marks.append(text(left, height - 10, number(min(steps)), "tick"))
+    marks.append(text(right, height - 10, number(max(steps)), "tick", "end"))
+    for each in series:
+        places = [None if v is None else (x(s), y(v)) for s, v in each.curve.points]
+        told = {"name": each.name, "steps": each.curve.steps, "values": each.curve.values}
+        told["shown"] = [write(value) for value in each.curve.values]
+        told["x"] = [round(x(step), 1) for step in each.curve.steps]
+        told["y"] = [None if v is None else round(y(v), 1) for v in each.curve.values]
+        group = Markup('<g class="series c{}" data-series="{}">{}{}</g>')
+        lines = band(each.curve, x, y), path(places, "curve")
+        marks.append(group.format(each.colour, json.dumps(told), *lines))
+    return drawing(width, height, marks, metric_label(metric, w))
+
+
+def _legend(names: Sequence[str], seeds: dict[str, int], key: Sequence[Markup], w: Words) -> Markup:
+    entry = Markup("<li>{} {}</li>")
+    entries = [
+        entry.format(
+            sign, name + (w.within(w("view.seeds", count=seeds[name])) if seeds[name] > 1 else "")
+        )
+        for name, sign in zip(names, key, strict=True)
+    ]
+    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(entries))
+
+
+def _last_values(series: Sequence[Series], metric: str, w: Words) -> list[str]:
+    write, said = writer(metric), []
+    for each in series:
+        step = f"{w('chart.step')} {number(each.curve.steps[-1])}"
+        said.append(f"{each.name}{w.colon}{step}{w.comma}{write(each.curve.last)}")
+    return said
+
+
+def _form(
+    runs: Sequence[tuple[str, RunDirectory]],
+    stages: Sequence[str],
+    stage: str,
+    metrics: Sequence[str],
+    metric: str,
+    seeds: str,
+    w: Words,
+) -> Form:
+    known = [(name, metric_label(name, w)) for name in metrics]
+    fields = [Field("run", "", full_name(lab, run), "hidden") for lab, run in runs]
+    fields.append(Field("stage", w("view.stage"), stage, "choice", [(s, s) for s in stages]))
+    every = [("", w("view.all_metrics")), *known]
+    fields.append(Field("metric", w("view.metric"), metric, "choice", every))
+    choices = [("", w("view.together")), ("apart", w("view.apart"))]
+    fields.append(Field("seeds", w("view.seeds_are"), seeds, "choice", choices))
+    return Form("/curves", fields, [(w("view.show"), "/curves")])

@@ -1,0 +1,228 @@
+"""The browser of a run's completions: samples of training steps, or answers of evaluations.
+
+Every filter stands in the address, so that a link keeps it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from assay.errors import InputError
+from assay.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Field,
+    Form,
+    Line,
+    Mark,
+    Page,
+    Row,
+    Table,
+    Text,
+    joined,
+)
+from assay.pages.result_tables import checkpoint_label
+from assay.pages.words import Words, flat, number
+from assay.runs.run_directory import RunDirectory
+from assay.view.completions import Found, Place, Stored
+from assay.view.filters import SORTS, Filter, read_filter
+from assay.view.frame import Shown, full_name, lab_address, run_address
+from assay.view.live import running
+from assay.view.runs_page import lab_free
+from assay.view.window import Window
+
+SHOWN = 160
+"""Characters of a completion in the list."""
+
+
+def asked_for(window: Window, request: Request) -> tuple[str, RunDirectory, Filter, bool]:
+    """Lab, run, filter and whether answers are meant. Raises RunNotFound, InputError."""
+    lab, name = request.path_params["lab"], request.query_params.get("run", "")
+    if not name:
+        raise InputError("no run is named", field="run", fix="open the list from a run's page")
+    answers = request.url.path.rpartition("/")[2].startswith("answers")
+    return lab, window.run(lab, name), read_filter(request.query_params), answers
+
+
+def list_page(window: Window, request: Request, w: Words) -> Shown:
+    """The fields of the filter, what it keeps in figures, and one page of it."""
+    lab, run, asked, answers = asked_for(window, request)
+    completions = window.completions(run)
+    kind = "answers" if answers else "samples"
+    stored = completions.stored(answers)
+    blocks: list[Block] = [
+        Text(_doors(lab, run, answers, w)),
+        _form(lab, run, stored, asked, answers, w),
+    ]
+    if not stored:
+        blocks.append(Text(w(f"view.no_{kind}")))
+    else:
+        found = completions.find(asked, answers)
+        blocks += [Text(_about(found, asked, lab, run, kind, w))]
+        rows = [_row(lab, run, place, line, answers, w) for place, line in found.lines]
+        blocks += [Table(_columns(answers, w), rows)] if rows else []
+        blocks += _pages(found, asked, lab, run, kind, w)
+    live = lab_free("/live", [("run", full_name(lab, run))]) if running(run) else ""
+    title = w(f"view.{kind}_of", run=run.name)
+    return Shown(Page(w, title, blocks), live, lab)
+
+
+def _doors(lab: str, run: RunDirectory, answers: bool, w: Words) -> Line:
+    other = "samples" if answers else "answers"
+    links = (
+        Mark(str(run), "", run_address(lab, run)),
+        Mark(w(f"view.{other}"), "", lab_address(lab, other, run=run)),
+    )
+    return joined(*links, by=" · ")
+
+
+def _form(
+    lab: str,
+    run: RunDirectory,
+    stored: Sequence[Stored],
+    asked: Filter,
+    answers: bool,
+    w: Words,
+) -> Form:
+    places = [each.place for each in stored]
+    fields = [Field("run", "", str(run), "hidden"), Field("text", w("view.text"), asked.text)]
+    if answers:
+        keys = {p.record.key: p.record.name for p in places if p.record}
+        own = [p for p in places if p.record and asked.evaluation in ("", p.record.key)]
+        checkpoints = [
+            (c, checkpoint_label(c, w)) for c in dict.fromkeys(p.checkpoint for p in own)
+        ]
+        fields.append(_choice("evaluation", asked.evaluation, [*keys.items()], w))
+        fields.append(_choice("checkpoint", asked.checkpoint, checkpoints, w))
+        flips = [(name, w(f"view.flip_{name}")) for name in ("any", "gained", "lost")]
+        fields.append(_choice("flip", asked.flip, flips, w))
+        fields += [
+            _choice(name, getattr(asked, name), checkpoints, w) for name in ("before", "after")
+        ]
+    else:
+        stages = dict.fromkeys(place.stage for place in places)
+        fields.append(_choice("stage", asked.stage, [(s, s) for s in stages], w))
+        fields += _range("step", asked, w)
+    fields += _range("score", asked, w)
+    fields.append(_choice("part", asked.part, _same(n for s in stored for n in s.part_names), w))
+    fields += _range("part", asked, w)
+    outcomes = [
+        (o, w.or_own("outcome", o)) for o, _ in _same(o for s in stored for o in s.outcomes)
+    ]
+    fields.append(_choice("outcome", asked.outcome, outcomes, w))
+    ended = [(name, w(f"view.ended_{name}")) for name in ("stop", "length", "context")]
+    fields.append(_choice("ended", asked.ended, ended, w))
+    fields += _range("length", asked, w)
+    fields.append(Field("row", w("view.item" if answers else "view.row"), asked.row))
+    sorts = [each for each in SORTS if not (answers and each.endswith("advantage"))]
+    orders = [(each, w(f"view.sort_{each or 'first'}")) for each in sorts]
+    fields.append(Field("sort", w("view.sort"), asked.sort, "choice", orders))
+    fields.append(Field("unscored", w("view.unscored"), "1", "tick", on=asked.unscored))
+    address = lab_address(lab, "answers" if answers else "samples")
+    return Form(address, fields, [(w("view.filter"), address)])
+
+
+def _same(names: Iterable[str]) -> list[tuple[str, str]]:
+    return [(name, name) for name in dict.fromkeys(sorted(names))]
+
+
+def _choice(name: str, value: str, choices: Sequence[tuple[str, str]], w: Words) -> Field:
+    """A choice; what the address has stays one, so that a changed filter loses nothing."""
+    every = [("", w("view.any")), *choices]
+    known = {key for key, _ in every}
+    return Field(
+        name, w(f"view.{name}"), value, "choice", every + [(value, value)] * (value not in known)
+    )
+
+
+def _range(name: str, asked: Filter, w: Words) -> list[Field]:
+    ends = ("from", "to")
+    values = [getattr(asked, f"{name}_{end}") for end in ends]
+    return [
+        Field(f"{name}_{end}", w(f"view.{name}_{end}"), "" if v is None else f"{v:g}", "number")
+        for end, v in zip(ends, values, strict=True)
+    ]
+
+
+def _about(found: Found, asked: Filter, lab: str, run: RunDirectory, kind: str, w: Words) -> Line:
+    said = w("view.found", count=found.count, mean=number(found.mean), unscored=found.unscored)
+    export = lab_address(lab, f"{kind}.jsonl", run=run) + "&" + asked.address(page=1)
+    return joined(said, " ", Mark(w("view.export"), "", export.rstrip("&")))
+
+
+def _columns(answers: bool, w: Words) -> list[Column]:
+    first = ("item", "checkpoint") if answers else ("row", "step")
+    names = [
+        *first,
+        "score",
+        *([] if answers else ["advantage"]),
+        "outcome",
+        "length",
+        "completion",
+    ]
+    right = ("score", "advantage", "length", "step")
+    return [Column(w(f"view.{name}"), name in right) for name in names]
+
+
+def _row(
+    lab: str, run: RunDirectory, place: Place, line: Mapping[str, Any], answers: bool, w: Words
+) -> Row:
+    """One completion: where it stands, what it earned, how it begins."""
+    own = lab_address(lab, "show", id=f"{run}:{line['id']}")
+    name = f"{line['row']}#{line['number']}"
+    text = flat(line["text"])
+    start = Cell(Mark(text[:SHOWN] + "…" * (len(text) > SHOWN) or "–", "", own), kind="start")
+    score = w("view.unscored") if line["score"] is None else number(line["score"])
+    outcome = Cell(w.or_own("outcome", line["outcome"]), [line["why"] or ""])
+    if answers and place.record is not None:
+        around = lab_address(lab, "item", run=run, evaluation=place.record.key, item=line["row"])
+        label = Cell(checkpoint_label(place.checkpoint, w), [place.record.name])
+        return [Mark(name, "", around), label, score, outcome, number(line["length"]), start]
+    around = group_address(lab, run, place, line)
+    step = Cell(str(place.step), [place.stage])
+    advantage = number(line["advantage"])
+    return [Mark(name, "", around), step, score, advantage, outcome, number(line["length"]), start]
+
+
+def group_address(lab: str, run: RunDirectory, place: Place, line: Mapping[str, Any]) -> str:
+    """The group that a sample belongs to."""
+    asked = {
+        "stage": place.stage,
+        "step": place.step,
+        "row": line["row"],
+        "visit": line["visit"] or 0,
+    }
+    return lab_address(lab, "group", run=run, **asked)
+
+
+def _pages(
+    found: Found, asked: Filter, lab: str, run: RunDirectory, kind: str, w: Words
+) -> list[Block]:
+    last = -(-found.count // asked.size)
+    if last < 2:
+        return []
+    here = lab_address(lab, kind, run=run) + "&"
+    line: list[str | Mark] = [w("view.page_of", page=asked.page, pages=last)]
+    for key, page in (("view.earlier", asked.page - 1), ("view.later", asked.page + 1)):
+        if 1 <= page <= last:
+            line += ["  ", Mark(w(key), "", here + asked.address(page=page))]
+    return [Text(line)]
+
+
+def exported(window: Window, request: Request, w: Words) -> Response:
+    """Everything that a filter keeps as JSONL, a line each, with the fields of its record."""
+    _, run, asked, answers = asked_for(window, request)
+    lines = window.completions(run).every(replace(asked, page=1), answers)
+    name = f"{run.name}-{'answers' if answers else 'samples'}.jsonl"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(_written(run, lines), media_type="application/jsonl", headers=headers)
+
+
+def _written(run: RunDirectory, lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for line in lines:
+        yield json.dumps({"run": str(run), **line}, ensure_ascii=False) + "\n"

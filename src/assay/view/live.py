@@ -1,0 +1,60 @@
+"""Tells a page that its runs recorded something, as server-sent events.
+
+The events carry no numbers: the page asks for itself again, so that there is one way to render it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+
+from assay.errors import AssayError
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import read_status
+from assay.view.window import Window, stamp_of
+
+EVERY = 1.0
+"""Seconds between two looks at the files."""
+SILENCE = 15
+"""Looks without a change after which a line is sent all the same, so that nobody hangs up."""
+
+
+async def changes(
+    window: Window, names: Sequence[str], gone: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[str]:
+    """An event whenever one of some runs (LAB/NAME/ID; else all) changes, until the reader left.
+
+    "ended" is the last one, when none of them runs any more.
+    """
+    before, quiet = await asyncio.to_thread(state, window, names), 0
+    yield "retry: 3000\n\n"
+    while not await gone():
+        now = await asyncio.to_thread(state, window, names)
+        if names and not now[0]:
+            yield "event: ended\ndata: \n\n"
+            return
+        if now != before:
+            yield "event: grown\ndata: \n\n"
+            before, quiet = now, 0
+        elif (quiet := quiet + 1) % SILENCE == 0:
+            yield ": still here\n\n"
+        await asyncio.sleep(EVERY)
+
+
+def state(window: Window, names: Sequence[str]) -> tuple[bool, Hashable]:
+    """Whether one of the runs is running, and what changes with what they record."""
+    runs = [named(window, name) for name in names] if names else window.everywhere()
+    found = [(str(run), running(run), stamp_of(run)) for _, run in runs]
+    return any(alive for _, alive, _ in found), tuple(found)
+
+
+def named(window: Window, name: str) -> tuple[str, RunDirectory]:
+    """A run by LAB/NAME/ID. Raises RunNotFound."""
+    lab, _, rest = name.partition("/")
+    return lab, window.run(lab, rest)
+
+
+def running(run: RunDirectory) -> bool:
+    """Whether a process executes the run."""
+    try:
+        return read_status(run.path).status == "running"
+    except AssayError:  # a damaged run does not run
+        return False

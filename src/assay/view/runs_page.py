@@ -1,0 +1,186 @@
+"""The list of all runs, and the page of one: what `assay report` writes, live, with its doors."""
+
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from assay.errors import AssayError
+from assay.lab.monitor.stage_health import planned_steps
+from assay.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Field,
+    Form,
+    Line,
+    Mark,
+    Page,
+    Table,
+    Text,
+    joined,
+)
+from assay.pages.result_tables import checkpoint_label
+from assay.pages.run_page.page import run_page
+from assay.pages.words import Words, number, score_text
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import RunNotFound
+from assay.runs.same_experiment import damage
+from assay.runs.status import Status, read_status
+from assay.view.frame import Shown, full_name, lab_address, run_address
+from assay.view.live import running
+from assay.view.window import Window
+
+SHOWN = 30
+"""Runs of one page of the list."""
+STATES = {"running": "chosen", "finished": "plain", "interrupted": "warning", "failed": "error"}
+"""State -> the kind of its mark."""
+
+
+def runs_page(window: Window, request: Request, w: Words) -> Shown:
+    """The runs of all labs, the latest first, with ticks to compare some of them."""
+    wanted = request.query_params.get("text", "").strip()
+    every = [pair for pair in window.everywhere() if wanted.lower() in str(pair[1]).lower()]
+    page = _page_number(request.query_params.get("page", "1"))
+    some = every[(page - 1) * SHOWN : page * SHOWN]
+    search = Form("/", [Field("text", w("view.name_has"), wanted)], [(w("view.search"), "/")])
+    labs = w.listing.join(f"{name} ({root})" for name, root in window.labs.items())
+    blocks: list[Block] = [Text(labs, "soft"), search]
+    if not every:
+        blocks.append(Text(w("view.no_runs")))
+    for lab in window.labs:
+        own = [run for name, run in some if name == lab]
+        if own:
+            blocks += _of_lab(window, lab, own, w)
+    blocks += page_links("/", {"text": wanted}, page, SHOWN, len(every), w)
+    alive = [full_name(lab, run) for lab, run in some if running(run)]
+    live = lab_free("/live", [("run", name) for name in alive]) if alive else "/live"
+    only = next(iter(window.labs)) if len(window.labs) == 1 else ""
+    return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), live, only)
+
+
+def _page_number(text: str) -> int:
+    return max(int(text), 1) if text.isdecimal() and len(text) < 7 else 1
+
+
+def page_links(
+    path: str, query: dict[str, str], page: int, size: int, count: int, w: Words
+) -> list[Block]:
+    """Links to the pages before and behind one; nothing where there is only one."""
+    last = -(-count // size)
+    if last < 2:
+        return []
+    pairs = [(name, value) for name, value in query.items() if value]
+    line: list[str | Mark] = [w("view.page_of", page=page, pages=last)]
+    for key, other in (("view.earlier", page - 1), ("view.later", page + 1)):
+        if 1 <= other <= last:
+            address = lab_free(path, [*pairs, ("page", str(other))])
+            line += ["  ", Mark(w(key), "", address)]
+    return [Text(line)]
+
+
+def lab_free(path: str, pairs: list[tuple[str, str]]) -> str:
+    """An address with its query, in order."""
+    return path + "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in pairs)
+
+
+def _of_lab(window: Window, lab: str, runs: list[RunDirectory], w: Words) -> list[Block]:
+    heads = ["run", "state", "progress", "score", "verdict", "started"]
+    columns = [Column(w(f"view.{name}"), right=name == "score") for name in heads]
+    rows = [run_row(window, lab, run, w) for run in runs]
+    buttons = [(w("view.curves"), "/curves"), (w("view.compare"), lab_address(lab, "compare"))]
+    buttons.append((w("view.matrix"), lab_address(lab, "matrix")))
+    table = Table(columns, rows, lab if len(window.labs) > 1 else "")
+    return [Form("/curves", [Field("lab", "", lab, "hidden")], buttons, [table])]
+
+
+def run_row(window: Window, lab: str, run: RunDirectory, w: Words) -> list[Cell | Line]:
+    """A run in the list: state, stage and progress, the last score and its verdict."""
+    tick = Field("run", str(run), str(run), "tick")
+    name = Cell(Mark(run.name, "", run_address(lab, run)), [run.id], field=tick)
+    try:
+        why = damage(run)
+        if why:
+            return [name, Mark(w("view.damaged"), "error"), Cell(why, span=4)]
+        status = read_status(run.path)
+        state = Cell(Mark(w(f"status.{status.status}"), STATES[status.status]), [status.message])
+        score, verdict = last_verdict(window, run, w)
+        started = status.started.replace("T", " ")[:16]
+        return [name, state, progress_cell(window, run, status, w), score, verdict, started]
+    except AssayError as error:  # one damaged run must not hide the others
+        return [name, Mark(w("view.damaged"), "error"), Cell(str(error), span=4)]
+
+
+def progress_cell(window: Window, run: RunDirectory, status: Status, w: Words) -> Cell:
+    """The stage that the run is at, and how far it is."""
+    facts = window.facts(run)
+    stages = [*facts.experiment.stage]
+    if status.stage not in stages:
+        return Cell("–")
+    place = w("view.stage_of", n=stages.index(status.stage) + 1, all=len(stages))
+    planned = planned_steps(facts.history, status.stage)
+    step = number(status.step) + (f" / {number(planned)}" if planned else "")
+    below = [place] if len(stages) > 1 else []
+    return Cell(f"{status.stage} · {w('chart.step')} {step}", below)
+
+
+def last_verdict(window: Window, run: RunDirectory, w: Words) -> tuple[Cell, Cell]:
+    """The score of the last checkpoint that was measured, and the verdict on it."""
+    main = window.facts(run).main
+    table = main.table if main else None
+    if main is None or table is None:
+        return Cell("–"), Cell("–")
+    line = table.lines[-1]
+    label = w("view.measured_on", checkpoint=checkpoint_label(line.name, w), evaluation=main.name)
+    score = Cell(score_text(line.score, line.interval), [label])
+    if line.to_control is None:
+        return score, Cell("–")
+    verdict = line.to_control.comparison.verdict
+    against = w("view.against", control=checkpoint_label(table.control.name, w))
+    return score, Cell(Mark(w(f"verdict_name.{verdict}"), verdict), [against])
+
+
+def newest(window: Window, request: Request, w: Words) -> Response:
+    """The latest run of a name."""
+    lab = request.path_params["lab"]
+    return RedirectResponse(run_address(lab, window.run(lab, request.path_params["name"])), 303)
+
+
+def run_of(window: Window, request: Request) -> tuple[str, RunDirectory]:
+    """The run that an address names. Raises RunNotFound."""
+    parts = request.path_params
+    return parts["lab"], window.run(parts["lab"], f"{parts['name']}/{parts['id']}")
+
+
+def run_shown(window: Window, request: Request, w: Words) -> Shown:
+    """The page of a run, live while it trains."""
+    lab, run = run_of(window, request)
+    whole = run_page(window.facts(run), w)
+    name = full_name(lab, run)
+    doors = [
+        ("view.samples", lab_address(lab, "samples", run=run)),
+        ("view.answers", lab_address(lab, "answers", run=run)),
+        ("view.curves", lab_free("/curves", [("run", name)])),
+        ("view.costs", "costs"),
+        ("view.notebook", lab_address(lab, "notebook", run=run)),
+    ]
+    line = joined(*(Mark(w(key), "", address) for key, address in doors), by=" · ")
+    page = Page(w, whole.title, [Text(line), *whole.blocks], whole.footer, whole.document, True)
+    live = lab_free("/live", [("run", name)]) if running(run) else ""
+    return Shown(page, live, lab)
+
+
+def file_address(window: Window, request: Request, w: Words) -> Response:
+    """Where the files of a run are read: pages name records by their path."""
+    lab, run = run_of(window, request)
+    match request.path_params["file"].split("/"):
+        case ["evaluations", key, record] if record.endswith(".parquet"):
+            asked = {"run": run, "evaluation": key, "checkpoint": record.removesuffix(".parquet")}
+            return RedirectResponse(lab_address(lab, "answers", **asked), 303)
+        case ["samples", stage, file] if file.startswith("step-"):
+            step = file.removeprefix("step-").removesuffix(".parquet").lstrip("0")
+            asked = {"run": run, "stage": stage, "step_from": step, "step_to": step}
+            return RedirectResponse(lab_address(lab, "samples", **asked), 303)
+        case [file] if file.startswith("report."):
+            return RedirectResponse(run_address(lab, run), 303)
+    raise RunNotFound(f"{run} has no page {request.path_params['file']!r}", fix="open its own")

@@ -1,0 +1,340 @@
+"""One completion in whole, its group, and all answers to an item.
+
+A conversation is shown message by message with its calls, thoughts are folded, and the tokens of a
+completion that was sampled are coloured by their log-probability or by the advantage.
+"""
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+
+from assay.data.row import Message, Row
+from assay.errors import AssayError, InputError
+from assay.lab.setup.prepare import rows_by_id
+from assay.pages.examples import asked as question_of
+from assay.pages.examples import item_rows, shortened
+from assay.pages.page import (
+    Answer,
+    Block,
+    Code,
+    Facts,
+    Folded,
+    Heading,
+    Line,
+    Mark,
+    Page,
+    Question,
+    Text,
+    Tokens,
+    joined,
+)
+from assay.pages.result_tables import checkpoint_label
+from assay.pages.words import Words, flat, number
+from assay.runs.history import History, Sample, find_record, find_samples, samples_in
+from assay.runs.records import outcome, stored_messages, transcript
+from assay.runs.run_directory import RunDirectory
+from assay.view.frame import Shown, lab_address, run_address
+from assay.view.window import Window
+
+THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
+SHADES = 6
+UNLIKELY = 5.0
+"""Nats at which a token has the strongest colour."""
+MOST_SIDES = 64
+"""Completions that stand side by side."""
+
+
+def sample_page(window: Window, request: Request, w: Words) -> Shown:
+    """What `assay show RUN:ID` shows. Raises InputError for an id that leads nowhere."""
+    lab, id_ = request.path_params["lab"], request.query_params.get("id", "")
+    name, colon, rest = id_.partition(":")
+    if not colon:
+        raise InputError(f"{id_!r} names no sample", field="id", fix="write NAME/ID:SAMPLE")
+    run = window.run(lab, name)
+    lines = find_samples(run, rest)
+    blocks: list[Block] = [Text(Mark(str(run), "", run_address(lab, run)))]
+    by = request.query_params.get("by", "logp")
+    for line in lines[:MOST_SIDES]:
+        blocks += [Heading(line["sample_id"], 2)] if len(lines) > 1 else []
+        blocks += _whole(lab, run, line, by, w)
+    title = lines[0]["sample_id"] if len(lines) == 1 else rest
+    return Shown(Page(w, title, blocks), lab=lab)
+
+
+def _whole(lab: str, run: RunDirectory, line: Mapping[str, Any], by: str, w: Words) -> list[Block]:
+    """Figures, the completion, its tokens, and the commands about it."""
+    answer = "score" in line
+    blocks: list[Block] = [Facts(_figures(line, w)), Text(_around(lab, run, line, w))]
+    said = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
+    blocks += said or completion_blocks(line["text"], w)
+    if not answer and line.get("behaviour_logps"):
+        blocks += _coloured(lab, run, line, by, w)
+    command = [f"assay show {shlex.quote(f'{run}:' + line['sample_id'])}"]
+    if not answer:
+        stage = line["sample_id"].partition("/")[0]
+        command.append(f"assay replay {run} --stage {stage} --step {line['step']}")
+    heading = w("view.command" if answer else "view.replay")
+    return [*blocks, Heading(heading), Code("\n".join(reversed(command)), "sh")]
+
+
+def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
+    score = line["score"] if "score" in line else line["reward"]
+    became = outcome(score, line.get("error") or "", line.get("outcome") or "")
+    found: list[tuple[str, Line]] = [
+        (w("view.score"), w("view.unscored") if score is None else number(score)),
+        (w("view.outcome"), w.or_own("outcome", became)),
+    ]
+    found += [(name, number(value)) for name, value in line["parts"].items()]
+    if line.get("advantage") is not None:
+        found.append((w("view.advantage"), number(line["advantage"])))
+    length = line.get("completion_tokens")
+    found.append((w("view.length"), number(len(line["tokens"]) if length is None else length)))
+    found.append((w("view.ended"), w(f"view.ended_{line['ended']}")))
+    found += [(w("view.why"), line["why"])] if line.get("why") else []
+    found += [(flat(name), shortened(str(v))) for name, v in (line.get("facts") or {}).items()]
+    return [*found, (w("view.file"), line["file"])]
+
+
+def _around(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> Line:
+    """Links to the group of a sample, or to all answers to its item."""
+    if "score" in line:
+        key = line["file"].split("/")[1]
+        address = lab_address(lab, "item", run=run, evaluation=key, item=line["item_id"])
+        return Mark(w("view.all_answers"), "", address)
+    stage = line["sample_id"].partition("/")[0]
+    asked = {"stage": stage, "step": line["step"], "row": line["row_id"]}
+    group = lab_address(lab, "group", run=run, visit=line.get("visit") or 0, **asked)
+    every = lab_address(lab, "samples", run=run, row=line["row_id"])
+    return joined(Mark(w("view.group"), "", group), Mark(w("view.all_of_row"), "", every), by=" · ")
+
+
+def completion_blocks(text: str, w: Words) -> list[Block]:
+    """A text with its thoughts folded."""
+    blocks: list[Block] = []
+    end = 0
+    for found in THOUGHT.finditer(text):
+        blocks += [Code(text[end : found.start()])] if text[end : found.start()].strip() else []
+        blocks.append(Folded(w("view.thought"), [Code(found[1].strip("\n"))]))
+        end = found.end()
+    rest = text[end:].lstrip("\n") if end else text
+    return [*blocks, Code(rest)] if rest or not blocks else blocks
+
+
+def conversation(messages: Sequence[Message], w: Words) -> list[Block]:
+    """Each message under its role, its thoughts folded, its calls as calls."""
+    blocks: list[Block] = []
+    for message in messages:
+        blocks.append(Heading(w.or_own("view", f"role_{message.role}"), 4))
+        if message.reasoning:
+            blocks.append(Folded(w("view.thought"), [Code(message.reasoning)]))
+        blocks += completion_blocks(message.content, w) if message.content else []
+        for call in message.tool_calls:
+            arguments = json.dumps(call.arguments, ensure_ascii=False, indent=1)
+            blocks.append(Text((w("view.call"), " ", Mark(call.name, "code"))))
+            blocks.append(Code(arguments, "json"))
+    return blocks
+
+
+def _coloured(
+    lab: str, run: RunDirectory, line: Mapping[str, Any], by: str, w: Words
+) -> list[Block]:
+    """The tokens in the colours of their log-probability or of the advantage."""
+    stage = line["sample_id"].partition("/")[0]
+    names = token_texts(run, stage, line["tokens"])
+    pieces = []
+    for name, logp in zip(names, line["behaviour_logps"], strict=True):
+        told = w("view.token", text=repr(name), logp=f"{logp:.3f}", chance=f"{math.exp(logp):.1%}")
+        kind = logp_class(logp) if by != "advantage" else advantage_class(line["advantage"])
+        pieces.append((name, kind, told))
+    own = {"id": f"{run}:{line['sample_id']}"}
+    ways = [
+        Mark(
+            w(f"view.by_{way}"),
+            "strong" if way == by else "",
+            lab_address(lab, "show", **own, by=way),
+        )
+        for way in ("logp", "advantage")
+    ]
+    return [Heading(w("view.tokens")), Text(joined(*ways, by=" · ")), Tokens(pieces)]
+
+
+def logp_class(logp: float) -> str:
+    """The colour of a token: none where it was certain, the strongest at UNLIKELY nats."""
+    return f"p{min(SHADES, math.ceil(SHADES * -logp / UNLIKELY))}" if logp < -0.01 else "p0"
+
+
+def advantage_class(advantage: float | None) -> str:
+    """The colour of an advantage: one for above the group, another for below."""
+    if not advantage:
+        return "p0"
+    strength = min(SHADES, math.ceil(2 * abs(advantage)))
+    return f"{'g' if advantage > 0 else 'b'}{strength}"
+
+
+def token_texts(run: RunDirectory, stage: str, tokens: Sequence[int]) -> list[str]:
+    """The text of each token by the tokenizer that a checkpoint of the run holds; its number where
+    there is none, or no package to read it."""
+    file = tokenizer_file(run, stage)
+    if file is None or find_spec("tokenizers") is None:
+        return [f"⟨{token}⟩" for token in tokens]
+    from tokenizers import Tokenizer
+
+    return pieces_of(Tokenizer.from_file(str(file)), tokens)
+
+
+def tokenizer_file(run: RunDirectory, stage: str) -> Path | None:
+    """The tokenizer of a stage's last checkpoint, else of any."""
+    own = sorted(run.checkpoints(stage).glob("step-*/tokenizer.json"))
+    every = sorted((run.path / "checkpoints").glob("*/step-*/tokenizer.json"))
+    return next(iter([*reversed(own), *every]), None)
+
+
+def pieces_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
+    """What each token adds to the text; the first bytes of a character add nothing yet."""
+    pieces, before = [], ""
+    for end in range(1, len(tokens) + 1):
+        text = tokenizer.decode(list(tokens[:end]), skip_special_tokens=False)
+        whole = end == len(tokens) or not text.endswith("\ufffd")
+        pieces.append(text[len(before) :] if whole else "")
+        before = text if whole else before
+    return pieces
+
+
+def group_page(window: Window, request: Request, w: Words) -> Shown:
+    """The completions of one visit to a row, side by side."""
+    lab, asked = request.path_params["lab"], request.query_params
+    run = window.run(lab, asked.get("run", ""))
+    stage, row, visit = asked.get("stage", ""), asked.get("row", ""), asked.get("visit", "0")
+    step = int(asked.get("step", "")) if asked.get("step", "").isdecimal() else 0
+    history = History(run)
+    known = stage in history.experiment.stage and step in history.sampled(stage)
+    own = (
+        []
+        if not known
+        else [
+            s
+            for s in samples_in(run.samples(stage, step), tokens=True)
+            if s.row == row and str(s.visit) == visit
+        ]
+    )
+    if not own:
+        raise InputError(
+            f"{run} has no group {row!r} at step {step} of {stage!r}", fix="open it from a sample"
+        )
+    rewards = [s.reward for s in own if s.reward is not None]
+    spread = (
+        math.sqrt(sum((r - sum(rewards) / len(rewards)) ** 2 for r in rewards) / len(rewards))
+        if rewards
+        else None
+    )
+    facts = [
+        (w("view.completions"), number(len(own))),
+        (w("view.mean"), number(sum(rewards) / len(rewards)) if rewards else "–"),
+        (w("view.spread"), number(spread)),
+    ]
+    question, gold, problem = _question(window, run, stage, row)
+    answers = [_sample_answer(lab, run, each, w) for each in own]
+    blocks: list[Block] = [
+        Text(
+            joined(
+                Mark(str(run), "", run_address(lab, run)),
+                Mark(w("view.all_of_row"), "", lab_address(lab, "samples", run=run, row=row)),
+                by=" · ",
+            )
+        ),
+        Facts(facts, chips=True),
+        *([Text(problem, "warning")] if problem else []),
+        Question("", question, answers, gold, w("page.gold")),
+        Heading(w("view.replay")),
+        Code(f"assay replay {run} --stage {stage} --step {step}", "sh"),
+    ]
+    return Shown(Page(w, w("view.group_of", row=row, stage=stage, step=step), blocks), lab=lab)
+
+
+def _sample_answer(lab: str, run: RunDirectory, sample: Sample, w: Words) -> Answer:
+    reward = w("view.unscored") if sample.reward is None else number(sample.reward)
+    result = w("view.reward", reward=reward)
+    if sample.advantage is not None:
+        result += w.semicolon + w("view.has_advantage", advantage=number(sample.advantage))
+    text = transcript(sample.conversation) if sample.conversation else sample.text
+    facts = [(name, number(value)) for name, value in sample.parts.items()]
+    facts += [(w("view.why"), sample.why)] if sample.why else []
+    note = w.semicolon.join(
+        [w("view.tokens_count", count=len(sample.tokens)), w(f"view.ended_{sample.ended}")]
+    )
+    own = lab_address(lab, "show", id=f"{run}:{sample.id}")
+    line = w.semicolon.join(f"{name} {value}" for name, value in facts)
+    return Answer(
+        f"#{sample.number}",
+        result,
+        shortened(text),
+        [],
+        w.semicolon.join(filter(None, [line, note])),
+        own,
+    )
+
+
+def item_page(window: Window, request: Request, w: Words) -> Shown:
+    """All answers to an item of an evaluation, checkpoint by checkpoint."""
+    lab, asked = request.path_params["lab"], request.query_params
+    run, item = window.run(lab, asked.get("run", "")), asked.get("item", "")
+    record = find_record(run, asked.get("evaluation", ""))
+    history = History(run)
+    answers = []
+    for checkpoint in history.measured(record):
+        for each in samples_in(record.file(run.evaluations, checkpoint)):
+            if each.row == item:
+                answers.append(_answer(lab, run, each, checkpoint, w))
+    if not answers:
+        raise InputError(
+            f"{record.name} has no item {item!r}", field="item", fix="open it from an answer"
+        )
+    question, gold, problem = _question(window, run, "", item, record.name)
+    links = joined(
+        Mark(str(run), "", run_address(lab, run)),
+        Mark(w("view.answers"), "", lab_address(lab, "answers", run=run, evaluation=record.key)),
+        by=" · ",
+    )
+    blocks: list[Block] = [
+        Text(links),
+        *([Text(problem, "warning")] if problem else []),
+        Question("", question, answers, gold, w("page.gold")),
+    ]
+    return Shown(Page(w, w("view.item_of", item=item, evaluation=record.name), blocks), lab=lab)
+
+
+def _answer(lab: str, run: RunDirectory, answer: Sample, checkpoint: str, w: Words) -> Answer:
+    score = w("view.unscored") if answer.reward is None else number(answer.reward)
+    became = outcome(answer.reward, answer.error, answer.outcome)
+    text = transcript(answer.conversation) if answer.conversation else answer.text
+    own = lab_address(lab, "show", id=f"{run}:{answer.id}")
+    parts = w.semicolon.join(f"{name} {number(value)}" for name, value in answer.parts.items())
+    title = f"{checkpoint_label(checkpoint, w)} #{answer.number}"
+    result = f"{score}{w.semicolon}{w.or_own('outcome', became)}"
+    return Answer(title, result, shortened(text), [], parts, own)
+
+
+def _question(
+    window: Window, run: RunDirectory, stage: str, row: str, evaluation: str = ""
+) -> tuple[str, str, str]:
+    """The question and the accepted answer of a row or item, from its source, or why they cannot
+    be read."""
+
+    def read() -> Mapping[str, Row]:
+        if evaluation:
+            return item_rows(run, evaluation)
+        experiment = History(run).experiment
+        return rows_by_id(experiment, experiment.stage[stage].data.partition(".")[0], run.root)
+
+    try:
+        rows = window.rows.get((run, stage, evaluation), None, read)
+        return *question_of(rows.get(row)), ""
+    except (AssayError, OSError, KeyError) as error:
+        return "", "", flat(str(error))

@@ -1,0 +1,87 @@
+"""What several processes do with one model is what one process does, and they show that they hold
+the same weights.
+
+In float64, so that another order of the same sums shows as 1e-15 and a wrong factor does not hide.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+import torch
+
+from assay.models.lora import begin_masks, place_of_masks
+from assay.rl.aggregation import AGGREGATIONS
+from assay.rl.losses import LOSSES
+from assay.rl.policy import Policy
+from assay.train.ranks import StepCall
+from assay.train.update import Totals, accumulate
+from tests.train.team_of_forks import POLICIES, Case, Forks, batches, team_of
+
+BUDGETS = (60, 10**6)
+"""Micro-batches of a few turns, and one of everything."""
+METHODS = [*LOSSES, "sft", "rce", "dpo"]
+
+
+@pytest.fixture(scope="module", params=[1, 2, 4])
+def forks(request, tmp_path_factory) -> Iterator[Forks]:
+    with team_of(request.param, tmp_path_factory.mktemp("ranks")) as found:
+        yield found
+
+
+def gradient(policy: Policy) -> dict[str, torch.Tensor]:
+    return {n: p.grad for n, p in policy.module.named_parameters() if p.grad is not None}
+
+
+def expect_same_gradient(
+    forks: Forks, kind: str, method: str, aggregation: str, minibatches: int, budget: int
+) -> None:
+    alone = POLICIES[kind]()
+    begin_masks(alone.module, 0, 3)
+    updates, objective = batches(alone, method, aggregation, minibatches)
+    with forks.opened(Case(kind)) as ranked:
+        begin_masks(ranked.module, 0, 3)
+        for packed in updates:
+            totals = accumulate(alone, packed, objective, budget)
+            shared = ranked.accumulate(packed, objective, budget)
+            assert place_of_masks(alone.module) == place_of_masks(ranked.module)
+            expect_same(shared, totals)
+            ours, theirs = gradient(ranked), gradient(alone)
+            assert ours.keys() == theirs.keys()
+            for name, whole in theirs.items():
+                assert whole.norm() > 0
+                off = (ours[name] - whole).norm() / whole.norm()
+                assert off < 1e-9, (name, float(off))
+            alone.module.zero_grad(set_to_none=True)
+            forget = StepCall(torch.tensor(torch.nan), 1.0, [])
+            ranked.call("step", [forget] * forks.team.size)
+
+
+def expect_same(ours: Totals, theirs: Totals) -> None:
+    assert ours.coefficients == theirs.coefficients
+    assert ours.sums == pytest.approx(theirs.sums, rel=1e-6)
+    assert ours.parts == pytest.approx(theirs.parts, rel=1e-6, abs=1e-9)
+    assert (ours.loss, ours.size) == pytest.approx((theirs.loss, theirs.size), rel=1e-6)
+
+
+SAMPLE = [
+    ("full", "ppo_clip", "token_mean", 1, 10**6),
+    ("full", "gspo", "seq_mean_token_mean", 2, 60),
+    ("lora", "cispo", "seq_mean_token_sum_norm", 2, 60),
+    ("dropout", "ppo_clip", "seq_mean_token_sum", 1, 60),
+    ("dropout", "sft", "token_mean", 1, 10**6),
+    ("lora", "rce", "token_mean", 2, 60),
+    ("full", "dpo", "token_mean", 1, 60),
+]
+
+
+def test_gradients_are_those_of_one_process(forks: Forks) -> None:
+    for case in SAMPLE:
+        expect_same_gradient(forks, *case)
+
+
+@pytest.mark.slow
+def test_gradients_are_those_of_one_process_whatever_the_method(forks: Forks) -> None:
+    for kind, method, parts, budget in product(("full", "lora"), METHODS, (1, 2), BUDGETS):
+        for aggregation in AGGREGATIONS if method in LOSSES else ("token_mean",):
+            expect_same_gradient(forks, kind, method, aggregation, parts, budget)

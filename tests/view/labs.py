@@ -1,0 +1,117 @@
+"""A lab for the window: a run of the demo with answers that are hostile, unscored, or talk."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from assay.runs.records import conversation_columns, stored_messages, write_samples
+from assay.runs.run_directory import RunDirectory
+from assay.view.app import application
+from assay.view.window import Window, named_labs
+from tests.pages.synthetic import Shape, demo_run
+
+TOKEN = "open-sesame"
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e needle"
+TALK = [
+    {
+        "role": "assistant",
+        "content": "<think>plan it</think>I look.",
+        "tool_calls": [
+            {
+                "id": "1",
+                "type": "function",
+                "function": {"name": "look", "arguments": '{"at": "sky"}'},
+            }
+        ],
+    },
+    {"role": "tool", "content": "blue", "tool_call_id": "1"},
+    {"role": "assistant", "content": "It is blue."},
+]
+
+
+def sample(step: int, row: str, number: int, **changes: Any) -> dict[str, Any]:
+    """A line of a step's samples."""
+    line = {
+        "sample_id": f"rl/{step}/{row}#{number}",
+        "step": step,
+        "row_id": row,
+        "visit": 0,
+        "sample": number,
+        "text": "plain",
+        "tokens": [1, 2, 3],
+        "behaviour_logps": [-0.001, -0.7, -4.0],
+        "reward": 0.5,
+        "parts": json.dumps({"format": 1.0, "length": number / 4}),
+        "why": "",
+        "advantage": number - 1.5,
+        "ended": "stop",
+    }
+    return line | changes
+
+
+def lab(root: Path) -> RunDirectory:
+    """A run and its twin in a lab; step 5 holds what the others do not."""
+    root.mkdir(parents=True, exist_ok=True)
+    run = demo_run(root, Shape(items=30, steps=4, groups=4, group=4))
+    lines = [
+        sample(
+            5, "odd", 0, text=EVIL, ended="length", tokens=[*range(9)], behaviour_logps=[-0.1] * 9
+        ),
+        sample(5, "odd", 1, reward=None, why="deadline", parts="{}"),
+        sample(5, "odd", 2, reward=1.0, text="Needle in capitals"),
+        sample(5, "odd", 3, reward=-0.25),
+    ]
+    write_samples(run.samples("rl", 5), lines)
+    talk = json.dumps(TALK)
+    spoken = conversation_columns(stored_messages(talk), ())
+    write_samples(run.samples("rl", 6), [sample(6, "talk", 0, text="It is blue.", **spoken)])
+    shutil.copytree(run.path.parent, root / "runs" / "twin")
+    return run
+
+
+def client(*roots: Path, **options: Any) -> TestClient:
+    """A reader who has the token."""
+    app = application(Window(named_labs(roots)), TOKEN, **options)
+    reader = TestClient(app, base_url="http://127.0.0.1:8010")
+    assert reader.get(f"/?token={TOKEN}").status_code == 200
+    return reader
+
+
+def addresses(run: RunDirectory) -> list[str]:
+    """Every kind of address once."""
+    lab, key = f"/lab/{run.root.name}", next(run.evaluations.glob("held_out-*")).name
+    own, asked = f"{lab}/runs/{run}/", f"run={run}"
+    flip = "flip=any&before=sft.step-000014&after=rl.step-000030"
+    return [
+        "/",
+        "/?text=demo",
+        own,
+        f"{own}costs",
+        f"{lab}/runs/{run.name}/",
+        f"{own}evaluations/{key}/base.parquet",
+        f"{own}samples/rl/step-000005.parquet",
+        f"/curves?run={run.root.name}/{run}",
+        f"/curves?lab={run.root.name}&run={run}&stage=rl&metric=reward_mean&seeds=apart",
+        f"{lab}/samples?{asked}",
+        f"{lab}/samples?{asked}&text=needle&sort=-length",
+        f"{lab}/samples.jsonl?{asked}&unscored=1",
+        f"{lab}/answers?{asked}&evaluation={key}&{flip}",
+        f"{lab}/show?id={run}:rl/5/odd%230",
+        f"{lab}/show?id={run}:rl/5/odd%232&by=advantage",
+        f"{lab}/show?id={run}:rl/6/talk%230",
+        f"{lab}/show?id={run}:held_out/base/simple_python_3",
+        f"{lab}/group?{asked}&stage=rl&step=5&row=odd&visit=0",
+        f"{lab}/item?{asked}&evaluation={key}&item=simple_python_3",
+        f"{lab}/compare",
+        f"{lab}/compare?run=demo&run=twin&on=held_out",
+        f"{lab}/matrix",
+        f"{lab}/matrix?run=demo&run=twin&rows=name&on=lenient",
+        f"{lab}/notebook",
+        f"{lab}/notebook?{asked}",
+        f"{lab}/trials",
+        "/style.css",
+        "/view.js",
+    ]

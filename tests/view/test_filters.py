@@ -1,0 +1,155 @@
+"""A filter keeps what plain Python keeps of the same records, and an address keeps the filter."""
+
+import random
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
+import pytest
+
+from assay.compare.judged_table import compare_checkpoints
+from assay.errors import InputError
+from assay.runs.history import History, samples_in
+from assay.runs.records import outcome
+from assay.view.completions import Completions
+from assay.view.filters import FLIPS, Filter, read_filter
+from tests.view.labs import lab
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory):
+    return lab(tmp_path_factory.mktemp("filtered"))
+
+
+def within(value, low, high) -> bool:
+    return (low is None and high is None) or (
+        value is not None and (low is None or value >= low) and (high is None or value <= high)
+    )
+
+
+def kept(sample, count: int, f: Filter) -> bool:
+    """The meaning of a filter, of one sample."""
+    became = outcome(sample.reward, sample.error, sample.outcome)
+    part = sample.parts.get(f.part)
+    return (
+        within(sample.reward, f.score_from, f.score_to)
+        and within(count, f.length_from, f.length_to)
+        and (not f.unscored or sample.reward is None)
+        and f.outcome in ("", became)
+        and f.ended in ("", sample.ended)
+        and f.row in ("", sample.row)
+        and f.text.lower() in sample.text.lower()
+        and (not f.part or (part is not None and within(part, f.part_from, f.part_to)))
+    )
+
+
+def ids(run, f: Filter, answers: bool) -> list[str]:
+    found = Completions(run).find(replace(f, size=10_000), answers)
+    assert found.count == len(found.lines)
+    assert found.unscored == sum(line["score"] is None for _, line in found.lines)
+    return [line["id"] for _, line in found.lines]
+
+
+def some_filter(draw: random.Random) -> Filter:
+    """Two or three random conditions."""
+    choices = {
+        "score_from": (0.0, 0.5, 1.0),
+        "score_to": (0.0, 0.5, 1.0),
+        "length_from": (2, 3, 9),
+        "length_to": (2, 3, 31),
+        "outcome": ("right", "wrong", "abstained", "no_call", "nowhere"),
+        "ended": ("stop", "length"),
+        "row": ("row_1", "odd", "simple_python_3"),
+        "text": ("NEEDLE", "oslo", "a%_b", "\\", ".*"),
+        "unscored": (True,),
+        "part": ("format", "length", "name", "absent"),
+        "part_from": (0.25, 0.5),
+        "step_from": (2, 5),
+        "step_to": (3, 5),
+    }
+    names = draw.sample(sorted(choices), draw.choice((1, 2, 3)))
+    return Filter(**{name: draw.choice(choices[name]) for name in names})
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_filter_of_samples_is_that_of_plain_python(run, seed):
+    f, history = some_filter(random.Random(seed)), History(run)
+    expected = [
+        s.id
+        for step in history.sampled("rl")
+        if within(step, f.step_from, f.step_to)
+        for s in history.samples("rl", step, tokens=True)
+        if kept(s, len(s.tokens), f)
+    ]
+    assert ids(run, f, False) == expected
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_filter_of_answers_is_that_of_plain_python(run, seed):
+    f, history = some_filter(random.Random(1000 + seed)), History(run)
+    expected = [
+        s.id
+        for record in history.evaluations
+        for name in history.measured(record)
+        for s in samples_in(record.file(run.evaluations, name))
+        if kept(s, 31, f)
+    ]
+    assert ids(run, f, True) == expected
+
+
+def test_random_filters_keep_something_and_drop_something(run):
+    every = len(ids(run, Filter(), False))
+    counts = [len(ids(run, some_filter(random.Random(seed)), False)) for seed in range(60)]
+    assert sum(0 < count < every for count in counts) > 15
+
+
+@pytest.mark.parametrize("flip", FLIPS[1:])
+def test_flipped_items_are_those_of_the_comparison(run, flip):
+    history = History(run)
+    record = next(each for each in history.evaluations if each.name == "held_out")
+    before, after = "sft.step-000014", "rl.step-000030"
+    table = compare_checkpoints(run, record.key, before, [after])
+    pairing = table.lines[1].to_control
+    assert pairing is not None
+    flips = pairing.flips
+    expected = {"gained": flips.gained, "lost": flips.lost, "any": flips.gained + flips.lost}[flip]
+    asked = Filter(evaluation=record.key, flip=flip, before=before, after=after, size=1000)
+    found = Completions(run).find(asked, True)
+    assert expected and {line["row"] for _, line in found.lines} == set(expected)
+    assert {place.checkpoint for place, _ in found.lines} == {before, after}
+    assert found.count == 2 * len(expected)
+
+
+def test_a_flip_between_what_was_not_measured_is_refused(run):
+    with pytest.raises(InputError, match="no scores to compare"):
+        Completions(run).find(Filter(flip="any", evaluation="nothing", before="a"), True)
+
+
+@pytest.mark.parametrize("sort", ["score", "-score", "length", "-length", "advantage"])
+def test_lines_come_in_the_order_that_is_asked_for(run, sort):
+    found = Completions(run).find(Filter(sort=sort, size=1000), False)
+    values = [line[sort.lstrip("-")] for _, line in found.lines]
+    known = [value for value in values if value is not None]
+    assert known == sorted(known, reverse=sort.startswith("-"))
+    assert values[len(known) :] == [None] * (len(values) - len(known))
+
+
+def test_pages_together_are_the_whole(run):
+    whole, f = ids(run, Filter(), False), Filter(size=7)
+    pages = [Completions(run).find(replace(f, page=n), False).lines for n in range(1, 14)]
+    assert [line["id"] for page in pages for _, line in page] == whole
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_address_keeps_the_filter(seed):
+    f = some_filter(random.Random(seed))
+    assert read_filter(dict(parse_qsl(f.address()))) == f
+
+
+def test_a_step_that_is_trained_again_is_read_again(tmp_path):
+    run = lab(tmp_path)
+    completions = Completions(run)
+    before = completions.find(Filter(), False).count
+    run.samples("rl", 6).unlink()
+    run.samples("rl", 5).rename(run.samples("rl", 7))
+    assert completions.find(Filter(), False).count == before - 1
+    assert completions.find(Filter(step_from=7), False).count == 4

@@ -1,0 +1,213 @@
+"""Every address of the window answers in both languages, says what is true, changes nothing."""
+
+import hashlib
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from assay.pages.html import style
+from assay.runs.run_directory import RunDirectory
+from assay.runs.status import STATUS
+from assay.view.frame import style_sheet
+from tests.pages.synthetic import empty_run
+from tests.view.labs import EVIL, addresses, client, lab
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return lab(tmp_path_factory.mktemp("window"))
+
+
+@pytest.fixture(scope="module")
+def reader(run: RunDirectory):
+    return client(run.root)
+
+
+def hashed(folder: Path) -> dict[str, str]:
+    """Every file of a folder with its hash."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+@pytest.fixture(scope="module")
+def visited(run, reader):
+    """The answers of every address in English, after one in Chinese, and whether files changed."""
+    before, found = hashed(run.root), {}
+    for address in addresses(run):
+        for lang in ("zh", "en"):
+            joint = "&" if "?" in address else "?"
+            found[lang, address] = reader.get(f"{address}{joint}lang={lang}")
+    return found, hashed(run.root) == before
+
+
+def test_every_address_answers_and_no_file_of_the_lab_changes(visited):
+    found, unchanged = visited
+    for place, answer in found.items():
+        assert answer.status_code == 200, (place, answer.text[-400:])
+    assert unchanged
+
+
+def test_pages_hold_no_script_and_no_style_of_their_own(visited):
+    for (lang, address), answer in visited[0].items():
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        if answer.headers["content-type"].startswith("text/html"):
+            assert f'<html lang="{lang}">' in answer.text
+            assert answer.text.count("<script") == 1 and " style=" not in answer.text, address
+            assert not re.search(r"<[a-z][^>]* on[a-z]+=", answer.text), address
+
+
+def test_hostile_text_is_shown_as_text(run, reader):
+    name = f"/lab/{run.root.name}"
+    for address in (
+        f"{name}/samples?run={run}&step_from=5",
+        f"{name}/show?id={run}:rl/5/odd%230",
+        f"{name}/group?run={run}&stage=rl&step=5&row=odd&visit=0",
+    ):
+        text = reader.get(address).text
+        assert "&lt;script&gt;alert(1)" in text and "\x1b" not in text and "\u202e" not in text
+    asked = reader.get(f"{name}/samples", params={"run": str(run), "text": EVIL}).text
+    assert "<script>alert" not in asked
+
+
+@pytest.mark.parametrize("token", ["", "?token=wrong"])
+def test_without_the_token_nothing_is_told(run, token):
+    stranger = client(run.root)
+    stranger.cookies.clear()
+    for address in ("/", "/style.css", f"/lab/{run.root.name}/runs/{run}/"):
+        answer = stranger.get(address + token)
+        assert answer.status_code == 403 and "demo" not in answer.text
+
+
+def test_the_token_becomes_a_cookie_that_no_other_site_can_send(run):
+    stranger = client(run.root)
+    stranger.cookies.clear()
+    answer = stranger.get("/?text=demo&token=open-sesame", follow_redirects=False)
+    assert answer.headers["location"] == "/?text=demo"
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie and "samesite=strict" in cookie
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example:8010", 421),
+        ("localhost.evil.example", 421),
+        ("", 421),
+        ("localhost:8010", 303),
+        ("[::1]:8010", 303),
+        ("127.0.0.1:8010", 303),
+    ],
+)
+def test_a_name_that_was_rebound_to_this_machine_is_refused(run, host, status):
+    address = "/?token=open-sesame"
+    answer = client(run.root).get(address, headers={"host": host}, follow_redirects=False)
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/lab/nowhere/notebook",
+        "/lab/{lab}/runs/nothing/",
+        "/lab/{lab}/runs/demo/20200101T000000Z-000000/",
+        "/lab/{lab}/samples?run=nothing",
+        "/curves?run={lab}/nothing",
+        "/lab/{lab}/runs/{run}/manifest.json",
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line(run, reader, address):
+    answer = reader.get(address.format(lab=run.root.name, run=run))
+    assert answer.status_code == 404
+    lines = re.findall(r'<div class="warn error">(.*?)</div>', answer.text, re.S)
+    assert not lines or (len(lines) == 1 and "\n" not in lines[0] and "Traceback" not in lines[0])
+
+
+def test_a_value_that_is_none_is_named_with_its_field(run, reader):
+    answer = reader.get(f"/lab/{run.root.name}/samples?run={run}&step_from=early")
+    assert answer.status_code == 400 and "step_from: " in unescape(answer.text)
+
+
+@pytest.mark.parametrize(
+    "path", ["runs/..%2f..%2fetc/passwd/", "samples?run=../x", "show?id=x/../y:z"]
+)
+def test_a_name_leads_to_no_other_folder(run, reader, path):
+    assert reader.get(f"/lab/{run.root.name}/{path}").status_code in (400, 404)
+
+
+def test_files_of_results_are_not_read_for_an_address(run, reader):
+    answer = reader.get(f"/lab/{run.root.name}/compare?run=/etc/passwd&run=x.jsonl")
+    assert answer.status_code == 400 and "is a file" in answer.text
+
+
+def test_the_list_has_the_score_and_the_verdict_of_the_runs_own_page(run, reader):
+    row = re.search(r"<tr>.*?</tr>", reader.get("/").text.partition("<tbody>")[2], re.S)
+    page = (reader.get(f"/lab/{run.root.name}/runs/{run}/")).text
+    assert row is not None
+    score = re.search(r"(\d+\.\d%)", row[0])
+    verdict = re.search(r'badge (better|worse|undecided|equivalent)"', row[0])
+    assert score and verdict and score[1] in page and f"badge {verdict[1]}" in page
+
+
+def test_a_damaged_run_hides_no_other(tmp_path):
+    run = empty_run(tmp_path)
+    other = tmp_path / "runs" / "broken" / "20260101T000000Z-aaaaaa"
+    other.mkdir(parents=True)
+    (other / STATUS).write_text("{}")
+    text = client(tmp_path).get("/").text
+    assert "damaged" in text and run.id in text and "broken" in text
+
+
+def test_a_conversation_is_shown_with_its_calls_and_folded_thoughts(run, reader):
+    text = reader.get(f"/lab/{run.root.name}/show?id={run}:rl/6/talk%230").text
+    assert re.search(r"<details><summary>Thought</summary>\s*<pre>plan it</pre>", text)
+    assert "<code>look</code>" in text and "&#34;sky&#34;" in text and "tool</h4>" in text
+    assert "plan it" not in re.sub(r"<details>.*?</details>", "", text, flags=re.S)
+
+
+def test_the_group_has_every_completion_with_reward_and_advantage(run, reader):
+    address = f"/lab/{run.root.name}/group?run={run}&stage=rl&step=5&row=odd&visit=0"
+    text = unescape(reader.get(address).text)
+    for number, said in enumerate(("reward 0.5", "unscored", "reward 1", "reward −0.25")):
+        assert f">#{number}</a>" in text and said in text
+    assert "advantage −1.5" in text and "advantage 1.5" in text
+    assert f"assay replay {run} --stage rl --step 5" in text
+
+
+def test_a_link_to_a_record_leads_to_its_answers(run, reader):
+    key = next(run.evaluations.glob("held_out-*")).name
+    answer = reader.get(f"/lab/{run.root.name}/runs/{run}/evaluations/{key}/base.parquet")
+    assert str(answer.url).endswith(f"evaluation={key}&checkpoint=base")
+    assert "Found: 30" in answer.text
+
+
+def test_the_language_is_kept_and_asked_for_by_address(run):
+    reader = client(run.root)
+    assert 'lang="zh"' in reader.get("/?lang=zh").text
+    assert 'lang="zh"' in reader.get("/").text
+    assert 'lang="en"' in reader.get("/?lang=en").text
+
+
+def test_two_labs_of_one_name_stay_apart(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name / "lab").mkdir(parents=True)
+        empty_run(tmp_path / name / "lab")
+    text = client(tmp_path / "a" / "lab", tmp_path / "b" / "lab").get("/").text
+    assert "/lab/lab/runs/" in text and "/lab/lab-2/runs/" in text
+
+
+def test_every_rule_of_the_style_sheet_is_closed():
+    """A brace that is missing hides what follows on wide screens."""
+    for sheet in (style(), style_sheet()):
+        assert sheet.count("{") == sheet.count("}")
+
+
+def test_an_exported_line_is_the_record_without_tokens(run, reader):
+    answer = reader.get(f"/lab/{run.root.name}/samples.jsonl?run={run}&unscored=1")
+    (line,) = [json.loads(text) for text in answer.text.splitlines()]
+    assert line["sample_id"] == "rl/5/odd#1" and line["why"] == "deadline"
+    assert line["run"] == str(run) and "tokens" not in line and line["parts"] == {}
