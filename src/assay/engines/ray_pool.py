@@ -129,7 +129,7 @@ def as_they_come(pool: Pool, needs: Needs, calls: Sequence[Call]) -> Generator[A
     """
     room = room_of(pool, needs, InputError)
     waiting = deque(enumerate(calls))
-    lost: Counter[int] = Counter()
+    lost: Counter[int | None] = Counter()
     tickets: dict[Any, tuple[Any, int | None]] = {}
     ready: set[Any] = set()
 
@@ -149,18 +149,19 @@ def as_they_come(pool: Pool, needs: Needs, calls: Sequence[Call]) -> Generator[A
         while tickets or waiting:
             if not ready:
                 room_of(pool, needs, RunFailure)
-            for ticket in pool.ready([*tickets], LOOK_AGAIN):
+            come = pool.ready([*tickets], LOOK_AGAIN)
+            for ticket in [each for each in tickets if each in come]:  # as they were given
                 host, number = tickets.pop(ticket)
                 try:
                     result = pool.take(ticket)
                 except Lost as error:
                     if number is not None:
                         waiting.appendleft((number, calls[number]))
+                    if host in ready or number is None:  # what waited behind it is not to blame
+                        ready.discard(host)
                         lost[number] += 1
                         if lost[number] == MOST_LOST:
                             raise RunFailure(f"{MOST_LOST} processes died at it: {error}") from None
-                    if host in ready or number is None:
-                        ready.discard(host)
                         begin()
                     continue
                 ready.add(host)
@@ -226,6 +227,8 @@ class RayPool:
     """Ray's own files, of a cluster that ends with this process."""
     idle: dict[Needs, list[Any]] = field(default_factory=dict)
     """Processes that stayed: each has imported what it needs."""
+    looked: set[Path] = field(default_factory=set)
+    """The labs that every node was found to see."""
 
     @cached_property
     def ray(self) -> Any:
@@ -346,11 +349,18 @@ def connect(address: str, name: str) -> RayPool:
         return pool
 
 
+def leave() -> None:
+    """Leave the cluster that this process is in, if any: nothing is held there meanwhile."""
+    for pool in [*_OPEN.values()]:
+        pool.close()
+
+
 def _started(name: str) -> RayPool:
     """A cluster on this machine."""
     # Ray binds to loopback where it thinks that no cluster of several machines is possible.
     os.environ.update({**QUIET, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"})
-    os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     folder = Path(tempfile.mkdtemp(prefix="assay-ray-"))
     pool = RayPool(RAY, name, folder)
     pool.ray.init(
@@ -396,9 +406,9 @@ def _refusal(address: str, name: str, error: BaseException) -> InputError:
         own = f"Ray {version('ray')} and Python {platform.python_version()}"
         problem, fix = f"{address} runs other versions than {own}: {text}", "install the same"
         return InputError(problem, field=name, fix=fix)
-    fix = FORMS
+    fix = "RAY_AUTH_MODE=token where it wants one"
     if not address.startswith(CLIENT):
-        fix = "join from a node of the cluster, or through its client port, ray://HOST:10001"
+        fix = f"from outside it: ray://HOST:10001; {fix}"
     return InputError(f"cannot join {address}: {text or type(error).__name__}", field=name, fix=fix)
 
 
