@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from assay.engines.ray_pool import Lost, Needs, Node
@@ -35,6 +36,8 @@ class LocalPool:
     hosts: list[Host] = field(default_factory=list)
     idle: list[Host] = field(default_factory=list)
     dropped: list[Host] = field(default_factory=list)
+
+    looked: set[Path] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         room = max(1, sum(int(node.cpus) for node in self.there))

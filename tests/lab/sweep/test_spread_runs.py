@@ -161,4 +161,7 @@ def test_gpus_by_number_and_runs_without_room_are_refused(lab):
     refuse_numbers("cpu")
     with pytest.raises(InputError, match="no node of the cluster has 2 CPUs"):
         spread_jobs(lab.root, "s", [(jobs_of(lab)[0], Needs(2.0))], LocalPool(), print)
+    lab.base.write_text(lab.base.read_text() + '[engine]\nevaluate = "ray"\n')
+    with pytest.raises(InputError, match=r"engine.evaluate: x#1 would wait for nodes"):
+        on_cluster(lab.root, "s", [job_of(lab)], cast(RayPool, LocalPool()), None, 1, print)
     assert not (lab.root / "marks").exists() and os.environ["OMP_NUM_THREADS"] == "1"
