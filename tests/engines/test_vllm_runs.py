@@ -165,7 +165,7 @@ def test_what_vllm_answers_in_an_evaluation_is_what_the_own_engine_answers(
     assert len(names) > 3
     for name in names:
         answers = [[row["output"] for row in found[name]] for found in (vllm, own)]  # type: ignore
-        assert answers[0] == answers[1] and len(answers[0]) > 4
+        assert answers[0] == answers[1] and len(answers[0]) >= 4
 
 
 def is_greedy(name: str) -> bool:
