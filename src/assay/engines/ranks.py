@@ -46,14 +46,20 @@ def follows() -> bool:
     return launched() and os.environ["RANK"] != "0"
 
 
+def ranks_here(ranks: int) -> int:
+    """How many of the ranks are on this machine."""
+    return int(os.environ["LOCAL_WORLD_SIZE"]) if launched() else ranks
+
+
 def check_ranks(ranks: int) -> None:
     """Raise InputError for more ranks than this machine has cores or GPUs, or than were started."""
-    here = ranks
+    here = ranks_here(ranks)
     if launched():
-        here, started = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+        started = int(os.environ["WORLD_SIZE"])
         if started != ranks:
             problem = f"{ranks} ranks, and torchrun started {started}"
-            raise InputError(problem, fix=f"--set engine.ranks={started}")
+            fix = f"set engine.ranks to {started}; of a run: assay resume --ranks {started}"
+            raise InputError(problem, fix=fix)
     if torch.cuda.is_available():
         have, name = torch.cuda.device_count(), "GPUs"
     else:
