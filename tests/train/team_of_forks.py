@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from assay.models.adapt import save_activations
 from assay.models.lora import LoraOptions, add_lora
 from assay.models.optimizer import make_optimizer
 from assay.models.precision import Precision, choose_precision
@@ -38,12 +39,14 @@ ENDS = frozenset({7})
 
 
 def language(kind: str) -> LanguagePolicy:
-    """A tiny Llama in float64: `full`, or with an adapter that has left its start, which drops some
-    of its inputs where it is `dropout`."""
+    """A tiny Llama in float64: `full`, `recomputed` in the backward pass, or with an adapter that
+    has left its start, which drops some of its inputs where it is `dropout`."""
     model = tiny_model()
     frozen = tiny_model(seed=2).double()
     module: Any = model
-    if kind != "full":
+    if kind == "recomputed":
+        save_activations(model)
+    elif kind != "full":
         torch.manual_seed(1)
         module, _ = add_lora(model, LoraOptions(rank=4, dropout=0.2 * (kind == "dropout")))
         with torch.no_grad():
@@ -63,6 +66,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "full": lambda: language("full"),
     "lora": lambda: language("lora"),
     "dropout": lambda: language("dropout"),
+    "recomputed": lambda: language("recomputed"),
     "single": single,
     "candidates": CandidatePolicy,
 }

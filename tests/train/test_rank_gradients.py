@@ -98,6 +98,7 @@ SHARDED = [
     ("dropout", "sft", "token_mean", 1, 60),
     ("full", "dpo", "token_mean", 1, 60),
     ("single", "sft", "token_mean", 1, 60),
+    ("recomputed", "sft", "token_mean", 1, 60),
 ]
 
 

@@ -48,7 +48,7 @@ def follows() -> bool:
 
 def ranks_here(ranks: int) -> int:
     """How many of the ranks are on this machine."""
-    return int(os.environ["LOCAL_WORLD_SIZE"]) if launched() else ranks
+    return int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) if launched() else ranks
 
 
 def check_ranks(ranks: int) -> None:
@@ -163,8 +163,8 @@ _launched: list[Team] = []
 def joined() -> Team:
     """This process among those that torchrun started; they meet once."""
     if not _launched:
-        here = int(os.environ["LOCAL_WORLD_SIZE"])
-        _launched.append(_joined(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), here))
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        _launched.append(_joined(rank, size, ranks_here(size)))
     return _launched[0]
 
 
