@@ -35,17 +35,17 @@ def main() -> None:
     for dtype in ("fp32", *(["bf16"] if bf16_hardware("cpu") else [])):
         file = result_file("ranks", dtype)
         if not file.exists():
-            file = save_result("ranks", dtype, measured(dtype))
+            file = save_result("ranks", dtype, measured({**CELL, "dtype": dtype}))
         print(file)
         print(json.dumps(json.loads(file.read_text())["medians"], indent=1))
 
 
-def measured(dtype: str) -> Record:
+def measured(cell: Record, rounds: int = ROUNDS) -> Record:
     """Steps of both sides, in turn, after one of each that is not counted."""
     found: dict[str, list[Record]] = {side: [] for side in SIDES}
-    result: Record = {"cell": {**CELL, "dtype": dtype}, "machine": machine()}
-    with side_of(dtype, 1) as one, side_of(dtype, 2) as two:
-        for step in range(ROUNDS + 1):
+    result: Record = {"cell": cell, "machine": machine()}
+    with side_of(cell, 1) as one, side_of(cell, 2) as two:
+        for step in range(rounds + 1):
             for name, side in zip(SIDES, (one, two), strict=True):
                 said = ask(side, do="step", step=step)
                 if step:
@@ -59,9 +59,9 @@ def measured(dtype: str) -> Record:
 
 
 @contextmanager
-def side_of(dtype: str, ranks: int) -> "Iterator[subprocess.Popen[str]]":
+def side_of(cell: Record, ranks: int) -> "Iterator[subprocess.Popen[str]]":
     """A side's process, which ends with the block."""
-    settings = json.dumps({"dtype": dtype, "ranks": ranks})
+    settings = json.dumps({"cell": cell, "ranks": ranks})
     command = [sys.executable, "-m", "benchmarks.ranks", settings]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **streams) as process:  # type: ignore[call-overload]
@@ -86,7 +86,7 @@ def ask(side: "subprocess.Popen[str]", **command: Any) -> Record:
 class Trained:
     """What each rank trains, the same everywhere."""
 
-    def __init__(self, dtype: str):
+    def __init__(self, cell: Record):
         """SmolLM2, all of its weights."""
         from assay.models.adapt import train_all
         from assay.models.load import load_model
@@ -95,8 +95,8 @@ class Trained:
         from assay.rollout.policies.language import LanguagePolicy
         from benchmarks.models import model_folder
 
-        self.cell = GrpoCell(**CELL, dtype=dtype)
-        precision = choose_precision(dtype, "cpu")  # type: ignore[arg-type]
+        self.cell = GrpoCell(**cell)
+        precision = choose_precision(self.cell.dtype, "cpu")  # type: ignore[arg-type]
         loaded = load_model(Path(model_folder("smollm2")), precision)
         module, _ = train_all(loaded.model)
         self.vocabulary: int = loaded.model.config.vocab_size
@@ -107,9 +107,9 @@ class Trained:
 class Side(Trained):
     """Rank 0, or the only process, as the driver asks it."""
 
-    def __init__(self, dtype: str):
+    def __init__(self, cell: Record):
         """Nothing is trained yet."""
-        super().__init__(dtype)
+        super().__init__(cell)
         self.first = {n: p.detach().clone() for n, p in self.policy.module.named_parameters()}
         self.trains: Any = self.policy
 
@@ -176,23 +176,23 @@ def serve_side() -> None:
 
     torch.set_num_threads(2)
     if settings["ranks"] == 1:
-        channel.serve(Side(settings["dtype"]))
+        channel.serve(Side(settings["cell"]))
         return
-    follower = [sys.executable, "-m", "benchmarks.ranks", "follow", settings["dtype"]]
+    follower = [sys.executable, "-m", "benchmarks.ranks", "follow", json.dumps(settings["cell"])]
     with team(settings["ranks"], follower) as others:
-        side = Side(settings["dtype"])
+        side = Side(settings["cell"])
         side.trains = RankedPolicy(side.policy, Member(side.policy, side.optimizer, others), others)
         channel.serve(side)
         side.trains.end()
 
 
-def follow(dtype: str) -> None:
+def follow(cell: str) -> None:
     """Be the other rank."""
     from assay.engines.ranks import followed
     from assay.train.ranks import Member, serve
 
     others = followed()
-    trained = Trained(dtype)
+    trained = Trained(json.loads(cell))
     serve(Member(trained.policy, trained.optimizer, others))
 
 
@@ -200,7 +200,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
             main()
-        case ["follow", dtype]:
-            follow(dtype)
+        case ["follow", cell]:
+            follow(cell)
         case _:
             serve_side()

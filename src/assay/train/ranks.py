@@ -1,9 +1,9 @@
 """Spreads the work on one policy over processes: sampling, scoring without gradient, updates.
 
-Rank 0 leads: it has the run, and calls the others (`Team.call`), each of which has the same policy
-and optimizer (`Member`). Weights of a batch carry its denominators, so gradients of any split are
-summed and never averaged; torch's DistributedDataParallel would average them and wants a forward of
-its own. After every update all ranks show that they hold the same weights (`marks`).
+Rank 0 leads: it has the run, and calls the others (`RankedPolicy.call`), each of which has the same
+policy and optimizer (`Member`). Weights of a batch carry its denominators, so gradients of any
+split are summed and never averaged; torch's DistributedDataParallel would average them and wants a
+forward of its own. After every update all ranks show that they hold the same weights (`marks`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -403,7 +403,8 @@ class RankedPolicy:
         """This process's own answer; where it lacks weights, all ranks compute the same, without
         gradient."""
         if self.whole:
-            return self.own.score(packed, entropy)
+            with self.own.reference() if self._referring else nullcontext():
+                return self.own.score(packed, entropy)
         place = place_of_masks(self.module)
         call = ScoreCall([packed], entropy, place, self._referring)
         return Scores(*self.call("score", [call] * self.team.size)[0])
@@ -411,12 +412,11 @@ class RankedPolicy:
     @contextmanager
     def reference(self) -> Iterator[None]:
         """Inside, the frozen references score."""
-        with self.own.reference():
-            self._referring = True
-            try:
-                yield
-            finally:
-                self._referring = False
+        self._referring = True
+        try:
+            yield
+        finally:
+            self._referring = False
 
     def updated(self) -> None:
         """The trained weights of this process changed."""
@@ -486,7 +486,7 @@ class RankedPolicy:
         """What makes a rank's micro-batches as many as the others', where weights are sharded."""
         if not self.member.sharded:
             return []
-        shortest = min(range(len(packed.contexts)), key=lambda n: len(packed.take([n]).actions_S))
+        shortest = int(packed.offsets_N1.diff().argmin())
         return [packed.take([shortest])] * (max(map(len, parts)) - len(part))
 
     def parts(self, packed: Packed, atom: str, budget: int) -> list[list[Packed]]:
