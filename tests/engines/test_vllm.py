@@ -3,6 +3,7 @@
 Run where `assay engines add vllm` has installed it. SmolLM2 in bf16, where the machine has it.
 """
 
+import copy
 import os
 import signal
 import subprocess
@@ -26,8 +27,10 @@ from assay.engines.proven_sampler import ProvenSampler
 from assay.engines.read_back import Columns, picked
 from assay.engines.vllm_engine import Opening, VllmEngine, close_all, opened
 from assay.errors import RunFailure
-from assay.models.handed_over import State, logps_of
+from assay.models.adapt import train_lora
+from assay.models.handed_over import State, by_file_names, logps_of, whole_weights
 from assay.models.load import LoadedModel, load_model
+from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
 from assay.rl.policy import SampleKey, Sampling, Stop
@@ -179,6 +182,23 @@ def test_each_fault_is_seen_at_its_first_step(
         close_all()
 
 
+def test_a_dropped_adapter_is_seen_at_its_first_step(smollm, monkeypatch) -> None:
+    loaded, opening = smollm[0], replace(smollm[1], dtype="float32")
+    module, _ = train_lora(copy.deepcopy(loaded.model), LoraOptions(rank=4))
+    sampler = ProvenSampler(partial(opened, opening), module, loaded.end_tokens)
+    sampler.sample(contexts(loaded), KEYS, SAMPLING)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(1e-4 * torch.randn_like(parameter))
+    whole, base = VllmEngine.load, by_file_names(module, whole_weights(loaded.model, torch.float32))
+    monkeypatch.setattr(VllmEngine, "load", lambda self, state: whole(self, base))
+    sampler.refresh(module)
+    with pytest.raises(HandOverFailed, match=r"_proj\.weight and 20. more kept their old") as seen:
+        sampler.sample(contexts(loaded), KEYS, SAMPLING)
+    print(seen.value)
+
+
 def read_from(state: State, columns: Columns) -> State:
     return {name: picked(state[name], places) for name, places in columns.items()}
 
@@ -207,8 +227,9 @@ def test_an_engine_ends_with_the_process_that_started_it(smollm) -> None:
     started.kill()
     started.wait()
     gone = time.monotonic() + 20
-    while Path(f"/proc/{worker}/stat").exists() and time.monotonic() < gone:
+    folders = vllm_engine.MEMORY.glob
+    left = [Path(f"/proc/{worker}/stat"), *folders(f"{vllm_engine.PREFIX}{started.pid}-*")]
+    assert len(left) == 2
+    while any(each.exists() for each in left) and time.monotonic() < gone:
         time.sleep(0.1)
-    assert not Path(f"/proc/{worker}/stat").exists()
-    vllm_engine._remove_abandoned()
-    assert not list(vllm_engine.MEMORY.glob(f"{vllm_engine.PREFIX}{started.pid}-*"))
+    assert not any(each.exists() for each in left)

@@ -211,3 +211,9 @@ def test_an_exported_line_is_the_record_without_tokens(run, reader):
     (line,) = [json.loads(text) for text in answer.text.splitlines()]
     assert line["sample_id"] == "rl/5/odd#1" and line["why"] == "deadline"
     assert line["run"] == str(run) and "tokens" not in line and line["parts"] == {}
+
+
+def test_events_of_a_run_that_ended_say_so_and_end(run, reader):
+    with reader.stream("GET", f"/live?run={run.root.name}/{run}") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert "event: ended" in "".join(answer.iter_text())

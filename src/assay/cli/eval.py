@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.output import Lang, Outcome, run_names
+from assay.cli.run import Overrides
 from assay.pages.safe_console import tell
 
 
@@ -23,8 +24,8 @@ def export(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="RUN@CHECKPOINT",
-            help="NAME@STAGE.best, NAME@STAGE.last or NAME@STAGE.step-N.",
+            metavar="RUN@CHECKPOINT|FILE",
+            help="NAME@STAGE.best, NAME@STAGE.last or NAME@STAGE.step-N; with --to, an experiment.",
             autocompletion=run_names,
         ),
     ],
@@ -42,9 +43,29 @@ def export(
         str | None,
         typer.Option(metavar="OWNER/NAME", help="Upload it as a new private repository."),
     ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Export a stage of FILE for trl, verl or swift to train.")
+    ] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="With --to: the stage, where there are several.")
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="With --to: a setting that the tool does not have."),
+    ] = None,
+    overrides: Overrides = None,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="With --to: do not load the rows in the tool.")
+    ] = False,
     lang: Lang = "en",
 ) -> Outcome:
-    """Export a checkpoint as one merged model with tokenizer, chat template and model card."""
+    """Export a checkpoint as one merged model, or a stage of an experiment for another trainer."""
+    if to is not None:
+        refuse_given("--to", {"--dtype": dtype, "--gguf": gguf, "--push": push})
+        return trainer_export(
+            root, Path(target), to, folder, stage, allow or [], overrides, unproven
+        )
+    refuse_given("a checkpoint", {"--stage": stage, "--allow": allow, "--set": overrides})
     from assay.lab.run.merged_export import export as make
     from assay.models.hub import check_push
     from assay.models.hub import push as upload
@@ -72,6 +93,46 @@ def export(
     result = {"folder": folder, "checkpoint": f"{made.run}@{made.checkpoint}", "dtype": made.dtype}
     result |= {"rendering": made.rendering, "weights_sha256": made.weights_sha256}
     result |= {"gguf": folder / made.gguf if made.gguf else None, "pushed": address}
+    return Outcome(result, shown)
+
+
+def refuse_given(beside: str, given: dict[str, Any]) -> None:
+    """Raise InputError for an option that means nothing beside what else is asked for."""
+    from assay.errors import InputError
+
+    for option, value in given.items():
+        if value:
+            raise InputError(f"means nothing with {beside}", field=option, fix="leave it out")
+
+
+def trainer_export(
+    root: Path,
+    file: Path,
+    tool: str,
+    folder: Path,
+    stage: str | None,
+    allow: list[str],
+    overrides: list[str] | None,
+    unproven: bool,
+) -> Outcome:
+    """`assay export FILE --to TOOL DIR`."""
+    from assay.experiment.read_file import lines_named
+    from assay.lab.run.trainer_export import NOT_PROVEN, export_for
+    from assay.lab.setup.validate import read_whole
+
+    experiment = read_whole(file, overrides or [], root)
+    with lines_named(file, overrides or []):
+        made = export_for(
+            root, experiment, tool, folder, stage=stage, allowed=allow, unproven=unproven
+        )
+    proof = made.proof
+    shown = [f"{folder}: stage {made.stage} for {tool}, {made.rows:,} rows in the order of visits"]
+    shown.append(
+        NOT_PROVEN if proof is None else f"{proof.package} makes Assay's tokens of the rows"
+    )
+    shown += [f"differs: {each.key}: {tool} {each.what}" for each in made.differences]
+    result = {"folder": folder, "stage": made.stage, "tool": tool, "rows": made.rows}
+    result |= {"settings": made.settings, "differences": made.differences, "proof": proof}
     return Outcome(result, shown)
 
 

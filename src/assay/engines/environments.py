@@ -114,7 +114,8 @@ def _found(name: str) -> Found:
         earlier = f", but with other pins in {others[-1]}" if others else ""
         return replace(found, problem=f"not installed{earlier}")
     paths = [str(each) for each in folder.glob("lib/python*/site-packages")]
-    kept = {d.name: d.version for d in distributions(path=paths)}
+    # Some packages write their names with underscores.
+    kept = {d.name.replace("_", "-"): d.version for d in distributions(path=paths)}
     version = kept.get(wanted, "")
     if not (folder / "bin" / "python").exists():
         return replace(found, version=version, problem="the Python it was made with is gone")

@@ -63,24 +63,24 @@ class Proof:
         return self.prompts == self.asked and self.trained == self.taught and not self.difference
 
 
-def prove(file: Path, format: str, text: PlainText) -> Proof:
-    """Load `file` in the tool of its format. Raises InputError where no tool reads it, what reading
-    the file raises, and RunFailure where the tool fails.
+def prove(file: Path, format: str, text: PlainText, rows: Sequence[Row] | None = None) -> Proof:
+    """Load `file`, which holds these rows, in the tool of its format. Raises InputError where no
+    tool reads it, what reading the file raises, and RunFailure where the tool fails.
     """
     if format not in SCRIPTS:
         raise InputError(f"no other tool loads {format!r}", field="--prove", fix="leave it out")
-    rows = list(iter_rows(file, format))
+    rows = list(iter_rows(file, format)) if rows is None else rows
     with tempfile.TemporaryDirectory() as folder:
         text.tokenizer.save_pretrained(folder)
         config = CONFIG | {"vocab_size": len(text.tokenizer)}
         (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        request = {"file": str(file.resolve()), "model": folder, "template": _template(text)}
+        request = {"file": str(file.resolve()), "model": folder, "template": template_of(text)}
         script = Path(__file__).with_name(f"loaded_by_{format}.py")
         made = ask(format, script, request, timeout=60 + len(rows))
     return _compared(ENVIRONMENTS[format].requirements[1], rows, made, text)
 
 
-def _template(text: PlainText) -> str:
+def template_of(text: PlainText) -> str:
     """The template of ms-swift that Qwen's models of this kind have."""
     if text.opened:
         return "qwen3_thinking"

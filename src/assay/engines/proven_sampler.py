@@ -28,6 +28,7 @@ from assay.engines.handover import (
     judge_sampled,
 )
 from assay.engines.read_back import Columns, Held, chosen_columns, compare, kept
+from assay.errors import RunFailure
 from assay.models.handed_over import State, bare, by_file_names, logps_of, rounded, whole_weights
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.episodes import turn_finished
@@ -149,6 +150,11 @@ class ProvenSampler:
         sampled = engine.sample(prompts, seeds, ends, settings_of(sampling))
         turns = []
         for prompt, (tokens, logps, ended) in zip(prompts, sampled, strict=True):
+            if not ended and len(tokens) < sampling.max_tokens:
+                raise RunFailure(
+                    f"the engine cut a completion after {len(tokens)} of {sampling.max_tokens} "
+                    f"tokens, behind a prompt of {len(prompt)}: it holds no more at once"
+                )
             mask = (True,) * len(tokens)
             how = "stop" if ended else "length"
             turn = Turn(tuple(prompt), tuple(tokens), mask, tuple(logps), how, policy_version)
@@ -206,7 +212,9 @@ class ProvenSampler:
 
     def _score_own(self, turns: Sequence[Turn], sampling: Sampling) -> None:
         """Score some of the turns that these weights sampled first. Raises HandOverFailed."""
-        own = chosen(turns, OWN)
+        started = time.perf_counter()
+        # Those with the shortest contexts, which cost least.
+        own = chosen(sorted(turns, key=lambda turn: len(tokens_of(turn.context))), OWN)
         if own is None or (sampling.top_p, sampling.top_k, sampling.min_p) != (1.0, 0, 0.0):
             return
         assert self._before is not None and self._first is not None
@@ -217,7 +225,9 @@ class ProvenSampler:
             scored = logps_of(self.module, contexts, actions, warmth).numpy()
         at_one = min(warmth, 1.0)  # differences of logits count the more the colder it is
         logps = np.array(told) * at_one, scored * at_one
-        self.measured |= judge_sampled(*logps, self._before, self._first, self.numerics)
+        found = judge_sampled(*logps, self._before, self._first, self.numerics)
+        self.measured["engine/proof_seconds"] += time.perf_counter() - started
+        self.measured |= found
 
 
 def settings_of(sampling: Sampling) -> dict[str, Any]:

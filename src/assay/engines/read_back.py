@@ -87,7 +87,8 @@ def compare(state: State, before: Held, columns: Columns, found: State) -> dict[
     if old or other:
         told = [f"{listed(names)} {what}" for names, what in ((old, OLD), (other, OTHER)) if names]
         raise HandOverFailed(f"{FALSE_WEIGHTS}: of {len(found)} tensors {', '.join(told)}")
-    return {"engine/read": len(found) / len(state), "engine/read_moved": moved / len(state)}
+    seen = {"engine/read_moved": moved / len(state)} if before.number else {}
+    return {"engine/read": len(found) / len(state), **seen}
 
 
 OLD = "kept their old weights"

@@ -63,8 +63,11 @@ class VllmEngine:
     def load(self, state: State) -> None:
         """See `Engine`."""
         if self.opening.device != "cpu":
-            self._wake()
+            # First the weights' memory alone, because the trainer's copy is held meanwhile.
+            self._wake("weights")
             self._transfer(state)
+            self._wake("kv_cache")
+            self.asleep = False
             return
         file = self.folder / WEIGHTS
         try:
@@ -93,11 +96,10 @@ class VllmEngine:
             self.ask("sleep")
             self.owner, self.asleep = None, True
 
-    def _wake(self) -> None:
+    def _wake(self, part: str) -> None:
         if self.asleep:
             torch.cuda.empty_cache()
-            self.ask("wake")
-            self.asleep = False
+            self.ask("wake", part=part)
 
     def read(self, columns: Columns) -> State:
         """See `Engine`."""
@@ -193,12 +195,12 @@ def _started(opening: Opening) -> VllmEngine:
     log = folder / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [str(python), "-I", str(SCRIPT), str(os.getpid())],
+            [str(python), "-I", str(SCRIPT), str(os.getpid()), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=_surroundings(),
+            env=_surroundings(opening.device),
         )
     engine = VllmEngine(opening, process, log, folder)
     try:
@@ -215,10 +217,14 @@ def _started(opening: Opening) -> VllmEngine:
     return engine
 
 
-def _surroundings() -> dict[str, str]:
+def _surroundings(device: str) -> dict[str, str]:
     # One process, so that nothing is left when it is killed. Threads wait without spinning: the
     # trainer's run on the same cores.
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    if device != "cpu":  # handles of tensors are opened on the GPU that holds them
+        place = torch.cuda.current_device()
+        visible = clean.get("CUDA_VISIBLE_DEVICES", "")
+        clean["CUDA_VISIBLE_DEVICES"] = visible.split(",")[place] if visible else str(place)
     return clean | {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",

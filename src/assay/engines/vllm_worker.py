@@ -4,13 +4,18 @@ Assay.
 Answers one JSON object a line on what was its standard output with one line on its standard input:
 `{"do": NAME, ...}` with `{"answer": ...}` or `{"error": TEXT}`. Libraries print to standard error.
 Ends with its input, and with the process that started it however that ends.
+
+The prefix cache is emptied after scores too, so that what is sampled does not depend on them.
 """
 
 import ctypes
 import json
 import os
+import select
+import shutil
 import signal
 import sys
+from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 
@@ -43,15 +48,17 @@ class Engine:
         from vllm import SamplingParams
 
         (result,) = self._run([prompt], SamplingParams(max_tokens=1, detokenize=False))
+        self._forget()
         return result.num_cached_tokens or 0
 
     def sleep(self):
         """Give weights and cache back; awake, all weights must be handed over."""
         self.llm.sleep(level=2)
 
-    def wake(self):
-        """Take memory again."""
-        self.llm.wake_up()
+    def wake(self, part):
+        """Take memory again, for `weights`, which must come before anything is asked, or for the
+        `kv_cache`."""
+        self.llm.wake_up(tags=[part])
 
     def _forget(self):
         if not self.llm.reset_prefix_cache():
@@ -87,6 +94,7 @@ class Engine:
         for result, context, tail in zip(self._run(whole, params), contexts, actions, strict=True):
             places = result.prompt_logprobs[len(context) :]
             found.append([place[token].logprob for token, place in zip(tail, places, strict=True)])
+        self._forget()
         return found
 
     def score_cached(self, contexts, actions):
@@ -97,6 +105,7 @@ class Engine:
         common = {"max_tokens": 1, "logprobs": 1, "detokenize": False}
         each = [SamplingParams(**common, logprob_token_ids=[tail[-1]]) for tail in actions]
         results = self._run(before, each)
+        self._forget()
         return [
             [result.outputs[0].logprobs[0][tail[-1]].logprob]
             for result, tail in zip(results, actions, strict=True)
@@ -213,10 +222,36 @@ def serve(requests, answers):
         answers.flush()
 
 
+def clean_after(parent, folder):
+    """Remove the folder when the process that started this one ends, and end this one before.
+
+    By another small process, since none of the two may be there to do it.
+    """
+    starter, worker = os.pidfd_open(parent), os.pidfd_open(os.getpid())
+    if os.fork():
+        return
+    os.setsid()
+    os.closerange(0, 2)  # the pipes end with the worker
+    ended(starter)
+    with suppress(ProcessLookupError):  # the kernel ended it
+        signal.pidfd_send_signal(worker, signal.SIGKILL)
+    ended(worker)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+def ended(process):
+    """Wait for the end of a process."""
+    watched = select.poll()
+    watched.register(process, select.POLLIN)
+    watched.poll()
+
+
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[1]):
         sys.exit("the process that started this one is gone")
+    clean_after(int(sys.argv[1]), sys.argv[2])
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     serve(sys.stdin, channel)

@@ -10,11 +10,12 @@ from pydantic_core import PydanticCustomError
 from assay.experiment.base_table import Table, refused
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.experiment.tables import EvaluateSpec
+from assay.experiment.training_settings import Schedule
 
 WITHOUT_TOKENS = ("openai:", "workflow:", "selector:")
 """Models that no engine samples tokens of."""
-COLDEST = 0.01
-"""vLLM raises temperatures between 0 and this one to it."""
+COLDEST, WARMEST = 0.01, 2.0
+"""vLLM raises temperatures between 0 and the first to it, and refuses those above the second."""
 
 
 class EngineSpec(Table):
@@ -54,8 +55,13 @@ def check_engine(
         yield refused("engine.sample", problem, "remove it")
     tables = {f"stage.{n}": s for n, s in stages.items() if isinstance(s, SamplingStage)}
     for place, table in (tables | {f"evaluate.{n}": e for n, e in evaluations.items()}).items():
-        temperature = table.sampling.temperature
-        if isinstance(temperature, float | int) and 0 < temperature < COLDEST:
-            problem = f"vLLM would sample at {COLDEST} instead of {temperature:g}"
-            fix = "write 0 for the likeliest tokens, or leave engine.sample out"
-            yield refused(f"{place}.sampling.temperature", problem, fix)
+        written, field = table.sampling.temperature, f"{place}.sampling.temperature"
+        ends = (written.start, written.end) if isinstance(written, Schedule) else (written,)
+        for temperature in filter(None, ends):
+            if temperature < COLDEST:
+                problem = f"vLLM would sample at {COLDEST} instead of {temperature:g}"
+                fix = "write 0 for the likeliest tokens, or leave engine.sample out"
+                yield refused(field, problem, fix)
+            elif temperature > WARMEST:
+                problem = f"vLLM samples up to {WARMEST:g}, not at {temperature:g}"
+                yield refused(field, problem, "leave engine.sample out")

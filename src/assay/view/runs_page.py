@@ -53,10 +53,8 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
         if own:
             blocks += _of_lab(window, lab, own, w)
     blocks += page_links("/", {"text": wanted}, page, SHOWN, len(every), w)
-    alive = [full_name(lab, run) for lab, run in some if running(run)]
-    live = lab_free("/live", [("run", name) for name in alive]) if alive else "/live"
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
-    return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), live, only)
+    return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), "/live", only)
 
 
 def _page_number(text: str) -> int:

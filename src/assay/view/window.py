@@ -82,7 +82,12 @@ def stamp_of(run: RunDirectory) -> Hashable:
     """What changes whenever a run records something."""
     files = [run.metrics, run.path / STATUS, run.path / "selection.json", run.manifest]
     folders = [*run.evaluations.glob("*"), *(run.path / "checkpoints").glob("*")]
-    return tuple(_stat(file) for file in (*files, *sorted(folders)))
+    return stamps_of(*files, *sorted(folders))
+
+
+def stamps_of(*files: Path) -> Hashable:
+    """What changes with any of some files."""
+    return tuple(map(_stat, files))
 
 
 def _stat(file: Path) -> tuple[str, int, int]:

@@ -1,0 +1,373 @@
+"""Exports a stage for another trainer: rows, configuration, reward, launch scripts, in one folder.
+
+Rows are the text that the model's own template renders as the stage does, in the order of the
+stage's visits; the tool itself loads them, and its tokens are compared with Assay's. Settings are
+translated by `trainers`. Nothing is trained.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from assay.data.files import CHECKSUMS, atomic_write_text, new_folder
+from assay.data.formats.formats import write_rows
+from assay.data.formats.plain_text import BEYOND, PlainText
+from assay.data.formats.trl_rows import EARLIER, UNLIKE
+from assay.data.json_files import write_jsonl
+from assay.data.row import Row
+from assay.data.row_json import row_values
+from assay.data.row_order import visits
+from assay.engines.environments import installed
+from assay.engines.proof import Proof, prove, template_of
+from assay.errors import InputError, look_up, nearest
+from assay.experiment.experiment import Experiment
+from assay.experiment.reward_tables import parts_of, plain
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, rows_per_step, steps_of
+from assay.experiment.toml_write import experiment_toml
+from assay.lab.monitor.observer import Silent
+from assay.lab.setup.language_learner import LanguageLearner, language_model, model_folder
+from assay.lab.setup.learner import gold_turns, question
+from assay.lab.setup.prepare import find_part
+from assay.lab.setup.reward_parts import rewards_in
+from assay.lab.setup.reward_process import ROWS, SETTINGS
+from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import StageInput, visits_per_epoch
+from assay.models.supported import read_config, read_tokenizer
+from assay.runs.run_directory import RunDirectory
+from assay.tasks.judge_reward import JudgeReward
+from assay.tasks.user_code import SCHEME, source_files
+from assay.trainers.register import MODEL, TRAINERS, Trainer
+from assay.trainers.scripts import README, filled
+from assay.trainers.settings import Exported, Settings
+from assay.trainers.translation import Difference, Translated, translated
+
+MORE = "trains what the model's template writes behind the end of an answer as well"
+NOT_PROVEN = "the rows were not loaded in the tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ForTrainer:
+    """What was exported."""
+
+    stage: str
+    tool: str
+    rows: int
+    """Visits in the file: rows in the stage's order, epoch after epoch."""
+    settings: Mapping[str, Any]
+    differences: tuple[Difference, ...]
+    proof: Proof | None
+    """None where the rows were not loaded in the tool."""
+
+
+def export_for(
+    root: Path,
+    experiment: Experiment,
+    tool: str,
+    folder: Path,
+    *,
+    stage: str | None = None,
+    allowed: Collection[str] = (),
+    unproven: bool = False,
+) -> ForTrainer:
+    """Write a stage of an experiment into `folder`, for `tool` to train.
+
+    Raises FolderTaken, UnknownName, and InputError for what the tool cannot do, for rows that it
+    renders otherwise, and where it is not installed, unless the rows may go unproven.
+    """
+    trainer = look_up(TRAINERS, tool, "trainer")
+    name = chosen_stage(experiment, tool, trainer, stage)
+    if not unproven and installed(tool) is None:
+        fix = f"assay engines add {tool}, or --unproven"
+        raise InputError(f"{tool} is not installed to load the rows", field="--to", fix=fix)
+    nowhere = RunDirectory(root, experiment.name, "export")
+    session = Session(experiment, nowhere, experiment.seeds[0], Silent())
+    with new_folder(folder) as part:
+        return Exporter(session, name, tool, trainer, part).write(allowed, unproven)
+
+
+def chosen_stage(experiment: Experiment, tool: str, trainer: Trainer, stage: str | None) -> str:
+    """The stage to export: the one named, or the only one. Raises InputError."""
+    known = list(experiment.stage)
+    if stage is None and len(known) != 1:
+        problem = f"the experiment has {len(known)} stages"
+        raise InputError(problem, field="--stage", fix="one of " + ", ".join(known))
+    name = known[0] if stage is None else stage
+    if name not in experiment.stage:
+        raise InputError(f"no stage {name!r}", field="--stage", fix=nearest(name, known))
+    method = experiment.stage[name].method
+    if method not in trainer.tables:
+        able = ", ".join(trainer.tables)
+        problem = f"{method} stages are not exported to {tool}"
+        raise InputError(problem, field=f"stage.{name}.method", fix=f"it takes {able}")
+    return name
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """One export at work."""
+
+    session: Session
+    name: str
+    tool: str
+    trainer: Trainer
+    part: Path
+
+    @property
+    def stage(self) -> Exported:
+        """The stage's table."""
+        stage = self.session.experiment.stage[self.name]
+        assert isinstance(stage, SftStage | GrpoStage)
+        return stage
+
+    @cached_property
+    def source(self) -> str:
+        """The model that the stage starts from. Raises InputError for a stage of this experiment
+        that would have to be trained first."""
+        start = self.stage.start
+        if start == "base":
+            return self.session.experiment.model
+        if start.startswith(OTHER_RUN):
+            return start
+        problem = f"starts from {start}, which is trained first"
+        name = f"run:{self.session.experiment.name}@{start}"
+        fix = f'--set \'stage.{self.name}.start="{name}"\' once it is there, or "base"'
+        raise InputError(problem, field=f"stage.{self.name}.start", fix=fix)
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where the model lies."""
+        return model_folder(self.source, self.session.run.root)
+
+    @cached_property
+    def learner(self) -> LanguageLearner:
+        """The experiment's."""
+        return language_model(self.session.learner, "assay export")
+
+    @cached_property
+    def text(self) -> PlainText:
+        """Writes the stage's rendering for the template of the model that the tool opens."""
+        encoder = self.learner.encoder(self.stage)
+        return PlainText(encoder.name, read_tokenizer(self.folder))
+
+    @property
+    def given(self) -> StageInput:
+        """The stage's rows and their order."""
+        return self.session.stage_input(self.stage)
+
+    def write(self, allowed: Collection[str], unproven: bool) -> ForTrainer:
+        """Everything, into the folder that becomes the export."""
+        self.refuse_untrainable()
+        given = self.given
+        settings = self.settings(given)
+        made = translated(
+            self.trainer.tables[self.stage.method], settings, self.trainer.title, allowed
+        )
+        rows = [self.written(row) for row in given.rows]
+        proof = None if unproven else self.proof(rows)
+        visits = self.visited(given, rows, settings)
+        losses = self.write_rows(self.trainer.data, visits)
+        beyond = losses.get(BEYOND) if proof is None else proof.beyond
+        behind = [Difference("(end of answers)", MORE)] if beyond else []
+        if self.trainer.dev and self.stage.validation is not None:
+            held_out = find_part(self.session.sets, self.stage.validation)
+            self.write_rows(self.trainer.dev, [self.written(row) for row in held_out])
+        if isinstance(self.stage, GrpoStage):
+            self.write_reward(given, settings)
+        if settings.model == MODEL:
+            shutil.copytree(self.folder, self.part / MODEL, ignore=lambda *_: [CHECKSUMS])
+            for file in (self.part / MODEL).iterdir():
+                file.chmod(0o644)  # safetensors creates files that only their owner can read
+        differences = (*made.differences, *behind)
+        result = ForTrainer(self.name, self.tool, len(visits), made.values, differences, proof)
+        self.write_texts(settings, made, result)
+        return result
+
+    def refuse_untrainable(self) -> None:
+        """Raise InputError for a model without tokens, and for what comes in several turns."""
+        _ = self.source, self.learner
+        task, place = self.session.task, f"stage.{self.name}.data"
+        rows = find_part(self.session.sets, self.stage.data)
+        if isinstance(self.stage, GrpoStage) and any(task.dialogue(row) for row in rows):
+            problem = f"{self.trainer.title} samples one answer, and these rows are dialogues"
+            raise InputError(problem, field=place, fix="train the stage with Assay")
+        options = next((row for row in rows if row.template_options), None)
+        if options is not None:
+            problem = f"row {options.id} has template options, which are no part of an export"
+            raise InputError(problem, field=place, fix="leave them out")
+
+    def settings(self, given: StageInput) -> Settings:
+        """What the translation tables read."""
+        stage, encoder = self.stage, given.encoder
+        count = visits_per_epoch(stage, given)
+        rounds = steps_of(stage, count)
+        prompts = [encoder.size(encoder.prompt(r, question(given.task, r))) for r in given.rows]
+        if isinstance(stage, GrpoStage):
+            longest = max(prompts) + stage.sampling.max_tokens
+        else:
+            stored = (gold_turns(encoder, given.task, r, stage.loss_on) for r in given.rows)
+            longest = max(encoder.size(t.context) + len(t.actions) for ts in stored for t in ts)
+        limit = self.session.experiment.data[stage.data.partition(".")[0]].max_prompt_tokens
+        packs = count if isinstance(stage, SftStage) and stage.pack_tokens is not None else 0
+        kind, _, name = self.source.partition(":")
+        return Settings(
+            name=self.name,
+            stage=stage,
+            model=name if kind == "hf" else MODEL,
+            seed=given.seed,
+            rounds=rounds,
+            rows=len(given.rows),
+            longest_prompt=limit or max(prompts),
+            longest=longest,
+            packs=packs,
+            from_base=stage.start == "base",
+            template=swift_template(self.text, self.folder) if self.tool == "swift" else None,
+        )
+
+    def written(self, row: Row) -> Row:
+        """A row as the tool is to train it: the task's prompt, and the answer in SFT."""
+        task = self.session.task
+        prompt = task.prompt(row)
+        if isinstance(self.stage, GrpoStage):
+            return replace(row, messages=tuple(replace(m, loss=False) for m in prompt))
+        if self.stage.loss_on == "last":
+            prompt = tuple(replace(m, loss=m.loss and m.role != "assistant") for m in prompt)
+        made = replace(row, messages=(*prompt, task.target(row)))
+        if self.text.sequences(made) > 1:
+            problem = f"row {row.id} trains several sequences: the rendering rewrites its answers"
+            place, fix = f"stage.{self.name}.rendering", 'expand = "each_turn" in the data set'
+            raise InputError(problem, field=place, fix=fix)
+        return made
+
+    def visited(self, given: StageInput, rows: Sequence[Row], settings: Settings) -> list[Row]:
+        """The rows in the order of the stage's visits; of a stage that packs, once each."""
+        if settings.packs:
+            return list(rows)
+        count = settings.rounds * rows_per_step(self.stage)
+        return [row for _, row in visits(rows, given.seed, 0, count, given.order)]
+
+    def write_rows(self, name: str, rows: Sequence[Row]) -> Mapping[str, int]:
+        """Rows in the tool's format, and what it loses of them. Raises RenderingError, and
+        InputError for a row that the tool would train otherwise."""
+        file = self.part / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        losses = write_rows(file, rows, self.tool, "train", self.text)
+        for loss in (EARLIER, UNLIKE):
+            if self.stage.method == "sft" and losses.get(loss):
+                problem = f"{losses[loss]:,} rows have {loss}"
+                fix = 'expand = "each_turn" in the data set'
+                place = f"stage.{self.name}.data"
+                raise InputError(problem, field=place, fix=fix if loss == EARLIER else None)
+        return losses
+
+    def proof(self, rows: Sequence[Row]) -> Proof:
+        """What the tool makes of the rows, each once. Raises InputError with the first token that
+        differs."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / Path(self.trainer.data).name
+            write_rows(file, rows, self.tool, "train", self.text)
+            proof = prove(file, self.tool, self.text, rows)
+        if not proof.equal:
+            problem = f"{proof.package} renders the rows otherwise: {proof.difference}"
+            raise InputError(problem, field=f"stage.{self.name}.rendering", fix="name another")
+        return proof
+
+    def write_reward(self, given: StageInput, settings: Settings) -> None:
+        """The reward's settings, the rows that it judges, and the code that asks it. Raises
+        InputError for a reward that needs helper models."""
+        stage = settings.grpo
+        assert given.judge is not None and stage.reward is not None
+        for reward in rewards_in(given.judge).values():
+            if isinstance(reward, JudgeReward) and reward.helpers:
+                problem = f"asks the helper model {reward.helpers[0]!r}, which only a run opens"
+                fix = "another reward, or train the stage with Assay"
+                raise InputError(problem, field=f"stage.{self.name}.reward", fix=fix)
+        value = {
+            "task": self.session.experiment.task,
+            "reward": plain(stage.reward),
+            "deadline": stage.reward_deadline,
+            "workers": stage.reward_workers,
+            "concurrency": stage.reward_concurrency,
+            "sandbox": self.session.experiment.sandbox or "namespaces",
+            "overlong": stage.overlong and stage.overlong.model_dump(),
+            "max_tokens": stage.sampling.max_tokens,
+            "end_tokens": sorted(self.learner.base.end_tokens),
+            "model": settings.model,
+        }
+        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        atomic_write_text(self.part / SETTINGS, text)
+        write_jsonl(self.part / ROWS, map(row_values, given.rows))
+        for name in ("reward.py", *self.trainer.loads):
+            code = files("assay.trainers.in_tool").joinpath(name).read_text(encoding="utf-8")
+            atomic_write_text(self.part / name, code)
+        for named in named_files(value["task"], stage.reward):
+            self.copy_code(named)
+
+    def copy_code(self, name: str) -> None:
+        """A user's file and what it imports beside it, at the same place in the folder. Raises
+        InputError for one that does not lie in the lab."""
+        root = self.session.run.root.resolve()
+        file = (root / name).resolve()
+        if not file.is_relative_to(root) or Path(name).is_absolute():
+            problem = f"{name} does not lie in the lab, and so cannot be taken along"
+            raise InputError(problem, field="task or reward", fix=f"put it below {root}")
+        for beside, text in source_files(file).items():
+            target = self.part / file.parent.relative_to(root) / beside
+            target.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write_text(target, text)
+
+    def write_texts(self, settings: Settings, made: Translated, result: ForTrainer) -> None:
+        """Configuration, scripts, the translation, the experiment and a README."""
+        name = self.session.experiment.name
+        for file, text in self.trainer.files(settings, made, name).items():
+            atomic_write_text(self.part / file, text)
+            if file.endswith(".sh"):
+                (self.part / file).chmod(0o755)
+        about = {
+            "experiment": name,
+            "stage": self.name,
+            "tool": self.trainer.package,
+            "rows": result.rows,
+            "settings": dict(made.values),
+            "differences": [asdict(each) for each in result.differences],
+            "proof": None if result.proof is None else asdict(result.proof),
+        }
+        text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+        atomic_write_text(self.part / "translation.json", text)
+        atomic_write_text(self.part / "experiment.toml", experiment_toml(self.session.experiment))
+        proof = NOT_PROVEN
+        if result.proof is not None:
+            proof = f"{result.proof.package} loaded the rows and makes Assay's tokens of them"
+        count = len(result.differences)
+        readme = filled(
+            README,
+            NAME=name,
+            STAGE=self.name,
+            PACKAGE=self.trainer.package,
+            RAY=self.trainer.ray,
+            COUNT=f"{count} difference" + ("" if count == 1 else "s"),
+            PROOF=proof,
+        )
+        atomic_write_text(self.part / "README.md", readme)
+
+
+SWIFT_MODELS = {kind: kind for kind in ("llama", "qwen2", "qwen3")}
+"""Kinds of model by the `model_type` of their configuration, which is ms-swift's too."""
+
+
+def swift_template(text: PlainText, folder: Path) -> Mapping[str, Any]:
+    """How ms-swift opens the model and renders the rows. Raises UnknownName for another kind."""
+    kind = look_up(SWIFT_MODELS, read_config(folder).model_type, "kind of model for ms-swift")
+    return {"model_type": kind, "template": template_of(text)}
+
+
+def named_files(task: str, reward: Any) -> list[str]:
+    """The users' files that a task and a reward name."""
+    named = [task, *(part.kind for part in parts_of(reward).values())]
+    paths = [each.removeprefix(SCHEME) for each in named if each.startswith(SCHEME)]
+    return [path.rpartition(".py:")[0] + ".py" if ".py:" in path else path for path in paths]

@@ -1,0 +1,94 @@
+"""Generates the manual's page of the translation tables.
+
+`python -m assay.trainers.reference > docs/trainers.md` updates the page.
+"""
+
+from collections.abc import Iterator
+
+from assay.trainers.register import TRAINERS, Trainer
+from assay.trainers.translation import Row, always
+
+INTRODUCTION = """\
+# Other trainers
+
+A stage of an experiment file can be trained by TRL, verl or ms-swift, on your cluster:
+
+```sh
+assay engines add trl                            # or verl, swift: loads the rows to prove them
+assay export FILE --to trl DIR                   # --stage NAME, where there are several
+bash DIR/run.sh                                  # PYTHON=..., ASSAY_PYTHON=...
+```
+
+| file | holds |
+|---|---|
+| `data/` | the rows in the tool's format, in the order of the stage's visits, all epochs |
+| `config.yaml` | the tool's configuration; where a default of the tool is another, it is set |
+| `reward.py`, `reward.json`, `rows.jsonl` | the stage's own reward, judged by Assay |
+| `run.sh`, `slurm.sh`, `ray.sh` | one machine; a Slurm job; a Ray cluster (verl) |
+| `model/` | the start, where it is no model of the hub |
+| `translation.json` | every setting as it was translated, and what differs |
+
+The folder needs the tool, and `assay-lab[train]` installed there or in the Python that
+`ASSAY_PYTHON` names. Where there is no GPU, `run.sh` trains on the CPU; verl then samples with
+Transformers (`verl_on_cpu.py`).
+
+- **Rows** are the text that the model's own template renders as the stage does. The tool loads
+  them before the folder is there, and its tokens are compared with Assay's; a difference refuses
+  the export. `--unproven` leaves that out, and the README says so.
+- **A setting without counterpart** is refused by name; `--allow KEY` exports without it and lists
+  it as a difference.
+- **Another definition** of a setting is listed without being asked. In the tables below a key
+  without one means the same.
+- **A stage that starts from another** needs it trained:
+  `--set 'stage.grpo.start="run:NAME@sft.last"'`.
+- **Rewards** that ask helper models, and rows that are dialogues, are refused: the tools sample
+  one answer, and only a run opens helper models. An abstention stops verl and ms-swift, where a 0
+  would be false; TRL leaves it out.
+
+Versions: {VERSIONS}. Made by `python -m assay.trainers.reference > docs/trainers.md`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    packages = ", ".join(trainer.package for trainer in TRAINERS.values())
+    parts = [INTRODUCTION.replace("{VERSIONS}", packages)]
+    for trainer in TRAINERS.values():
+        parts += [f"## {trainer.title}\n", "\n".join(table(trainer)) + "\n"]
+    return "\n".join(parts)
+
+
+def table(trainer: Trainer) -> Iterator[str]:
+    """The rows of all its methods; one that is not of each says of which."""
+    yield f"| Assay | {trainer.title} | how | what differs |"
+    yield "|---|---|---|---|"
+    seen: set[tuple[str, str, str]] = set()
+    for method, rows in trainer.tables.items():
+        for row in rows:
+            known = (row.key, row.theirs, row.how)
+            if known not in seen:
+                seen.add(known)
+                alone = [m for m, other in trainer.tables.items() if known in map(face, other)]
+                yield line(row, "" if len(alone) == len(trainer.tables) else f" ({method})")
+
+
+def face(row: Row) -> tuple[str, str, str]:
+    """What the page shows of a row."""
+    return row.key, row.theirs, row.how
+
+
+def line(row: Row, method: str) -> str:
+    """One row of the page."""
+    key = row.key if row.key.startswith("(") else f"`{row.key}`"
+    theirs = ", ".join(f"`{each}`" for each in row.theirs.split(", ")) if row.theirs else ""
+    unlike = "; ".join(
+        ("refused: " if each.refused else "" if each.when is always else "where it acts: ")
+        + each.what
+        for each in row.unlike
+    )
+    cells = (key + method, theirs, row.how, unlike)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,151 @@
+"""The settings of a stage as tables of other trainers read them: presets resolved, steps counted.
+
+Nothing is translated here.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.errors import look_up
+from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.experiment.training_settings import EveryEpochs, LoraAdapt, Schedule
+from assay.rl.advantages import AdvantageOptions
+from assay.rl.aggregation import Importance
+from assay.rl.presets import PRESETS
+
+Exported = SftStage | GrpoStage
+"""Stages that other tools train."""
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A preset with the stage's own parts in its place."""
+
+    advantage: str
+    loss: str
+    aggregation: str
+    low: float
+    high: float
+    dual: float | None
+    options: AdvantageOptions
+    counts_dropped: bool
+    """Whether groups without signal count in the averages."""
+
+
+def algorithm_of(stage: GrpoStage) -> Algorithm:
+    """The algorithm of a stage; scheduled bounds at their start. Raises UnknownName."""
+    preset = look_up(PRESETS, stage.algorithm, "algorithm")
+    table = stage.advantage_options
+    given = table.model_dump(exclude_none=True) if table else {}
+    clip = stage.clip
+    return Algorithm(
+        advantage=stage.advantage or preset.advantage,
+        loss=stage.loss or preset.loss,
+        aggregation=stage.aggregation or preset.aggregation,
+        low=preset.clip_low if clip.low is None else at_start(clip.low),
+        high=preset.clip_high if clip.high is None else at_start(clip.high),
+        dual=preset.dual_clip if clip.dual is None else clip.dual,
+        options=replace(preset.advantage_options, **given),
+        counts_dropped=preset.keep_dropped_in_denominator,
+    )
+
+
+def at_start(value: float | Schedule) -> float:
+    """A setting at the first step."""
+    return value.start if isinstance(value, Schedule) else value
+
+
+def moves(value: Any) -> bool:
+    """Whether a setting changes over the steps."""
+    return isinstance(value, Schedule) and value.end not in (None, value.start)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A stage to be exported."""
+
+    name: str
+    """The stage's."""
+    stage: Exported
+    model: str
+    """What the tool opens: a name of the hub, or a folder of the export."""
+    seed: int
+    rounds: int
+    """Assay's steps."""
+    rows: int
+    """Rows of one epoch."""
+    longest_prompt: int
+    """Tokens; the limit of the data set, where it has one."""
+    longest: int
+    """Tokens of the longest sequence that is trained."""
+    packs: int = 0
+    """Packs of one epoch, of an SFT stage that packs."""
+    from_base: bool = True
+    """Whether the stage starts from the experiment's model."""
+    template: Mapping[str, Any] | None = None
+    """How ms-swift is to open and render the model."""
+
+    @property
+    def sft(self) -> SftStage:
+        """The stage as one that learns from given answers."""
+        assert isinstance(self.stage, SftStage)
+        return self.stage
+
+    @property
+    def grpo(self) -> GrpoStage:
+        """The stage as one that samples."""
+        assert isinstance(self.stage, GrpoStage)
+        return self.stage
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """Of a stage that samples."""
+        return algorithm_of(self.grpo)
+
+    @property
+    def lora(self) -> LoraAdapt | None:
+        """The adapter, where one is trained."""
+        adapt = self.stage.adapt
+        return adapt if isinstance(adapt, LoraAdapt) else None
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps of one round."""
+        table = self.stage.updates if isinstance(self.stage, GrpoStage) else None
+        return table.minibatches * table.epochs if table else 1
+
+    @property
+    def batch(self) -> int:
+        """Sequences of one optimizer step."""
+        if isinstance(self.stage, SftStage):
+            return self.stage.batch
+        return self.stage.prompts * self.stage.group // self.stage.updates.minibatches
+
+    @property
+    def warmup(self) -> int:
+        """Optimizer steps over which the rate rises."""
+        return round(self.rounds * self.stage.optimizer.warmup) * self.updates
+
+    @property
+    def together(self) -> int:
+        """Sequences that go through the model at once: a divisor of the batch that fits
+        `micro_tokens`."""
+        fits = max(1, self.stage.micro_tokens // max(self.longest, 1))
+        return max(n for n in range(1, min(fits, self.batch) + 1) if self.batch % n == 0)
+
+    @property
+    def importance(self) -> Importance:
+        """The correction of the rollout gap."""
+        table = self.grpo.importance
+        return Importance(**table.model_dump()) if table else Importance()
+
+    def every(self, wanted: int | EveryEpochs | None) -> int:
+        """Rounds after which something is due again."""
+        if wanted is None:
+            return self.rounds
+        if isinstance(wanted, int):
+            return wanted
+        taken = self.batch if isinstance(self.stage, SftStage) else self.grpo.prompts
+        return max(1, math.ceil(wanted.epochs * (self.packs or self.rows) / taken))

@@ -1,0 +1,205 @@
+"""Whole runs on vLLM itself: methods, adapters, several turns, evaluations; killed and resumed.
+
+A random model of two layers, of the smallest heads that vLLM computes on a CPU.
+"""
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from assay.compare.judged_table import compare_checkpoints
+from assay.engines.environments import environment_for, installed
+from assay.engines.vllm_engine import MEMORY, PREFIX, close_all
+from assay.lab.run import runner
+from assay.lab.setup import session
+from assay.models.precision import choose_precision
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.tasks import task as registry
+from tests.docs.pages import as_module
+from tests.forked import assay, kill
+from tests.lab.run.test_kill import everything, faults, steps_done
+from tests.labs import make_lab
+from tests.lengths import MODULE, make_lengths_lab
+from tests.models.folders import tiny_model
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(installed(environment_for("vllm")) is None, reason="assay engines add vllm"),
+]
+DEMO = Path(__file__).parents[2] / "experiments" / "tools" / "demo-quick.toml"
+SHORT = ("engine.sample=vllm", "stage.sft.steps=16", "stage.rl.steps=3")
+PROOF = ("engine/gap", "engine/read", "engine/proof", "engine/proof_cache", "engine/gap_sampled")
+
+
+def head_of_32(folder: Path) -> None:
+    """Another random model in place of a lab's, whose heads vLLM computes."""
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    model = tiny_model("llama", tied=True, hidden_size=64, max_position_embeddings=2048, **heads)
+    model.save_pretrained(folder / "model")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Path]:
+    make_lab(tmp_path)
+    head_of_32(tmp_path)
+    yield tmp_path
+    close_all()
+
+
+def started(lab: Path, *settings: str, file: str = "tiny") -> RunDirectory:
+    (run,) = runner.start(lab / f"{file}.toml", (*SHORT[:1], *settings), root=lab, new=True)
+    return run
+
+
+def lines(run: RunDirectory, stage: str) -> list[dict[str, Any]]:
+    read = map(json.loads, run.metrics.read_text().splitlines())
+    return [line for line in read if line["stage"] == stage]
+
+
+def folders(pid: int | None) -> list[Path]:
+    return [*MEMORY.glob(f"{PREFIX}{pid}-*")]
+
+
+def without_proofs(found: dict[str, object]) -> dict[str, object]:
+    """A resumed stage draws another probe."""
+    kept = cast(list[dict[str, Any]], found["metrics.jsonl"])
+    lines = [{k: v for k, v in line.items() if not k.startswith("engine/")} for line in kept]
+    return {**found, "metrics.jsonl": lines}
+
+
+@pytest.mark.parametrize("killed", ["vLLM", "trainer"])
+def test_killed_on_either_side_a_run_ends_clean_and_is_resumed_to_the_last_bit(lab, killed) -> None:
+    def begun() -> Any:
+        words = ["run", lab / "tiny.toml", "--or-resume", "--lab", lab]
+        settings = [word for each in SHORT for word in ("--set", each)]
+        return assay(*words, *settings, log=lab / "log.txt", HF_HUB_OFFLINE="1")
+
+    def finished() -> dict[str, object]:
+        process = begun()
+        process.join(400)
+        assert process.exitcode == 0, (lab / "log.txt").read_text()[-3000:]
+        assert wait_until(lambda: not folders(process.pid))
+        (run,) = (lab / "runs" / "tiny").iterdir()
+        return without_proofs(everything(run))
+
+    expected = finished()
+    shutil.move(lab / "runs", lab / "unbroken")
+    (lab / "lab.sqlite").unlink()
+    process = begun()
+    assert wait_until(lambda: steps_done(lab, "rl") >= 1, 300)
+    (folder,) = folders(process.pid)
+    (worker,) = children(process.pid)
+    if killed == "trainer":
+        kill(process)
+    else:
+        os.kill(worker, signal.SIGKILL)
+        process.join(60)
+        assert process.exitcode == 1
+        assert "vLLM's process ended (signal 9)" in (lab / "log.txt").read_text()
+    assert wait_until(lambda: not folder.exists() and not alive(worker))
+    assert faults(lab) <= {"unknown"}
+    found = finished()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == value, name
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return true()
+
+
+def children(pid: int | None) -> Sequence[int]:
+    """vLLM's processes of this one."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    found = [int(p) for t in threads for p in (t / "children").read_text().split()]
+    return [p for p in found if b"vllm_worker" in Path(f"/proc/{p}/cmdline").read_bytes()]
+
+
+def alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+ADAPTERS = ('stage.rl.adapt={kind="lora",rank=2}', "stage.rl.optimizer.lr=0.01")
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("grpo", ADAPTERS), ("rce", ()), ("rft", ("stage.rl.keep=-9.0", "stage.rl.batch=4"))],
+)
+def test_every_method_and_adapter_learns_from_what_vllm_samples(lab, method, settings) -> None:
+    file = lab / "tiny.toml"
+    text = file.read_text().replace('method = "grpo"', f'method = "{method}"')
+    file.write_text(text if method == "grpo" else text.replace("checkpoint_every = 2", "tau = 1.0"))
+    if method == "rft":
+        file.write_text(file.read_text().replace("tau = 1.0", ""))
+    run = started(lab, *SHORT[1:], *settings)
+    found = lines(run, "rl")
+    print(method, {name: found[-1].get(name) for name in PROOF})
+    assert len(found) == 3 and all(line["engine/read"] == 1 for line in found)
+    arrived, error = found[-1]["engine/proof_stage"], found[-1]["engine/proof_stage_error"]
+    assert error > 0.2 or abs(arrived - 1) < 0.1 + 4 * error
+
+
+def test_what_vllm_answers_in_an_evaluation_is_what_the_own_engine_answers(
+    lab, monkeypatch
+) -> None:
+    monkeypatch.setattr(session, "choose_precision", lambda: choose_precision("fp32", "cpu"))
+    both = [
+        everything(started(lab, *SHORT[1:2], "stage.rl.steps=1", engine).path)
+        for engine in ("engine.sample=vllm", "engine.sample=own")
+    ]
+    vllm, own = ({n: v for n, v in f.items() if is_greedy(n)} for f in both)
+    names = [name for name in vllm if "/base" in name or "/sft." in name]
+    assert len(names) > 3
+    for name in names:
+        answers = [[row["output"] for row in found[name]] for found in (vllm, own)]  # type: ignore
+        assert answers[0] == answers[1] and len(answers[0]) > 4
+
+
+def is_greedy(name: str) -> bool:
+    return name.endswith(".parquet") and name.startswith(("evaluations/dev", "evaluations/test"))
+
+
+def test_dialogues_of_several_turns_are_played_on_vllm(tmp_path, monkeypatch) -> None:
+    as_module("episodes.md", MODULE, tmp_path, monkeypatch)
+    monkeypatch.setitem(cast(dict[str, str], registry.TASKS), "lengths", MODULE)
+    make_lengths_lab(tmp_path)
+    head_of_32(tmp_path)
+    (run,) = runner.start(tmp_path / "lengths.toml", ("engine.sample=vllm",), root=tmp_path)
+    close_all()
+    found = lines(run, "rl")
+    print({name: found[-1].get(name) for name in PROOF})
+    assert all(line["engine/read"] == 1 for line in found) and runs_of(tmp_path, "lengths") == [run]
+
+
+@pytest.mark.timeout(3600)
+def test_the_quick_demo_has_the_same_verdicts_on_either_engine(tmp_path) -> None:
+    """Twice six minutes on a quiet core."""
+    found = []
+    for engine in ("vllm", "own"):
+        (run,) = runner.start(DEMO, (f"engine.sample={engine}",), root=tmp_path / engine)
+        close_all()
+        found.append(verdicts(run))
+        print(engine, found[-1])
+    assert found[0] == found[1]
+
+
+def verdicts(run: RunDirectory) -> dict[str, tuple[str, ...]]:
+    """Of the checkpoints on 36 items of BFCL, against base and against the stage before."""
+    pairings = {
+        line.name: (line.to_control, line.to_previous)
+        for line in compare_checkpoints(run, "bfcl").lines
+    }
+    return {n: tuple(p.comparison.verdict for p in ps if p) for n, ps in pairings.items()}

@@ -1,0 +1,209 @@
+"""An exported folder has the stage's rows in its order and its own reward, or there is none."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.data.episode import Completion
+from assay.data.row_order import visits
+from assay.experiment.stage_tables import GrpoStage
+from assay.lab.monitor.observer import Silent
+from assay.lab.setup.session import Session
+from assay.lab.setup.validate import read_whole
+from assay.runs.run_directory import RunDirectory
+from assay.trainers.in_tool import reward as in_tool
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.labs import make_lab
+
+OWN = """
+def short(row, completion):
+    print("of the user")
+    return 1.0 if len(completion.text) < int(row.extra.get("limit", 4)) else 0.25
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    return make_lab(tmp_path, until="[evaluate.dev]").parent
+
+
+def export(lab: Path, *options: object, tool: str = "trl", stage: str = "rl"):
+    start = f'stage.{stage}.start="base"'
+    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", tool)
+    return call(*arguments, "--stage", stage, "--unproven", "--set", start, *options)
+
+
+def session(lab: Path) -> Session:
+    experiment = read_whole(lab / "tiny.toml", ['stage.rl.start="base"'], lab)
+    return Session(experiment, RunDirectory(lab, "tiny", "x"), experiment.seeds[0], Silent())
+
+
+FILES = {"trl": "data/train.jsonl", "swift": "data/train.jsonl", "verl": "data/train.parquet"}
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_rows_come_in_the_order_of_the_stages_visits_over_all_epochs(lab: Path, tool: str) -> None:
+    made = answer(export(lab, "--json", "--set", "stage.rl.steps=11", tool=tool))["result"]
+    given = session(lab)
+    stage = given.experiment.stage["rl"]
+    assert isinstance(stage, GrpoStage)
+    own = given.stage_input(stage)
+    wanted = [row.id for _, row in visits(own.rows, own.seed, 0, 11 * stage.prompts, own.order)]
+    file = lab / "out" / FILES[tool]
+    if tool == "verl":
+        import pyarrow.parquet
+
+        found = [each["id"] for each in pyarrow.parquet.read_table(file)["extra_info"].to_pylist()]
+    else:
+        found = [json.loads(line)["id"] for line in file.read_text().splitlines()]
+    assert found == wanted and len(set(found)) < len(found) == made["rows"]
+
+
+def judged(folder: Path, answers: list[dict]) -> list[dict]:
+    done = subprocess.run(
+        [sys.executable, "-m", in_tool.MODULE, str(folder)],
+        input=json.dumps(answers) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_reward_is_assays_own(lab: Path) -> None:
+    export(lab)
+    given = session(lab)
+    stage = given.experiment.stage["rl"]
+    assert isinstance(stage, GrpoStage)
+    rows = given.stage_input(stage).rows[:3]
+    texts = [str(rows[0].gold or rows[0].messages[-1].content), "7", "no number"]
+    pairs = [(row, Completion(t, (1,) * 5)) for row, t in zip(rows, texts, strict=True)]
+    judge = given.stage_input(stage).judge
+    assert judge is not None
+    with given.reward_runner(judge, stage) as runner:
+        wanted = [(r.value, r.parts) for r in runner.score(pairs)]
+    asked = [
+        {"id": row.id, "text": each.text, "tokens": list(each.tokens), "ended": "stop"}
+        for row, each in pairs
+    ]
+    found = judged(lab / "out", asked)
+    assert [(each["value"], each["parts"]) for each in found] == wanted
+    assert len({value for value, _ in wanted}) > 1
+
+
+def test_a_users_reward_goes_along_and_may_print(lab: Path) -> None:
+    (lab / "own").mkdir()
+    (lab / "own" / "mine.py").write_text(OWN)
+    export(lab, "--set", 'stage.rl.reward="path:own/mine.py:short"')
+    assert (lab / "out" / "own" / "mine.py").read_text() == OWN
+    (lab / "own" / "mine.py").unlink()
+    id_ = json.loads((lab / "out" / "rows.jsonl").read_text().splitlines()[0])["id"]
+    asked = [{"id": id_, "text": t, "tokens": [], "ended": "stop"} for t in ("ab", "abcdef")]
+    assert [each["value"] for each in judged(lab / "out", asked)] == [1.0, 0.25]
+
+
+def test_long_answers_are_punished_as_in_assay(lab: Path) -> None:
+    (lab / "mine.py").write_text(OWN)
+    export(
+        lab,
+        *("--set", 'stage.rl.reward="path:mine.py:short"'),
+        *("--set", "stage.rl.overlong={ buffer = 4, factor = 0.5 }"),
+    )
+    id_ = json.loads((lab / "out" / "rows.jsonl").read_text().splitlines()[0])["id"]
+    asked = [{"id": id_, "text": "a", "tokens": [1] * n, "ended": "stop"} for n in (8, 10, 12)]
+    found = [each["value"] for each in judged(lab / "out", asked)]
+    assert found == [1.0, 0.75, 0.5]  # max_tokens is 12: DAPO's eq. 13 from 8 on
+
+
+class Tokenizer:
+    def decode(self, tokens, skip_special_tokens):
+        assert not skip_special_tokens
+        return " ".join(map(str, tokens))
+
+
+def test_an_answer_has_its_text_without_the_end_and_says_how_it_ended(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(lab)
+    judge = in_tool.Judge(lab / "out")
+    judge.__dict__["tokenizer"] = Tokenizer()
+    end = judge.settings["end_tokens"][0]
+    assert judge.answer("a", [5, 6, end]) == {
+        "id": "a",
+        "text": "5 6",
+        "tokens": [5, 6, end],
+        "ended": "stop",
+    }
+    assert judge.answer("a", [5] * 12)["ended"] == "length"
+    monkeypatch.setattr(judge, "rewards", lambda ids, _: [{"value": None, "why": "no"}])
+    with pytest.raises(RuntimeError, match="no reward for an answer to row x: no"):
+        judge.certain(["x"], [[5]])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--set", "stage.rl.algorithm=egpo"), ("stage.rl.advantage", "--allow advantage")),
+        (("--allow", "kl.coef"), ("--allow", "needs no permission")),
+        (("--stage", "rll"), ("--stage", "rl")),
+        (("--gguf",), ("--gguf", "--to")),
+        (("--set", 'stage.rl.start="sft.last"'), ("stage.rl.start", "run:tiny@sft.last")),
+    ],
+)
+def test_what_cannot_be_exported_is_said_in_one_line_and_leaves_nothing(
+    lab: Path, options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    before = sorted(lab.rglob("*"))
+    assert_one_line(export(lab, *options), *words)
+    assert sorted(lab.rglob("*")) == before
+
+
+def test_an_unknown_tool_and_a_taken_folder_are_refused(lab: Path) -> None:
+    assert_one_line(export(lab, tool="tlr"), "tlr", "trl")
+    (lab / "out").mkdir()
+    (lab / "out" / "mine.txt").write_text("kept")
+    assert_one_line(export(lab), "out")
+    assert [each.name for each in (lab / "out").iterdir()] == ["mine.txt"]
+
+
+def test_a_method_that_a_tool_does_not_train_is_refused(lab: Path) -> None:
+    assert_one_line(export(lab, tool="verl", stage="sft"), "stage.sft.method", "grpo")
+
+
+def test_rows_go_unproven_only_when_asked(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.lab.run.trainer_export.installed", lambda name: None)
+    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
+    refused = call(*arguments, "--stage", "sft")
+    assert_one_line(refused, "assay engines add trl", "--unproven")
+    made = answer(call(*arguments, "--stage", "sft", "--unproven", "--json"))["result"]
+    assert made["proof"] is None
+    assert "not loaded in the tool" in (lab / "out" / "README.md").read_text()
+
+
+def test_several_answers_of_a_row_are_no_row_of_trl(lab: Path) -> None:
+    said = [("user", "1"), ("assistant", "2"), ("user", "3"), ("assistant", "4")]
+    row = {"id": "two", "messages": [{"role": r, "content": c} for r, c in said]}
+    with (lab / "sums.jsonl").open("a") as file:
+        file.write("\n".join(json.dumps({**row, "id": f"two{n}"}) for n in range(9)) + "\n")
+    assert_one_line(export(lab, stage="sft"), "expand", "each_turn")
+    export(lab, tool="swift", stage="sft")
+    lines = (lab / "out" / FILES["swift"]).read_text().splitlines()
+    roles = [[m["role"] for m in json.loads(line)["messages"]] for line in lines]
+    assert ["user", "assistant", "user", "assistant"] in [each[-4:] for each in roles]
+
+
+def test_the_files_of_the_folder_are_there_and_scripts_can_be_started(lab: Path) -> None:
+    export(lab, tool="verl")
+    names = {each.name for each in (lab / "out").iterdir()}
+    assert {"run.sh", "slurm.sh", "ray.sh", "config.yaml", "verl_reward.py", "model"} <= names
+    for script in (lab / "out").glob("*.sh"):
+        assert script.stat().st_mode & 0o111 and not re.search(
+            r"(?<!\$)\{[A-Z_]+\}", script.read_text()
+        )
+        subprocess.run(["bash", "-n", str(script)], check=True)
+    assert len((lab / "out" / "README.md").read_text().strip().splitlines()) == 5

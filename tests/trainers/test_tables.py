@@ -1,0 +1,225 @@
+"""Every key of a stage is translated for every trainer, or named as different, or refused."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+
+from assay.errors import InputError
+from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.rl.presets import ELSEWHERE, PRESETS
+from assay.trainers.register import TRAINERS
+from assay.trainers.scripts import nested, scalar, yaml_lines
+from assay.trainers.settings import Settings
+from assay.trainers.translation import Translated, translated
+
+METHODS = {"sft": SftStage, "grpo": GrpoStage}
+TABLES = [(tool, method) for tool, each in TRAINERS.items() for method in each.tables]
+SFT = {"data": "d", "method": "sft", "steps": 10}
+GRPO = {"data": "d", "method": "grpo", "steps": 10, "prompts": 4, "group": 4, "reward": "r"}
+LIMITED = {"algorithm": "lever_plus", "loss": "ppo_clip", "aggregation": "token_mean"}
+NAMES = {"TRL": "trl", "verl": "verl", "ms-swift": "swift"}
+
+
+def inner(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The tables that a field may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) is not dict:
+        for each in get_args(annotation):
+            yield from inner(each)
+
+
+def keys_of(table: type[BaseModel], path: str = "") -> Iterator[str]:
+    """Every key of a table, dotted; schedules and rewards are values, not tables of keys."""
+    for key, field in table.model_fields.items():
+        tables = {*inner(field.annotation)} if key != "reward" else set()
+        tables = {each for each in tables if each.__name__ not in ("Schedule", "EveryEpochs")}
+        if not tables:
+            yield path + key
+        for each in tables:
+            yield from keys_of(each, f"{path}{key}.")
+
+
+def settings(stage: Mapping[str, Any], **more: Any) -> Settings:
+    made = TypeAdapter(METHODS[stage["method"]]).validate_python(stage)
+    given = {"model": "model", "seed": 7, "rounds": 10, "rows": 20}
+    return Settings("s", made, **{**given, "longest_prompt": 30, "longest": 50, **more})
+
+
+def translate(tool: str, stage: Mapping[str, Any], *allowed: str, **more: Any) -> Translated:
+    trainer = TRAINERS[tool]
+    rows = trainer.tables[stage["method"]]
+    return translated(rows, settings(stage, **more), tool, allowed)
+
+
+@pytest.mark.parametrize(("tool", "method"), TABLES)
+def test_no_key_of_a_stage_is_forgotten_and_none_is_invented(tool: str, method: str) -> None:
+    rows = [row.key for row in TRAINERS[tool].tables[method] if not row.key.startswith("(")]
+    assert len(rows) == len(set(rows))
+    keys = {*keys_of(METHODS[method])}
+    covered = {k: [r for r in rows if k == r or k.startswith(f"{r}.")] for k in keys}
+    assert [key for key, by in covered.items() if len(by) != 1] == []
+    assert [row for row in rows if not any(row in by for by in covered.values())] == []
+
+
+@pytest.mark.parametrize(("tool", "method"), TABLES)
+def test_a_row_says_what_it_writes(tool: str, method: str) -> None:
+    made = settings(SFT if method == "sft" else GRPO)
+    for row in TRAINERS[tool].tables[method]:
+        written = {key.split(".")[-1] for key in row.values(made)}
+        assert row.theirs or row.how or row.unlike, row.key
+        assert not written or row.theirs, row.key
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("title", "tool"), NAMES.items())
+def test_a_preset_is_what_the_manual_says_in_the_words_of_the_tool(
+    preset: str, title: str, tool: str
+) -> None:
+    """docs/algorithms.md has the presets of papers in each tool's words, written by hand."""
+    stated = {k.lstrip("-"): v for k, v in ELSEWHERE[preset][title].items()}
+    if "trainer" in stated or "fork" in stated or any("(" in v for v in stated.values()):
+        pytest.skip("another trainer of the tool")
+    if not stated:
+        return
+    stage = {**GRPO, "algorithm": preset}
+    if "algorithm.filter_groups.enable" in stated or "dynamic_sample" in stated:
+        stated = {k: v for k, v in stated.items() if "filter" not in k and "dynamic" not in k}
+    stated.pop("actor_rollout_ref.actor.loss_scale_factor", None)
+    made = translate(tool, stage).values
+    for key, value in stated.items():
+        assert key in made, key
+        found = str(made[key])
+        same = found.lower() == value.lower() or (key != "loss_type" and equal(found, value))
+        assert same or (preset, title, key) in BETTER, (key, found, value)
+
+
+BETTER = {
+    # A ratio is never below 1 - 1, nor below 1 - 10.
+    ("cispo", "verl", "actor_rollout_ref.actor.clip_ratio_low"),
+    # The token form of GSPO, whose gradient is that of the sequence form.
+    ("gspo", "ms-swift", "importance_sampling_level"),
+    # Nothing corresponds to no lower bound.
+}
+
+
+def equal(found: str, value: str) -> bool:
+    try:
+        return float(found) == float(value)
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("tool", TRAINERS)
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [
+        ("kl.adaptive", {"kl": {"coef": 0.1, "adaptive": {}}}),
+        ("sampling.stop", {"sampling": {"stop": ["\n"]}}),
+        ("sampling.temperature", {"sampling": {"temperature": {"start": 1.0, "end": 0.5}}}),
+        ("kl.coef", {"kl": {"coef": {"start": 0.1, "end": 0.0}}}),
+        ("clip.low", {"clip": {"low": {"start": 0.1, "end": 0.2}}}),
+        ("adapt.kind", {"adapt": {"kind": "freeze", "patterns": ["a"]}}),
+        ("advantage_options.ddof", {"advantage_options": {"ddof": 0}}),
+        ("advantage_options.limit", {"advantage_options": {"limit": 5.0}}),
+        ("advantage", {"algorithm": "egpo"}),
+        ("advantage", LIMITED),
+        ("loss", {"loss": "geo_mean"}),
+        ("validation", {"validation": "d.dev"}),
+        ("template_options", {"template_options": {"enable_thinking": False}}),
+        ("keep_special", {"keep_special": ["<think>"]}),
+        ("rewards", {"rewards": "normalised"}),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_and_allowed_by_name_alone(
+    tool: str, key: str, more: Mapping[str, Any]
+) -> None:
+    stage = {**GRPO, **more}
+    with pytest.raises(InputError) as refusal:
+        translate(tool, stage)
+    assert refusal.value.field == f"stage.s.{key}" and f"--allow {key}" in str(refusal.value)
+    made = translate(tool, stage, key)
+    (listed,) = [each for each in made.differences if each.key == key and each.allowed]
+    assert listed.what
+
+
+def test_nothing_is_allowed_that_needs_no_permission() -> None:
+    with pytest.raises(InputError, match="needs no permission"):
+        translate("trl", GRPO, "kl.coef")
+
+
+@pytest.mark.parametrize("tool", ["trl", "swift"])
+def test_what_a_round_is_divided_into_comes_to_the_batch(tool: str) -> None:
+    stage = {**GRPO, "prompts": 6, "updates": {"minibatches": 2, "epochs": 3}, "micro_tokens": 260}
+    made = translate(tool, stage).values
+    each, passes = made["per_device_train_batch_size"], made["gradient_accumulation_steps"]
+    assert each * 50 <= 260 and each * passes == 6 * 4 // 2
+    assert made["steps_per_generation"] * each == 6 * 4 and made["num_iterations"] == 3
+    assert made["max_steps"] == 10 * 2 * 3
+
+
+def test_steps_of_verl_are_rounds() -> None:
+    stage = {**GRPO, "prompts": 6, "updates": {"minibatches": 2, "epochs": 3}}
+    made = translate("verl", stage).values
+    assert made["trainer.total_training_steps"] == 10
+    assert made["actor_rollout_ref.actor.ppo_mini_batch_size"] == 3
+    assert made["actor_rollout_ref.actor.ppo_epochs"] == 3
+    assert made["data.train_batch_size"] == 6 and made["actor_rollout_ref.rollout.n"] == 4
+
+
+@pytest.mark.parametrize(("tool", "method"), TABLES)
+def test_defaults_of_assay_differ_by_guards_and_fixed_constants_alone(
+    tool: str, method: str
+) -> None:
+    """Nothing that moves the weights differs by default but the 1e-4 of TRL and ms-swift."""
+    made = translate(tool, SFT if method == "sft" else GRPO)
+    guards = {"max_skipped_steps", "max_rollout_gap", "max_steps_without_bonus"}
+    guards |= {"max_abstained_share"}
+    rest = {each.key for each in made.differences} - guards
+    assert rest == ({"advantage_options.epsilon"} if method == "grpo" and tool != "verl" else set())
+
+
+@pytest.mark.parametrize(
+    ("tool", "more", "key"),
+    [
+        ("verl", {"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay"),
+        ("trl", {"optimizer": {"warmup": 0.2}}, "optimizer.warmup"),
+        ("swift", {"mask_truncated": True}, "mask_truncated"),
+        ("trl", {"updates": {"minibatches": 2}}, "updates.minibatches"),
+        ("trl", {"algorithm": "dapo"}, "drop_without_signal"),
+        ("trl", {"entropy_coef": 0.1}, "entropy_coef"),
+    ],
+)
+def test_another_definition_is_listed_without_being_asked(
+    tool: str, more: Mapping[str, Any], key: str
+) -> None:
+    made = translate(tool, {**GRPO, **more})
+    assert key in [each.key for each in made.differences if not each.allowed]
+
+
+def test_minima_of_the_rate_are_written_as_each_tool_takes_them() -> None:
+    optimizer = {"lr": 1e-3, "min_lr": 1e-4, "schedule": "cosine"}
+    stage = {**GRPO, "optimizer": optimizer}
+    assert translate("trl", stage).values["lr_scheduler_kwargs"] == {"min_lr": 1e-4}
+    ratio = translate("verl", stage).values["actor_rollout_ref.actor.optim.min_lr_ratio"]
+    assert ratio == pytest.approx(0.1)
+    linear = {**stage, "optimizer": {**optimizer, "schedule": "linear"}}
+    with pytest.raises(InputError, match="has no linear schedule"):
+        translate("verl", linear)
+
+
+@pytest.mark.parametrize("value", [1e-06, 3e-4, 1e9, 0.5, 10, True, None, "a b", [1e-6, "x"]])
+def test_numbers_of_the_configuration_stay_numbers(value: Any) -> None:
+    """YAML 1.1 takes 1e-06 for text."""
+    text = scalar(value)
+    assert json.loads(text.replace(".0e", "e")) == value
+    if isinstance(value, float):
+        assert "." in text
+
+
+def test_dotted_keys_become_tables() -> None:
+    lines = list(yaml_lines(nested({"a.b.c": 1, "a.b.d": [2.0], "e": "f"})))
+    assert lines == ["a:", "  b:", "    c: 1", "    d: [2.0]", 'e: "f"']
