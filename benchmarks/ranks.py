@@ -87,7 +87,7 @@ class Trained:
     """What each rank trains, the same everywhere."""
 
     def __init__(self, cell: Record):
-        """SmolLM2, all of its weights."""
+        """All weights of the cell's model."""
         from assay.models.adapt import train_all
         from assay.models.load import load_model
         from assay.models.optimizer import make_optimizer
@@ -97,7 +97,7 @@ class Trained:
 
         self.cell = GrpoCell(**cell)
         precision = choose_precision(self.cell.dtype, "cpu")  # type: ignore[arg-type]
-        loaded = load_model(Path(model_folder("smollm2")), precision)
+        loaded = load_model(Path(model_folder(self.cell.model)), precision)
         module, _ = train_all(loaded.model)
         self.vocabulary: int = loaded.model.config.vocab_size
         self.policy = LanguagePolicy(module.train(), precision, frozenset())
