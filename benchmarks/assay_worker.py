@@ -16,22 +16,29 @@ CHANNEL, SETTINGS = worker.open_channel()
 
 from collections.abc import Sequence  # noqa: E402 after the channel: libraries may print
 from contextlib import nullcontext  # noqa: E402
+from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 import torch  # noqa: E402
+from peft import PeftModel  # noqa: E402
 
 from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of  # noqa: E402
 from assay.data.row import Message, Row  # noqa: E402
+from assay.engines.proven_sampler import ProvenSampler  # noqa: E402
+from assay.engines.vllm_engine import Opening, opened  # noqa: E402
 from assay.models.adapt import save_activations, train_all, train_lora  # noqa: E402
 from assay.models.load import load_model  # noqa: E402
 from assay.models.lora import LoraOptions  # noqa: E402
 from assay.models.optimizer import make_optimizer  # noqa: E402
-from assay.models.precision import choose_precision  # noqa: E402
+from assay.models.precision import Precision, choose_precision  # noqa: E402
 from assay.rl.advantages import AdvantageOptions  # noqa: E402
 from assay.rl.objectives import Grpo as GrpoObjective  # noqa: E402
 from assay.rl.objectives import Objective  # noqa: E402
 from assay.rl.packed import Packed  # noqa: E402
 from assay.rl.policy import Sampling  # noqa: E402
+from assay.rollout.engines.plain.plain_sampler import PlainSampler  # noqa: E402
+from assay.rollout.engines.register import Sampler  # noqa: E402
 from assay.rollout.policies.language import LanguagePolicy  # noqa: E402
 from assay.train.checkpoint import Batch, Journalled, Place  # noqa: E402
 from assay.train.grpo import Grpo, GrpoSettings  # noqa: E402
@@ -43,6 +50,7 @@ from assay.train.update import micro_batches, side_by_side, update  # noqa: E402
 from benchmarks import shapes  # noqa: E402
 from benchmarks.shapes import Document, GrpoCell, SftCell  # noqa: E402
 
+DEVICE: str = SETTINGS.get("device", "cpu")
 IMPORTS = worker.resident()
 """Bytes that the imports alone take."""
 
@@ -55,13 +63,27 @@ class NoRecords:
         return {}
 
 
+def sampler_of(module: Any, ends: frozenset[int], precision: Precision) -> Sampler | None:
+    """vLLM or the plain engine where the driver says so; else what the model takes."""
+    kind = SETTINGS.get("sampler")
+    if kind == "plain":
+        return PlainSampler(module, ends, precision.compute)
+    if kind != "vllm":
+        return None
+    low_rank = isinstance(module, PeftModel)
+    compute = precision.master if low_rank else precision.compute
+    dtype = str(compute).removeprefix("torch.")
+    start = partial(opened, Opening(SETTINGS["model"], dtype, DEVICE))
+    return ProvenSampler(start, module, ends, compute)
+
+
 class Side:
     """The policy in training and what the driver may ask of it."""
 
     def __init__(
         self, cell: GrpoCell | SftCell, rate: float, objective: Objective, micro_tokens: int
     ):
-        precision = choose_precision(cell.dtype, "cpu")  # type: ignore[arg-type]
+        precision = choose_precision(cell.dtype, DEVICE)  # type: ignore[arg-type]
         loaded = load_model(Path(SETTINGS["model"]), precision)
         torch.manual_seed(0)
         if isinstance(cell, GrpoCell) and cell.lora:
@@ -69,10 +91,12 @@ class Side:
         else:
             module, _ = train_all(loaded.model)
         ends = frozenset() if SETTINGS.get("end") is None else frozenset([SETTINGS["end"]])
-        self.policy = LanguagePolicy(module.train(), precision, ends)
+        sampler = sampler_of(module, ends, precision)
+        self.policy = LanguagePolicy(module.train(), precision, ends, sampler=sampler)
         self.vocabulary: int = loaded.model.config.vocab_size
         self.optimizer = make_optimizer(module.parameters(), lr=rate)
-        self.objective, self.micro_tokens = objective, micro_tokens
+        self.objective = objective
+        self.micro_tokens: int = SETTINGS.get("micro_tokens") or micro_tokens
         self.step_number = self.cursor = 0
 
     def collect(self, step: int) -> Batch:
@@ -85,15 +109,16 @@ class Side:
 
     def step(self) -> Record:
         """One whole step."""
-        worker.reset_peak()
+        worker.reset_peak_of(DEVICE)
         whole = Meter.start()
         batch = self.collect(self.step_number)
+        worker.finish(DEVICE)
         generation = whole.cpu, whole.wall
         for packed in batch.updates:
             self.train(packed)
         self.step_number += 1
         self.cursor += batch.consumed
-        return {**worker.step_report(whole, generation), **self.facts(batch)}
+        return {**worker.step_report(whole, generation, DEVICE), **self.facts(batch)}
 
     def train(self, packed: Packed) -> None:
         """One optimizer update."""

@@ -65,11 +65,14 @@ class Side:
     threads: int = 1
     environment: str | None = None
     """A name of `environments`; None is this program's own Python."""
+    python: str | None = None
+    """Another Python that is there already."""
 
     def start(self) -> "Worker":
         """Start the process; raises SideFailed where its environment cannot be made."""
         try:
-            python = environment(self.environment) if self.environment else Path(sys.executable)
+            own = Path(self.python or sys.executable)
+            python = environment(self.environment) if self.environment else own
         except subprocess.CalledProcessError as error:
             raise SideFailed(self.name, f"its environment cannot be made: {error}") from error
         return Worker(python, self)

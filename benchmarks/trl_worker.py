@@ -28,6 +28,9 @@ from benchmarks import shapes  # noqa: E402
 from benchmarks.shapes import Document, GrpoCell, SftCell  # noqa: E402
 
 Batch = dict[str, torch.Tensor]
+DEVICE: str = SETTINGS.get("device", "cpu")
+VLLM: bool = SETTINGS.get("vllm", False)
+"""vLLM samples in the trainer's process (colocate)."""
 ROWS: int = SETTINGS["rows"]
 """Rows of a micro-batch."""
 
@@ -39,7 +42,7 @@ def shared_settings(folder: str, window: int, bf16: bool) -> Record:
     """
     return {
         "output_dir": folder,
-        "use_cpu": True,
+        "use_cpu": DEVICE == "cpu",
         "bf16": bf16,
         "fp16": False,
         "gradient_checkpointing": False,
@@ -70,7 +73,7 @@ class HeldTrainer(TrainerCallback):
         """Answer commands until one asks for a step."""
         for command in self.commands:
             if command["do"] == "step":
-                worker.reset_peak()
+                worker.reset_peak_of(DEVICE)
                 self.whole = Meter.start()
                 return
             CHANNEL.send(**getattr(self, command.pop("do"))(**command))
@@ -152,7 +155,9 @@ class GrpoSide(HeldTrainer):
             num_iterations=1,
             loss_type="dapo",
             scale_rewards="group",
-            use_vllm=False,
+            use_vllm=VLLM,
+            **({"vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3} if VLLM else {}),
+            generation_kwargs={"ignore_eos": True} if VLLM else None,
             shuffle_dataset=False,
             max_steps=shapes.GRPO_STEPS,
             learning_rate=shapes.GRPO_RATE,
@@ -168,6 +173,7 @@ class GrpoSide(HeldTrainer):
         """The trainer's generation, with its time and completions kept."""
         meter = Meter.start()
         prepared = self.generate(inputs)
+        worker.finish(DEVICE)
         self.generation = meter.cpu, meter.wall
         self.completions = completions_of(prepared)
         return prepared
@@ -175,7 +181,7 @@ class GrpoSide(HeldTrainer):
     def report(self) -> Record:
         """Seconds, memory, lengths and groups with signal."""
         self.steps += 1
-        found = worker.step_report(self.whole, self.generation)
+        found = worker.step_report(self.whole, self.generation, DEVICE)
         return found | shapes.completion_facts(self.completions, self.cell.group)
 
     def micro(self, rows: int, count: int) -> Record:
@@ -309,7 +315,7 @@ class SftSide(HeldTrainer):
     def report(self) -> Record:
         """Seconds, memory, and tokens that are not padding."""
         tokens, self.tokens = self.tokens, 0
-        return {**worker.step_report(self.whole), "tokens": tokens}
+        return {**worker.step_report(self.whole, device=DEVICE), "tokens": tokens}
 
     def trial(self, rows: int, length: int) -> Record:
         """CPU-seconds per token and peak memory of the first update's documents, split so."""

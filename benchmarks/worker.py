@@ -91,13 +91,43 @@ def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
+def reset_peak_of(device: str) -> None:
+    """Let the peak of a device start again; a GPU is waited for first."""
+    reset_peak()
+    if device == "cuda":
+        import torch  # type: ignore[import-not-found]  # of the worker's environment
+
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def finish(device: str) -> None:
+    """Wait for a GPU, which works on behind the program."""
+    if device == "cuda":
+        import torch  # type: ignore[import-not-found]
+
+        torch.cuda.synchronize()
+
+
+def peak_of(device: str) -> int:
+    """Bytes that were held at most: of the GPU by tensors, else of this process."""
+    if device == "cuda":
+        import torch  # type: ignore[import-not-found]
+
+        return torch.cuda.max_memory_allocated()
+    return resident("VmHWM")
+
+
 def versions(*packages: str) -> dict[str, str]:
     """The installed versions of packages."""
     return {package: metadata.version(package) for package in packages}
 
 
-def step_report(whole: Meter, generation: tuple[float, float] = (0.0, 0.0)) -> Record:
+def step_report(
+    whole: Meter, generation: tuple[float, float] = (0.0, 0.0), device: str = "cpu"
+) -> Record:
     """Seconds of a step, of its generation (CPU, wall) and of the rest, and its peak memory."""
+    finish(device)
     cpu, wall = whole.cpu, whole.wall
     return {
         "cpu": cpu,
@@ -106,5 +136,5 @@ def step_report(whole: Meter, generation: tuple[float, float] = (0.0, 0.0)) -> R
         "generation_wall": generation[1],
         "update_cpu": cpu - generation[0],
         "update_wall": wall - generation[1],
-        "peak_bytes": resident("VmHWM"),
+        "peak_bytes": peak_of(device),
     }

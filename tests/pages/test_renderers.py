@@ -15,9 +15,11 @@ from assay.pages.page import (
     Code,
     Column,
     Facts,
+    Field,
     Figure,
     Findings,
     Folded,
+    Form,
     Heading,
     Mark,
     Only,
@@ -27,6 +29,7 @@ from assay.pages.page import (
     Section,
     Table,
     Text,
+    Tokens,
 )
 from assay.pages.words import words
 from tests.pages.pages import printed
@@ -52,6 +55,7 @@ def every_block(text: str) -> list:
         Findings([finding], [text], [True]),
         Question(text, text, [Answer(text, text, text, [(text, text)], text)], text, text),
         Code(text),
+        Tokens([(text, "p1", text)]),
     ]
     return [*blocks, Folded(text, blocks), Section("a", text, blocks)]
 
@@ -77,6 +81,17 @@ def test_no_text_is_markup_in_markdown(page):
 def test_no_text_steers_a_terminal(page):
     shown = printed(page.blocks, page.words.lang)
     assert "\x1b" not in shown and "␛[2J" in shown and "[bold red]x[/]" in shown
+
+
+def test_the_values_of_a_form_are_no_markup():
+    kinds = ("text", "number", "choice", "tick", "hidden")
+    evil = f'"{EVIL}'
+    fields = [Field("a", evil, evil, kind, [("b", evil)]) for kind in kinds]
+    table = Table([evil], [[Cell(evil, field=fields[3])]])
+    form = Form("/", fields, [(evil, "/")], [table], fields, evil)
+    source = blocks_html([form], words("en"))
+    assert "<script" not in source and "</pre>" not in source and "\x1b" not in source
+    assert not re.search(r"""=\"[^"<>]*\"[^\s>]""", source)
 
 
 def test_the_same_words_stand_in_all_media():

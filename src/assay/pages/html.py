@@ -251,14 +251,18 @@ def _tokens(block: model.Tokens, words: Words) -> Markup:
 
 def _form(block: model.Form, words: Words) -> Markup:
     form = Markup(
-        '<form action="{}" method="get"><div class="fields">{}</div>\n'
+        '<form action="{}" method="get"><div class="fields">{}</div>\n{}'
         '{}<p class="send">{}</p></form>'
     )
+    folded = Markup('<details{}><summary>{}</summary><div class="fields">{}</div></details>\n')
+    is_set = any(field.on if field.kind == "tick" else field.value for field in block.more)
+    inside = Markup("").join(map(_field, block.more))
+    more = folded.format(" open" * is_set, _text(block.more_title), inside) if inside else inside
     button = Markup('<button formaction="{}">{}</button>')
     buttons = (button.format(address, _text(label)) for label, address in block.buttons)
     fields = Markup("").join(map(_field, block.fields))
     inner = blocks_html(block.blocks, words)
-    return form.format(block.action, fields, inner, Markup(" ").join(buttons))
+    return form.format(block.action, fields, more, inner, Markup(" ").join(buttons))
 
 
 def _field(field: model.Field) -> Markup:

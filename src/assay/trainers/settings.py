@@ -77,7 +77,7 @@ class Settings:
     rows: int
     """Rows of one epoch."""
     longest_prompt: int
-    """Tokens."""
+    """Tokens; the limit of the data set, where it has one."""
     longest: int
     """Tokens of the longest sequence that is trained."""
     packs: int = 0

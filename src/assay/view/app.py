@@ -32,11 +32,12 @@ from assay.pages.words import LANGUAGES, Words, flat, words
 from assay.runs.run_names import RunNotFound
 from assay.view.asked_pages import compare_page, costs_shown, matrix_shown, notebook_shown, trials
 from assay.view.curves_page import curves_page
-from assay.view.frame import Shown, document, script, style_sheet
+from assay.view.frame import ICON, Shown, document, script, style_sheet
 from assay.view.list_page import exported, list_page
 from assay.view.live import changes
 from assay.view.runs_page import file_address, newest, run_shown, runs_page
-from assay.view.sample_page import group_page, item_page, sample_page
+from assay.view.sample_page import sample_page
+from assay.view.sides_page import group_page, item_page
 from assay.view.window import Window
 
 HEADERS = {
@@ -127,6 +128,11 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
 
         return Route(path, answer, methods=["GET"])
 
+    async def live(request: Request) -> Response:
+        names = request.query_params.getlist("run")
+        events = changes(window, names, request.is_disconnected)
+        return StreamingResponse(events, media_type="text/event-stream")
+
     run = "/lab/{lab}/runs/{name}/{id}/"
     routes = [
         page("/", runs_page),
@@ -144,7 +150,8 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
         page("/lab/{lab}/matrix", matrix_shown),
         page("/lab/{lab}/notebook", notebook_shown),
         page("/lab/{lab}/trials", trials),
-        Route("/live", lambda request: live(window, request), methods=["GET"]),
+        Route("/live", live, methods=["GET"]),
+        Route("/icon.svg", lambda _: Response(ICON, media_type="image/svg+xml")),
         Route("/style.css", lambda _: Response(style_sheet(), media_type="text/css")),
         Route("/view.js", lambda _: Response(script(), media_type="text/javascript")),
     ]
@@ -180,13 +187,6 @@ def answered(window: Window, request: Request, handler: Handler, lang: str) -> R
 def problem_page(error: Exception, w: Words, status: int) -> Shown:
     """What is wrong, in one line."""
     return Shown(Page(w, w("view.problem"), [Text(flat(str(error)), "error")]), status=status)
-
-
-async def live(window: Window, request: Request) -> Response:
-    """The events of some runs, or of all that run."""
-    names = request.query_params.getlist("run")
-    events = changes(window, names, request.is_disconnected)
-    return StreamingResponse(events, media_type="text/event-stream")
 
 
 async def no_such_address(request: Request, error: Exception) -> Response:

@@ -20,7 +20,7 @@ from assay.pages.comparison.comparison_page import comparison_page
 from assay.pages.matrix.matrix_page import matrix_page
 from assay.pages.page import Block, Code, Column, Field, Form, Page, Table, Text
 from assay.pages.run_page.notebook import notebook_blocks
-from assay.pages.words import Words
+from assay.pages.words import Words, flat
 from assay.runs.trial_ledger import looks_by_benchmark
 from assay.view.frame import Shown, lab_address
 from assay.view.runs_page import run_of
@@ -49,11 +49,19 @@ def compare_page(window: Window, request: Request, w: Words) -> Shown:
     )
     if len(names) < 2:
         return Shown(Page(w, w("view.compare"), [Text(w("view.tick_two")), form]), lab=lab)
-    page = comparison_page(compare_names(root, names, options), w, root)
-    command = " ".join(
-        ["assay compare", *names, *(f"--on {options.on}" for _ in [0] if options.on)]
-    )
-    blocks: list[Block] = [*page.blocks, form, Text(w("view.same_command"), "soft"), Code(command)]
+    try:
+        table = compare_names(root, names, options)
+    except InputError as error:  # with its fields, where what was refused can be mended
+        refused = [Text(flat(str(error)), "error"), form]
+        return Shown(Page(w, w("view.compare"), refused), lab=lab, status=400)
+    page = comparison_page(table, w, root)
+    command = " ".join(["assay compare", *names, *(["--on", options.on] if options.on else [])])
+    blocks: list[Block] = [
+        *page.blocks,
+        form,
+        Text(w("view.same_command"), "soft"),
+        Code(command, "sh"),
+    ]
     return Shown(Page(w, page.title, blocks, page.footer, page.document), lab=lab)
 
 

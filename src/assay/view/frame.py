@@ -18,6 +18,7 @@ HEAD = Markup("""<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
+<link rel="icon" href="/icon.svg">
 <link rel="stylesheet" href="/style.css">
 <script src="/view.js" defer></script>
 </head>
@@ -27,6 +28,12 @@ HEAD = Markup("""<!doctype html>
 <main id="main" tabindex="-1"{live}>
 <header><h1>{heading}</h1></header>
 """)
+
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M2 13L8 3l6 10" '
+    'fill="none" stroke="#0b6e69" stroke-width="2.5"/></svg>'
+)
+"""What a browser shows beside the title."""
 
 
 @dataclass(frozen=True, slots=True)

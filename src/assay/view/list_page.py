@@ -30,7 +30,7 @@ from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, flat, number
 from assay.runs.run_directory import RunDirectory
 from assay.view.completions import Found, Place, Stored
-from assay.view.filters import SORTS, Filter, read_filter
+from assay.view.filters import FLIPS, SORTS, Filter, read_filter
 from assay.view.frame import Shown, full_name, lab_address, run_address
 from assay.view.live import running
 from assay.view.runs_page import lab_free
@@ -89,42 +89,49 @@ def _form(
     answers: bool,
     w: Words,
 ) -> Form:
-    places = [each.place for each in stored]
-    fields = [Field("run", "", str(run), "hidden"), Field("text", w("view.text"), asked.text)]
-    if answers:
-        keys = {p.record.key: p.record.name for p in places if p.record}
-        own = [p for p in places if p.record and asked.evaluation in ("", p.record.key)]
-        checkpoints = [
-            (c, checkpoint_label(c, w)) for c in dict.fromkeys(p.checkpoint for p in own)
-        ]
-        fields.append(_choice("evaluation", asked.evaluation, [*keys.items()], w))
-        fields.append(_choice("checkpoint", asked.checkpoint, checkpoints, w))
-        flips = [(name, w(f"view.flip_{name}")) for name in ("any", "gained", "lost")]
-        fields.append(_choice("flip", asked.flip, flips, w))
-        fields += [
-            _choice(name, getattr(asked, name), checkpoints, w) for name in ("before", "after")
-        ]
-    else:
-        stages = dict.fromkeys(place.stage for place in places)
-        fields.append(_choice("stage", asked.stage, [(s, s) for s in stages], w))
-        fields += _range("step", asked, w)
-    fields += _range("score", asked, w)
-    fields.append(_choice("part", asked.part, _same(n for s in stored for n in s.part_names), w))
-    fields += _range("part", asked, w)
+    """The fields that are used most, and the others behind a title."""
     outcomes = [
         (o, w.or_own("outcome", o)) for o, _ in _same(o for s in stored for o in s.outcomes)
     ]
-    fields.append(_choice("outcome", asked.outcome, outcomes, w))
+    fields = [Field("run", "", str(run), "hidden"), Field("text", w("view.text"), asked.text)]
+    places = [each.place for each in stored]
+    own = _of_answers(places, asked, w) if answers else _of_samples(places, asked, w)
+    fields += [*own, _choice("outcome", asked.outcome, outcomes, w)]
+    parts = _same(name for each in stored for name in each.part_names)
     ended = [(name, w(f"view.ended_{name}")) for name in ("stop", "length", "context")]
-    fields.append(_choice("ended", asked.ended, ended, w))
-    fields += _range("length", asked, w)
-    fields.append(Field("row", w("view.item" if answers else "view.row"), asked.row))
     sorts = [each for each in SORTS if not (answers and each.endswith("advantage"))]
     orders = [(each, w(f"view.sort_{each or 'first'}")) for each in sorts]
-    fields.append(Field("sort", w("view.sort"), asked.sort, "choice", orders))
-    fields.append(Field("unscored", w("view.unscored"), "1", "tick", on=asked.unscored))
+    more = [
+        *_range("score", asked, w),
+        _choice("part", asked.part, parts, w),
+        *_range("part", asked, w),
+        *_range("length", asked, w),
+        _choice("ended", asked.ended, ended, w),
+        Field("row", w("view.item" if answers else "view.row"), asked.row),
+        Field("sort", w("view.sort"), asked.sort, "choice", orders),
+        Field("unscored", w("view.unscored"), "1", "tick", on=asked.unscored),
+    ]
     address = lab_address(lab, "answers" if answers else "samples")
-    return Form(address, fields, [(w("view.filter"), address)])
+    return Form(address, fields, [(w("view.filter"), address)], (), more, w("view.more"))
+
+
+def _of_samples(places: Sequence[Place], asked: Filter, w: Words) -> list[Field]:
+    stages = _same(place.stage for place in places)
+    return [_choice("stage", asked.stage, stages, w), *_range("step", asked, w)]
+
+
+def _of_answers(places: Sequence[Place], asked: Filter, w: Words) -> list[Field]:
+    keys = {p.record.key: p.record.name for p in places if p.record}
+    own = [p.checkpoint for p in places if p.record and asked.evaluation in ("", p.record.key)]
+    checkpoints = [(name, checkpoint_label(name, w)) for name in dict.fromkeys(own)]
+    flips = [(name, w(f"view.flip_{name}")) for name in FLIPS if name]
+    return [
+        _choice("evaluation", asked.evaluation, [*keys.items()], w),
+        _choice("checkpoint", asked.checkpoint, checkpoints, w),
+        _choice("flip", asked.flip, flips, w),
+        _choice("before", asked.before, checkpoints, w),
+        _choice("after", asked.after, checkpoints, w),
+    ]
 
 
 def _same(names: Iterable[str]) -> list[tuple[str, str]]:

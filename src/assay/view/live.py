@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequen
 
 from assay.errors import AssayError
 from assay.runs.run_directory import RunDirectory
-from assay.runs.status import read_status
-from assay.view.window import Window, stamp_of
+from assay.runs.status import STATUS, read_status
+from assay.view.window import Window, stamp_of, stamps_of
 
 EVERY = 1.0
 """Seconds between two looks at the files."""
@@ -20,15 +20,16 @@ SILENCE = 15
 async def changes(
     window: Window, names: Sequence[str], gone: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[str]:
-    """An event whenever one of some runs (LAB/NAME/ID; else all) changes, until the reader left.
+    """An event whenever one of some runs (LAB/NAME/ID; else all) changes, until the reader left or
+    the server stops.
 
     "ended" is the last one, when none of them runs any more.
     """
     before, quiet = await asyncio.to_thread(state, window, names), 0
     yield "retry: 3000\n\n"
-    while not await gone():
+    while not (window.closing.is_set() or await gone()):
         now = await asyncio.to_thread(state, window, names)
-        if names and not now[0]:
+        if not now[0]:
             yield "event: ended\ndata: \n\n"
             return
         if now != before:
@@ -40,10 +41,13 @@ async def changes(
 
 
 def state(window: Window, names: Sequence[str]) -> tuple[bool, Hashable]:
-    """Whether one of the runs is running, and what changes with what they record."""
-    runs = [named(window, name) for name in names] if names else window.everywhere()
-    found = [(str(run), running(run), stamp_of(run)) for _, run in runs]
-    return any(alive for _, alive, _ in found), tuple(found)
+    """Whether one of the runs is running, and what changes with what they record; of all runs only
+    what their list shows."""
+    if not names:
+        every = (run for _, run in window.everywhere())
+        return True, tuple(stamps_of(run.path / STATUS, run.metrics) for run in every)
+    runs = [named(window, name)[1] for name in names]
+    return any(map(running, runs)), tuple((running(run), stamp_of(run)) for run in runs)
 
 
 def named(window: Window, name: str) -> tuple[str, RunDirectory]:

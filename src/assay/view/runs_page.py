@@ -53,10 +53,8 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
         if own:
             blocks += _of_lab(window, lab, own, w)
     blocks += page_links("/", {"text": wanted}, page, SHOWN, len(every), w)
-    alive = [full_name(lab, run) for lab, run in some if running(run)]
-    live = lab_free("/live", [("run", name) for name in alive]) if alive else "/live"
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
-    return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), live, only)
+    return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), "/live", only)
 
 
 def _page_number(text: str) -> int:
@@ -91,7 +89,11 @@ def _of_lab(window: Window, lab: str, runs: list[RunDirectory], w: Words) -> lis
     buttons = [(w("view.curves"), "/curves"), (w("view.compare"), lab_address(lab, "compare"))]
     buttons.append((w("view.matrix"), lab_address(lab, "matrix")))
     table = Table(columns, rows, lab if len(window.labs) > 1 else "")
-    return [Form("/curves", [Field("lab", "", lab, "hidden")], buttons, [table])]
+    form = Form("/curves", [Field("lab", "", lab, "hidden")], buttons, [table])
+    if len(window.labs) == 1:
+        return [form]
+    doors = (Mark(w(f"view.{name}"), "", lab_address(lab, name)) for name in ("notebook", "trials"))
+    return [form, Text(joined(*doors, by=" · "))]
 
 
 def run_row(window: Window, lab: str, run: RunDirectory, w: Words) -> list[Cell | Line]:

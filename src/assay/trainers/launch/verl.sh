@@ -7,6 +7,8 @@ PYTHON=${PYTHON:-python}
 HERE=$PWD
 NODES=${NODES:-${SLURM_NNODES:-1}}
 A=actor_rollout_ref
+export VERL_FILE_LOGGER_PATH=$HERE/output/metrics.jsonl
+mkdir -p output
 FILES=(data.train_files="$HERE/data/train.parquet" data.val_files="$HERE/data/train.parquet" {MODEL}
   reward.reward_manager.module.path="$HERE/verl_reward.py"
   trainer.default_local_dir="$HERE/output" trainer.rollout_data_dir="$HERE/output/rollouts")

