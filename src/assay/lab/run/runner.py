@@ -483,7 +483,8 @@ def train_stage(
         given = replace(given, score=runner.score)
     try:
         method = build_method(stage, given, steps)
-        for words in (*notes_of(method), *opened.fit(largest_of(stage, method, given.encoder))):
+        largest = largest_of(stage, method, given.encoder)
+        for words in (*notes_of(method), *opened.fit(largest)):
             session.observer.note(f"{name}: {words}")
         if isinstance(given.order, Mixture):
             method = SourceShares(method, given.order, session.seed)
@@ -500,7 +501,7 @@ def train_stage(
 
         session.helpers.stage(name, state.step + 1)
         settings = loop_settings(stage, steps)
-        with ranked(session, name, policy, optimizer) as trained:
+        with ranked(session, name, opened, optimizer, largest) as (trained, optimizer):
             train(trained, method, optimizer, state, settings, recorder, measure)
     finally:
         if runner is not None:
