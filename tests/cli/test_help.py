@@ -10,7 +10,7 @@ from tests.cli.conftest import call, spawn
 HEAVY = ("torch", "transformers", "numpy", "pyarrow", "scipy", "matplotlib")
 VERBS = ("run", "resume", "check", "eval", "compare", "matrix", "fill", "audit", "report", "runs")
 VERBS = (*VERBS, "plan", "show", "watch", "log", "doctor", "convert", "select", "improve")
-VERBS = (*VERBS, "ceiling", "patterns")
+VERBS = (*VERBS, "ceiling", "patterns", "view")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in VERBS)])

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from assay.pages.html import style
 from assay.runs.run_directory import RunDirectory
-from assay.runs.status import STATUS
+from assay.runs.status import STATUS, hold_run, stored_status, write_status
 from assay.view.frame import style_sheet
 from tests.pages.synthetic import empty_run
 from tests.view.labs import EVIL, addresses, client, lab
@@ -217,3 +218,15 @@ def test_events_of_a_run_that_ended_say_so_and_end(run, reader):
     with reader.stream("GET", f"/live?run={run.root.name}/{run}") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert "event: ended" in "".join(answer.iter_text())
+
+
+def test_a_run_whose_process_is_gone_is_no_longer_called_running(tmp_path):
+    run = empty_run(tmp_path)
+    write_status(run.path, replace(stored_status(run.path), status="running"))
+    reader, address = client(tmp_path), f"/lab/{tmp_path.name}/runs/{run}/"
+    with hold_run(run.path):
+        page = reader.get(address).text
+        assert "<b>running</b>" in page and "data-live" in page
+    page = reader.get(address).text
+    assert "<b>interrupted</b>" in page and "data-live" not in page
+    assert "interrupted" in reader.get("/").text

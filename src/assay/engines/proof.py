@@ -63,13 +63,13 @@ class Proof:
         return self.prompts == self.asked and self.trained == self.taught and not self.difference
 
 
-def prove(file: Path, format: str, text: PlainText) -> Proof:
-    """Load `file` in the tool of its format. Raises InputError where no tool reads it, what reading
-    the file raises, and RunFailure where the tool fails.
+def prove(file: Path, format: str, text: PlainText, rows: Sequence[Row] | None = None) -> Proof:
+    """Load `file`, which holds these rows, in the tool of its format. Raises InputError where no
+    tool reads it, what reading the file raises, and RunFailure where the tool fails.
     """
     if format not in SCRIPTS:
         raise InputError(f"no other tool loads {format!r}", field="--prove", fix="leave it out")
-    rows = list(iter_rows(file, format))
+    rows = list(iter_rows(file, format)) if rows is None else rows
     with tempfile.TemporaryDirectory() as folder:
         text.tokenizer.save_pretrained(folder)
         config = CONFIG | {"vocab_size": len(text.tokenizer)}

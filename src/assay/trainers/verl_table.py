@@ -220,8 +220,9 @@ GRPO: tuple[Row, ...] = (
     Row("start", "", "the model of the export: the hub's name of it, or the folder `model`"),
     Row(
         "data",
-        "data.train_files, data.shuffle",
-        "the rows in the order of Assay's visits, not shuffled again",
+        "data.train_files, data.shuffle, data.max_prompt_length",
+        "the rows in the order of Assay's visits, not shuffled again; the length is the data set's "
+        "max_prompt_tokens, else the longest prompt's",
         lambda s: {
             "data.train_files": "data/train.parquet",
             "data.val_files": "data/train.parquet",
@@ -492,7 +493,7 @@ GRPO: tuple[Row, ...] = (
     Row(
         "(log)",
         "trainer.logger, .rollout_data_dir",
-        "console and file; rollouts in output/rollouts",
+        "console, output/metrics.jsonl and output/rollouts",
         lambda s: {
             "trainer.logger": ["console", "file"],
             "trainer.rollout_data_dir": "output/rollouts",

@@ -36,7 +36,8 @@ from assay.view.frame import ICON, Shown, document, script, style_sheet
 from assay.view.list_page import exported, list_page
 from assay.view.live import changes
 from assay.view.runs_page import file_address, newest, run_shown, runs_page
-from assay.view.sample_page import group_page, item_page, sample_page
+from assay.view.sample_page import sample_page
+from assay.view.sides_page import group_page, item_page
 from assay.view.window import Window
 
 HEADERS = {

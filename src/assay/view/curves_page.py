@@ -5,7 +5,7 @@ the lowest seed to the highest; the band of a run alone is the interval of its v
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -58,22 +58,18 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
     metrics = list(dict.fromkeys(c.metric for each in found.values() for c in each))
     metric = asked.get("metric", "")
     form = _form(runs, stages, stage, metrics, metric, asked.get("seeds", ""), w)
-    shown = [metric] if metric in metrics else metrics
-    figures = []
-    for each in shown:
-        series = series_of(found, each)
-        if series:
-            figures.append(_figure(series, each, metric == each, w))
-    key = [Markup('<i class="swatch c{}"></i>').format(at % COLOURS) for at in range(len(found))]
-    legend = Figure(_legend([*found], {n: len(g) for n, g in groups.items()}, key, w))
-    blocks: list[Block] = [form, legend, Text(w("view.bands"), "soft")]
-    blocks += [Figure(figures[0].drawing)] if metric in metrics else [Panels(figures)]
+    legend = _legend({name: len(own) for name, own in groups.items()}, w)
+    blocks: list[Block] = [form, Figure(legend), Text(w("view.bands"), "soft")]
     if metric in metrics:
-        blocks.insert(2, Heading(metric_label(metric, w), 2))
-        blocks.append(Bullets(_last_values(series_of(found, metric), metric, w)))
-    title = w("view.curves_of", stage=stage)
+        series = series_of(found, metric)
+        blocks.append(Heading(metric_label(metric, w), 2))
+        blocks.append(Figure(overlay(series, metric, True, w)))
+        blocks.append(Bullets(_last_values(series, metric, w)))
+    else:
+        blocks.append(Panels([_panel(series_of(found, each), each, w) for each in metrics]))
     labs = {lab for lab, _ in runs}
-    return Shown(Page(w, title, blocks), _live(runs), labs.pop() if len(labs) == 1 else "")
+    page = Page(w, w("view.curves_of", stage=stage), blocks)
+    return Shown(page, _live(runs), labs.pop() if len(labs) == 1 else "")
 
 
 def runs_asked(window: Window, request: Request) -> list[tuple[str, RunDirectory]]:
@@ -136,11 +132,9 @@ def pooled(curves: Sequence[Curve]) -> Curve:
     return Curve(curves[0].metric, tuple(steps), tuple(values), tuple(limits))
 
 
-def _figure(series: Sequence[Series], metric: str, large: bool, w: Words) -> Figure:
-    last = series[0].curve.last if len(series) == 1 else None
-    write = writer(metric)
-    caption = "" if large else metric_label(metric, w)
-    return Figure(overlay(series, metric, large, w), caption, write(last) if last else "")
+def _panel(series: Sequence[Series], metric: str, w: Words) -> Figure:
+    last = writer(metric)(series[0].curve.last) if len(series) == 1 else ""
+    return Figure(overlay(series, metric, False, w), metric_label(metric, w), last)
 
 
 def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Markup:
@@ -177,14 +171,12 @@ def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Mar
     return drawing(width, height, marks, metric_label(metric, w))
 
 
-def _legend(names: Sequence[str], seeds: dict[str, int], key: Sequence[Markup], w: Words) -> Markup:
-    entry = Markup("<li>{} {}</li>")
-    entries = [
-        entry.format(
-            sign, name + (w.within(w("view.seeds", count=seeds[name])) if seeds[name] > 1 else "")
-        )
-        for name, sign in zip(names, key, strict=True)
-    ]
+def _legend(seeds: Mapping[str, int], w: Words) -> Markup:
+    """The curves by name, with the number of their seeds where there are several."""
+    entry, entries = Markup('<li><i class="swatch c{}"></i> {}</li>'), []
+    for at, (name, count) in enumerate(seeds.items()):
+        more = w.within(w("view.seeds", count=count)) if count > 1 else ""
+        entries.append(entry.format(at % COLOURS, name + more))
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(entries))
 
 

@@ -20,13 +20,14 @@ SILENCE = 15
 async def changes(
     window: Window, names: Sequence[str], gone: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[str]:
-    """An event whenever one of some runs (LAB/NAME/ID; else all) changes, until the reader left.
+    """An event whenever one of some runs (LAB/NAME/ID; else all) changes, until the reader left or
+    the server stops.
 
     "ended" is the last one, when none of them runs any more.
     """
     before, quiet = await asyncio.to_thread(state, window, names), 0
     yield "retry: 3000\n\n"
-    while not await gone():
+    while not (window.closing.is_set() or await gone()):
         now = await asyncio.to_thread(state, window, names)
         if not now[0]:
             yield "event: ended\ndata: \n\n"

@@ -89,7 +89,11 @@ def _of_lab(window: Window, lab: str, runs: list[RunDirectory], w: Words) -> lis
     buttons = [(w("view.curves"), "/curves"), (w("view.compare"), lab_address(lab, "compare"))]
     buttons.append((w("view.matrix"), lab_address(lab, "matrix")))
     table = Table(columns, rows, lab if len(window.labs) > 1 else "")
-    return [Form("/curves", [Field("lab", "", lab, "hidden")], buttons, [table])]
+    form = Form("/curves", [Field("lab", "", lab, "hidden")], buttons, [table])
+    if len(window.labs) == 1:
+        return [form]
+    doors = (Mark(w(f"view.{name}"), "", lab_address(lab, name)) for name in ("notebook", "trials"))
+    return [form, Text(joined(*doors, by=" · "))]
 
 
 def run_row(window: Window, lab: str, run: RunDirectory, w: Words) -> list[Cell | Line]:

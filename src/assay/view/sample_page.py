@@ -1,4 +1,4 @@
-"""One completion in whole, its group, and all answers to an item.
+"""One completion in whole.
 
 A conversation is shown message by message with its calls, thoughts are folded, and the tokens of a
 completion that was sampled are coloured by their log-probability or by the advantage.
@@ -15,13 +15,10 @@ from typing import Any
 
 from starlette.requests import Request
 
-from assay.data.row import Message, Row
-from assay.errors import AssayError, InputError
-from assay.lab.setup.prepare import rows_by_id
-from assay.pages.examples import asked as question_of
-from assay.pages.examples import item_rows, shortened
+from assay.data.row import Message
+from assay.errors import InputError
+from assay.pages.examples import shortened
 from assay.pages.page import (
-    Answer,
     Block,
     Code,
     Facts,
@@ -30,15 +27,13 @@ from assay.pages.page import (
     Line,
     Mark,
     Page,
-    Question,
     Text,
     Tokens,
     joined,
 )
-from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, flat, number
-from assay.runs.history import History, Sample, find_record, find_samples, samples_in
-from assay.runs.records import outcome, stored_messages, transcript
+from assay.runs.history import find_samples
+from assay.runs.records import outcome, stored_messages
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
 from assay.view.window import Window
@@ -205,136 +200,3 @@ def pieces_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
         pieces.append(text[len(before) :] if whole else "")
         before = text if whole else before
     return pieces
-
-
-def group_page(window: Window, request: Request, w: Words) -> Shown:
-    """The completions of one visit to a row, side by side."""
-    lab, asked = request.path_params["lab"], request.query_params
-    run = window.run(lab, asked.get("run", ""))
-    stage, row, visit = asked.get("stage", ""), asked.get("row", ""), asked.get("visit", "0")
-    step = int(asked.get("step", "")) if asked.get("step", "").isdecimal() else 0
-    history = History(run)
-    known = stage in history.experiment.stage and step in history.sampled(stage)
-    own = (
-        []
-        if not known
-        else [
-            s
-            for s in samples_in(run.samples(stage, step), tokens=True)
-            if s.row == row and str(s.visit) == visit
-        ]
-    )
-    if not own:
-        raise InputError(
-            f"{run} has no group {row!r} at step {step} of {stage!r}", fix="open it from a sample"
-        )
-    rewards = [s.reward for s in own if s.reward is not None]
-    spread = (
-        math.sqrt(sum((r - sum(rewards) / len(rewards)) ** 2 for r in rewards) / len(rewards))
-        if rewards
-        else None
-    )
-    facts = [
-        (w("view.completions"), number(len(own))),
-        (w("view.mean"), number(sum(rewards) / len(rewards)) if rewards else "–"),
-        (w("view.spread"), number(spread)),
-    ]
-    question, gold, problem = _question(window, run, stage, row)
-    answers = [_sample_answer(lab, run, each, w) for each in own]
-    blocks: list[Block] = [
-        Text(
-            joined(
-                Mark(str(run), "", run_address(lab, run)),
-                Mark(w("view.all_of_row"), "", lab_address(lab, "samples", run=run, row=row)),
-                by=" · ",
-            )
-        ),
-        Facts(facts, chips=True),
-        *([Text(problem, "warning")] if problem else []),
-        Question("", question, answers, gold, w("page.gold")),
-        Heading(w("view.replay")),
-        Code(f"assay replay {run} --stage {stage} --step {step}", "sh"),
-    ]
-    return Shown(Page(w, w("view.group_of", row=row, stage=stage, step=step), blocks), lab=lab)
-
-
-def _sample_answer(lab: str, run: RunDirectory, sample: Sample, w: Words) -> Answer:
-    reward = w("view.unscored") if sample.reward is None else number(sample.reward)
-    result = w("view.reward", reward=reward)
-    if sample.advantage is not None:
-        result += w.semicolon + w("view.has_advantage", advantage=number(sample.advantage))
-    text = transcript(sample.conversation) if sample.conversation else sample.text
-    facts = [(name, number(value)) for name, value in sample.parts.items()]
-    facts += [(w("view.why"), sample.why)] if sample.why else []
-    note = w.semicolon.join(
-        [w("view.tokens_count", count=len(sample.tokens)), w(f"view.ended_{sample.ended}")]
-    )
-    own = lab_address(lab, "show", id=f"{run}:{sample.id}")
-    line = w.semicolon.join(f"{name} {value}" for name, value in facts)
-    return Answer(
-        f"#{sample.number}",
-        result,
-        shortened(text),
-        [],
-        w.semicolon.join(filter(None, [line, note])),
-        own,
-    )
-
-
-def item_page(window: Window, request: Request, w: Words) -> Shown:
-    """All answers to an item of an evaluation, checkpoint by checkpoint."""
-    lab, asked = request.path_params["lab"], request.query_params
-    run, item = window.run(lab, asked.get("run", "")), asked.get("item", "")
-    record = find_record(run, asked.get("evaluation", ""))
-    history = History(run)
-    answers = []
-    for checkpoint in history.measured(record):
-        for each in samples_in(record.file(run.evaluations, checkpoint)):
-            if each.row == item:
-                answers.append(_answer(lab, run, each, checkpoint, w))
-    if not answers:
-        raise InputError(
-            f"{record.name} has no item {item!r}", field="item", fix="open it from an answer"
-        )
-    question, gold, problem = _question(window, run, "", item, record.name)
-    links = joined(
-        Mark(str(run), "", run_address(lab, run)),
-        Mark(w("view.answers"), "", lab_address(lab, "answers", run=run, evaluation=record.key)),
-        by=" · ",
-    )
-    blocks: list[Block] = [
-        Text(links),
-        *([Text(problem, "warning")] if problem else []),
-        Question("", question, answers, gold, w("page.gold")),
-    ]
-    return Shown(Page(w, w("view.item_of", item=item, evaluation=record.name), blocks), lab=lab)
-
-
-def _answer(lab: str, run: RunDirectory, answer: Sample, checkpoint: str, w: Words) -> Answer:
-    score = w("view.unscored") if answer.reward is None else number(answer.reward)
-    became = outcome(answer.reward, answer.error, answer.outcome)
-    text = transcript(answer.conversation) if answer.conversation else answer.text
-    own = lab_address(lab, "show", id=f"{run}:{answer.id}")
-    parts = w.semicolon.join(f"{name} {number(value)}" for name, value in answer.parts.items())
-    title = f"{checkpoint_label(checkpoint, w)} #{answer.number}"
-    result = f"{score}{w.semicolon}{w.or_own('outcome', became)}"
-    return Answer(title, result, shortened(text), [], parts, own)
-
-
-def _question(
-    window: Window, run: RunDirectory, stage: str, row: str, evaluation: str = ""
-) -> tuple[str, str, str]:
-    """The question and the accepted answer of a row or item, from its source, or why they cannot
-    be read."""
-
-    def read() -> Mapping[str, Row]:
-        if evaluation:
-            return item_rows(run, evaluation)
-        experiment = History(run).experiment
-        return rows_by_id(experiment, experiment.stage[stage].data.partition(".")[0], run.root)
-
-    try:
-        rows = window.rows.get((run, stage, evaluation), None, read)
-        return *question_of(rows.get(row)), ""
-    except (AssayError, OSError, KeyError) as error:
-        return "", "", flat(str(error))

@@ -33,8 +33,8 @@ def view(
     labs = named_labs(roots)
     token, made = token_for_clients(host, token_file)
     with until_stopped() as stop:
-        app = application(Window(labs), token, host, lang)
-        with answering(app, port, host) as taken:
+        window = Window(labs)
+        with answering(application(window, token, host, lang), port, host) as taken:
             named = f"[{host}]" if ":" in host else host
             url = f"http://{named}:{taken}/"
             for name, root in labs.items():
@@ -44,4 +44,5 @@ def view(
             note(f"open {url}?token={token}" if made else f"open {url}?token=… ({TOKEN})")
             stop.wait()
             note("stopping")
+            window.closing.set()
     return {"url": url, "labs": labs}

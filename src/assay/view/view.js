@@ -3,15 +3,22 @@
 "use strict";
 
 const LEAST_MS = 3000; // between two fetches of a page
+const SHARE = 10; // of the time, at most one part in so many goes into making the page
 
 function follow() {
   const address = document.querySelector("main")?.dataset.live;
   if (!address) return;
-  let last = Date.now(), due = 0;
+  let last = Date.now(), due = 0, rest = LEAST_MS;
   const source = new EventSource(address);
   const soon = () => {
     if (due) return;
-    due = setTimeout(() => { due = 0; last = Date.now(); refresh(); }, Math.max(0, last + LEAST_MS - Date.now()));
+    due = setTimeout(again, Math.max(0, last + rest - Date.now()));
+  };
+  const again = async () => {
+    due = 0;
+    last = Date.now();
+    await refresh();
+    rest = Math.max(LEAST_MS, SHARE * (Date.now() - last));
   };
   source.addEventListener("grown", soon);
   source.addEventListener("ended", () => { source.close(); refresh(); });

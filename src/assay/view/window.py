@@ -7,14 +7,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 from assay.errors import InputError, nearest
 from assay.pages.facts import RunFacts, gather
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_names import RunNotFound, find_run, parse_run_name
-from assay.runs.status import STATUS
+from assay.runs.status import STATUS, is_held
 from assay.view.completions import Completions
 
 KEPT = 64
@@ -53,6 +53,8 @@ class Window:
     _completions: Kept = field(default_factory=lambda: Kept(RUNS_KEPT))
     rows: Kept = field(default_factory=lambda: Kept(KEPT))
     """Rows and items by id, from their sources."""
+    closing: Event = field(default_factory=Event)
+    """Set when the server stops, so that no stream of events keeps it."""
 
     def root(self, lab: str) -> Path:
         """The folder of a lab. Raises RunNotFound."""
@@ -70,8 +72,9 @@ class Window:
         return sorted(found, key=lambda pair: pair[1].id, reverse=True)
 
     def facts(self, run: RunDirectory) -> RunFacts:
-        """What a run recorded so far."""
-        return self._facts.get(run, stamp_of(run), lambda: gather(run))
+        """What a run recorded so far, and whether it still runs, which no file says."""
+        stamp = stamp_of(run), is_held(run.path)
+        return self._facts.get(run, stamp, lambda: gather(run))
 
     def completions(self, run: RunDirectory) -> Completions:
         """The completions of a run, which look at their files by themselves."""

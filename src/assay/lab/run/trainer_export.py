@@ -17,7 +17,7 @@ from typing import Any
 
 from assay.data.files import CHECKSUMS, atomic_write_text, new_folder
 from assay.data.formats.formats import write_rows
-from assay.data.formats.plain_text import PlainText
+from assay.data.formats.plain_text import BEYOND, PlainText
 from assay.data.formats.trl_rows import EARLIER, UNLIKE
 from assay.data.json_files import write_jsonl
 from assay.data.row import Row
@@ -47,6 +47,7 @@ from assay.trainers.scripts import README, filled
 from assay.trainers.settings import Exported, Settings
 from assay.trainers.translation import Difference, Translated, translated
 
+MORE = "trains what the model's template writes behind the end of an answer as well"
 NOT_PROVEN = "the rows were not loaded in the tool"
 
 
@@ -134,7 +135,7 @@ class Exporter:
         if start.startswith(OTHER_RUN):
             return start
         problem = f"starts from {start}, which is trained first"
-        name = f"run:{self.session.experiment.name}@{start}"
+        name = f"run:{self.session.experiment.name}/ID@{start}"
         fix = f'--set \'stage.{self.name}.start="{name}"\' once it is there, or "base"'
         raise InputError(problem, field=f"stage.{self.name}.start", fix=fix)
 
@@ -170,7 +171,9 @@ class Exporter:
         rows = [self.written(row) for row in given.rows]
         proof = None if unproven else self.proof(rows)
         visits = self.visited(given, rows, settings)
-        self.write_rows(self.trainer.data, visits)
+        losses = self.write_rows(self.trainer.data, visits)
+        beyond = losses.get(BEYOND) if proof is None else proof.beyond
+        behind = [Difference("(end of answers)", MORE)] if beyond else []
         if self.trainer.dev and self.stage.validation is not None:
             held_out = find_part(self.session.sets, self.stage.validation)
             self.write_rows(self.trainer.dev, [self.written(row) for row in held_out])
@@ -180,7 +183,8 @@ class Exporter:
             shutil.copytree(self.folder, self.part / MODEL, ignore=lambda *_: [CHECKSUMS])
             for file in (self.part / MODEL).iterdir():
                 file.chmod(0o644)  # safetensors creates files that only their owner can read
-        result = ForTrainer(self.name, self.tool, len(visits), made.values, made.differences, proof)
+        differences = (*made.differences, *behind)
+        result = ForTrainer(self.name, self.tool, len(visits), made.values, differences, proof)
         self.write_texts(settings, made, result)
         return result
 
@@ -207,8 +211,9 @@ class Exporter:
             longest = max(prompts) + stage.sampling.max_tokens
         else:
             stored = (gold_turns(encoder, given.task, r, stage.loss_on) for r in given.rows)
-            longest = max(encoder.size(t.context) + len(t.actions) for ts in stored for t in ts)
-        packs = count if isinstance(stage, SftStage) and stage.pack_tokens is not None else 0
+            sizes = (encoder.size(t.context) + len(t.actions) for ts in stored for t in ts)
+            longest = max(*sizes, stage.pack_tokens or 0)
+        limit = self.session.experiment.data[stage.data.partition(".")[0]].max_prompt_tokens
         kind, _, name = self.source.partition(":")
         return Settings(
             name=self.name,
@@ -216,10 +221,9 @@ class Exporter:
             model=name if kind == "hf" else MODEL,
             seed=given.seed,
             rounds=rounds,
-            rows=len(given.rows),
-            longest_prompt=max(prompts),
+            rows=count,
+            longest_prompt=limit or max(prompts),
             longest=longest,
-            packs=packs,
             from_base=stage.start == "base",
             template=swift_template(self.text, self.folder) if self.tool == "swift" else None,
         )
@@ -232,18 +236,23 @@ class Exporter:
             return replace(row, messages=tuple(replace(m, loss=False) for m in prompt))
         if self.stage.loss_on == "last":
             prompt = tuple(replace(m, loss=m.loss and m.role != "assistant") for m in prompt)
-        return replace(row, messages=(*prompt, task.target(row)))
+        made = replace(row, messages=(*prompt, task.target(row)))
+        if self.text.sequences(made) > 1:
+            problem = f"row {row.id} trains several sequences: the rendering rewrites its answers"
+            place, fix = f"stage.{self.name}.rendering", 'expand = "each_turn" in the data set'
+            raise InputError(problem, field=place, fix=fix)
+        return made
 
     def visited(self, given: StageInput, rows: Sequence[Row], settings: Settings) -> list[Row]:
         """The rows in the order of the stage's visits; of a stage that packs, once each."""
-        if settings.packs:
+        if isinstance(self.stage, SftStage) and self.stage.pack_tokens is not None:
             return list(rows)
         count = settings.rounds * rows_per_step(self.stage)
         return [row for _, row in visits(rows, given.seed, 0, count, given.order)]
 
-    def write_rows(self, name: str, rows: Sequence[Row]) -> None:
-        """Rows in the tool's format. Raises RenderingError, and InputError for a row that the tool
-        would train otherwise."""
+    def write_rows(self, name: str, rows: Sequence[Row]) -> Mapping[str, int]:
+        """Rows in the tool's format, and what it loses of them. Raises RenderingError, and
+        InputError for a row that the tool would train otherwise."""
         file = self.part / name
         file.parent.mkdir(parents=True, exist_ok=True)
         losses = write_rows(file, rows, self.tool, "train", self.text)
@@ -253,6 +262,7 @@ class Exporter:
                 fix = 'expand = "each_turn" in the data set'
                 place = f"stage.{self.name}.data"
                 raise InputError(problem, field=place, fix=fix if loss == EARLIER else None)
+        return losses
 
     def proof(self, rows: Sequence[Row]) -> Proof:
         """What the tool makes of the rows, each once. Raises InputError with the first token that
@@ -260,7 +270,7 @@ class Exporter:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / Path(self.trainer.data).name
             write_rows(file, rows, self.tool, "train", self.text)
-            proof = prove(file, self.tool, self.text)
+            proof = prove(file, self.tool, self.text, rows)
         if not proof.equal:
             problem = f"{proof.package} renders the rows otherwise: {proof.difference}"
             raise InputError(problem, field=f"stage.{self.name}.rendering", fix="name another")
@@ -323,7 +333,7 @@ class Exporter:
             "tool": self.trainer.package,
             "rows": result.rows,
             "settings": dict(made.values),
-            "differences": [asdict(each) for each in made.differences],
+            "differences": [asdict(each) for each in result.differences],
             "proof": None if result.proof is None else asdict(result.proof),
         }
         text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
@@ -332,7 +342,7 @@ class Exporter:
         proof = NOT_PROVEN
         if result.proof is not None:
             proof = f"{result.proof.package} loaded the rows and makes Assay's tokens of them"
-        count = len(made.differences)
+        count = len(result.differences)
         readme = filled(
             README,
             NAME=name,
@@ -345,13 +355,14 @@ class Exporter:
         atomic_write_text(self.part / "README.md", readme)
 
 
+SWIFT_MODELS = {kind: kind for kind in ("llama", "qwen2", "qwen3")}
+"""Kinds of model by the `model_type` of their configuration, which is ms-swift's too."""
+
+
 def swift_template(text: PlainText, folder: Path) -> Mapping[str, Any]:
-    """How ms-swift opens the model and renders the rows. Raises InputError for a model whose kind
-    it would have to be told in other words."""
-    kind = read_config(folder).model_type
-    known = {"qwen3": "qwen3", "qwen2": "qwen2_5", "llama": "llama3_2"}
-    name = look_up(known, kind, "kind of model in ms-swift")
-    return {"model_type": name, "template": template_of(text)}
+    """How ms-swift opens the model and renders the rows. Raises UnknownName for another kind."""
+    kind = look_up(SWIFT_MODELS, read_config(folder).model_type, "kind of model for ms-swift")
+    return {"model_type": kind, "template": template_of(text)}
 
 
 def named_files(task: str, reward: Any) -> list[str]:

@@ -39,7 +39,7 @@ class Device(types.ModuleType):
 VALUES = {
     "is_available": True,
     "is_platform_available": True,
-    "current_device": 0,
+    "current_device": torch.device("cpu"),
     "device_count": 1,
     "get_device_capability": (None, None),
     "communication_backend_name": "gloo",

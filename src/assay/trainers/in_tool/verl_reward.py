@@ -13,6 +13,9 @@ from reward import JUDGE
 class AssayRewardManager(RewardManagerBase):
     """Scores the tokens of an answer, so that its text and its end are as Assay sees them."""
 
+    def __init__(self, config, tokenizer, compute_score, **addresses):
+        super().__init__(config, tokenizer, compute_score)
+
     async def run_single(self, data):
         """The reward of one answer. Raises RuntimeError for an abstention."""
         item = data[-1]

@@ -1,0 +1,20 @@
+"""Runs in ms-swift's environment: the configuration of a folder, as its command parses it."""
+
+import contextlib
+import json
+import os
+import sys
+
+with contextlib.redirect_stdout(sys.stderr):
+    from swift.arguments import RLHFArguments, SftArguments  # type: ignore[import-not-found]
+    from swift.cli.main import parse_yaml_args  # type: ignore[import-not-found]
+    from swift.utils import parse_args  # type: ignore[import-not-found]
+
+    asked = json.load(sys.stdin)
+    os.chdir(asked["folder"])
+    argv = ["config.yaml"]
+    parse_yaml_args(argv)
+    kind = {"sft": SftArguments, "grpo": RLHFArguments}[asked["method"]]
+    arguments, remaining = parse_args(kind, argv)
+    assert not remaining, remaining
+print(json.dumps(vars(arguments), default=str))
