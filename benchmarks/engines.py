@@ -1,13 +1,13 @@
 """What a GRPO step costs with Assay's engine, with vLLM and with the plain path, and a hand-over.
 
-    python -m benchmarks.engines          all cells, about six minutes on two quiet cores
-    python -m benchmarks.engines --only lora
-    python -m benchmarks.engines adapter  1024 tokens of vLLM with an adapter apart, and merged
+    python -m benchmarks.engines core       all cells, about six minutes on two quiet cores
+    python -m benchmarks.engines cell model=qwen3 prompt=64 completion=32    one cell
+    python -m benchmarks.engines adapter    1024 tokens of vLLM with an adapter apart, and merged
 
 The sides are Assay with the same weights, prompts and settings; only the sampler differs (on the
-plain path the scoring too). Each is loaded once, then they take turns, a step each. CPU-seconds are
-of the trainer and of vLLM's process together, and a step's sampling holds what comes with it: laying
-out the weights, or handing them over and proving it. vLLM's environment is needed
+plain path the scoring too). Each is loaded once, then they take turns, a step each. CPU-seconds
+are of the trainer and of vLLM's process together, and a step's sampling holds what comes with it:
+laying out the weights, or handing them over and proving it. vLLM's environment is needed
 (`assay engines add vllm`); without it, its side failed.
 """
 
@@ -21,7 +21,7 @@ from assay.engines.environments import environment_for, installed
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions
 from assay.models.precision import bf16_hardware, choose_precision
-from benchmarks.driver import Limits, Side, SideFailed, measure_in_turn, parser_of, running, say
+from benchmarks.driver import Limits, Side, SideFailed, chosen_cells, measure_in_turn, running, say
 from benchmarks.grpo import Setup, one_step
 from benchmarks.models import model_folder
 from benchmarks.results import machine, save_result
@@ -151,16 +151,12 @@ def without_tokens(answer: Record) -> Record:
 
 def main() -> None:
     """Measure anew what is asked for."""
-    parser = parser_of(__doc__)
-    parser.add_argument("what", nargs="?", choices=["steps", "adapter"], default="steps")
-    parser.add_argument("--only", default="", help="cells whose name contains this")
-    given = parser.parse_args()
-    if given.what == "adapter":
+    what, chosen = chosen_cells(__doc__, GrpoCell, {"core": cells, "adapter": list})
+    if what == "adapter":
         result = measure_adapter()
         save_result(SUBJECT, "adapter", result)
         say(json.dumps(result["medians"]) + json.dumps(result["failures"]))
-        return
-    for cell in (cell for cell in cells() if given.only in name_of(cell)):
+    for cell in chosen:
         say(name_of(cell))
         result = measure(cell)
         save_result(SUBJECT, name_of(cell), result)
