@@ -96,6 +96,16 @@ def test_a_filter_of_answers_is_that_of_plain_python(run, seed):
     assert ids(run, f, True) == expected
 
 
+@pytest.mark.parametrize("text", ["BLUE", "i look", "plan it", '"sky"', "look {"])
+def test_the_text_of_a_conversation_is_all_that_was_said_in_it(run, text):
+    assert ids(run, Filter(text=text, step_from=6), False) == ["rl/6/talk#0"]
+
+
+@pytest.mark.parametrize("text", ["assistant", "tool_calls", "role"])
+def test_how_a_conversation_is_stored_is_no_text_of_it(run, text):
+    assert not ids(run, Filter(text=text, step_from=6), False)
+
+
 def test_random_filters_keep_something_and_drop_something(run):
     every = len(ids(run, Filter(), False))
     counts = [len(ids(run, some_filter(random.Random(seed)), False)) for seed in range(60)]
