@@ -9,10 +9,10 @@ import pytest
 from assay.compare.judged_table import compare_checkpoints
 from assay.errors import InputError
 from assay.runs.history import History, samples_in
-from assay.runs.records import outcome
+from assay.runs.records import outcome, write_samples
 from assay.view.completions import Completions
 from assay.view.filters import FLIPS, Filter, read_filter
-from tests.view.labs import lab
+from tests.view.labs import lab, sample
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +159,9 @@ def test_a_step_that_is_trained_again_is_read_again(tmp_path):
     run = lab(tmp_path)
     completions = Completions(run)
     before = completions.find(Filter(), False).count
+    assert not completions.find(Filter(text="written anew"), False).count
+    write_samples(run.samples("rl", 4), [sample(4, "odd", 0, text="written anew")] * 16)
+    assert completions.find(Filter(text="written anew"), False).count == 16
     run.samples("rl", 6).unlink()
     run.samples("rl", 5).rename(run.samples("rl", 7))
     assert completions.find(Filter(), False).count == before - 1
