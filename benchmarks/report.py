@@ -303,6 +303,22 @@ def missed() -> str:
     return f"{count}\n\n{markdown(['what', 'target', 'measured'], lines, words=2)}"
 
 
+def ranks() -> str:
+    """Seconds of a step by processes, on each processor and in each format."""
+    rows = []
+    for result in load("ranks"):
+        cell = result["cell"]
+        size = f"{cell['prompts']}x{cell['group']}, {shape_of(cell)}"
+        for side, found in result["medians"].items():
+            seconds = [f"{found[key]:.2f}" for key in SECONDS]
+            rows.append([processor_of(result), size, cell["dtype"], side, *seconds])
+    heads = ["processor", "size", "format", "side", "wall", "sampling", "the rest", "CPU"]
+    return markdown(heads, rows, words=4)
+
+
+SECONDS = ("wall", "generation_wall", "update_wall", "cpu")
+
+
 def machines() -> str:
     """Where and when the results were measured, and by which versions."""
     found: dict[str, list[Record]] = {}
@@ -338,6 +354,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "ratios": ratios,
     "bound": bound,
     "missed": missed,
+    "ranks": ranks,
     "machines": machines,
 }
 

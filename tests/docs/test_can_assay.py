@@ -59,8 +59,8 @@ def loads_gguf(folder: Path) -> bool:
 
 
 CHECKED: dict[str, Callable[[Path], bool]] = {
-    "train one model on several GPUs": lambda _: imports(
-        "torch.distributed", "DataParallel", "deepspeed", "accelerate"
+    "train one model with several processes": lambda _: (
+        "ranks" in EngineSpec.model_fields and imports("torch.distributed")
     ),
     "train on Apple's GPU (MPS), a TPU or an NPU": lambda _: imports(
         "torch.mps", "torch_xla", "torch_npu"

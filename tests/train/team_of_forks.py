@@ -13,9 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from assay.models.adapt import save_activations
 from assay.models.lora import LoraOptions, add_lora
 from assay.models.optimizer import make_optimizer
-from assay.models.precision import Precision
+from assay.models.precision import Precision, choose_precision
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.objectives import Nll, Objective
 from assay.rl.packed import Packed
@@ -26,6 +27,7 @@ from assay.train.grpo import Grpo, GrpoSettings, score_all
 from assay.train.likelihood import likelihood_batch, pair_batch, weighted_batch
 from assay.train.pair_choice import Choice, PairRule, choose_pairs
 from assay.train.ranks import Member, RankedPolicy, Team, serve
+from assay.train.sharded import ShardedMember, put_together
 from tests.exact import random_groups
 from tests.forked import forked
 from tests.tiny import tiny_model
@@ -37,12 +39,14 @@ ENDS = frozenset({7})
 
 
 def language(kind: str) -> LanguagePolicy:
-    """A tiny Llama in float64: `full`, or with an adapter that has left its start, which drops some
-    of its inputs where it is `dropout`."""
+    """A tiny Llama in float64: `full`, `recomputed` in the backward pass, or with an adapter that
+    has left its start, which drops some of its inputs where it is `dropout`."""
     model = tiny_model()
     frozen = tiny_model(seed=2).double()
     module: Any = model
-    if kind != "full":
+    if kind == "recomputed":
+        save_activations(model)
+    elif kind != "full":
         torch.manual_seed(1)
         module, _ = add_lora(model, LoraOptions(rank=4, dropout=0.2 * (kind == "dropout")))
         with torch.no_grad():
@@ -52,12 +56,32 @@ def language(kind: str) -> LanguagePolicy:
     return LanguagePolicy(module.double().train(), EXACT, ENDS, frozen=frozen)
 
 
+def single() -> LanguagePolicy:
+    """The same in fp32, as models are trained."""
+    precision = choose_precision("fp32", "cpu")
+    return LanguagePolicy(tiny_model().train(), precision, ENDS, frozen=tiny_model(seed=2))
+
+
 POLICIES: dict[str, Callable[[], Policy]] = {
     "full": lambda: language("full"),
     "lora": lambda: language("lora"),
     "dropout": lambda: language("dropout"),
+    "recomputed": lambda: language("recomputed"),
+    "single": single,
     "candidates": CandidatePolicy,
 }
+
+
+class Shown(Member):
+    """A rank that shows its gradient."""
+
+    def show(self, _: None) -> dict[str, torch.Tensor]:
+        named = self.policy.module.named_parameters()
+        return {n: put_together(p.grad) for n, p in named if p.grad is not None}
+
+
+class ShownSharded(Shown, ShardedMember):
+    """The same of a rank that holds a part of it."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +91,12 @@ class Case:
     policy: str
     fault: str = ""
     """What the last rank does otherwise."""
+    sharded: bool = False
+
+    @property
+    def kind(self) -> type[Member]:
+        """What each rank is."""
+        return ShownSharded if self.sharded else Shown
 
 
 def optimizer_of(policy: Policy) -> torch.optim.Optimizer:
@@ -83,7 +113,7 @@ def follow(rank: int, size: int, port: int) -> None:
     team = Team(rank, size, 1)
     while (case := team.told()) is not None:
         policy = POLICIES[case.policy]()
-        member: Member = Member(policy, optimizer_of(policy), team)
+        member = case.kind(policy, optimizer_of(policy), team)
         if rank == size - 1:
             FAULTS[case.fault](member)
         serve(member)
@@ -132,7 +162,7 @@ class Forks:
         """A policy that all ranks share, rank 0's if it is not fresh."""
         self.team.tell([case] * self.team.size)
         own = policy or POLICIES[case.policy]()
-        member = Member(own, optimizer or optimizer_of(own), self.team)
+        member = case.kind(own, optimizer or optimizer_of(own), self.team)
         try:
             yield RankedPolicy(own, member, self.team)
         finally:

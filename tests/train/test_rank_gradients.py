@@ -23,7 +23,10 @@ BUDGETS = (60, 10**6)
 METHODS = [*LOSSES, "sft", "rce", "dpo"]
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4])
+@pytest.fixture(
+    scope="module",
+    params=[2, pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)],
+)
 def forks(request, tmp_path_factory) -> Iterator[Forks]:
     with team_of(request.param, tmp_path_factory.mktemp("ranks")) as found:
         yield found
@@ -34,24 +37,33 @@ def gradient(policy: Policy) -> dict[str, torch.Tensor]:
 
 
 def expect_same_gradient(
-    forks: Forks, kind: str, method: str, aggregation: str, minibatches: int, budget: int
+    forks: Forks,
+    kind: str,
+    method: str,
+    aggregation: str,
+    minibatches: int,
+    budget: int,
+    sharded: bool = False,
 ) -> None:
-    alone = POLICIES[kind]()
+    alone, rounding = POLICIES[kind](), 1e-4 if kind == "single" else 1e-9
     begin_masks(alone.module, 0, 3)
     updates, objective = batches(alone, method, aggregation, minibatches)
-    with forks.opened(Case(kind)) as ranked:
+    with forks.opened(Case(kind, sharded=sharded)) as ranked:
         begin_masks(ranked.module, 0, 3)
         for packed in updates:
             totals = accumulate(alone, packed, objective, budget)
-            shared = ranked.accumulate(packed, objective, budget)
+            shared, norm = ranked.accumulate(packed, objective, budget)
             assert place_of_masks(alone.module) == place_of_masks(ranked.module)
             expect_same(shared, totals)
-            ours, theirs = gradient(ranked), gradient(alone)
-            assert ours.keys() == theirs.keys()
-            for name, whole in theirs.items():
-                assert whole.norm() > 0
-                off = (ours[name] - whole).norm() / whole.norm()
-                assert off < 1e-9, (name, float(off))
+            theirs = gradient(alone)
+            norms = [grad.norm() for grad in theirs.values()]
+            assert float(norm) == pytest.approx(float(torch.stack(norms).norm()), rel=rounding)
+            for ours in ranked.call("show", [None] * forks.team.size):
+                assert ours.keys() == theirs.keys()
+                for name, whole in theirs.items():
+                    assert whole.norm() > 0
+                    off = (ours[name] - whole).norm() / whole.norm()
+                    assert off < rounding, (name, float(off))
             alone.module.zero_grad(set_to_none=True)
             forget = StepCall(torch.tensor(torch.nan), 1.0, [])
             ranked.call("step", [forget] * forks.team.size)
@@ -78,6 +90,21 @@ SAMPLE = [
 def test_gradients_are_those_of_one_process(forks: Forks) -> None:
     for case in SAMPLE:
         expect_same_gradient(forks, *case)
+
+
+SHARDED = [
+    ("full", "ppo_clip", "token_mean", 1, 10**6),
+    ("lora", "gspo", "seq_mean_token_mean", 2, 60),
+    ("dropout", "sft", "token_mean", 1, 60),
+    ("full", "dpo", "token_mean", 1, 60),
+    ("single", "sft", "token_mean", 1, 60),
+    ("recomputed", "sft", "token_mean", 1, 60),
+]
+
+
+def test_gradients_of_sharded_weights_are_those_of_one_process(forks: Forks) -> None:
+    for case in SHARDED:
+        expect_same_gradient(forks, *case, sharded=True)
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 import torch
 
-from assay.data.episode import tokens_of
+from assay.data.episode import Episode, tokens_of
 from assay.models.lora import begin_masks
 from assay.rl.losses import LOSSES
-from assay.rl.objectives import Objective
+from assay.rl.objectives import Nll, Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.train.grpo import score_all
@@ -20,6 +20,7 @@ from assay.train.ranks import RanksDiffer, cut
 from assay.train.update import Bill, atoms, update
 from tests.exact import random_groups
 from tests.train.team_of_forks import POLICIES, SIZES, Case, Forks, batches, optimizer_of, team_of
+from tests.train.toys import CandidatePolicy, query
 
 BUDGETS = (60, 10**6)
 """Micro-batches of a few turns, and one of everything."""
@@ -63,6 +64,23 @@ def test_completions_are_those_of_one_process(two: Forks) -> None:
     assert [turn.actions for turn in shared] == [turn.actions for turn in alone]
     for ours, theirs in zip(shared, alone, strict=True):
         assert ours.behaviour_logps == pytest.approx(theirs.behaviour_logps, abs=1e-9)
+
+
+def test_a_policy_that_is_no_language_model_is_shared_alike(two: Forks) -> None:
+    """Sampled, scored and updated, as by one process."""
+    alone = CandidatePolicy()
+    own = optimizer_of(alone)
+    sampling = Sampling(temperature=1.0, max_tokens=1)
+    keys = [SampleKey(1, f"q{n}", 0) for n in range(12)]
+    prompts = [query(n % 5) for n in range(12)]
+    settings = {"micro_tokens": 3, "clip_norm": 1.0}
+    with two.opened(Case("candidates")) as ranked:
+        for policy, optimizer in ((alone, own), (ranked, ranked.member.optimizer)):
+            turns = policy.sample(prompts, keys, sampling)
+            assert [turn.context for turn in turns] == prompts
+            episodes = [Episode(f"{n}#0", str(n), (turn,)) for n, turn in enumerate(turns)]
+            update(policy, likelihood_batch(episodes), Nll(), optimizer, **settings)
+        torch.testing.assert_close(ranked.module.weight, alone.weight, atol=1e-12, rtol=0)
 
 
 def test_a_conversation_stays_with_the_rank_that_began_it(two: Forks) -> None:

@@ -46,14 +46,20 @@ def follows() -> bool:
     return launched() and os.environ["RANK"] != "0"
 
 
+def ranks_here(ranks: int) -> int:
+    """How many of the ranks are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) if launched() else ranks
+
+
 def check_ranks(ranks: int) -> None:
     """Raise InputError for more ranks than this machine has cores or GPUs, or than were started."""
-    here = ranks
+    here = ranks_here(ranks)
     if launched():
-        here, started = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+        started = int(os.environ["WORLD_SIZE"])
         if started != ranks:
             problem = f"{ranks} ranks, and torchrun started {started}"
-            raise InputError(problem, fix=f"--set engine.ranks={started}")
+            fix = f"set engine.ranks to {started}; of a run: assay resume --ranks {started}"
+            raise InputError(problem, fix=fix)
     if torch.cuda.is_available():
         have, name = torch.cuda.device_count(), "GPUs"
     else:
@@ -157,8 +163,8 @@ _launched: list[Team] = []
 def joined() -> Team:
     """This process among those that torchrun started; they meet once."""
     if not _launched:
-        here = int(os.environ["LOCAL_WORLD_SIZE"])
-        _launched.append(_joined(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), here))
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        _launched.append(_joined(rank, size, ranks_here(size)))
     return _launched[0]
 
 

@@ -29,6 +29,9 @@ class EngineSpec(Table):
     over this machine; `ray://HOST:10001` or `HOST:6379`: over the cluster there."""
     ranks: int = Field(default=1, ge=1, le=1024)
     """Processes that train one model together, each with a GPU or its share of the cores."""
+    sharded: bool | None = None
+    """Whether each of several `ranks` holds a part of weights, gradients and moments (FSDP2);
+    absent: where they would not fit whole."""
 
 
 def check_engine(
@@ -37,9 +40,16 @@ def check_engine(
     stages: Mapping[str, StageSpec],
     evaluations: Mapping[str, EvaluateSpec],
 ) -> Iterator[PydanticCustomError]:
-    """What vLLM cannot honour is named, and never left out."""
-    if engine is None or engine.sample == "own":
+    """What an engine cannot honour is named, and never left out."""
+    if engine is None:
         return
+    if engine.sharded and engine.ranks == 1:
+        yield refused("engine.sharded", "one process holds all weights", "set engine.ranks")
+    if engine.sample == "own":
+        return
+    if engine.sharded:
+        problem = "what vLLM answers is proven with whole weights on rank 0"
+        yield refused("engine.sharded", problem, "leave it out, or engine.sample")
     if model.startswith(WITHOUT_TOKENS):
         problem = f"vLLM samples language models, and {model!r} is none with weights here"
         yield refused("engine.sample", problem, "remove it")

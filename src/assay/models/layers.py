@@ -338,13 +338,38 @@ def run_layers(
     for number, layer in enumerate(base.layers):
         refuse_unplanned(layer.self_attn)
         rotation = rotations_T if rotates(layer.self_attn) else None
-        if layer.gradient_checkpointing and layer.training:
-            # One tensor is kept for each layer, not the stream and its change.
-            given = layer, number, added(*stream), None, rotation, plan, factor, nothing_again
-            stream = cast(Stream, checkpoint(run_layer, *given, use_reentrant=False))
-        else:
-            stream = run_layer(layer, number, *stream, rotation, plan, factor)
+        stream = computed(layer, kept_layer)(number, stream, rotation, plan, factor)
     return normed(added(*stream).index_select(0, keep_K), base.norm)
+
+
+class Own(partial[Any]):
+    """The forward of a module that computes as is done here."""
+
+
+def computes(module: nn.Module, compute: Callable[..., Any]) -> None:
+    """Make `compute`, given the module, what a call of the module does, so that its hooks run."""
+    module.forward = Own(compute, module)
+
+
+def computed(module: nn.Module, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """`compute`, given the module; the module's own call where `computes` made that the same."""
+    return module if isinstance(module.forward, Own) else partial(compute, module)
+
+
+def kept_layer(
+    layer: Any,
+    number: int,
+    stream: Stream,
+    rotation: tuple[Tensor, Tensor] | None,
+    plan: AttentionPlan,
+    factor: float,
+) -> Stream:
+    """One decoder layer, run again in the backward pass where the model says so."""
+    if layer.gradient_checkpointing and layer.training:
+        # One tensor is kept for each layer, not the stream and its change.
+        given = layer, number, added(*stream), None, rotation, plan, factor, nothing_again
+        return cast(Stream, checkpoint(run_layer, *given, use_reentrant=False))
+    return run_layer(layer, number, *stream, rotation, plan, factor)
 
 
 def run_layer(

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from assay.data.episode import continues
 from assay.errors import InputError
 from assay.models.attention import Tree, TreePlan
-from assay.models.layers import multipliers, run_layers, times
+from assay.models.layers import computed, multipliers, run_layers, times
 from assay.models.matmul import moved, product, spans, widened
 from assay.models.supported import FAMILIES, refuse_length_dependent
 
@@ -331,20 +331,27 @@ def score_actions(
     are float32 or wider. Raises InputError for a model whose scores are more than a
     projection, and InputError for attention that plans do not compute.
     """
-    row = to_device(lay_out(contexts, actions_S, offsets_N1), model.device)
     causal: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    row = to_device(lay_out(contexts, actions_S, offsets_N1), model.device)
+    targets_S = moved(actions_S, model.device)[row.order_S]
+    logps_S, entropy_S = computed(causal, score_row)(row, targets_S, temperature, entropy)
+    # The inverse permutation, back to the caller's order.
+    back_S = torch.empty_like(row.order_S)
+    back_S[row.order_S] = torch.arange(len(back_S), device=back_S.device)
+    return logps_S[back_S], None if entropy_S is None else entropy_S[back_S]
+
+
+def score_row(
+    causal: Any, row: TreeRow, targets_S: Tensor, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """`score_actions` of a row, in the row's own order."""
     head = plain_head(causal)
     factors = multipliers(causal.config)
     hidden_TD = times(embed(causal, head, row.tokens_T), factors.embedding)
     hidden_KD = run_layers(causal.base_model, hidden_TD, row.positions_T, row.plan, row.keep_K)
     # Scaled logits are those of another temperature.
-    warmth = temperature / factors.logits
-    reads = Reads(row.kept_S, moved(actions_S, model.device)[row.order_S], warmth, entropy)
-    logps_S, entropy_S = head_logps(hidden_KD, head.weight, head.bias, reads)
-    # The inverse permutation, back to the caller's order.
-    back_S = torch.empty_like(row.order_S)
-    back_S[row.order_S] = torch.arange(len(back_S), device=back_S.device)
-    return logps_S[back_S], None if entropy_S is None else entropy_S[back_S]
+    reads = Reads(row.kept_S, targets_S, temperature / factors.logits, entropy)
+    return head_logps(hidden_KD, head.weight, head.bias, reads)
 
 
 def plain_head(causal: PreTrainedModel) -> nn.Linear:

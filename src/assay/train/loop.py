@@ -340,7 +340,8 @@ Check = Callable[[Policy, Packed, Objective], Mapping[str, float]]
 
 @dataclass
 class FirstBatchCheck:
-    """A `Method` whose first update is checked; the step's metrics hold what was found.
+    """A `Method` whose first update is checked; the step's metrics hold what was found. A process
+    that holds a part of the weights cannot check.
 
     A resumed stage checks again, because machine and versions may be others.
     """
@@ -352,10 +353,11 @@ class FirstBatchCheck:
     def collect(self, policy: Policy, place: Place, journal: Journal) -> Batch:
         """See `checkpoint.Method`. A batch without updates is passed on unchecked."""
         batch = self.method.collect(policy, place, journal)
-        if self.done or not batch.updates:
+        own = alone(policy)
+        if self.done or not batch.updates or own is None:
             return batch
         started = time.perf_counter()
-        found = self.check(alone(policy), batch.updates[0], batch.objective)
+        found = self.check(own, batch.updates[0], batch.objective)
         self.done = True
         seconds = time.perf_counter() - started
         return replace(batch, metrics={**batch.metrics, **found, "self_check_seconds": seconds})

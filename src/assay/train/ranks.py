@@ -1,9 +1,9 @@
 """Spreads the work on one policy over processes: sampling, scoring without gradient, updates.
 
-Rank 0 leads: it has the run, and calls the others (`Team.call`), each of which has the same policy
-and optimizer (`Member`). Weights of a batch carry its denominators, so gradients of any split are
-summed and never averaged; torch's DistributedDataParallel would average them and wants a forward of
-its own. After every update all ranks show that they hold the same weights (`marks`).
+Rank 0 leads: it has the run, and calls the others (`RankedPolicy.call`), each of which has the same
+policy and optimizer (`Member`). Weights of a batch carry its denominators, so gradients of any
+split are summed and never averaged; torch's DistributedDataParallel would average them and wants a
+forward of its own. After every update all ranks show that they hold the same weights (`marks`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate as running_sum
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 
 from assay.data.episode import Context, Turn
 from assay.errors import RunFailure
@@ -169,6 +169,8 @@ class ScoreCall:
     """Of dropout's masks, see `lora.place_of_masks`."""
     reference: bool
     """Whether the frozen reference scores."""
+    idle: Sequence[Packed] = ()
+    """Micro-batches that say nothing, so that all ranks have equally many."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ class GradientCall:
     objective: Objective
     place: tuple[int, int, int] | None
     """Of the first micro-batch's masks."""
+    idle: Sequence[Packed] = ()
+    """See `ScoreCall`."""
 
 
 @dataclass(frozen=True)
@@ -198,9 +202,12 @@ class Member:
     optimizer: torch.optim.Optimizer
     team: Team
     _conversation: AbstractContextManager[int | None] = field(default_factory=nullcontext)
+    sharded: ClassVar[bool] = False
+    """Whether every rank holds a part of the weights (`train.sharded`)."""
 
     def begin(self, state: Mapping[str, Any]) -> Marks:
-        """Take over rank 0's trained weights and optimizer state; `state` is its layout."""
+        """Take over rank 0's trained weights and optimizer state; `state` is its layout. Returns
+        the marks of all weights."""
         module = self.policy.module
         with torch.no_grad():
             for weight in trainable(module):
@@ -234,11 +241,14 @@ class Member:
         """Log-probs and entropies of the micro-batches."""
         put_masks(self.policy.module, call.place)
         with self.policy.reference() if call.reference else nullcontext():
-            return score_each(self.policy, call.micros, call.entropy)
+            found = score_each(self.policy, call.micros, call.entropy)
+            score_each(self.policy, call.idle, call.entropy)
+        return found
 
-    def gradients(self, call: GradientCall) -> Totals:
-        """The gradient of all ranks' micro-batches, and the objective's sums of this one's."""
-        module, found = self.policy.module, []
+    def gradients(self, call: GradientCall) -> tuple[Totals, Tensor]:
+        """Add up the gradient of all ranks; returns the objective's sums of this one, and the
+        gradient's norm."""
+        module = self.policy.module
         put_masks(module, call.place)
         with side_by_side(module) as block:
             totals = add_gradients(self.policy, call.micros, call.objective)
@@ -246,20 +256,45 @@ class Member:
                 self.team.sum(memory)
             reached_W = torch.tensor([float(weight in block.reached) for weight in block.weights])
             self.team.sum(reached_W)
-            found = [w for w, count in zip(block.weights, reached_W.tolist(), strict=True) if count]
-            block.reached.update(found)
-        return totals
+            counts = zip(block.weights, reached_W.tolist(), strict=True)
+            block.reached.update(weight for weight, count in counts if count)
+        return totals, norm_of(self.grads())
+
+    def grads(self) -> list[Tensor]:
+        """The gradients that this rank holds."""
+        return [p.grad for p in trainable(self.policy.module) if p.grad is not None]
+
+    def whole_norm(self, norms: Sequence[Tensor]) -> Tensor:
+        """The gradient's norm by those that the ranks found."""
+        return norms[0]
 
     def step(self, call: StepCall) -> Marks:
         """Clip and step; returns the marks of the weights that it changed."""
         if torch.isfinite(call.norm):
-            clip_grads_with_norm_(trainable(self.policy.module), call.clip_norm, call.norm)
+            # As `torch.nn.utils.clip_grad_norm_`.
+            kept = (call.clip_norm / (call.norm + 1e-6)).clamp(max=1.0)
+            for grad in self.grads():
+                grad.mul_(kept.to(grad.device))
             for group, rate in zip(self.optimizer.param_groups, call.rates, strict=True):
                 group["lr"] = rate
             self.optimizer.step()
             self.policy.updated()
         self.optimizer.zero_grad(set_to_none=True)
+        return self.marks()
+
+    def marks(self) -> Marks:
+        """Of the trained weights that every rank holds."""
         return marks(self.policy.module, trained=True)
+
+    def save(self, folder: Path | None) -> None:
+        """Write the weights into a folder; None on other ranks, which help where they must."""
+        if folder is not None:
+            self.policy.save(folder)
+
+
+def norm_of(grads: Sequence[Tensor]) -> Tensor:
+    """The norm of gradients together, on the CPU."""
+    return get_total_norm(grads).cpu()
 
 
 def serve(member: Member) -> None:
@@ -297,6 +332,11 @@ class RankedPolicy:
     def end(self) -> None:
         """There are no more calls."""
         self.team.tell([None] * self.team.size)
+
+    @property
+    def whole(self) -> bool:
+        """Whether this process holds all weights."""
+        return not self.member.sharded
 
     @property
     def module(self) -> nn.Module:
@@ -360,18 +400,23 @@ class RankedPolicy:
         self.call("close_conversations", nothing)
 
     def score(self, packed: Packed, entropy: bool = False) -> Scores:
-        """This process's own answer."""
-        return self.own.score(packed, entropy)
+        """This process's own answer; where it lacks weights, all ranks compute the same, without
+        gradient."""
+        if self.whole:
+            with self.own.reference() if self._referring else nullcontext():
+                return self.own.score(packed, entropy)
+        place = place_of_masks(self.module)
+        call = ScoreCall([packed], entropy, place, self._referring)
+        return Scores(*self.call("score", [call] * self.team.size)[0])
 
     @contextmanager
     def reference(self) -> Iterator[None]:
         """Inside, the frozen references score."""
-        with self.own.reference():
-            self._referring = True
-            try:
-                yield
-            finally:
-                self._referring = False
+        self._referring = True
+        try:
+            yield
+        finally:
+            self._referring = False
 
     def updated(self) -> None:
         """The trained weights of this process changed."""
@@ -379,7 +424,7 @@ class RankedPolicy:
 
     def save(self, folder: Path) -> None:
         """See `Policy`."""
-        self.own.save(folder)
+        self.call("save", [folder, *[None] * (self.team.size - 1)])
 
     def load(self, folder: Path) -> None:
         """See `Policy`."""
@@ -395,7 +440,10 @@ class RankedPolicy:
         """See `grpo.score_all`."""
         place = place_of_masks(self.module)
         parts = self.parts(packed, atom, budget)
-        calls = [ScoreCall(part, entropy, place, self._referring) for part in parts]
+        calls = [
+            ScoreCall(part, entropy, place, self._referring, self.idle(packed, part, parts))
+            for part in parts
+        ]
         found = self.call("score", calls)
         logps_S = torch.cat([logps for logps, _ in found])
         return logps_S, torch.cat([each for _, each in found]) if entropy else None
@@ -410,27 +458,36 @@ class RankedPolicy:
         clip_norm: float,
     ) -> UpdateResult:
         """See `update.update`. Raises RanksDiffer, RankLost."""
-        totals = self.accumulate(packed, objective, micro_tokens)
-        grads = [p.grad for p in trainable(self.module) if p.grad is not None]
-        norm = get_total_norm(grads).cpu()
+        totals, norm = self.accumulate(packed, objective, micro_tokens)
         step = StepCall(norm, clip_norm, [group["lr"] for group in optimizer.param_groups])
         expect_alike("after an update", self.call("step", [step] * self.team.size))
         return UpdateResult(float(norm), bool(torch.isfinite(norm)), totals)
 
-    def accumulate(self, packed: Packed, objective: Objective, micro_tokens: int) -> Totals:
-        """See `update.accumulate`: every rank has the whole gradient afterwards."""
+    def accumulate(
+        self, packed: Packed, objective: Objective, micro_tokens: int
+    ) -> tuple[Totals, Tensor]:
+        """See `update.accumulate`; with the gradient's norm."""
         place = place_of_masks(self.module)
         parts = self.parts(packed, objective.atom, micro_tokens)
         firsts = [0, *running_sum(map(len, parts))]
         calls = [
-            GradientCall(part, objective, moved(place, first))
+            GradientCall(part, objective, moved(place, first), self.idle(packed, part, parts))
             for part, first in zip(parts, firsts[:-1], strict=True)
         ]
-        totals = Totals()
-        for found in self.call("gradients", calls):
-            totals.join(found)
+        totals, found = Totals(), self.call("gradients", calls)
+        for part, _ in found:
+            totals.join(part)
         put_masks(self.module, moved(place, firsts[-1]))
-        return totals
+        return totals, self.member.whole_norm([norm for _, norm in found])
+
+    def idle(
+        self, packed: Packed, part: Sequence[Packed], parts: Sequence[Sequence[Packed]]
+    ) -> list[Packed]:
+        """What makes a rank's micro-batches as many as the others', where weights are sharded."""
+        if not self.member.sharded:
+            return []
+        shortest = int(packed.offsets_N1.diff().argmin())
+        return [packed.take([shortest])] * (max(map(len, parts)) - len(part))
 
     def parts(self, packed: Packed, atom: str, budget: int) -> list[list[Packed]]:
         """The micro-batches of each rank, in the order of the batch.

@@ -259,6 +259,11 @@ class Spread(Protocol):
     own: Policy
     """This process's copy."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether this process holds all weights."""
+        ...
+
     def update(
         self,
         packed: Packed,
@@ -278,9 +283,11 @@ class Spread(Protocol):
         ...
 
 
-def alone(policy: Policy) -> Policy:
-    """The policy as this process has it by itself."""
-    return policy.own if isinstance(policy, Spread) else policy
+def alone(policy: Policy) -> Policy | None:
+    """The policy as this process has it by itself; None where it holds a part of the weights."""
+    if not isinstance(policy, Spread):
+        return policy
+    return policy.own if policy.whole else None
 
 
 def trainable(module: torch.nn.Module) -> list[torch.nn.Parameter]:

@@ -9,19 +9,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from assay.engines.ranks import followed, joined, launched, team
+from assay.engines.ranks import followed, joined, launched, ranks_here, team
 from assay.errors import AssayError
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Silent
+from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.session import Session
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.run_directory import RunDirectory
 from assay.train.ranks import Member, RankedPolicy, serve
+from assay.train.sharded import ShardedMember, ShardedOptimizer
+from assay.train.update import MicroBatchSize
 
 FOLLOWER = (sys.executable, "-m", "assay.lab.run.ranks")
 
@@ -33,6 +37,12 @@ class Opening:
     run: RunDirectory
     seed: int
     stage: str
+    largest: MicroBatchSize
+    sharded: bool
+
+
+KINDS = {False: Member, True: ShardedMember}
+"""What each rank is, by whether weights are sharded."""
 
 
 def stage_optimizer(policy: Policy, stage: StageSpec) -> torch.optim.Optimizer:
@@ -48,20 +58,34 @@ def stage_optimizer(policy: Policy, stage: StageSpec) -> torch.optim.Optimizer:
 
 @contextmanager
 def ranked(
-    session: Session, name: str, policy: Policy, optimizer: torch.optim.Optimizer
-) -> Iterator[Policy]:
-    """The policy of a stage, whose work all ranks of the experiment share; as it is where there is
-    one. Raises RankLost and RanksDiffer, then and inside."""
+    session: Session,
+    name: str,
+    opened: StagePolicy,
+    optimizer: torch.optim.Optimizer,
+    largest: MicroBatchSize,
+) -> Iterator[tuple[Policy, torch.optim.Optimizer]]:
+    """The policy of a stage and its optimizer, whose work all ranks of the experiment share; as
+    they are where there is one. Raises RankLost and RanksDiffer, then and inside."""
     engine = session.experiment.engine
     if engine is None or engine.ranks == 1:
-        yield policy
+        yield opened.policy, optimizer
         return
+    sharded = engine.sharded
+    if sharded is None:
+        whole = engine.sample == "vllm" or opened.fits(largest, ranks_here(engine.ranks))
+        sharded = not whole
     with team(engine.ranks, FOLLOWER) as others:
-        others.tell([Opening(session.run, session.seed, name)] * others.size)
-        member = Member(policy, optimizer, others)
-        whole = RankedPolicy(policy, member, others, spreads_sampling=engine.sample == "own")
-        yield whole
-        whole.end()
+        how = ", each with a part of the weights" if sharded else ""
+        threads = f"{others.threads} thread{'s' * (others.threads > 1)} each"
+        session.observer.note(f"{name}: {others.size} ranks of {threads}{how}")
+        others.tell([Opening(session.run, session.seed, name, largest, sharded)] * others.size)
+        member = KINDS[sharded](opened.policy, optimizer, others)
+        # Of sharded moments, the whole ones are let go.
+        del optimizer
+        spread = RankedPolicy(opened.policy, member, others, engine.sample == "own")
+        whole_view: Any = ShardedOptimizer(spread) if sharded else member.optimizer
+        yield spread, whole_view
+        spread.end()
 
 
 def follow() -> None:
@@ -72,9 +96,11 @@ def follow() -> None:
         session = Session(experiment, opening.run, opening.seed, Silent())
         stage = experiment.stage[opening.stage]
         torch.manual_seed(opening.seed)
-        policy = session.learner.policy(opening.run, stage).policy
-        serve(Member(policy, stage_optimizer(policy, stage), others))
-        del policy, session
+        opened = session.learner.policy(opening.run, stage)
+        opened.fit(opening.largest)
+        optimizer = stage_optimizer(opened.policy, stage)
+        serve(KINDS[opening.sharded](opened.policy, optimizer, others))
+        del opened, optimizer, session
         gc.collect()
 
 

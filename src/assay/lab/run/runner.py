@@ -20,6 +20,7 @@ import torch
 from assay.data.files import remove_leftovers
 from assay.data.row_order import Mixture
 from assay.engines.ranks import check_ranks
+from assay.engines.ray_pool import leave
 from assay.errors import AssayError, InputError, within
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.engine_table import EngineSpec
@@ -424,6 +425,7 @@ def run_stage(session: Session, name: str) -> None:
         check_history(session.run, name, done[-1])
         return
     measure_start(session, name)
+    leave()
     # LoRA draws its first weights from torch's generator.
     torch.manual_seed(session.seed)
     opened = session.learner.policy(session.run, stage)
@@ -481,7 +483,8 @@ def train_stage(
         given = replace(given, score=runner.score)
     try:
         method = build_method(stage, given, steps)
-        for words in (*notes_of(method), *opened.fit(largest_of(stage, method, given.encoder))):
+        largest = largest_of(stage, method, given.encoder)
+        for words in (*notes_of(method), *opened.fit(largest)):
             session.observer.note(f"{name}: {words}")
         if isinstance(given.order, Mixture):
             method = SourceShares(method, given.order, session.seed)
@@ -498,7 +501,7 @@ def train_stage(
 
         session.helpers.stage(name, state.step + 1)
         settings = loop_settings(stage, steps)
-        with ranked(session, name, policy, optimizer) as trained:
+        with ranked(session, name, opened, optimizer, largest) as (trained, optimizer):
             train(trained, method, optimizer, state, settings, recorder, measure)
     finally:
         if runner is not None:

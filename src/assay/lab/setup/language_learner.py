@@ -434,8 +434,15 @@ class LanguageLearner:
         # Measured before the optimizer's state is read; the model's weights are there already.
         free = available_memory(self.precision.device) + 4.0 * adaptation.total
         fit = partial(fit_activations, self, stage, policy.module, adaptation, free)
+
+        def fits(largest: MicroBatchSize, here: int) -> bool:
+            load = load_of(stage, largest, adaptation, self.precision)
+            # Those of a GPU have it to themselves.
+            each = free if self.precision.device == "cuda" else free / here
+            return choose_checkpointing(model_shape(self.base.config), load, each).fits(each)
+
         return StagePolicy(
-            policy, tuple(notes), fit, lambda: getattr(policy.sampler, "measured", {})
+            policy, tuple(notes), fit, fits, lambda: getattr(policy.sampler, "measured", {})
         )
 
     def sampler(self, run: RunDirectory, reference: CheckpointReference) -> Sampler:

@@ -99,6 +99,8 @@ class StagePolicy:
     """What is trained, for the display."""
     fit: "Callable[[MicroBatchSize], Sequence[str]]" = field(default=lambda largest: ())
     """Makes the largest micro-batch of the stage fit into memory; returns what it did in words."""
+    fits: "Callable[[MicroBatchSize, int], bool]" = field(default=lambda largest, here: True)
+    """Whether it fits with all weights in each of so many processes of this machine."""
     measured: "Callable[[], Mapping[str, float]]" = dict
     """Metrics of the engine that samples."""
 

@@ -153,9 +153,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def ranks_table(engine: EngineSpec | None) -> dict[str, int]:
-    """How many processes train, where they are several."""
-    return {} if engine is None or engine.ranks == 1 else {"ranks": engine.ranks}
+def ranks_table(engine: EngineSpec | None) -> dict[str, int | bool]:
+    """How many processes train, where they are several, and whether it was said how."""
+    if engine is None or engine.ranks == 1:
+        return {}
+    sharded = {} if engine.sharded is None else {"sharded": engine.sharded}
+    return {"ranks": engine.ranks, **sharded}
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -289,6 +289,7 @@ def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
         "seed": str(facts.status.seed),
         "stages": " → ".join(s.method for s in facts.experiment.stage.values()),
         "control": facts.experiment.control or "",
+        "ranks": str(facts.manifest.get("machine", {}).get("ranks", "")),
         "status": words(f"status.{facts.status.status}"),
         "started": facts.status.started.replace("T", " ").removesuffix("+00:00") + " UTC",
     }
