@@ -16,7 +16,7 @@ test: lint types
 	@$(BIN)/python -m tests.size
 	$(TEST)
 
-test-all: lint types
+test-all: lint types .venv/installed-all
 	$(TEST) -m ''
 
 lint: setup-dev
@@ -53,6 +53,11 @@ setup-dev: .venv/installed-dev
 
 .venv/installed-dev: .venv/installed
 	$(PIP) -e '.[train,dev]'
+	touch $@
+
+# What only slow tests need.
+.venv/installed-all: .venv/installed-dev
+	$(PIP) -e '.[train,dev,ray]'
 	touch $@
 
 clean:

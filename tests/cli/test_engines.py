@@ -1,11 +1,14 @@
 """Engines that are installed apart: what is listed, added, asked for and refused."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from assay.engines import environments
 from assay.engines.environments import ENVIRONMENTS, Environment, folder_of
+from assay.engines.register import SAMPLERS
+from assay.experiment.engine_table import EngineSpec
 from tests.cli.conftest import answer, assert_one_line, call
 
 FILE = """name = "e"
@@ -56,6 +59,10 @@ def test_an_engine_that_is_absent_names_the_command_that_adds_it(cache: Path) ->
 )
 def test_what_it_cannot_honour_is_named(cache: Path, options, said) -> None:
     assert said in check(cache, **options)
+
+
+def test_every_engine_that_a_file_may_name_is_registered() -> None:
+    assert {*get_args(EngineSpec.model_fields["sample"].annotation)} == {*SAMPLERS}
 
 
 def test_engines_are_listed_with_what_does_not_fit(cache: Path, monkeypatch) -> None:

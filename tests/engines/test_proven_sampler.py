@@ -227,6 +227,23 @@ def test_several_updates_cost_one_hand_over_and_no_update_none() -> None:
     assert engine.loads == 2
 
 
+def test_an_engine_that_slept_takes_over_all_weights_and_proves_it() -> None:
+    _, sampler, engine = stage()
+    before = turns_of(sampler)
+    engine.sleep = lambda: setattr(engine, "owner", None)  # type: ignore[method-assign]
+    sampler.sleep()
+    with torch.no_grad():
+        for parameter in engine.model.parameters():
+            parameter.zero_()
+    assert turns_of(sampler) == before and engine.loads == 2
+    sampler.sleep()
+    engine.load = lambda state: None  # type: ignore[method-assign]
+    with torch.no_grad():
+        engine.model.lm_head.weight.zero_()
+    with pytest.raises(HandOverFailed, match=r"lm_head\.weight hold other weights"):
+        turns_of(sampler)
+
+
 def test_two_samplers_share_an_engine_and_each_hands_over_its_own() -> None:
     module, sampler, engine = stage()
     before = turns_of(sampler)

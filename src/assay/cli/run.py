@@ -286,15 +286,19 @@ def crew_of(
     on: str | None, devices: str | None, workers: int, despite: str | None
 ) -> Iterator[Crew]:
     """The devices of this machine, or the nodes of a cluster, which is left in the end."""
-    from assay.engines.ray_pool import connect
-    from assay.lab.sweep.missing_runs import devices_of, run_jobs
-    from assay.lab.sweep.spread_runs import on_cluster
+    from assay.engines.ray_pool import connect, need_ray
+
+    if on is not None:
+        need_ray(on, "--on")
+    from assay.lab.sweep.missing_runs import devices_of, run_jobs  # which load torch
+    from assay.lab.sweep.spread_runs import on_cluster, refuse_numbers
 
     given = {"tell": tell, "despite": despite, "workers": workers}
     if on is None:
         places = devices_of(devices)
         yield Crew(", ".join(places), partial(run_jobs, devices=places, **given))
         return
+    refuse_numbers(devices)
     pool = connect(on, "--on")
     try:
         count = len(pool.nodes())

@@ -157,6 +157,7 @@ def judge_sampled(
     against the trainer's. Raises HandOverFailed."""
     differences_S = np.abs(engine_S - trainer_S)
     gap, limit = float(differences_S.mean()), GROWTH * max(now.gap, first.gap) + numerics.floor
+    limit = max(limit, numerics.first / 2)  # other sequences than the probe's, of another gap
     error = float(differences_S.std(ddof=1)) / len(differences_S) ** 0.5
     if not gap - ERRORS * error <= limit:
         raise HandOverFailed(

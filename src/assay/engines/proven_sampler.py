@@ -36,6 +36,8 @@ from assay.rollout.token_choice import key_state
 
 PROBES, PROBE_TOKENS, PROBE_ACTIONS = 8, 768, 64
 """Sequences of the probe at most, their tokens in all, and actions of each."""
+PROBE_CONTEXT = 256
+"""Tokens of a context that the probe keeps, the last ones: all scores of a prompt are computed."""
 POINTS = 4
 """Actions of each sequence that are also scored by way of the prefix cache."""
 OWN = 2
@@ -114,6 +116,8 @@ class ProvenSampler:
         self._due = True
         self._unseen = True
         """No turn of these weights was scored yet."""
+        self._earlier: list[int] = []
+        """Tokens that a prefix cache of earlier weights would hold."""
         self._probe: Sequences | None = None
         self._first: Reading | None = None
         self._before: Reading | None = None
@@ -160,7 +164,8 @@ class ProvenSampler:
             turn = Turn(tuple(prompt), tuple(tokens), mask, tuple(logps), how, policy_version)
             turns.append(turn)
             turn_finished()
-        if self._probe is None and (probe := chosen(turns)):
+        self._earlier = [*prompts[0], *turns[0].actions][:PROBE_CONTEXT]
+        if self._probe is None and (probe := chosen(turns, within=PROBE_CONTEXT)):
             self._probe = probe[0], probe[1]
             self._prove(engine)
         if self._unseen and self._probe is not None:
@@ -188,11 +193,8 @@ class ProvenSampler:
         before, columns = engine.held, chosen_columns(state, engine.held)
         engine.held = kept(state, before)
         found = compare(state, before, columns, engine.read(columns))
-        if self._probe is not None:
-            contexts, actions = self._probe
-            longest = max(map(list.__add__, contexts, actions), key=len)
-            if held := engine.reused(longest):
-                raise HandOverFailed(f"{STALE_CACHE}: {held} tokens of the probe")
+        if self._earlier and (cached := engine.reused(self._earlier)):
+            raise HandOverFailed(f"{STALE_CACHE}: {cached} tokens of what was sampled before")
         return found
 
     def _prove(self, engine: Engine) -> None:
@@ -238,16 +240,17 @@ def settings_of(sampling: Sampling) -> dict[str, Any]:
 
 
 def chosen(
-    turns: Sequence[Turn], most: int = PROBES
+    turns: Sequence[Turn], most: int = PROBES, within: int | None = None
 ) -> tuple[list[list[int]], list[list[int]], list[float]] | None:
-    """Contexts, actions and log-probs of turns of different contexts, at least one; None where none
-    has two actions."""
+    """Contexts, their last tokens `within` a limit, actions and log-probs of turns of different
+    contexts, at least one; None where none has two actions."""
     contexts: list[list[int]] = []
     actions: list[list[int]] = []
     logps: list[float] = []
     seen, spent = set[tuple[int, ...]](), 0
     for turn in turns:
         context, tail = tokens_of(turn.context), turn.actions[:PROBE_ACTIONS]
+        context = context if within is None else context[-within:]
         spent += len(context) + len(tail)
         if context in seen or len(tail) < 2 or (contexts and spent > PROBE_TOKENS):
             spent -= len(context) + len(tail)

@@ -15,8 +15,7 @@ import socket
 import tempfile
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -38,10 +37,11 @@ STORE_BYTES = 128 << 20
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_METRICS_COLLECTION": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Nothing is reported to anybody."""
+"""Nothing is reported to anybody, and nothing written but Assay's own lines."""
+SILENT = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 class Lost(Exception):
@@ -129,7 +129,7 @@ def as_they_come(pool: Pool, needs: Needs, calls: Sequence[Call]) -> Generator[A
     """
     room = room_of(pool, needs, InputError)
     waiting = deque(enumerate(calls))
-    lost: Counter[int] = Counter()
+    lost: Counter[int | None] = Counter()
     tickets: dict[Any, tuple[Any, int | None]] = {}
     ready: set[Any] = set()
 
@@ -149,18 +149,19 @@ def as_they_come(pool: Pool, needs: Needs, calls: Sequence[Call]) -> Generator[A
         while tickets or waiting:
             if not ready:
                 room_of(pool, needs, RunFailure)
-            for ticket in pool.ready([*tickets], LOOK_AGAIN):
+            come = pool.ready([*tickets], LOOK_AGAIN)
+            for ticket in [each for each in tickets if each in come]:  # as they were given
                 host, number = tickets.pop(ticket)
                 try:
                     result = pool.take(ticket)
                 except Lost as error:
                     if number is not None:
                         waiting.appendleft((number, calls[number]))
+                    if host in ready or number is None:  # what waited behind it is not to blame
+                        ready.discard(host)
                         lost[number] += 1
                         if lost[number] == MOST_LOST:
                             raise RunFailure(f"{MOST_LOST} processes died at it: {error}") from None
-                    if host in ready or number is None:
-                        ready.discard(host)
                         begin()
                     continue
                 ready.add(host)
@@ -226,12 +227,16 @@ class RayPool:
     """Ray's own files, of a cluster that ends with this process."""
     idle: dict[Needs, list[Any]] = field(default_factory=dict)
     """Processes that stayed: each has imported what it needs."""
+    looked: set[Path] = field(default_factory=set)
+    """The labs that every node was found to see."""
 
     @cached_property
     def ray(self) -> Any:
         """The package."""
         import ray  # type: ignore[import-not-found]
 
+        # Else the last words of a node that dies are printed over the lines of progress.
+        ray._private.worker._worker_logs_enabled = False
         return ray
 
     def nodes(self) -> list[Node]:
@@ -282,7 +287,7 @@ class RayPool:
         except errors.RayTaskError as error:
             raise error.cause from None
         except GONE(errors) as error:
-            raise Lost(_first_line(error)) from None
+            raise Lost(_first_line(error).partition(". ")[0]) from None
         except errors.RayError as error:
             raise RunFailure(f"Ray at {self.address}: {_first_line(error)}") from error
 
@@ -344,23 +349,28 @@ def connect(address: str, name: str) -> RayPool:
         return pool
 
 
+def leave() -> None:
+    """Leave the cluster that this process is in, if any: nothing is held there meanwhile."""
+    for pool in [*_OPEN.values()]:
+        pool.close()
+
+
 def _started(name: str) -> RayPool:
     """A cluster on this machine."""
     # Ray binds to loopback where it thinks that no cluster of several machines is possible.
     os.environ.update({**QUIET, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"})
-    os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     folder = Path(tempfile.mkdtemp(prefix="assay-ray-"))
     pool = RayPool(RAY, name, folder)
-    with _quietly():
-        pool.ray.init(
-            # Without an address Ray joins whatever cluster of this user runs on the machine.
-            address="local",
-            include_dashboard=False,
-            object_store_memory=STORE_BYTES,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _temp_dir=str(folder),
-        )
+    pool.ray.init(
+        # Without an address Ray joins whatever cluster of this user runs on the machine.
+        address="local",
+        include_dashboard=False,
+        object_store_memory=STORE_BYTES,
+        _temp_dir=str(folder),
+        **SILENT,
+    )
     return pool
 
 
@@ -373,8 +383,7 @@ def _joined(address: str, name: str) -> RayPool:
 
     def init() -> None:
         try:
-            with _quietly():
-                pool.ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            pool.ray.init(address=address, **SILENT)
         except BaseException as error:
             failed.append(error)
 
@@ -397,19 +406,10 @@ def _refusal(address: str, name: str, error: BaseException) -> InputError:
         own = f"Ray {version('ray')} and Python {platform.python_version()}"
         problem, fix = f"{address} runs other versions than {own}: {text}", "install the same"
         return InputError(problem, field=name, fix=fix)
-    fix = FORMS
+    fix = "RAY_AUTH_MODE=token where it wants one"
     if not address.startswith(CLIENT):
-        fix = "join from a node of the cluster, or through its client port, ray://HOST:10001"
+        fix = f"from outside it: ray://HOST:10001; {fix}"
     return InputError(f"cannot join {address}: {text or type(error).__name__}", field=name, fix=fix)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without Ray's greetings on standard error."""
-    import logging
-
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ import sys
 from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
+STEP_TOKENS = 1 << 18
+"""Tokens of one step on a CPU: more than any model reads at once."""
 
 
 class Engine:
@@ -188,6 +190,9 @@ def opened(folder, dtype, device, memory_gib):
     options |= {"max_model_len": -1, "disable_log_stats": True, "generation_config": "vllm"}
     if device == "cpu":
         options |= {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32}
+        # A prompt that is computed in parts needs generators that are set back, which those of CPUs
+        # cannot be.
+        options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": STEP_TOKENS}
     else:
         from vllm.config import WeightTransferConfig
 

@@ -66,8 +66,10 @@ def pool_of(session: Session) -> Pool:
     """The cluster of a session. Raises InputError where it cannot answer in the session's lab."""
     engine = session.experiment.engine
     assert engine is not None
-    pool = connect(engine.evaluate, FIELD)
-    look_at_nodes(pool, session.run.root)
+    pool, root = connect(engine.evaluate, FIELD), session.run.root
+    if root not in pool.looked:
+        look_at_nodes(pool, root)
+        pool.looked.add(root)
     return pool
 
 
@@ -135,6 +137,11 @@ def opening_of(session: Session, evaluation: Evaluation, encoded: bool) -> Openi
 class SpreadLocalAnswerer(LocalAnswerer):
     """See `Answerer`: every process reads the checkpoint once, and answers whole chunks."""
 
+    def check(self) -> None:
+        """See `Answerer`; looks at the cluster as well."""
+        super().check()
+        pool_of(self.session)
+
     def answers(
         self,
         evaluation: Evaluation,
@@ -189,6 +196,11 @@ def _policy(opening: Opening, checkpoint: str) -> Samples:
 @dataclass(frozen=True)
 class SpreadEndpointAnswerer(EndpointAnswerer):
     """See `Answerer`: dialogues are played by other processes, calls are sent by this one."""
+
+    def check(self) -> None:
+        """See `Answerer`; looks at the cluster as well."""
+        super().check()
+        pool_of(self.session)
 
     def answers(
         self,

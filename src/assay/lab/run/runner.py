@@ -20,6 +20,7 @@ import torch
 from assay.data.files import remove_leftovers
 from assay.data.row_order import Mixture
 from assay.engines.ranks import check_ranks
+from assay.engines.ray_pool import leave
 from assay.errors import AssayError, InputError, within
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.engine_table import EngineSpec
@@ -424,6 +425,7 @@ def run_stage(session: Session, name: str) -> None:
         check_history(session.run, name, done[-1])
         return
     measure_start(session, name)
+    leave()
     # LoRA draws its first weights from torch's generator.
     torch.manual_seed(session.seed)
     opened = session.learner.policy(session.run, stage)

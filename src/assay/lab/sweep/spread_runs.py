@@ -35,22 +35,24 @@ from assay.runs.winner_file import SWEEPS
 
 LEASE_SECONDS = 120.0
 """For the lock of a dead node to go: at once on one machine, after its lease on NFS."""
-CHOICES = "leave --devices out, or write --devices cpu"
 
 
-def needs_of(nodes: Sequence[Node], devices: str | None, workers: int) -> Needs:
-    """What each run takes of its node: a GPU where the cluster has one, else the CPUs of the
-    smallest node; `workers` share it.
-
-    Raises InputError for devices by number, which the cluster hands out.
-    """
+def refuse_numbers(devices: str | None) -> None:
+    """Raise InputError for GPUs by number, which the cluster hands out by itself."""
     if devices not in (None, CPU):
-        problem = f"the cluster hands out its GPUs by itself, and not {devices!r}"
-        raise InputError(problem, field="--devices", fix=CHOICES)
+        problem = f"{devices!r}: the cluster hands out its GPUs by itself"
+        raise InputError(problem, field="--devices", fix="leave it out, or write --devices cpu")
+
+
+def needs_of(job: Job, nodes: Sequence[Node], devices: str | None, workers: int) -> Needs:
+    """What a run takes of its node: GPUs where the cluster has some, one for each of its ranks;
+    else the CPUs of the smallest node, which `workers` share."""
+    engine = job.plan.experiment.engine
+    ranks = engine.ranks if engine is not None else 1
     if devices is None and any(node.gpus for node in nodes):
-        return Needs(1.0, 1 / workers)
+        return Needs(float(ranks), float(ranks) if ranks > 1 else 1 / workers)
     cores = min((int(node.cpus) for node in nodes if node.cpus >= 1), default=1)
-    return Needs(float(max(1, cores // workers)))
+    return Needs(float(max(1, ranks, cores // workers)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Try:
     """A job on its way to a node, or at work there."""
 
     job: Job
+    needs: Needs
     number: int
     """Among the tries of the sweep: several processes may share a job."""
     lost: int = 0
@@ -75,46 +78,49 @@ def on_cluster(
     despite: str | None = None,
 ) -> list[Done]:
     """Execute the jobs on the nodes of a cluster; see `spread_jobs`. Raises InputError for a node
-    that cannot work in the lab."""
+    that cannot work in the lab, and for runs that would spread their evaluations in turn."""
+    for job in jobs:
+        engine = job.plan.experiment.engine
+        if engine is not None and engine.evaluate != "own":
+            problem = f"{job.name} would wait for nodes that the runs of the sweep take"
+            raise InputError(problem, field="engine.evaluate", fix="leave it out with --on")
     jobs = [replace(job, plan=replace(job.plan, base=job.plan.base.resolve())) for job in jobs]
     look_at_nodes(pool, root, sorted({job.plan.base for job in jobs}))
-    needs = needs_of(pool.nodes(), devices, workers)
-    threads: int | None = int(needs.cpus)
-    if "OMP_NUM_THREADS" in os.environ:
-        threads = int(os.environ["OMP_NUM_THREADS"])
-    elif needs.gpus or (workers == 1 and pool.address == RAY):
-        threads = None
-    return spread_jobs(root, sweep, jobs, pool, needs, tell, despite, threads)
+    nodes = pool.nodes()
+    work = [(job, needs_of(job, nodes, devices, workers)) for job in jobs]
+    return spread_jobs(root, sweep, work, pool, tell, despite, pool.address != RAY or workers > 1)
 
 
 def spread_jobs(
     root: Path,
     sweep: str,
-    jobs: Sequence[Job],
+    work: Sequence[tuple[Job, Needs]],
     pool: Pool,
-    needs: Needs,
     tell: Callable[[str], None],
     despite: str | None = None,
-    threads: int | None = None,
+    threads: bool = True,
 ) -> list[Done]:
-    """Execute the jobs wherever there is room; returns how they ended, in that order.
+    """Execute jobs wherever there is room for what each needs; returns how they ended, in that
+    order.
 
-    `threads` is the number of each process; None: as many as it takes by itself. Raises InputError
+    `threads`: a process on CPUs takes as many threads as CPUs, so that nodes with more compute the
+    same; else as many as it takes by itself. OMP_NUM_THREADS of the user stays. Raises InputError
     where no node has room for a run, RunFailure where none is left that has.
     """
-    room = room_of(pool, needs, InputError)
+    rooms = [room_of(pool, needs, InputError) for _, needs in work]
     waiting: dict[Any, Try] = {}
     working: dict[Any, str] = {}
     done: list[Done] = []
     numbers = itertools.count()
 
-    def begin(job: Job, lost: int = 0) -> None:
-        each = Try(job, next(numbers), lost)
-        given = (root, sweep, each, despite, threads, needs.gpus > 0)
-        waiting[pool.submit(needs, run_cell, *given)] = each
+    def begin(job: Job, needs: Needs, lost: int = 0) -> None:
+        each = Try(job, needs, next(numbers), lost)
+        count = threads_of(needs, threads)
+        waiting[pool.submit(needs, run_cell, root, sweep, each, despite, count)] = each
 
-    for job in shares(jobs, room):
-        begin(job)
+    for (job, needs), room in zip(work, rooms, strict=True):
+        for same in shares([job], room):
+            begin(same, needs)
     while waiting:
         ready = pool.ready([*waiting], LOOK_AGAIN)
         for ticket, each in waiting.items():
@@ -132,26 +138,28 @@ def spread_jobs(
             except Lost as lost:
                 if each.lost + 1 < MOST_LOST:
                     tell(f"{job.name}: {place} is lost ({lost}); another node goes on")
-                    begin(job, each.lost + 1)
+                    begin(job, each.needs, each.lost + 1)
                     continue
                 done.append(Done(job, place, 1, log, f"it lost {MOST_LOST} nodes: {lost}"))
             except OSError as error:
                 done.append(Done(job, place, 1, log, f"{place}: {error}"))
             tell(f"{job.name}: {done[-1].said or 'finished'}")
         if waiting and not working:
-            room_of(pool, needs, RunFailure)
+            for each in waiting.values():
+                room_of(pool, each.needs, RunFailure)
     return done
 
 
-def run_cell(
-    root: Path,
-    sweep: str,
-    each: Try,
-    despite: str | None,
-    threads: int | None,
-    gpu: bool,
-) -> int:
+def threads_of(needs: Needs, fixed: bool) -> int | None:
+    """Threads of a process; None: as many as it takes by itself."""
+    if own := os.environ.get("OMP_NUM_THREADS"):
+        return int(own)
+    return int(needs.cpus) if fixed and not needs.gpus else None
+
+
+def run_cell(root: Path, sweep: str, each: Try, despite: str | None, threads: int | None) -> int:
     """Do one job on the node that this is called on; returns its exit code."""
+    gpu = each.needs.gpus > 0
     job, device = each.job, os.environ["CUDA_VISIBLE_DEVICES"] if gpu else CPU
     place = socket.gethostname() + (f" GPU {device}" if gpu else "")
     atomic_write_text(mark_of(root, sweep, each), place)

@@ -1,0 +1,183 @@
+"""Ray itself: nodes killed at random in the middle of a sweep and of evaluations lose and double
+nothing, a paid call least of all. The endpoint counts what it is asked.
+
+What needs no Ray (splitting, merging, refusals) is in `test_ray_pool.py`.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.runs.history import History
+from assay.runs.records import ANSWERS, read_columns
+from assay.runs.run_directory import runs_of
+from tests.lab.sweep.test_missing_runs import tiny_sweep, wait_for
+from tests.labs import make_lab
+from tests.rollout.engines.endpoint.test_client import fake, said
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+CODE = "from assay.cli.main import app; app()"
+CHANCE = random.Random(7)
+
+
+class Nodes:
+    """A cluster of a head without CPUs and two nodes of one CPU, on loopback."""
+
+    def __init__(self, cluster: Any):
+        self.cluster = cluster
+        self.address = cluster.address
+        cluster.add_node(num_cpus=1)
+        cluster.add_node(num_cpus=1)
+
+    def kill_one(self) -> None:
+        """SIGKILL to all processes of a node drawn at random; a fresh one takes its place."""
+        node = CHANCE.choice(sorted(self.cluster.worker_nodes, key=lambda node: node.node_id))
+        self.cluster.remove_node(node, allow_graceful=False)
+        self.cluster.add_node(num_cpus=1)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    os.environ |= {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    pytest.importorskip("ray", reason="make test-all, or pip install 'assay-lab[ray]'")
+    from ray.cluster_utils import Cluster  # type: ignore[import-not-found]
+
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
+    try:
+        yield Nodes(cluster)
+    finally:
+        cluster.shutdown()
+
+
+def assay(*words: object, log: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """`assay WORDS` in a process of its own."""
+    command = [sys.executable, "-c", CODE, *map(str, words)]
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=stream, stderr=stream
+        )
+
+
+def killed_thrice(
+    process: subprocess.Popen[bytes], nodes: Nodes, log: Path, far: Callable[[int], bool]
+) -> None:
+    """Kill a node when the process is as far as `far` says, three times; wait for its end."""
+    for number in range(3):
+        reached = partial(far, number)
+        assert wait_for(lambda far=reached: far() or process.poll() is not None, 240)
+        assert process.poll() is None, log.read_text()
+        nodes.kill_one()
+    assert process.wait(300) == 0, log.read_text()
+
+
+def trained(root: Path) -> dict[str, Any]:
+    """The steps and the final weights of every run of the tiny sweep, by name."""
+    found = {}
+    for name in ("s.batch-2", "s.batch-4"):
+        (run,) = runs_of(root, name)
+        weights = sorted(run.path.glob("checkpoints/sft/step-000060/*.safetensors"))
+        steps = [line["step"] for line in History(run).lines("sft")]
+        found[name] = steps, [file.read_bytes() for file in weights]
+    return found
+
+
+def test_a_sweep_whose_nodes_are_killed_resumes_on_others_bit_for_bit(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    alone, spread = tmp_path / "alone", tmp_path / "spread"
+    for folder in (alone, spread):
+        folder.mkdir()
+        base = tiny_sweep(folder).with_name("base.toml")
+        text = base.read_text().replace("batch  = 4", "batch = 4\ncheckpoint_every = 10")
+        base.write_text(text)
+    log = tmp_path / "log.txt"
+    words = ("fill", spread / "sweep.toml", "--lab", spread, "--on", nodes.address)
+    process = assay(*words, log=log)
+
+    def steps() -> int:
+        return sum(len(f.read_text().splitlines()) for f in spread.glob("runs/*/*/metrics.jsonl"))
+
+    killed_thrice(process, nodes, log, lambda number: steps() >= 12 + 30 * number)
+    said = log.read_text()
+    assert "is lost" in said and "resumed on" in said
+    assert assay("fill", alone / "sweep.toml", "--lab", alone, log=log).wait(300) == 0
+    assert trained(spread) == trained(alone)
+    assert trained(spread)["s.batch-2"][0] == [*range(1, 61)]
+    assert not [*spread.glob("sweeps/s/logs/.*")] and not [*spread.glob(".ray-*")]
+
+
+def columns(root: Path) -> dict[str, list[Any]]:
+    """The one record of a lab, without the times."""
+    (file,) = root.glob("runs/*/*/evaluations/*/base.parquet")
+    names = [*ANSWERS.names, "prompt_sha256", "messages"]
+    found = read_columns(file, ["item_id"], [n for n in names if n not in ("item_id", "seconds")])
+    return {**found, "item_id": read_columns(file, ["item_id"])["item_id"]}
+
+
+def test_an_evaluation_whose_nodes_are_killed_has_the_answers_of_one_process(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    log, labs = tmp_path / "log.txt", [tmp_path / "alone", tmp_path / "spread"]
+    words = ["eval", "path:model", "--benchmark", "math/gsm8k", "--option", "format=messages"]
+    words += ["--option", 'path="test.jsonl"', "--temperature", 1, "--max-tokens", 12]
+    words += ["--repeats", 200]
+    for lab in labs:
+        make_lab(lab)
+    alone, spread = labs
+    process = assay(*words, "--lab", spread, "--on", nodes.address, log=log)
+
+    def chunks() -> int:
+        return len([*spread.glob("runs/*/*/evaluations/*/base.parts/*.parquet")])
+
+    killed_thrice(process, nodes, log, lambda number: chunks() > number)
+    assert assay(*words, "--lab", alone, log=log).wait(300) == 0
+    found = columns(spread)
+    assert found == columns(alone)
+    assert len({*zip(found["item_id"], found["repeat"], strict=True)}) == 1600
+
+
+def test_no_call_is_paid_twice_and_no_answer_lost_where_nodes_die_in_mid_call(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    asked: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def counted(handler: BaseHTTPRequestHandler, body: Any) -> None:
+        with lock:
+            asked[json.dumps(body["messages"])] += 1
+        time.sleep(0.5)
+        said(f"I was asked {len(body['messages'])} things.")(handler, body)
+
+    log, labs = tmp_path / "log.txt", [tmp_path / "spread", tmp_path / "alone"]
+    words = ["eval", "openai:m", "--benchmark", "bfcl/multi_turn_base", "--take", 12]
+    with fake(counted) as server:
+        environment = {"OPENAI_BASE_URL": server.endpoint().url, "OPENAI_API_KEY": "sk-0123456789"}
+        on = ("--lab", labs[0], "--on", nodes.address)
+        process = assay(*words, *on, log=log, **environment)
+        killed_thrice(process, nodes, log, lambda number: asked.total() > 4 + 12 * number)
+        paid = Counter(asked)
+        process = assay(*words, "--lab", labs[1], log=log, **environment)
+        assert process.wait(300) == 0, log.read_text()
+    assert set(paid.values()) == {1}, "each question was asked once"
+    assert set(asked.values()) == {2}, "and one process asks the same questions"
+    assert columns(labs[0]) == columns(labs[1])
+    assert columns(labs[0])["why"] == [""] * 12

@@ -1,0 +1,191 @@
+"""Work is spread and its results are gathered whatever dies, and what cannot be spread is refused
+in one line before anything starts. None of this needs Ray; `test_ray.py` kills its real nodes."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from assay.engines import ray_pool
+from assay.engines.ray_pool import (
+    MOST_LOST,
+    Look,
+    Needs,
+    Node,
+    RayPool,
+    as_they_come,
+    hashes,
+    look_at_nodes,
+    need_ray,
+)
+from assay.errors import InputError, RunFailure
+from tests.engines.local_pool import AFTER, BEFORE, LocalPool
+from tests.test_architecture import MODULES, imported, parsed
+
+ONE = Needs(1.0)
+
+
+def squared(number: int) -> int:
+    if number == 13:
+        raise ValueError("unlucky")
+    return number * number
+
+
+def spread(pool: LocalPool, numbers: list[int], needs: Needs = ONE) -> list[int]:
+    return [*as_they_come(pool, needs, [(squared, (number,)) for number in numbers])]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_result_comes_once_whatever_dies(seed: int) -> None:
+    chance = random.Random(seed)
+    dying = {n: chance.choice([BEFORE, AFTER]) for n in chance.sample(range(1, 40), 6)}
+    pool = LocalPool(lambda number: dying.get(number, ""))
+    assert sorted(spread(pool, [*range(12)])) == [number * number for number in range(12)]
+    assert len(pool.hosts) > 2, "other processes take the place of the dead"
+    pool.deaths = lambda number: ""
+    assert sorted(spread(pool, [1, 2])) == [1, 4]
+
+
+def test_processes_stay_for_the_next_evaluation() -> None:
+    pool = LocalPool()
+    spread(pool, [1, 2, 3])
+    first = set(pool.hosts)
+    spread(pool, [4, 5, 6])
+    assert set(pool.hosts) == first and len(first) == 2 and not pool.dropped
+
+
+def test_no_more_processes_begin_than_there_are_calls() -> None:
+    pool = LocalPool(there=[Node("1", "one", 8.0)])
+    assert spread(pool, [5]) == [25] and len(pool.hosts) == 1
+
+
+def test_work_that_kills_whatever_takes_it_on_ends_and_says_so() -> None:
+    pool = LocalPool(lambda number: "" if number % 2 else BEFORE)  # each begins, and dies at it
+    with pytest.raises(RunFailure, match=f"{MOST_LOST} processes died at it: the node is gone"):
+        spread(pool, [1])
+
+
+def test_what_a_call_raises_is_raised_and_the_processes_at_work_end() -> None:
+    pool = LocalPool()
+    with pytest.raises(ValueError, match="unlucky"):
+        spread(pool, [13, 1, 2, 3, 4])
+    assert {*pool.dropped, *pool.idle} == set(pool.hosts)
+
+
+def test_processes_that_no_node_has_room_for_are_refused_before_and_fail_later() -> None:
+    with pytest.raises(InputError, match="no node of the cluster has 2 CPUs"):
+        spread(LocalPool(), [1], Needs(2.0))
+    with pytest.raises(InputError, match="1 CPUs and 1 GPUs"):
+        spread(LocalPool(), [1], Needs(1.0, 1.0))
+    pool = LocalPool(lambda number: BEFORE)
+    coming = as_they_come(pool, ONE, [(squared, (1,))])
+
+    def gone() -> list[Node]:
+        return [] if pool.calls else [Node("1", "one", 1.0)]
+
+    pool.nodes = gone  # type: ignore[method-assign]
+    with pytest.raises(RunFailure, match="no node of the cluster has 1 CPUs"):
+        next(coming)
+
+
+def test_a_node_holds_as_many_processes_as_its_scarcest_part() -> None:
+    node = Node("1", "one", 8.0, 2.0)
+    assert Needs(1.0).fit(node) == 8 and Needs(1.0, 1.0).fit(node) == 2
+    assert Needs(1.0, 0.5).fit(node) == 4 and Needs(5.0, 0.5).fit(node) == 1
+    assert Needs(1.0, 1 / 3).fit(node) == 6
+
+
+@pytest.mark.parametrize(
+    "address", ["", "rays", "ray://", "ray://head", "head:port", "head:0", "head:70000", "a/b:6379"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match=r"--on: .* is no address of a cluster \(write ray for"):
+        need_ray(address, "--on")
+
+
+def test_without_ray_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_pool, "find_spec", lambda name: None)
+    with pytest.raises(InputError) as refused:
+        need_ray("ray", "--on")
+    assert str(refused.value) == "--on: Ray is not installed (pip install 'assay-lab[ray]')"
+
+
+def test_an_address_without_a_cluster_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_pool, "find_spec", lambda name: None if name == "grpc" else name)
+    with pytest.raises(InputError, match=r"no Ray cluster at 127.0.0.1:9: Connection refused"):
+        need_ray("127.0.0.1:9", "--on")
+    with pytest.raises(InputError, match="Ray's client needs grpcio"):
+        need_ray("ray://127.0.0.1:9", "--on")
+
+
+Change = Callable[[Look], Look | Exception]
+UNFIT: dict[str, tuple[Change, str]] = {
+    "no lab": (lambda look: Look(look.assay, None, look.locks, look.files), "does not see the lab"),
+    "another lab": (lambda look: Look(look.assay, "x", True, look.files), "has another folder at"),
+    "no locks": (lambda look: Look(look.assay, look.token, False, look.files), "see locks"),
+    "older": (lambda look: Look("0.0.1", look.token, True, look.files), "has Assay 0.0.1"),
+    "other file": (lambda look: Look(look.assay, look.token, True, ("",)), "not have the same"),
+    "no Assay": (lambda look: ImportError("No module named 'assay'"), "cannot work: No module"),
+}
+
+
+class Seen(LocalPool):
+    """Nodes of which the second sees something else."""
+
+    change: Change = staticmethod(lambda look: look)
+
+    def on_node(self, node: Node, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the second node sees is changed."""
+        return super().on_node(node, function if node.id == "1" else self.changed, *arguments)
+
+    def changed(self, *arguments: Any) -> Any:
+        """What the second node answers."""
+        found = self.change(ray_pool.look(*arguments))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _sent(self, function: Callable[..., Any], arguments: Any) -> Any:
+        return function, arguments
+
+    def _work(self, host: Any, sent: Any) -> Any:
+        function, arguments = sent
+        return function(*arguments)
+
+    def take(self, ticket: Any) -> Any:
+        """Nothing was pickled."""
+        return ticket.result()
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_node_that_cannot_work_in_the_lab_is_refused_before_anything_starts(
+    name: str, tmp_path: Path
+) -> None:
+    pool, file = Seen(), tmp_path / "base.toml"
+    file.write_text("")
+    pool.change, words = UNFIT[name]
+    with pytest.raises(InputError, match=f"node two .*{words}"):
+        look_at_nodes(cast(RayPool, pool), tmp_path, [file])
+    assert [*tmp_path.iterdir()] == [file], "the token is gone"
+
+
+def test_nodes_that_see_the_lab_and_its_locks_are_taken(tmp_path: Path) -> None:
+    file = tmp_path / "base.toml"
+    file.write_text("x")
+    look_at_nodes(cast(RayPool, LocalPool()), tmp_path, [file])
+    assert hashes([file, tmp_path / "none"])[1] == "" and version("assay-lab")
+
+
+def test_one_module_imports_ray_and_none_by_being_imported() -> None:
+    def roots(file: Path) -> set[str]:
+        return {name.partition(".")[0] for _, name in imported(parsed(file))}
+
+    inside = {file.name for file in MODULES if "ray" in roots(file)}
+    assert inside == {"ray_pool.py", "verl_on_cpu.py"}, "the second runs where verl is installed"
+    code = "import sys; sys.modules['ray'] = None; import assay.engines.ray_pool, assay.cli.main"
+    subprocess.run([sys.executable, "-c", code], check=True)
