@@ -33,6 +33,7 @@ HEAVY = {
     "eval": ["eval", "path:model", "--benchmark", "math/gsm8k"],
     "resume": ["resume", "tiny"],
     "serve": ["serve", "tiny@rl.last"],
+    "view": ["view", "."],
     "export": ["export", "tiny@rl.last", "exported"],
     "convert for a model": [
         "convert",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 from transformers import PreTrainedModel
 
 from assay.compare.judged_table import compare_checkpoints
@@ -43,11 +44,11 @@ SHORT = ("engine.sample=vllm", "stage.sft.steps=16", "stage.rl.steps=3")
 PROOF = ("engine/gap", "engine/read", "engine/proof", "engine/proof_cache", "engine/gap_sampled")
 
 
-def tiny_sized(positions: int) -> PreTrainedModel:
+def tiny_sized(positions: int, kind: str = "llama", tied: bool = True) -> PreTrainedModel:
     """A random model whose heads vLLM computes."""
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
     sizes = {"hidden_size": 64, "max_position_embeddings": positions}
-    return tiny_model("llama", tied=True, **sizes, **heads)
+    return tiny_model(kind, tied=tied, **sizes, **heads)
 
 
 def head_of_32(folder: Path) -> None:
@@ -193,6 +194,24 @@ def test_prompts_longer_than_a_step_of_vllm_are_drawn_from_their_seeds(lab) -> N
         (alone,) = sampler.sample([context], [key], Sampling(max_tokens=6))
         assert alone.actions == turn.actions
     assert len({turn.actions for turn in turns}) > 5
+
+
+@pytest.mark.parametrize(("kind", "tied"), [("qwen2", True), ("qwen3", False)])
+def test_every_tensor_of_other_families_is_read_back(lab, kind, tied) -> None:
+    """Biases, norms of queries and keys, a head of its own."""
+    module = tiny_sized(2048, kind, tied)
+    module.save_pretrained(lab / "model")
+    opening = Opening(str(lab / "model"), "float32", "cpu")
+    sampler = ProvenSampler(partial(opened, opening), module, frozenset({256}))
+    asked = [tuple(range(40 + n)) for n in range(4)], [SampleKey(7, "row", n) for n in range(4)]
+    sampler.sample(*asked, Sampling(max_tokens=8))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(1e-3 * torch.randn_like(parameter))
+    sampler.refresh(module)
+    sampler.sample(*asked, Sampling(max_tokens=8))
+    assert sampler.measured["engine/read"] == sampler.measured["engine/read_moved"] == 1
+    assert abs(sampler.measured["engine/proof"] - 1) < 0.01
 
 
 def test_dialogues_of_several_turns_are_played_on_vllm(tmp_path, monkeypatch) -> None:

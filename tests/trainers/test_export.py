@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from assay.data.episode import Completion
 from assay.data.row_order import visits
+from assay.engines.proof import Proof
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.monitor.observer import Silent
+from assay.lab.run import runner
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
@@ -152,7 +156,7 @@ def test_an_answer_has_its_text_without_the_end_and_says_how_it_ended(
         (("--allow", "kl.coef"), ("--allow", "needs no permission")),
         (("--stage", "rll"), ("--stage", "rl")),
         (("--gguf",), ("--gguf", "--to")),
-        (("--set", 'stage.rl.start="sft.last"'), ("stage.rl.start", "run:tiny@sft.last")),
+        (("--set", 'stage.rl.start="sft.last"'), ("stage.rl.start", "run:tiny/ID@sft.last")),
     ],
 )
 def test_what_cannot_be_exported_is_said_in_one_line_and_leaves_nothing(
@@ -207,3 +211,66 @@ def test_the_files_of_the_folder_are_there_and_scripts_can_be_started(lab: Path)
         )
         subprocess.run(["bash", "-n", str(script)], check=True)
     assert len((lab / "out" / "README.md").read_text().strip().splitlines()) == 5
+
+
+ASKING = """
+from assay.tasks.judge_reward import JudgeReward
+from assay.tasks.task import BaseTask
+
+
+class Own(BaseTask):
+    name = "own"
+    rewards = {"asked": JudgeReward(lambda pairs, helpers: [], helpers=("big",))}
+
+    def dialogue(self, row):
+        return "a dialogue" if DIALOGUES else None
+
+
+TASK = Own()
+"""
+
+
+@pytest.mark.parametrize(
+    ("dialogues", "words"),
+    [(False, ("stage.rl.reward", "helper model 'big'")), (True, ("stage.rl.data", "dialogues"))],
+)
+def test_what_only_a_run_can_give_is_refused(
+    lab: Path, dialogues: bool, words: tuple[str, ...]
+) -> None:
+    (lab / "own.py").write_text(ASKING.replace("DIALOGUES", str(dialogues)))
+    text = (lab / "tiny.toml").read_text().replace('"math"', '"path:own.py"')
+    text = text.replace("{ accuracy = 1.0, cosine = 0.5 }", '"asked"')
+    helper = '\n[model.big]\nsource = "scripted:big.jsonl"\n'
+    (lab / "big.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
+    policy = '[model]\npolicy = "path:model"\n'
+    text = text.replace('model = "path:model"\n', "") + policy + helper
+    (lab / "tiny.toml").write_text(text)
+    assert_one_line(export(lab), *words)
+    assert not (lab / "out").exists()
+
+
+def test_rows_that_the_tool_renders_otherwise_are_refused_with_the_token(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The export is as strict as the proof, which tests/engines/test_proof.py shows to differ."""
+    differing = Proof("trl==1.16.0", 3, 2, 0, 0, 0, difference="row 1+1: token '#'")
+    monkeypatch.setattr("assay.lab.run.trainer_export.installed", lambda name: Path("python"))
+    monkeypatch.setattr("assay.lab.run.trainer_export.prove", lambda *_: differing)
+    start = 'stage.rl.start="base"'
+    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
+    refused = call(*arguments, "--stage", "rl", "--set", start)
+    assert_one_line(refused, "stage.rl.rendering", "trl==1.16.0", "row 1+1: token '#'")
+    assert not (lab / "out").exists()
+
+
+def test_a_stage_goes_on_from_a_checkpoint_of_a_run(lab: Path) -> None:
+    (run,) = runner.start(lab / "tiny.toml", ["stage.sft.steps=1", "stage.rl.steps=1"], root=lab)
+    done = export(lab, "--set", f'stage.rl.start="run:tiny/{run.id}@sft.last"')
+    assert done.exit_code == 0, done.stderr
+    trained = run.path / "checkpoints" / "sft" / "step-000001" / "model.safetensors"
+    sent = load_file(lab / "out" / "model" / "model.safetensors")
+    own = load_file(trained)
+    assert own.keys() == sent.keys()
+    assert all(torch.equal(own[name], sent[name]) for name in own)
+    base = load_file(lab / "model" / "model.safetensors")
+    assert any(not torch.equal(base[name], sent[name]) for name in base)

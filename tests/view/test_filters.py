@@ -9,10 +9,10 @@ import pytest
 from assay.compare.judged_table import compare_checkpoints
 from assay.errors import InputError
 from assay.runs.history import History, samples_in
-from assay.runs.records import outcome
+from assay.runs.records import outcome, write_samples
 from assay.view.completions import Completions
 from assay.view.filters import FLIPS, Filter, read_filter
-from tests.view.labs import lab
+from tests.view.labs import lab, sample
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,16 @@ def test_a_filter_of_answers_is_that_of_plain_python(run, seed):
     assert ids(run, f, True) == expected
 
 
+@pytest.mark.parametrize("text", ["BLUE", "i look", "plan it", '"sky"', "look {"])
+def test_the_text_of_a_conversation_is_all_that_was_said_in_it(run, text):
+    assert ids(run, Filter(text=text, step_from=6), False) == ["rl/6/talk#0"]
+
+
+@pytest.mark.parametrize("text", ["assistant", "tool_calls", "role"])
+def test_how_a_conversation_is_stored_is_no_text_of_it(run, text):
+    assert not ids(run, Filter(text=text, step_from=6), False)
+
+
 def test_random_filters_keep_something_and_drop_something(run):
     every = len(ids(run, Filter(), False))
     counts = [len(ids(run, some_filter(random.Random(seed)), False)) for seed in range(60)]
@@ -149,6 +159,9 @@ def test_a_step_that_is_trained_again_is_read_again(tmp_path):
     run = lab(tmp_path)
     completions = Completions(run)
     before = completions.find(Filter(), False).count
+    assert not completions.find(Filter(text="written anew"), False).count
+    write_samples(run.samples("rl", 4), [sample(4, "odd", 0, text="written anew")] * 16)
+    assert completions.find(Filter(text="written anew"), False).count == 16
     run.samples("rl", 6).unlink()
     run.samples("rl", 5).rename(run.samples("rl", 7))
     assert completions.find(Filter(), False).count == before - 1

@@ -40,8 +40,8 @@ PROBE_CONTEXT = 256
 """Tokens of a context that the probe keeps, the last ones: all scores of a prompt are computed."""
 POINTS = 4
 """Actions of each sequence that are also scored by way of the prefix cache."""
-OWN = 2
-"""Turns of each step that are scored as well."""
+OWN, OWN_CONTEXT = 2, 2048
+"""Turns of each step that are scored as well, and the longest contexts: they are read whole."""
 SEED_BITS = (1 << 63) - 1
 
 Sequences = tuple[list[list[int]], list[list[int]]]
@@ -215,8 +215,9 @@ class ProvenSampler:
     def _score_own(self, turns: Sequence[Turn], sampling: Sampling) -> None:
         """Score some of the turns that these weights sampled first. Raises HandOverFailed."""
         started = time.perf_counter()
+        short = [turn for turn in turns if len(tokens_of(turn.context)) <= OWN_CONTEXT]
         # Those with the shortest contexts, which cost least.
-        own = chosen(sorted(turns, key=lambda turn: len(tokens_of(turn.context))), OWN)
+        own = chosen(sorted(short, key=lambda turn: len(tokens_of(turn.context))), OWN)
         if own is None or (sampling.top_p, sampling.top_k, sampling.min_p) != (1.0, 0, 0.0):
             return
         assert self._before is not None and self._first is not None

@@ -40,7 +40,7 @@ Transformers (`verl_on_cpu.py`).
 - **Another definition** of a setting is listed without being asked. In the tables below a key
   without one means the same.
 - **A stage that starts from another** needs it trained:
-  `--set 'stage.grpo.start="run:NAME@sft.last"'`.
+  `--set 'stage.grpo.start="run:NAME/ID@sft.last"'`.
 - **Rewards** that ask helper models, and rows that are dialogues, are refused: the tools sample
   one answer, and only a run opens helper models. An abstention stops verl and ms-swift, where a 0
   would be false; TRL leaves it out.

@@ -75,13 +75,11 @@ class Settings:
     rounds: int
     """Assay's steps."""
     rows: int
-    """Rows of one epoch."""
+    """Rows, or packs, that one epoch visits."""
     longest_prompt: int
     """Tokens; the limit of the data set, where it has one."""
     longest: int
-    """Tokens of the longest sequence that is trained."""
-    packs: int = 0
-    """Packs of one epoch, of an SFT stage that packs."""
+    """Tokens of the longest sequence that is trained, or of a pack."""
     from_base: bool = True
     """Whether the stage starts from the experiment's model."""
     template: Mapping[str, Any] | None = None
@@ -148,4 +146,4 @@ class Settings:
         if isinstance(wanted, int):
             return wanted
         taken = self.batch if isinstance(self.stage, SftStage) else self.grpo.prompts
-        return max(1, math.ceil(wanted.epochs * (self.packs or self.rows) / taken))
+        return max(1, math.ceil(wanted.epochs * self.rows / taken))

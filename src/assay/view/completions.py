@@ -17,6 +17,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from assay.data.episode import FULL_SCORE
+from assay.data.row import Message
 from assay.errors import InputError
 from assay.runs.history import ANSWER, SAMPLE, History
 from assay.runs.records import (
@@ -28,6 +29,7 @@ from assay.runs.records import (
     EvaluationRecord,
     check_types,
     reading,
+    stored_messages,
 )
 from assay.runs.run_directory import RunDirectory
 from assay.view.filters import Filter
@@ -51,7 +53,7 @@ COLUMNS = pa.schema(
     ]
 )
 """What is kept of a completion. `row` is the row or the item, `number` the sample or the repeat,
-`score` the reward or the score, `length` in tokens."""
+`text` of a conversation all that was said, `score` the reward or the score, `length` in tokens."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ def read_completions(file: Path) -> pa.Table:
         names = ANSWER if ANSWER["row"] in there else SAMPLE
         count = "completion_tokens" if names is ANSWER else "tokens"
         wanted = ["sample_id", *names.values(), "parts", "why", "ended", count]
-        wanted += [name for name in (VISIT, OUTCOME) if name in there]
+        wanted += [name for name in (VISIT, OUTCOME, "messages") if name in there]
         table = source.read(columns=wanted)
         check_types(table.schema)
         column = {name: table[name] for name in table.schema.names}
@@ -220,7 +222,10 @@ def read_completions(file: Path) -> pa.Table:
     length = column[count] if names is ANSWER else pc.list_value_length(column[count])
     values = {
         "id": column["sample_id"],
-        **{name: column[names[name]] for name in ("row", "number", "text")},
+        **{name: column[names[name]] for name in ("row", "number")},
+        "text": spoken(column[names["text"]], column["messages"])
+        if "messages" in column
+        else column[names["text"]],
         "visit": column.get(VISIT, pa.nulls(len(table), pa.int32())),
         "score": column[names["reward"]],
         "length": length,
@@ -233,6 +238,24 @@ def read_completions(file: Path) -> pa.Table:
         ),
     }
     return pa.table([values[name] for name in COLUMNS.names], schema=COLUMNS)
+
+
+def spoken(texts: Any, conversations: Any) -> Any:
+    """Texts; of a conversation all that was said, by the model, its calls and the tools."""
+    said = []
+    for text, stored in zip(texts.to_pylist(), conversations.to_pylist(), strict=True):
+        lines = (
+            [] if stored is None else [text for m in stored_messages(stored) for text in said_in(m)]
+        )
+        said.append("\n".join(lines) if lines else text)
+    return pa.array(said, pa.string())
+
+
+def said_in(message: Message) -> Iterator[str]:
+    """The texts of a message: its thoughts, its words, its calls."""
+    yield from filter(None, (message.reasoning, message.content))
+    for call in message.tool_calls:
+        yield f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}"
 
 
 def outcomes(scores: Any, errors: Any, judged: Any) -> Any:

@@ -135,7 +135,7 @@ class Exporter:
         if start.startswith(OTHER_RUN):
             return start
         problem = f"starts from {start}, which is trained first"
-        name = f"run:{self.session.experiment.name}@{start}"
+        name = f"run:{self.session.experiment.name}/ID@{start}"
         fix = f'--set \'stage.{self.name}.start="{name}"\' once it is there, or "base"'
         raise InputError(problem, field=f"stage.{self.name}.start", fix=fix)
 
@@ -211,9 +211,9 @@ class Exporter:
             longest = max(prompts) + stage.sampling.max_tokens
         else:
             stored = (gold_turns(encoder, given.task, r, stage.loss_on) for r in given.rows)
-            longest = max(encoder.size(t.context) + len(t.actions) for ts in stored for t in ts)
+            sizes = (encoder.size(t.context) + len(t.actions) for ts in stored for t in ts)
+            longest = max(*sizes, stage.pack_tokens or 0)
         limit = self.session.experiment.data[stage.data.partition(".")[0]].max_prompt_tokens
-        packs = count if isinstance(stage, SftStage) and stage.pack_tokens is not None else 0
         kind, _, name = self.source.partition(":")
         return Settings(
             name=self.name,
@@ -221,10 +221,9 @@ class Exporter:
             model=name if kind == "hf" else MODEL,
             seed=given.seed,
             rounds=rounds,
-            rows=len(given.rows),
+            rows=count,
             longest_prompt=limit or max(prompts),
             longest=longest,
-            packs=packs,
             from_base=stage.start == "base",
             template=swift_template(self.text, self.folder) if self.tool == "swift" else None,
         )
@@ -246,7 +245,7 @@ class Exporter:
 
     def visited(self, given: StageInput, rows: Sequence[Row], settings: Settings) -> list[Row]:
         """The rows in the order of the stage's visits; of a stage that packs, once each."""
-        if settings.packs:
+        if isinstance(self.stage, SftStage) and self.stage.pack_tokens is not None:
             return list(rows)
         count = settings.rounds * rows_per_step(self.stage)
         return [row for _, row in visits(rows, given.seed, 0, count, given.order)]

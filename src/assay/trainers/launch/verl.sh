@@ -23,6 +23,7 @@ else
     $A.actor.strategy=fsdp2 $A.actor.use_torch_compile=False
     $A.actor.fsdp_config.dtype=float32 $A.ref.fsdp_config.dtype=float32
     reward.num_workers=1 data.dataloader_num_workers=0
+    transfer_queue.backend.SimpleStorage.num_data_storage_units=1
     +ray_kwargs.ray_init.address=local +ray_kwargs.ray_init.include_dashboard=False
     ray_kwargs.ray_init.num_cpus=16 +ray_kwargs.ray_init.num_gpus=4)  # logical ones
 fi
