@@ -13,9 +13,12 @@ import torch
 from assay.models.lora import begin_masks, place_of_masks
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.losses import LOSSES
+from assay.rl.objectives import Nll
 from assay.rl.policy import Policy
+from assay.train.likelihood import likelihood_batch
 from assay.train.ranks import StepCall
 from assay.train.update import Totals, accumulate
+from tests.exact import random_groups
 from tests.train.team_of_forks import POLICIES, Case, Forks, batches, team_of
 
 BUDGETS = (60, 10**6)
@@ -105,6 +108,22 @@ SHARDED = [
 def test_gradients_of_sharded_weights_are_those_of_one_process(forks: Forks) -> None:
     for case in SHARDED:
         expect_same_gradient(forks, *case, sharded=True)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_rank_without_a_share_of_the_batch_takes_part_all_the_same(
+    forks: Forks, sharded: bool
+) -> None:
+    alone = POLICIES["lora"]()
+    packed = likelihood_batch(random_groups(3, (1,))[0])
+    totals = accumulate(alone, packed, Nll(), 60)
+    with forks.opened(Case("lora", sharded=sharded)) as ranked:
+        shared, _ = ranked.accumulate(packed, Nll(), 60)
+        expect_same(shared, totals)
+        for ours in ranked.call("show", [None] * forks.team.size):
+            assert ours.keys() == gradient(alone).keys()
+            for name, whole in gradient(alone).items():
+                torch.testing.assert_close(ours[name], whole, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
