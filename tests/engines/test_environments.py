@@ -40,6 +40,9 @@ def test_an_environment_is_made_once_over_what_a_kill_left_and_apart_from_assays
     assert python_of(bare).is_file() and folder_of(bare).stat().st_ctime_ns == made
     with pytest.raises(RunFailure, match=r"echo.py failed .* ValueError: no such template$"):
         ask(bare, script, {})
+    script.write_text("import time; time.sleep(60)")
+    with pytest.raises(RunFailure, match=r"echo.py took more than 0.2 seconds"):
+        ask(bare, script, {}, timeout=0.2)
 
 
 def test_a_package_that_cannot_be_had_leaves_nothing_that_counts(

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 OWN = """
 def odd(row, completion):
-    return float(len(completion.tokens) % 2)
+    return float(sum(completion.tokens) % 2)
 """
 SETTINGS = (
     'stage.rl.start="base"',

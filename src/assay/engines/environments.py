@@ -146,19 +146,22 @@ def ask(name: str, script: Path, request: Mapping[str, Any], timeout: float = 60
     """What `script` answers in environment `name`: JSON on its standard input and output.
 
     Only the last line of its output is read, since libraries print. No hub is asked for anything.
-    Raises RunFailure with the script's last words where it fails.
+    Raises RunFailure with the script's last words where it fails, and where it takes too long.
     """
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    answer = subprocess.run(
-        [str(python_of(name)), "-I", str(script)],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=clean | offline,
-        check=False,
-    )
+    try:
+        answer = subprocess.run(
+            [str(python_of(name)), "-I", str(script)],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=clean | offline,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise RunFailure(f"{script.name} took more than {late.timeout:g} seconds") from late
     if answer.returncode:
         raise RunFailure(f"{script.name} failed in environment {name}: {_last(answer.stderr)}")
     return json.loads(answer.stdout.splitlines()[-1])

@@ -16,8 +16,7 @@ class AssayReward(ORM):
     def __call__(self, completions, id, response_token_ids, **columns):
         """The reward of each answer. Raises RuntimeError for an abstention, which ms-swift would
         take for a 0."""
-        answers = [[token for turn in turns for token in turn] for turns in response_token_ids]
-        return JUDGE.certain(id, answers)
+        return JUDGE.certain(id, response_token_ids)
 
 
 orms["assay"] = AssayReward
