@@ -30,7 +30,7 @@ from benchmarks.models import byte_tokenizer
 
 DTYPES = ("fp32", "bf16")
 PROMPTS, GROUP = 2, 4
-FAULT = 1.05
+FAULT = 2.0
 """By what the faulty weight is scaled."""
 ENDS: dict[str, Any] = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
 SHAPES = ("SmolLM2-135M", "Qwen3-0.6B", "Qwen3-1.7B")
