@@ -88,8 +88,9 @@ torch.Tensor.pin_memory = lambda self, *_, **__: self
 class Server:
     """Samples with Transformers; requests that come together are one batch."""
 
-    def __init__(self, path, seed):
+    def __init__(self, path, seed, longest):
         torch.manual_seed(seed)
+        self.longest = longest
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.waiting = []
 
@@ -108,8 +109,13 @@ class Server:
         if len(self.waiting) == 1:
             await asyncio.sleep(WAIT_SECONDS)
             batch, self.waiting = self.waiting, []
-            for (_, _, each), made in zip(batch, self.sampled(batch), strict=True):
-                each.set_result(made)
+            try:
+                for (_, _, each), made in zip(batch, self.sampled(batch), strict=True):
+                    each.set_result(made)
+            except Exception as error:
+                for _, _, each in batch:
+                    if not each.done():
+                        each.set_exception(error)
         return await answer
 
     @torch.no_grad()
@@ -121,7 +127,7 @@ class Server:
         longest = max(len(prompt) for prompt, _, _ in batch)
         ids = torch.tensor([[ends[0]] * (longest - len(p)) + p for p, _, _ in batch])
         mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p, _, _ in batch])
-        most = settings.get("max_tokens") or settings["max_new_tokens"]
+        most = settings.get("max_tokens") or settings.get("max_new_tokens") or self.longest
         made = self.model.generate(
             input_ids=ids,
             attention_mask=mask,
@@ -155,7 +161,7 @@ class Replica(RolloutReplica):
         """Start it."""
         name = ENDPOINT.format(rank=self.replica_rank)
         server = ray.remote(Server).options(name=name, max_concurrency=1000, num_cpus=0)
-        actor = server.remote(self.model_config.path, self.config.seed)
+        actor = server.remote(self.model_config.path, self.config.seed, self.config.response_length)
         self.servers = [actor]
         self._server_handle, self._server_address = actor, name
 
