@@ -94,12 +94,13 @@ class Server:
 
     def __init__(self, path, seed, longest):
         torch.manual_seed(seed)
-        self.longest = longest
+        self.longest, self.steps = longest, 0
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.waiting = []
 
-    async def update_weights(self, weights):
-        """Take the trainer's weights; all of the model's have to be among them."""
+    async def update_weights(self, weights, steps):
+        """Take the trainer's weights after so many steps; all of the model's have to be there."""
+        self.steps = steps
         own = {name: torch.as_tensor(value).float() for name, value in weights.items()}
         missing = self.model.load_state_dict(own, strict=False).missing_keys
         tied = [name for name in missing if name == "lm_head.weight"]
@@ -149,7 +150,12 @@ class Server:
         logps = scores.gather(-1, answers[..., None])[..., 0]
         for tokens, own in zip(answers.tolist(), logps.tolist(), strict=True):
             end = next((n + 1 for n, token in enumerate(tokens) if token in ends), len(tokens))
-            yield TokenOutput(token_ids=tokens[:end], log_probs=own[:end], stop_reason="completed")
+            yield TokenOutput(
+                token_ids=tokens[:end],
+                log_probs=own[:end],
+                stop_reason="completed",
+                extra_fields={"global_steps": self.steps},
+            )
 
     async def nothing(self, *_, **__):
         """What an engine on a GPU does with its memory."""
@@ -183,12 +189,12 @@ class Adapter(BaseRollout):
     async def release(self):
         """Nothing: the server keeps its weights."""
 
-    async def update_weights(self, weights, **_):
+    async def update_weights(self, weights, global_steps=None, **_):
         """Send all weights, whole."""
         whole = ((n, v.full_tensor() if hasattr(v, "full_tensor") else v) for n, v in weights)
         arrays = {name: value.detach().float().cpu().numpy() for name, value in whole}
         server = ray.get_actor(ENDPOINT.format(rank=self.replica_rank))
-        await server.update_weights.remote(arrays)
+        await server.update_weights.remote(arrays, global_steps or 0)
 
 
 RolloutReplicaRegistry.register("hf", lambda: Replica)
