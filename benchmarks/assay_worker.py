@@ -25,6 +25,7 @@ from peft import PeftModel  # noqa: E402
 
 from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of  # noqa: E402
 from assay.data.row import Message, Row  # noqa: E402
+from assay.engines.environments import environment_for, survey  # noqa: E402
 from assay.engines.proven_sampler import ProvenSampler  # noqa: E402
 from assay.engines.vllm_engine import Opening, opened  # noqa: E402
 from assay.models.adapt import save_activations, train_all, train_lora  # noqa: E402
@@ -51,6 +52,7 @@ from benchmarks import shapes  # noqa: E402
 from benchmarks.shapes import Document, GrpoCell, SftCell  # noqa: E402
 
 DEVICE: str = SETTINGS.get("device", "cpu")
+VLLM = environment_for("vllm")
 IMPORTS = worker.resident()
 """Bytes that the imports alone take."""
 
@@ -70,11 +72,19 @@ def sampler_of(module: Any, ends: frozenset[int], precision: Precision) -> Sampl
         return PlainSampler(module, ends, precision.compute)
     if kind != "vllm":
         return None
-    low_rank = isinstance(module, PeftModel)
-    compute = precision.master if low_rank else precision.compute
-    dtype = str(compute).removeprefix("torch.")
-    start = partial(opened, Opening(SETTINGS["model"], dtype, DEVICE))
-    return ProvenSampler(start, module, ends, compute)
+    start = partial(opened, opening_of(module, precision))
+    return ProvenSampler(start, module, ends, type_for(module, precision))
+
+
+def type_for(module: Any, precision: Precision) -> torch.dtype:
+    """The type of vLLM's weights: merged into bf16, an adapter's changes would be rounded away."""
+    return precision.master if isinstance(module, PeftModel) else precision.compute
+
+
+def opening_of(module: Any, precision: Precision) -> Opening:
+    """What vLLM is opened with."""
+    dtype = str(type_for(module, precision)).removeprefix("torch.")
+    return Opening(SETTINGS["model"], dtype, DEVICE)
 
 
 class Side:
@@ -93,6 +103,9 @@ class Side:
         ends = frozenset() if SETTINGS.get("end") is None else frozenset([SETTINGS["end"]])
         sampler = sampler_of(module, ends, precision)
         self.policy = LanguagePolicy(module.train(), precision, ends, sampler=sampler)
+        self.precision = precision
+        if isinstance(sampler, PlainSampler):
+            self.policy.plain = True
         self.vocabulary: int = loaded.model.config.vocab_size
         self.optimizer = make_optimizer(module.parameters(), lr=rate)
         self.objective = objective
@@ -118,7 +131,17 @@ class Side:
             self.train(packed)
         self.step_number += 1
         self.cursor += batch.consumed
-        return {**worker.step_report(whole, generation, DEVICE), **self.facts(batch)}
+        report = {**worker.step_report(whole, generation, DEVICE), **self.facts(batch)}
+        return report | self.engine_facts()
+
+    def engine_facts(self) -> Record:
+        """Of vLLM: what the last hand-over and its proof took; its time counts from now on."""
+        sampler = self.policy.sampler
+        if not isinstance(sampler, ProvenSampler):
+            return {}
+        worker.BESIDE.add(opened(opening_of(self.policy.module, self.precision)).process.pid)
+        names = ("load_seconds", "proof_seconds")
+        return {name: sampler.measured.get(f"engine/{name}", 0.0) for name in names}
 
     def train(self, packed: Packed) -> None:
         """One optimizer update."""
@@ -328,6 +351,8 @@ def main() -> None:
     torch.set_num_threads(SETTINGS["cell"]["threads"])
     side = {"grpo": GrpoSide, "sft": SftSide}[SETTINGS["method"]]()
     packages = worker.versions("assay-lab", "transformers", "torch", "peft")
+    if SETTINGS.get("sampler") == "vllm":
+        packages |= {f.package.partition("==")[0]: f.version for f in survey() if f.name == VLLM}
     CHANNEL.send(versions=packages, import_bytes=IMPORTS)
     CHANNEL.serve(side)
 

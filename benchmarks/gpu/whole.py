@@ -32,9 +32,9 @@ from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.run_directory import runs_of
 from assay.train.likelihood import likelihood_batch
 from assay.train.update import update
-from benchmarks.families import byte_tokenizer, tiny_family
+from benchmarks.families import byte_tokenizer
 from benchmarks.gpu.rows import FAILED, PASSED, Row, Rows, Setup
-from benchmarks.gpu.subjects import SHAPES, TINY, episodes, whole_folder
+from benchmarks.gpu.subjects import SHAPES, TINY, episodes, random_model, whole_folder
 
 CHAT = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
@@ -75,7 +75,7 @@ STEPS, KILLED = 28, 23
 
 def make_lab(folder: Path) -> None:
     """A random model of bytes and sums to learn."""
-    tiny_family("llama").save_pretrained(folder / "model")
+    random_model("llama", small=True).save_pretrained(folder / "model")
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(folder / "model")

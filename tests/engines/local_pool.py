@@ -33,6 +33,7 @@ class LocalPool:
     done: list[Any] = field(default_factory=list)
     """What each call that was carried out was told, dead processes included."""
     calls: int = 0
+    died: int = 0
     hosts: list[Host] = field(default_factory=list)
     idle: list[Host] = field(default_factory=list)
     dropped: list[Host] = field(default_factory=list)
@@ -91,12 +92,14 @@ class LocalPool:
         self.calls += 1
         death = self.deaths(self.calls)
         if host.dead or death == BEFORE:
+            self.died += not host.dead
             host.dead = True
             raise Lost("the node is gone")
         function, arguments = pickle.loads(sent)
         result = function(*arguments)
         self.done.append(arguments)
         if death == AFTER:
+            self.died += 1
             host.dead = True
             raise Lost("the node is gone")
         return pickle.dumps(result)

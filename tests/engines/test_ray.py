@@ -119,7 +119,8 @@ def test_a_sweep_whose_nodes_are_killed_resumes_on_others_bit_for_bit(
     killed_thrice(process, nodes, log, lambda number: steps() >= 12 + 30 * number)
     said = log.read_text()
     assert "is lost" in said and "resumed on" in said
-    assert assay("fill", alone / "sweep.toml", "--lab", alone, log=log).wait(300) == 0
+    words = ("fill", alone / "sweep.toml", "--lab", alone, "--workers", 2)
+    assert assay(*words, log=log).wait(300) == 0
     assert trained(spread) == trained(alone)
     assert trained(spread)["s.batch-2"][0] == [*range(1, 61)]
     assert not [*spread.glob("sweeps/s/logs/.*")] and not [*spread.glob(".ray-*")]
@@ -181,3 +182,36 @@ def test_no_call_is_paid_twice_and_no_answer_lost_where_nodes_die_in_mid_call(
     assert set(asked.values()) == {2}, "and one process asks the same questions"
     assert columns(labs[0]) == columns(labs[1])
     assert columns(labs[0])["why"] == [""] * 12
+
+
+OWN = """
+import json, os, psutil, sys
+from pathlib import Path
+from assay.engines.ray_pool import Needs, as_they_come, connect, leave, look_at_nodes
+
+def found():
+    pool = connect("ray", "--on")
+    look_at_nodes(pool, Path(sys.argv[1]))
+    answers = [*as_they_come(pool, Needs(1.0), [(pow, (n, 2)) for n in range(4)])]
+    own = {p.pid for p in psutil.Process().children(recursive=True)} | {os.getpid()}
+    ports = [c for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in own]
+    leave()
+    return sorted(answers), sorted({c.laddr.ip for c in ports})
+
+twice = [found(), found()]
+left = [p.name() for p in psutil.Process().children(recursive=True) if p.name() == "raylet"]
+print(json.dumps([twice, left]))
+"""
+
+
+def test_a_cluster_of_ones_own_listens_to_loopback_alone_and_ends_with_the_command(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("ray", reason="make test-all, or pip install 'assay-lab[ray]'")
+    command = [sys.executable, "-c", OWN, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    twice, left = json.loads(done.stdout.splitlines()[-1])
+    for answers, listening in twice:
+        assert answers == [0, 1, 4, 9]
+        assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+    assert not left and not [*tmp_path.iterdir()]

@@ -2,6 +2,7 @@
 what comes out is what the CPU computes."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,24 @@ def test_requests_are_served_and_answers_scored_on_a_gpu() -> None:
     assert tokens == plain_tokens
     for mine, theirs in zip(logps, plain_logps, strict=True):
         assert mine == pytest.approx(theirs, abs=1e-3)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_only_a_backward_pass_on_a_gpu_adds_in_one_order(device: str) -> None:
+    seen: list[bool] = []
+
+    def note(grad: torch.Tensor) -> None:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+
+    with pretended_cuda() if device == "cuda" else nullcontext():
+        policy = policy_of("fp32", device)
+        turns = policy.sample(CONTEXTS, KEYS, DRAWN)
+        next(policy.module.parameters()).register_hook(note)
+        optimizer = make_optimizer(policy.module.parameters(), lr=1e-3)
+        update(policy, batch(turns), Nll(), optimizer, micro_tokens=40, clip_norm=1.0)
+    assert seen
+    assert set(seen) == {device == "cuda"}
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_tensor_left_on_the_cpu_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,6 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_METRICS_COLLECTION": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 """Nothing is reported to anybody, and nothing written but Assay's own lines."""
 SILENT = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -285,7 +284,7 @@ class RayPool:
         try:
             return self.ray.get(ticket)
         except errors.RayTaskError as error:
-            raise error.cause from None
+            raise error.cause or RunFailure(_first_line(error)) from None
         except GONE(errors) as error:
             raise Lost(_first_line(error).partition(". ")[0]) from None
         except errors.RayError as error:

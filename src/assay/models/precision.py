@@ -4,10 +4,14 @@ Master weights are fp32. Matrix products run in bf16 under autocast where a GPU 
 CPU is faster in it, and in fp32 otherwise. Loss, softmax and optimizer stay fp32 elsewhere.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import nn
+from torch.utils import deterministic
 
 from assay.models.matmul import BF16_FLAGS, WORTH, product_speeds
 
@@ -71,3 +75,25 @@ def bf16_hardware(device: str) -> str:
         return "bf16 tensor cores" if native else ""
     capabilities = torch.cpu.get_capabilities()
     return next((flag for flag in BF16_FLAGS if capabilities.get(flag)), "")
+
+
+@contextmanager
+def repeatable_sums(module: nn.Module) -> Iterator[None]:
+    """Inside, a backward pass on a GPU adds in one order, so that a resumed run ends in the same
+    bits.
+
+    CUDA's `index_add_`, which gradients of tied embeddings go through, has no order otherwise
+    (https://docs.pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html).
+    """
+    if not any(parameter.is_cuda for parameter in module.parameters()):
+        yield
+        return
+    before = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # What is filled would be overwritten.
+    deterministic.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before[0])
+        deterministic.fill_uninitialized_memory = before[1]

@@ -287,7 +287,8 @@ def _read_state(file: Path, fix: str) -> TrainState:
 
 def _read_tensors(file: Path, fix: str, *keys: str) -> StateDict:
     try:
-        found = torch.load(file, weights_only=True)
+        # The optimizer puts its states where the weights are, whichever GPU wrote them.
+        found = torch.load(file, map_location="cpu", weights_only=True)
         whole = all(key in found for key in keys)
     except Exception as error:  # whatever the reader meets in a file that was cut or changed
         problem = "is missing, cut short or something else"

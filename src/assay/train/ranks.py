@@ -327,7 +327,14 @@ class RankedPolicy:
         """What every rank answers to its part of a call."""
         with self.team.sharing():
             self.team.tell([(name, part) for part in given])
-            return self.team.replies(getattr(self.member, name)(given[0]))
+            try:
+                own = getattr(self.member, name)(given[0])
+            except RuntimeError as error:
+                # Of a collective of FSDP's own, within the layers, which a lost rank ends.
+                if self.member.sharded and (lost := self.team.ended()):
+                    raise RankLost(lost) from error
+                raise
+            return self.team.replies(own)
 
     def end(self) -> None:
         """There are no more calls."""

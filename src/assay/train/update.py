@@ -16,6 +16,7 @@ import torch
 
 from assay.data.episode import Context
 from assay.models.lora import next_masks
+from assay.models.precision import repeatable_sums
 from assay.rl.objectives import Objective, ObjectiveOutput
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
@@ -332,7 +333,8 @@ def add_gradients(policy: Policy, micros: Iterable[Packed], objective: Objective
     totals = Totals()
     for micro in micros:
         output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
-        output.loss.backward()
+        with repeatable_sums(policy.module):
+            output.loss.backward()
         next_masks(policy.module)
         totals.add(output)
     return totals
