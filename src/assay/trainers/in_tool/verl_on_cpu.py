@@ -26,6 +26,10 @@ ENDPOINT = "assay_cpu_rollout_{rank}"
 class Device(types.ModuleType):
     """`torch.cpu`, with the memory of a device that has none of its own."""
 
+    def get_device_name(self, *_):
+        """By which verl finds how fast a device is."""
+        return "CPU"
+
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
@@ -88,13 +92,15 @@ torch.Tensor.pin_memory = lambda self, *_, **__: self
 class Server:
     """Samples with Transformers; requests that come together are one batch."""
 
-    def __init__(self, path, seed):
+    def __init__(self, path, seed, longest):
         torch.manual_seed(seed)
+        self.longest, self.steps = longest, 0
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.waiting = []
 
-    async def update_weights(self, weights):
-        """Take the trainer's weights; all of the model's have to be among them."""
+    async def update_weights(self, weights, steps):
+        """Take the trainer's weights after so many steps; all of the model's have to be there."""
+        self.steps = steps
         own = {name: torch.as_tensor(value).float() for name, value in weights.items()}
         missing = self.model.load_state_dict(own, strict=False).missing_keys
         tied = [name for name in missing if name == "lm_head.weight"]
@@ -108,8 +114,13 @@ class Server:
         if len(self.waiting) == 1:
             await asyncio.sleep(WAIT_SECONDS)
             batch, self.waiting = self.waiting, []
-            for (_, _, each), made in zip(batch, self.sampled(batch), strict=True):
-                each.set_result(made)
+            try:
+                for (_, _, each), made in zip(batch, self.sampled(batch), strict=True):
+                    each.set_result(made)
+            except Exception as error:
+                for _, _, each in batch:
+                    if not each.done():
+                        each.set_exception(error)
         return await answer
 
     @torch.no_grad()
@@ -121,7 +132,7 @@ class Server:
         longest = max(len(prompt) for prompt, _, _ in batch)
         ids = torch.tensor([[ends[0]] * (longest - len(p)) + p for p, _, _ in batch])
         mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p, _, _ in batch])
-        most = settings.get("max_tokens") or settings["max_new_tokens"]
+        most = settings.get("max_tokens") or settings.get("max_new_tokens") or self.longest
         made = self.model.generate(
             input_ids=ids,
             attention_mask=mask,
@@ -139,7 +150,12 @@ class Server:
         logps = scores.gather(-1, answers[..., None])[..., 0]
         for tokens, own in zip(answers.tolist(), logps.tolist(), strict=True):
             end = next((n + 1 for n, token in enumerate(tokens) if token in ends), len(tokens))
-            yield TokenOutput(token_ids=tokens[:end], log_probs=own[:end], stop_reason="completed")
+            yield TokenOutput(
+                token_ids=tokens[:end],
+                log_probs=own[:end],
+                stop_reason="completed",
+                extra_fields={"global_steps": self.steps},
+            )
 
     async def nothing(self, *_, **__):
         """What an engine on a GPU does with its memory."""
@@ -155,7 +171,7 @@ class Replica(RolloutReplica):
         """Start it."""
         name = ENDPOINT.format(rank=self.replica_rank)
         server = ray.remote(Server).options(name=name, max_concurrency=1000, num_cpus=0)
-        actor = server.remote(self.model_config.path, self.config.seed)
+        actor = server.remote(self.model_config.path, self.config.seed, self.config.response_length)
         self.servers = [actor]
         self._server_handle, self._server_address = actor, name
 
@@ -173,12 +189,12 @@ class Adapter(BaseRollout):
     async def release(self):
         """Nothing: the server keeps its weights."""
 
-    async def update_weights(self, weights, **_):
+    async def update_weights(self, weights, global_steps=None, **_):
         """Send all weights, whole."""
         whole = ((n, v.full_tensor() if hasattr(v, "full_tensor") else v) for n, v in weights)
         arrays = {name: value.detach().float().cpu().numpy() for name, value in whole}
         server = ray.get_actor(ENDPOINT.format(rank=self.replica_rank))
-        await server.update_weights.remote(arrays)
+        await server.update_weights.remote(arrays, global_steps or 0)
 
 
 RolloutReplicaRegistry.register("hf", lambda: Replica)
