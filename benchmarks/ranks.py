@@ -68,6 +68,7 @@ def side_of(cell: Record, ranks: int) -> "Iterator[subprocess.Popen[str]]":
         try:
             yield process
         finally:
+            assert process.stdin is not None
             process.stdin.close()
             process.wait()
 
