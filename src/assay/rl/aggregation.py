@@ -97,7 +97,8 @@ def token_weights(
       seq_mean_token_sum       1 / E
       seq_mean_token_sum_norm  1 / scale      (Dr. GRPO, arXiv 2503.20783: scale = number of
                                                episodes times the generation limit, see
-                                               `constant_scale`; verl: `loss_scale_factor`)
+                                               `constant_scale`; the limit is verl's
+                                               `loss_scale_factor`)
     Raises UnknownName, and MissingScale where the last mode is asked for without `scale`.
     """
     look_up(AGGREGATIONS, mode, "aggregation")

@@ -147,8 +147,8 @@ ELSEWHERE: dict[str, dict[str, Settings]] = {
             _ADVANTAGE: "grpo",
             _SCALE: "False",
             _AVERAGE: "seq-mean-token-sum-norm",
-            # verl divides by it alone, Dr. GRPO, TRL and ms-swift by the episodes as well.
-            f"{_ACTOR}.loss_scale_factor": "episodes of an update * max_tokens",
+            # verl 0.9 divides by the episodes as well; without it, by the padded length.
+            f"{_ACTOR}.loss_scale_factor": "max_tokens",
             **_NO_DUAL_CLIP,
         },
         "ms-swift": {"--loss_type": "dr_grpo", "--scale_rewards": "none", **_NO_KL},

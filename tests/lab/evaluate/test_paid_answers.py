@@ -159,7 +159,7 @@ def test_requests_that_wait_hold_no_others(tmp_path: Path, monkeypatch: pytest.M
             fresh = order.count(question) == 1
         if number <= 8 and fresh:
             handler.send_response(429)
-            handler.send_header("Retry-After", "1")
+            handler.send_header("Retry-After", "2")
             handler.send_header("Content-Length", "0")
             handler.end_headers()
         else:
