@@ -1,6 +1,6 @@
 """What a GRPO step costs with Assay's engine, with vLLM and with the plain path, and a hand-over.
 
-    python -m benchmarks.engines core       all cells, about six minutes on two quiet cores
+    python -m benchmarks.engines core       all cells, about four minutes each on two quiet cores
     python -m benchmarks.engines cell model=qwen3 prompt=64 completion=32    one cell
     python -m benchmarks.engines adapter    1024 tokens of vLLM with an adapter apart, and merged
 
