@@ -160,6 +160,7 @@ def test_a_run_of_one_process_goes_on_with_two_ranks(two: RunDirectory, tmp_path
     expect_near(all_runs(tmp_path)[0], two)
 
 
+@pytest.mark.timeout(900)
 def test_ranks_with_a_part_of_the_weights_each_write_the_same_files(
     two: RunDirectory, tmp_path: Path
 ) -> None:
