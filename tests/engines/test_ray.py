@@ -139,8 +139,8 @@ def test_an_evaluation_whose_nodes_are_killed_has_the_answers_of_one_process(
 ) -> None:
     log, labs = tmp_path / "log.txt", [tmp_path / "alone", tmp_path / "spread"]
     words = ["eval", "path:model", "--benchmark", "math/gsm8k", "--option", "format=messages"]
-    words += ["--option", 'path="test.jsonl"', "--temperature", 1, "--max-tokens", 12]
-    words += ["--repeats", 200]
+    words += ["--option", 'path="test.jsonl"', "--temperature", 1, "--max-tokens", 60]
+    words += ["--repeats", 400]
     for lab in labs:
         make_lab(lab)
     alone, spread = labs
@@ -153,7 +153,7 @@ def test_an_evaluation_whose_nodes_are_killed_has_the_answers_of_one_process(
     assert assay(*words, "--lab", alone, log=log).wait(300) == 0
     found = columns(spread)
     assert found == columns(alone)
-    assert len({*zip(found["item_id"], found["repeat"], strict=True)}) == 1600
+    assert len({*zip(found["item_id"], found["repeat"], strict=True)}) == 3200
 
 
 def test_no_call_is_paid_twice_and_no_answer_lost_where_nodes_die_in_mid_call(

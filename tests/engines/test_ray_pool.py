@@ -15,6 +15,7 @@ from assay.engines import ray_pool
 from assay.engines.ray_pool import (
     MOST_LOST,
     Look,
+    Lost,
     Needs,
     Node,
     RayPool,
@@ -172,6 +173,17 @@ def test_a_node_that_cannot_work_in_the_lab_is_refused_before_anything_starts(
     with pytest.raises(InputError, match=f"node two .*{words}"):
         look_at_nodes(cast(RayPool, pool), tmp_path, [file])
     assert [*tmp_path.iterdir()] == [file], "the token is gone"
+
+
+def test_a_node_that_leaves_while_it_is_looked_at_refuses_nothing(tmp_path: Path) -> None:
+    pool = Seen()
+
+    def left(_: Look) -> Exception:
+        pool.there = pool.there[:1]
+        return Lost("its node is gone")
+
+    pool.change = left
+    look_at_nodes(cast(RayPool, pool), tmp_path)
 
 
 def test_nodes_that_see_the_lab_and_its_locks_are_taken(tmp_path: Path) -> None:

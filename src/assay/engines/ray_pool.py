@@ -311,6 +311,7 @@ def GONE(errors: Any) -> tuple[type[Exception], ...]:
     return (
         *(errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError),
         *(errors.RayActorError, errors.ObjectLostError, errors.LocalRayletDiedError),
+        errors.TaskUnschedulableError,
     )
 
 
@@ -455,7 +456,8 @@ def look_at_nodes(pool: RayPool, root: Path, files: Sequence[Path] = ()) -> None
         for ticket, node in tickets.items():
             if not pool.ready([ticket], LOOK_SECONDS):
                 raise InputError(f"node {node.host} does not answer", field=pool.name)
-            if problem := _problem(pool, ticket, root, secret, files):
+            problem = _problem(pool, ticket, root, secret, files)
+            if problem and node.id in {each.id for each in pool.nodes()}:  # else it has left
                 fix = "every node needs this Assay, the lab at the same path and its locks"
                 raise InputError(f"node {node.host} {problem}", field=pool.name, fix=fix)
     finally:
