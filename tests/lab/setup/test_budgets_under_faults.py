@@ -94,7 +94,7 @@ def test_two_hundred_calls_at_once_use_up_the_budget_and_never_more(tmp_path, sc
 
 
 def test_every_fault_is_met_and_the_ledger_bounds_what_the_server_charged(tmp_path):
-    with fault_server(FaultServer(drawn(FAULTS, 2))) as server:
+    with fault_server(FaultServer(drawn(FAULTS, 2), seconds=0.1)) as server:
         helpers = helpers_at(server.url, tmp_path)
         assert not any(ask_all(helpers))
         helpers.release()
