@@ -83,3 +83,11 @@ def importance_mode(settings: Settings) -> str:
     """The correction as `token_truncate`, `sequence_mask` and the like."""
     own = settings.importance
     return f"{own.mode}_{'mask' if own.how == 'mask' else 'truncate'}"
+
+
+DROPPED_ROW = Row(
+    "drop_without_signal",
+    "",
+    "nothing is left out, which changes no gradient where the averages count it",
+    unlike=(Unlike("counts groups without signal in its averages", dropped_uncounted),),
+)

@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.trainers.grpo_parts import (
     ADVANTAGE_ROWS,
-    dropped_uncounted,
+    DROPPED_ROW,
     importance_mode,
     other_estimator,
     other_kl,
@@ -353,12 +353,7 @@ GRPO: tuple[Row, ...] = (
         "as it is",
         lambda s: {"num_iterations": s.grpo.updates.epochs},
     ),
-    Row(
-        "drop_without_signal",
-        "",
-        "nothing is left out, which changes no gradient where the averages count it",
-        unlike=(Unlike("counts groups without signal in its averages", dropped_uncounted),),
-    ),
+    DROPPED_ROW,
     Row(
         "dynamic",
         "dynamic_sample, max_resample_times",

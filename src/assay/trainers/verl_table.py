@@ -6,7 +6,7 @@ Read from the package's configuration and code, and held by tests that compose a
 from collections.abc import Mapping
 from typing import Any
 
-from assay.trainers.grpo_parts import ADVANTAGE_ROWS, dropped_uncounted, other_estimator, other_kl
+from assay.trainers.grpo_parts import ADVANTAGE_ROWS, DROPPED_ROW, other_estimator, other_kl
 from assay.trainers.settings import Settings, at_start
 from assay.trainers.transformers_rows import (
     ADAPTIVE_KL,
@@ -380,12 +380,7 @@ GRPO: tuple[Row, ...] = (
         "as it is, in the same order",
         lambda s: {f"{ACTOR}.ppo_epochs": s.grpo.updates.epochs, f"{ACTOR}.shuffle": False},
     ),
-    Row(
-        "drop_without_signal",
-        "",
-        "nothing is left out, which changes no gradient where the averages count it",
-        unlike=(Unlike("counts groups without signal in its averages", dropped_uncounted),),
-    ),
+    DROPPED_ROW,
     Row(
         "dynamic",
         unlike=(

@@ -85,7 +85,7 @@ class LocalAnswerer:
         session = self.session
         others = session.evaluations.values()
         known = known_turns(session.run, evaluation, others, checkpoint)
-        policy = Remembering(self.policy or self._read(checkpoint), known)
+        policy = Remembering(self.policy or self.read(checkpoint), known)
         try:
             for chunk in chunks:
                 yield self.answered(evaluation, policy, chunk)
@@ -93,7 +93,8 @@ class LocalAnswerer:
             del policy
             gc.collect()
 
-    def _read(self, checkpoint: str) -> Samples:
+    def read(self, checkpoint: str) -> Samples:
+        """A checkpoint of the run, ready to sample."""
         reference = parse_checkpoint(checkpoint)
         assert reference is not None, f"{checkpoint!r} is no name of a checkpoint"
         return self.session.learner.sampler(self.session.run, reference)

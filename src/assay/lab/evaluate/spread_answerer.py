@@ -34,7 +34,6 @@ from assay.engines.ray_pool import (
     room_of,
 )
 from assay.errors import InputError, RunFailure
-from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answered, Request
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer
@@ -186,10 +185,8 @@ def _policy(opening: Opening, checkpoint: str) -> Samples:
     if key not in _KEPT:
         _KEPT.clear()
         gc.collect()
-        reference = parse_checkpoint(checkpoint)
-        assert reference is not None, f"{checkpoint!r} is no name of a checkpoint"
         session, _ = opening.opened()
-        _KEPT[key] = session.learner.sampler(opening.run, reference)
+        _KEPT[key] = LocalAnswerer(session).read(checkpoint)
     return _KEPT[key]
 
 
