@@ -7,7 +7,7 @@ CPU is faster in it, and in fp32 otherwise. Loss, softmax and optimizer stay fp3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, cast
 
 import torch
 from torch import nn
@@ -77,6 +77,12 @@ def bf16_hardware(device: str) -> str:
     return next((flag for flag in BF16_FLAGS if capabilities.get(flag)), "")
 
 
+class FillsMemory(Protocol):
+    """`torch.utils.deterministic`."""
+
+    fill_uninitialized_memory: bool
+
+
 @contextmanager
 def repeatable_sums(module: nn.Module) -> Iterator[None]:
     """Inside, a backward pass on a GPU adds in one order, so that a resumed run ends in the same
@@ -88,12 +94,14 @@ def repeatable_sums(module: nn.Module) -> Iterator[None]:
     if not any(parameter.is_cuda for parameter in module.parameters()):
         yield
         return
-    before = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
+    # PyTorch sets this module's class at run time, which no type checker sees.
+    settings = cast(FillsMemory, deterministic)
+    before = torch.get_deterministic_debug_mode(), settings.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
     # What is filled would be overwritten.
-    deterministic.fill_uninitialized_memory = False
+    settings.fill_uninitialized_memory = False
     try:
         yield
     finally:
         torch.set_deterministic_debug_mode(before[0])
-        deterministic.fill_uninitialized_memory = before[1]
+        settings.fill_uninitialized_memory = before[1]
