@@ -8,7 +8,6 @@ figures, `confounds` whether the runs may be compared.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -126,7 +125,6 @@ class _Pairs:
         return cluster_totals(self.differences, self.clusters)[0]
 
 
-@lru_cache(maxsize=64)
 def compare(control: ItemScores, other: ItemScores, margin: float = MARGIN) -> Comparison:
     """`other` against `control`, paired by item id; differences are other minus control.
 

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 
 from assay.compare.compare_names import CompareOptions, compare_names
-from assay.compare.foreign_arms import file_and_run, is_file
+from assay.compare.foreign_arms import file_and_run, is_file, read_options
 from assay.compare.table import Line
 from assay.errors import InputError
 from assay.judge.verdict import ALPHA
@@ -44,36 +44,48 @@ from assay.view.frame import Shown, lab_address, run_address
 from assay.view.runs_page import run_of
 from assay.view.window import Window
 
+OF_FILES = ("format", "metric", "item", "score", "repeat", "cluster")
+"""How files of other tools are read."""
+
 
 def compare_page(window: Window, request: Request, w: Words) -> Shown:
     """Runs or files of results against the first of them, with the fairness check."""
     lab, asked = request.path_params["lab"], request.query_params
     root, names = window.root(lab), names_of(request)
-    options = CompareOptions(
-        control=asked.get("control") or None,
-        on=asked.get("on") or None,
-        allow=tuple(asked.getlist("allow")),
-    )
+    given = {name: asked.get(name) or None for name in ("control", "on", *OF_FILES)}
+    allow = [path for path in asked.getlist("allow") if path]
+    address, better = lab_address(lab, "compare"), asked.get("better", "")
+    choices = [("", ""), *((name, w(f"view.better_{name}")) for name in ("higher", "lower"))]
     form = Form(
-        lab_address(lab, "compare"),
+        address,
         [
             Field("run", w("view.compared"), shlex.join(names)),
-            Field("control", w("view.control"), asked.get("control", "")),
-            Field("on", w("view.evaluation"), asked.get("on", "")),
-            Field("allow", w("view.allow"), asked.get("allow", "")),
+            Field("control", w("view.control"), given["control"] or ""),
+            Field("on", w("view.evaluation"), given["on"] or ""),
+            Field("allow", w("view.allow"), " ".join(allow)),
         ],
-        [(w("view.compare"), lab_address(lab, "compare"))],
+        [(w("view.compare"), address)],
+        more=[
+            *(Field(name, w(f"view.file_{name}"), given[name] or "") for name in OF_FILES),
+            Field("better", w("view.file_better"), better, "choice", choices),
+        ],
+        more_title=w("view.of_files"),
     )
     if len(names) < 2:
         return Shown(Page(w, w("view.compare"), [Text(w("view.tick_two")), form]), lab=lab)
 
     def made() -> Page:
+        how = {"higher": True, "lower": False}.get(better)
+        files = read_options(**{name: given[name] for name in OF_FILES}, higher_is_better=how)
+        paths = tuple(path for text in allow for path in text.split())
+        options = CompareOptions(given["control"], given["on"], paths, files)
         table = compare_names(root, [within(root, name) for name in names], options)
         return comparison_page(table, w, root, partial(_both_answers, lab))
 
-    flags = [("control", options.control or ""), ("on", options.on or "")]
-    flags += [("allow", path) for path in options.allow]
-    return _made(lab, made, form, shlex.join(["assay", "compare", *names, *_flags(flags)]), w)
+    flags = [(name, value or "") for name, value in given.items()]
+    way = [f"--{better}-is-better"] if better in ("higher", "lower") else []
+    flags += [("allow", path) for text in allow for path in text.split()]
+    return _made(lab, made, form, shlex.join(["assay", "compare", *names, *way, *_flags(flags)]), w)
 
 
 def _made(lab: str, make: Callable[[], Page], form: Form, command: str, w: Words) -> Shown:
