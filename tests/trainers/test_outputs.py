@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.trainers.outputs.output import DamagedOutput, Step
+from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -16,6 +17,11 @@ RECORDED = Path(__file__).parent / "recorded"
 @pytest.fixture
 def trl(tmp_path: Path) -> Path:
     return shutil.copytree(RECORDED / "trl-grpo", tmp_path / "output")
+
+
+@pytest.fixture
+def swift(tmp_path: Path) -> Path:
+    return shutil.copytree(RECORDED / "swift-grpo", tmp_path / "output")
 
 
 def logged(folder: Path) -> list[dict]:
@@ -106,3 +112,51 @@ def test_a_damaged_line_and_a_damaged_table_are_named(trl: Path) -> None:
     (trl / "completions" / "completions_00002.parquet").write_bytes(b"PAR1")
     with pytest.raises(DamagedOutput, match=r"00002\.parquet"):
         list(TrlOutput(trl).steps())
+
+
+def test_answers_of_ms_swift_have_its_advantages_and_assays_rows_and_tokens(swift: Path) -> None:
+    steps, entries = list(SwiftOutput(swift).steps()), logged(swift)
+    assert [step.number for step in steps] == [1, 2, 3, 4]
+    tables = map(json.loads, (swift / "completions.jsonl").read_text().splitlines())
+    # ms-swift writes the last table once more at the end.
+    for step, entry, table in zip(steps, entries, tables, strict=False):
+        assert step.metrics["reward_mean"] == entry["reward"]
+        assert "reward_std" not in step.metrics
+        assert [each.advantage for each in step.answers] == table["advantages"]
+        assert [each.reward for each in step.answers] == table["AssayReward"]
+        lengths = [len(each.tokens) for each in step.answers]
+        assert sum(lengths) / len(lengths) == entry["completions/mean_length"]
+        # The row is that of the prompt that ms-swift shows beside the completion.
+        for each, prompt in zip(step.answers, table["prompt"], strict=True):
+            assert each.row.replace("+", " + ") + " = ?" in prompt
+
+
+def test_answers_without_the_journal_are_ms_swifts_own(swift: Path) -> None:
+    known = [step.answers for step in SwiftOutput(swift).steps()]
+    shutil.rmtree(swift / "answers")
+    plain = [step.answers for step in SwiftOutput(swift).steps()]
+    for own, theirs in zip(known, plain, strict=True):
+        assert [a.reward for a in own] == [a.reward for a in theirs]
+        assert [a.advantage for a in own] == [a.advantage for a in theirs]
+        assert all(a.prompt and not a.row and not a.tokens for a in theirs)
+
+
+def test_of_a_resumed_ms_swift_the_last_attempt_at_a_step_counts(swift: Path) -> None:
+    (file,) = (swift / "answers").iterdir()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    again = [{**line, "text": "again"} for line in lines if line["step"] >= 3]
+    later = swift / "answers" / "0-9999999999999-1.jsonl"
+    later.write_text("".join(json.dumps(line) + "\n" for line in again))
+    texts = [{each.text for each in step.answers} for step in SwiftOutput(swift).steps()]
+    assert "again" not in texts[0] | texts[1]
+    assert texts[2] == texts[3] == {"again"}
+
+
+def test_a_step_of_ms_swift_whose_completions_are_still_written_is_not_there_yet(
+    swift: Path,
+) -> None:
+    file = swift / "completions.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:3], lines[3][:-10]]))
+    assert numbers(SwiftOutput(swift).steps()) == [1, 2, 3]
+    assert numbers(SwiftOutput(swift).steps(ended=True)) == [1, 2, 3, 4]
