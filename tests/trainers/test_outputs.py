@@ -10,6 +10,7 @@ import pytest
 from assay.trainers.outputs.output import DamagedOutput, Step
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
+from assay.trainers.outputs.verl_output import VerlOutput
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -97,7 +98,8 @@ def test_a_step_whose_table_is_still_written_is_not_there_yet(trl: Path) -> None
     whole = table.read_bytes()
     for written in (whole[:3000], b""):
         table.write_bytes(written)
-        assert numbers(TrlOutput(trl).steps()) == [1, 2, 3]
+        for ended in (False, True):
+            assert numbers(TrlOutput(trl).steps(ended=ended)) == [1, 2, 3]
     table.unlink()
     assert numbers(TrlOutput(trl).steps()) == [1, 2, 3]
     assert numbers(TrlOutput(trl).steps(ended=True)) == [1, 2, 3, 4]
@@ -160,3 +162,51 @@ def test_a_step_of_ms_swift_whose_completions_are_still_written_is_not_there_yet
     file.write_bytes(b"".join([*lines[:3], lines[3][:-10]]))
     assert numbers(SwiftOutput(swift).steps()) == [1, 2, 3]
     assert numbers(SwiftOutput(swift).steps(ended=True)) == [1, 2, 3, 4]
+
+
+@pytest.fixture
+def verl(tmp_path: Path) -> Path:
+    return shutil.copytree(RECORDED / "verl-grpo", tmp_path / "output")
+
+
+def test_answers_of_verl_have_assays_rows_and_tokens(verl: Path) -> None:
+    steps = list(VerlOutput(verl).steps())
+    assert [step.number for step in steps] == [1, 2, 3, 4]
+    lines = [json.loads(line) for line in (verl / "metrics.jsonl").read_text().splitlines()]
+    for step, line in zip(steps, lines, strict=True):
+        data = line["data"]
+        assert step.metrics["reward_mean"] == data["critic/score/mean"]
+        assert step.metrics["seconds"] == data["timing_s/step"]
+        # The share of the longest answers is no share of cut ones.
+        assert "truncated_share" not in step.metrics
+        lengths = [len(each.tokens) for each in step.answers]
+        assert sum(lengths) / len(lengths) == data["response_length/mean"]
+        rollouts = (verl / "rollouts" / f"{step.number}.jsonl").read_text().splitlines()
+        for each, rollout in zip(step.answers, map(json.loads, rollouts), strict=True):
+            assert each.reward == rollout["score"]
+            assert each.row.replace("+", " + ") + " = ?" in rollout["input"]
+
+
+def test_a_log_that_verl_began_anew_goes_on_where_the_first_one_was_left(verl: Path) -> None:
+    every = list(VerlOutput(verl).steps())
+    lines = (verl / "metrics.jsonl").read_text().splitlines(keepends=True)
+    # Killed after step 3, resumed from the checkpoint of step 2; run.sh keeps the first log.
+    (verl / "metrics-1.jsonl").write_text("".join(lines[:3]) + lines[3][:40])
+    (verl / "metrics.jsonl").write_text("".join(lines[2:]))
+    assert list(VerlOutput(verl).steps()) == every
+
+
+def test_a_step_of_verl_whose_rollouts_are_still_written_is_not_there_yet(verl: Path) -> None:
+    file = verl / "rollouts" / "4.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    for ended in (False, True):
+        assert numbers(VerlOutput(verl).steps(ended=ended)) == [1, 2, 3]
+    file.unlink()
+    assert numbers(VerlOutput(verl).steps()) == [1, 2, 3]
+    assert numbers(VerlOutput(verl).steps(ended=True)) == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_of_verl_counts_once_verl_names_it(verl: Path) -> None:
+    assert [each.step for each in VerlOutput(verl).checkpoints()] == [2, 4]
+    (verl / "latest_checkpointed_iteration.txt").write_text("2")
+    assert [each.step for each in VerlOutput(verl).checkpoints()] == [2]

@@ -74,7 +74,8 @@ class TrlOutput:
                 continue
             file = self.table(entries[-1]["step"])
             newest = number == rounds[-1][0]
-            if newest and file.parent.is_dir() and not (is_table(file) or ended):
+            written = is_table(file) if file.is_file() else ended
+            if newest and file.parent.is_dir() and not written:
                 return
             measured = any(name.startswith("eval_reward") for e in entries for name in e)
             # A table of a step that measured held-out rows holds their completions.

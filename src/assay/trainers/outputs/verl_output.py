@@ -95,22 +95,23 @@ class VerlOutput:
         for number in sorted(lines):
             if number <= after or STARTS not in lines[number]:
                 continue
-            answers = self.answers(number, number == max(lines) and not ended)
-            if answers is None:
+            file = (self.rollouts or self.folder / "rollouts") / f"{number}.jsonl"
+            there, newest = file.is_file(), number == max(lines)
+            if newest and file.parent.is_dir() and not (whole(file) if there else ended):
                 return
-            yield Step(number, translated(TOOL, METRICS, [lines[number]]), answers)
+            yield Step(
+                number,
+                translated(TOOL, METRICS, [lines[number]]),
+                self.answers(file) if there else (),
+            )
 
-    def answers(self, step: int, living: bool) -> tuple[Answer, ...] | None:
-        """The completions of a step; none where they are not kept, None where they are still being
-        written."""
-        file = (self.rollouts or self.folder / "rollouts") / f"{step}.jsonl"
-        if not file.is_file():
-            return None if living and file.parent.is_dir() else ()
+    def answers(self, file: Path) -> tuple[Answer, ...]:
+        """The completions of a step, as the journal of an exported folder knows them. Raises
+        DamagedOutput for a file that was cut short."""
+        if not whole(file):
+            raise DamagedOutput("ends in the middle of a line", file=file, fix="restore it")
         known = by_key(self.folder) if self.journalled else {}
-        lines = log_lines(file)
-        if living and not whole(file):
-            return None
-        return tuple(known.get(key_of(line)) or answer(line) for line in lines)
+        return tuple(known.get(key_of(line)) or answer(line) for line in log_lines(file))
 
     @cached_property
     def journalled(self) -> bool:
