@@ -31,7 +31,7 @@ def costs_page(found: RunCosts, words: Words) -> list[Block]:
     for name, lines in parts:
         if lines:
             total = found.total if name == "models" else None
-            blocks.append(_table(words(f"costs.{name}"), lines, total, words))
+            blocks.append(cost_table(words(f"costs.{name}"), lines, total, words))
         if whole.get(name, 0) > len(lines):
             blocks.append(Text(words("costs.shown", shown=len(lines), whole=whole[name]), "soft"))
     return [*blocks, *map(Text, sentences(found, words))]
@@ -84,7 +84,10 @@ def _forecast(found: RunCosts, words: Words) -> list[str]:
     return [said, left_out] if ahead.missing else [said]
 
 
-def _table(title: str, lines: Sequence[CostLine], total: CostLine | None, words: Words) -> Table:
+def cost_table(
+    title: str, lines: Sequence[CostLine], total: CostLine | None, words: Words
+) -> Table:
+    """Lines under their heads, and the sum of several."""
     columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
     rows: list[Row] = [(flat(line.name), *_cells(line)) for line in lines]
     if total is not None and len(lines) > 1:
