@@ -45,6 +45,8 @@ class Trainer:
     """Arguments of run.sh by which the tool goes on from its checkpoint, or from none."""
     forgets: str
     """What going on so does not bring back, in a clause."""
+    starts: tuple[str, ...] = ()
+    """Files of `in_tool` that run.sh starts."""
 
 
 def torchrun(tool: str, verb: str, settings: Settings, made: Translated, name: str) -> Files:
@@ -95,43 +97,44 @@ def with_transformers(checkpoint: Path | None) -> Sequence[str]:
 
 TRAINERS: dict[str, Trainer] = {
     "swift": Trainer(
-        "ms-swift==4.6.0",
-        "ms-swift",
-        {"sft": swift_table.SFT, "grpo": swift_table.GRPO},
-        "data/train.jsonl",
-        "data/test.jsonl",
-        ("swift_plugin.py",),
-        "",
-        swift_files,
-        TrlOutput,
-        with_transformers,
-        "TODO",
+        package="ms-swift==4.6.0",
+        title="ms-swift",
+        tables={"sft": swift_table.SFT, "grpo": swift_table.GRPO},
+        data="data/train.jsonl",
+        dev="data/test.jsonl",
+        loads=("swift_plugin.py",),
+        ray="",
+        files=swift_files,
+        output=TrlOutput,
+        resume=with_transformers,
+        forgets="TODO",
     ),
     "verl": Trainer(
-        "verl==0.9.1",
-        "verl",
-        {"grpo": verl_table.GRPO},
-        "data/train.parquet",
-        "",
-        ("verl_reward.py", "verl_on_cpu.py"),
-        ", `bash ray.sh` on a Ray cluster",
-        verl_files,
-        TrlOutput,
-        lambda checkpoint: ("TODO",),
-        "TODO",
+        package="verl==0.9.1",
+        title="verl",
+        tables={"grpo": verl_table.GRPO},
+        data="data/train.parquet",
+        dev="",
+        loads=("verl_reward.py", "verl_on_cpu.py"),
+        ray=", `bash ray.sh` on a Ray cluster",
+        files=verl_files,
+        output=TrlOutput,
+        resume=with_transformers,
+        forgets="TODO",
     ),
     "trl": Trainer(
-        "trl==1.16.0",
-        "TRL",
-        {"sft": trl_table.SFT, "grpo": trl_table.GRPO},
-        "data/train.jsonl",
-        "data/test.jsonl",
-        (),
-        "",
-        trl_files,
-        TrlOutput,
-        with_transformers,
-        "TODO",
+        package="trl==1.16.0",
+        title="TRL",
+        tables={"sft": trl_table.SFT, "grpo": trl_table.GRPO},
+        data="data/train.jsonl",
+        dev="data/test.jsonl",
+        loads=(),
+        ray="",
+        files=trl_files,
+        output=TrlOutput,
+        resume=with_transformers,
+        forgets="TODO",
+        starts=("trl_log.py",),
     ),
 }
 """By the name of their environment (`engines.environments`)."""

@@ -354,11 +354,15 @@ def train_elsewhere(session: Session, name: str, tool: str, visits: int) -> None
         session.observer,
         add_files=lambda folder: session.learner.complete(run, stage, folder),
         after_checkpoint=lambda answers, step: None,
-        guards=watch_stage(session.experiment, run, name, max(checkpoint_steps(run, name), default=0)),
+        guards=watch_stage(
+            session.experiment, run, name, max(checkpoint_steps(run, name), default=0)
+        ),
         due=lambda step: why_due(session.experiment, name, step, steps),
         costs=meter.taken,
     )
-    ToolTraining(ToolStage(session, name, tool, start_source(session, name)), recorder, meter).train()
+    ToolTraining(
+        ToolStage(session, name, tool, start_source(session, name)), recorder, meter
+    ).train()
 
 
 def train_stage(

@@ -205,4 +205,3 @@ class ToolTraining:
             how += f" ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
         last = lines[-1][-LAST_WORDS:] if lines else "it says nothing"
         return f"{self.made.trainer.title} {how}: {last}; its log is {self.folder / LOG}"
-

@@ -55,8 +55,8 @@ class Judge:
         return {"id": id_, "text": text, "tokens": tokens, "ended": "length" if cut else "stop"}
 
     def rewards(self, ids, answers):
-        """A reward of each answer, given in tokens: `value`, which is null where Assay abstains,
-        `why` and `parts`."""
+        """A reward of each answer, given in tokens, beside the answer as Assay reads it: `value`,
+        which is null where Assay abstains, `why` and `parts`."""
         asked = [self.answer(*each) for each in zip(ids, answers, strict=True)]
         with self.lock:
             self.process.stdin.write(json.dumps(asked) + "\n")
@@ -64,7 +64,7 @@ class Judge:
             line = self.process.stdout.readline()
         if not line:
             raise RuntimeError("the reward's process ended: see its last words above")
-        return json.loads(line)
+        return [{**each, **reward} for each, reward in zip(asked, json.loads(line), strict=True)]
 
     def certain(self, ids, answers):
         """The values, of tools that know no abstention: one raises, since a 0 would be false."""
@@ -78,6 +78,9 @@ class Judge:
 JUDGE = Judge(HERE)
 
 
-def trl_reward(completion_ids, id, **columns):
-    """The reward as TRL calls it; null is an abstention there too."""
-    return [reward["value"] for reward in JUDGE.rewards(id, completion_ids)]
+def trl_reward(completion_ids, id, log_extra, **columns):
+    """The reward as TRL calls it; null is an abstention there too. Its tables of completions get
+    each answer as Assay reads it, which `assay import` takes over."""
+    rewards = JUDGE.rewards(id, completion_ids)
+    log_extra("assay", [json.dumps(reward) for reward in rewards])
+    return [reward["value"] for reward in rewards]
