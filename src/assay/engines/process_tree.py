@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -39,11 +40,13 @@ class Running:
     process: "subprocess.Popen[bytes]"
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code, negative for a signal; None where it still works after so long."""
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        """After so long, its exit code, negative for a signal; None while it works."""
+        time.sleep(seconds)
+        # It stays to be waited for, so that what it took can still be read.
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        if (end := os.waitid(os.P_PID, self.process.pid, how)) is None:
             return None
+        return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
 
 
 @contextmanager

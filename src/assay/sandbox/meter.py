@@ -35,6 +35,7 @@ def started_memory(process: int | None = None) -> int:
 class Meter:
     """Watches what one process starts, and says what was taken since it was last asked."""
 
+    process: int = 0
     cpu: float = 0.0
     """CPU seconds so far."""
     told: float = 0.0
@@ -45,29 +46,30 @@ class Meter:
     @contextmanager
     def watching(self, process: int) -> Iterator[None]:
         """Inside, look every second."""
+        self.process, self.cpu, self.told, self.peak = process, 0.0, 0.0, 0
         over = threading.Event()
 
         def watch() -> None:
             while not over.wait(LOOK_SECONDS):
-                self.look(process)
+                self.look()
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
-        self.cpu = self.told = 0.0
         try:
             yield
         finally:
             over.set()
             thread.join()
 
-    def look(self, process: int) -> None:
+    def look(self) -> None:
         """Look once."""
         # What has ended counts a moment later, where its parent waits for it.
-        self.cpu = max(self.cpu, tree_cpu_seconds(process))
-        self.peak = max(self.peak, started_memory(process))
+        self.cpu = max(self.cpu, tree_cpu_seconds(self.process))
+        self.peak = max(self.peak, started_memory(self.process))
 
     def taken(self) -> dict[str, float]:
         """`cpu_seconds`, and `peak_memory_mb` in MiB."""
+        self.look()
         seconds, self.told = self.cpu - self.told, self.cpu
         peak, self.peak = self.peak, 0
         return {"cpu_seconds": seconds, "peak_memory_mb": peak / 2**20}

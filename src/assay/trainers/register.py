@@ -107,7 +107,7 @@ TRAINERS: dict[str, Trainer] = {
         files=swift_files,
         output=TrlOutput,
         resume=with_transformers,
-        forgets="TODO",
+        forgets="from the same random numbers",
     ),
     "verl": Trainer(
         package="verl==0.9.1",
@@ -120,7 +120,7 @@ TRAINERS: dict[str, Trainer] = {
         files=verl_files,
         output=TrlOutput,
         resume=with_transformers,
-        forgets="TODO",
+        forgets="from the same random numbers",
     ),
     "trl": Trainer(
         package="trl==1.16.0",
@@ -133,7 +133,7 @@ TRAINERS: dict[str, Trainer] = {
         files=trl_files,
         output=TrlOutput,
         resume=with_transformers,
-        forgets="TODO",
+        forgets="from the same random numbers",
         starts=("trl_log.py",),
     ),
 }

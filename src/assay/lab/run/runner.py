@@ -344,25 +344,34 @@ def run_stage(session: Session, name: str) -> None:
 
 def train_elsewhere(session: Session, name: str, tool: str, visits: int) -> None:
     """The stage in another tool, continued from its newest checkpoint if there is one."""
-    stage, run = session.experiment.stage[name], session.run
-    steps, meter = steps_of(stage, visits), Meter()
-    recorder = RunRecorder(
-        run,
+    step, meter = max(checkpoint_steps(session.run, name), default=0), Meter()
+    recorder = replace(stage_recorder(session, name, visits, step), costs=meter.taken)
+    made = ToolStage(session, name, tool, start_source(session, name))
+    ToolTraining(made, recorder, meter).train()
+
+
+def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRecorder:
+    """Writes the history of a stage behind `step`; an epoch has so many visits."""
+    stage = session.experiment.stage[name]
+    steps = steps_of(stage, visits)
+
+    def add_files(folder: Path) -> None:
+        """What makes a checkpoint a complete model for other programs, and the run's ledger."""
+        session.learner.complete(session.run, stage, folder)
+        session.helpers.keep_costs(folder)
+
+    return RunRecorder(
+        session.run,
         name,
         steps,
         due_steps(stage.checkpoint_every, stage, visits),
         session.observer,
-        add_files=lambda folder: session.learner.complete(run, stage, folder),
-        after_checkpoint=lambda answers, step: None,
-        guards=watch_stage(
-            session.experiment, run, name, max(checkpoint_steps(run, name), default=0)
-        ),
+        add_files=add_files,
+        after_checkpoint=lambda answers, step: select(session, name, answers, step),
+        guards=watch_stage(session.experiment, session.run, name, step),
         due=lambda step: why_due(session.experiment, name, step, steps),
-        costs=meter.taken,
+        costs=session.helpers.step_costs,
     )
-    ToolTraining(
-        ToolStage(session, name, tool, start_source(session, name)), recorder, meter
-    ).train()
 
 
 def train_stage(
@@ -381,23 +390,7 @@ def train_stage(
     if state.step:
         check_history(session.run, name, state.step)
 
-    def add_files(folder: Path) -> None:
-        """What makes a checkpoint a complete model for other programs, and the run's ledger."""
-        session.learner.complete(session.run, stage, folder)
-        session.helpers.keep_costs(folder)
-
-    recorder = RunRecorder(
-        session.run,
-        name,
-        steps,
-        due_steps(stage.checkpoint_every, stage, visits),
-        session.observer,
-        add_files=add_files,
-        after_checkpoint=lambda answers, step: select(session, name, answers, step),
-        guards=watch_stage(session.experiment, session.run, name, state.step),
-        due=lambda step: why_due(session.experiment, name, step, steps),
-        costs=session.helpers.step_costs,
-    )
+    recorder = stage_recorder(session, name, visits, state.step)
     truncate_metrics(session.run.metrics, name, state.step)
     session.observer.stage(name, stage.method, state.step, steps)
     if state.step:

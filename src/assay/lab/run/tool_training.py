@@ -2,8 +2,8 @@
 
 The tool works in `trainers/STAGE` of the run's folder, in an environment and processes of its own,
 which end with this one. What it writes is recorded while it works (`trainer_records`). A killed
-stage goes on from its newest checkpoint by the tool's own resume. What the tool wrote behind that is
-removed first, so that no step is recorded twice.
+stage goes on from its newest checkpoint by the tool's own resume; what the tool wrote behind that
+is removed first, so that no step is recorded twice.
 """
 
 import os
@@ -84,8 +84,8 @@ class ToolTraining:
         shutil.rmtree(self.folder / OUTPUT, ignore_errors=True)
 
     def take_up(self) -> int:
-        """Record what a killed run left, then remove what lies behind the newest checkpoint; returns
-        its step. Raises CheckpointDamaged."""
+        """Record what a killed run left, then remove what lies behind the newest checkpoint;
+        returns its step. Raises CheckpointDamaged."""
         self.cut()
         if (self.folder / OUTPUT).is_dir():
             self.following().take(ended=True)

@@ -23,7 +23,7 @@ from assay.data.episode import Context, Episode, Reward, Turn
 from assay.data.files import new_folder, write_checksums
 from assay.data.hashing import sha256_text
 from assay.experiment.stage_tables import SamplingStage, StageSpec
-from assay.lab.run.runner import RunRecorder
+from assay.lab.run.recorder import RunRecorder
 from assay.lab.setup.language_learner import adapt, language_model
 from assay.lab.setup.session import Session
 from assay.models.weight_files import load_weights, save_weights
