@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from assay.data.episode import Context, Episode, Reward, Turn
 from assay.data.files import new_folder, write_checksums
@@ -34,7 +35,7 @@ from assay.train.checkpoint import SampleRecord, TrainState, state_fields
 from assay.train.grpo import advantage_spread
 from assay.train.likelihood import signal_metrics
 from assay.train.sampled_groups import sampling_metrics
-from assay.trainers.outputs.output import Answer, Number, Output, Step
+from assay.trainers.outputs.output import Answer, Number, Output, Saved, Step
 
 OF_TOKENS = ("length_mean", "truncated_share", "completion_tokens", "prompt_tokens")
 """What is not known of answers that are text alone."""
@@ -63,15 +64,15 @@ class Following:
         steps = self.output.steps(self.step, ended)
         first = next(steps, None)
         # Tools save between two steps: what is whole now was saved before the first of these.
-        saved = {each.step: each.folder for each in self.output.checkpoints()}
+        saved = {each.step: each for each in self.output.checkpoints()}
         done = checkpoint_steps(self.recorder.run, self.recorder.stage)
         for number in sorted(saved):
             if number == self.step and number not in done:
-                self.keep(number, saved[number])
+                self.keep(saved[number])
         while first is not None:
             self.record(first)
             if first.number in saved and first.number not in done:
-                self.keep(first.number, saved[first.number])
+                self.keep(saved[first.number])
             first = next(steps, None)
         return self.step
 
@@ -113,18 +114,19 @@ class Following:
             )
         return records
 
-    def keep(self, step: int, folder: Path) -> None:
+    def keep(self, saved: Saved) -> None:
         """A checkpoint of the tool as one of the stage's. Raises InputError for weights that do not
         fit the model."""
         run, name = self.recorder.run, self.recorder.stage
         shelf = language_model(self.session.learner, "another trainer").shelf(run)
         start_shelf, start = shelf.start(self.stage)
         module, _ = adapt(start_shelf.plain(start), self.stage)
-        load_weights(module, folder)  # type: ignore[arg-type]
-        with new_folder(run.checkpoint(name, step)) as part:
+        with TemporaryDirectory() as scratch:
+            load_weights(module, self.output.weights(saved, Path(scratch)))  # type: ignore[arg-type]
+        with new_folder(run.checkpoint(name, saved.step)) as part:
             save_weights(module, part)  # type: ignore[arg-type]
             self.recorder.complete(part)
-            state = json.dumps(state_fields(TrainState(step=step))) + "\n"
+            state = json.dumps(state_fields(TrainState(step=saved.step))) + "\n"
             (part / STATE).write_text(state, encoding="utf-8")
             write_checksums(part)
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from functools import cached_property
 from pathlib import Path
 
@@ -66,9 +67,24 @@ class Judge:
             raise RuntimeError("the reward's process ended: see its last words above")
         return [{**each, **reward} for each, reward in zip(asked, json.loads(line), strict=True)]
 
-    def certain(self, ids, answers):
-        """The values, of tools that know no abstention: one raises, since a 0 would be false."""
+    @cached_property
+    def journal(self):
+        """The file of what this process judged."""
+        started = int(time.time() * 1000)
+        name = f"{os.environ.get('RANK', '0')}-{started}-{os.getpid()}.jsonl"
+        file = self.folder / "output" / "answers" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file
+
+    def certain(self, ids, answers, step, keys=None):
+        """The values, of tools that know no abstention: one raises, since a 0 would be false. What
+        was judged for optimizer step `step` is written down, under the tool's own names of the
+        answers where it has some; `assay import` takes it over."""
         rewards = self.rewards(ids, answers)
+        keys = keys or [""] * len(ids)
+        noted = [{"step": step, "key": key, **r} for key, r in zip(keys, rewards, strict=True)]
+        with self.lock, self.journal.open("a", encoding="utf-8") as stream:
+            stream.write("".join(json.dumps(each) + "\n" for each in noted))
         for id_, reward in zip(ids, rewards, strict=True):
             if reward["value"] is None:
                 raise RuntimeError(f"no reward for an answer to row {id_}: {reward['why']}")

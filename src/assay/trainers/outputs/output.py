@@ -73,7 +73,6 @@ class Saved:
     step: int
     """Assay's."""
     folder: Path
-    """As Transformers or peft read it, but for verl, whose shards are merged first."""
 
 
 class Output(Protocol):
@@ -86,6 +85,11 @@ class Output(Protocol):
 
     def checkpoints(self) -> Sequence[Saved]:
         """The whole checkpoints by step."""
+        ...
+
+    def weights(self, saved: Saved, scratch: Path) -> Path:
+        """The folder of a checkpoint's weights as Transformers, or peft, reads it; made in
+        `scratch` where the tool writes another kind. Raises InputError."""
         ...
 
 

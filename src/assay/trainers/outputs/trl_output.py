@@ -65,27 +65,17 @@ class TrlOutput:
     folder: Path
     updates: int = 1
     """Optimizer steps of one round."""
-    parts: frozenset[str] = frozenset()
-    """Columns of the tables that are rewards; omitted: all that hold numbers."""
-
-    def entries(self) -> list[Mapping[str, Any]]:
-        """The log's entries of steps, in the order of writing. Raises DamagedOutput."""
-        if (self.folder / LOG).is_file():
-            found = log_lines(self.folder / LOG)
-        else:
-            states = checkpoint_folders(self.folder)
-            found = read_state(states[-1][1])["log_history"] if states else []
-        return [e for e in found if type(e.get("step")) is int and not ENDS & e.keys()]
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """See `Output`. A step's table is written behind its line in the log."""
-        rounds = by_round(self.entries(), self.updates, ended)
+        rounds = by_round(entries_of_steps(self.folder), self.updates, ended)
         for number, entries in rounds:
             if number <= after:
                 continue
             file = self.table(entries[-1]["step"])
             newest = number == rounds[-1][0]
-            if newest and file.parent.is_dir() and not (is_table(file) or ended):
+            written = is_table(file) if file.is_file() else ended
+            if newest and file.parent.is_dir() and not written:
                 return
             measured = any(name.startswith("eval_reward") for e in entries for name in e)
             # A table of a step that measured held-out rows holds their completions.
@@ -99,8 +89,33 @@ class TrlOutput:
 
     def checkpoints(self) -> Sequence[Saved]:
         """See `Output`."""
-        found = checkpoint_folders(self.folder)
-        return [Saved(step // self.updates, path) for step, path in found]
+        return rounds_saved(self.folder, self.updates)
+
+    def weights(self, saved: Saved, scratch: Path) -> Path:
+        """See `Output`."""
+        return saved.folder
+
+
+def rounds_saved(folder: Path, updates: int) -> list[Saved]:
+    """The whole checkpoints that end a round; in the middle of one no step of Assay's ends."""
+    found = checkpoint_folders(folder)
+    return [Saved(step // updates, path) for step, path in found if step % updates == 0]
+
+
+def logged_entries(folder: Path) -> list[dict[str, Any]]:
+    """The log's entries in the order of writing, but those that sum up the whole training. Raises
+    DamagedOutput."""
+    if (folder / LOG).is_file():
+        found = log_lines(folder / LOG)
+    else:
+        states = checkpoint_folders(folder)
+        found = read_state(states[-1][1])["log_history"] if states else []
+    return [entry for entry in found if not ENDS & entry.keys()]
+
+
+def entries_of_steps(folder: Path) -> list[dict[str, Any]]:
+    """The entries that name their step."""
+    return [entry for entry in logged_entries(folder) if type(entry.get("step")) is int]
 
 
 def is_table(file: Path) -> bool:
