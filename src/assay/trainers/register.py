@@ -10,7 +10,9 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers import swift_table, trl_table, verl_table
 from assay.trainers.outputs.output import Output
+from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
+from assay.trainers.outputs.verl_output import LATEST, VerlOutput
 from assay.trainers.scripts import nested, script, yaml_lines
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Row, Translated
@@ -47,6 +49,8 @@ class Trainer:
     """What going on so does not bring back, in a clause."""
     starts: tuple[str, ...] = ()
     """Files of `in_tool` that run.sh starts."""
+    newest: str = ""
+    """The file of its output in which the tool notes the step of its newest checkpoint."""
 
 
 def torchrun(tool: str, verb: str, settings: Settings, made: Translated, name: str) -> Files:
@@ -95,6 +99,13 @@ def with_transformers(checkpoint: Path | None) -> Sequence[str]:
     return () if checkpoint is None else ("--resume_from_checkpoint", str(checkpoint))
 
 
+def with_verl(checkpoint: Path | None) -> Sequence[str]:
+    """For verl, whose checkpoint is the folder above the actor's."""
+    if checkpoint is None:
+        return ("trainer.resume_mode=disable",)
+    return ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint.parent}")
+
+
 TRAINERS: dict[str, Trainer] = {
     "swift": Trainer(
         package="ms-swift==4.6.0",
@@ -105,7 +116,7 @@ TRAINERS: dict[str, Trainer] = {
         loads=("swift_plugin.py",),
         ray="",
         files=swift_files,
-        output=TrlOutput,
+        output=SwiftOutput,
         resume=with_transformers,
         forgets="from the same random numbers",
     ),
@@ -118,9 +129,10 @@ TRAINERS: dict[str, Trainer] = {
         loads=("verl_reward.py", "verl_on_cpu.py"),
         ray=", `bash ray.sh` on a Ray cluster",
         files=verl_files,
-        output=TrlOutput,
-        resume=with_transformers,
+        output=VerlOutput,
+        resume=with_verl,
         forgets="from the same random numbers",
+        newest=LATEST,
     ),
     "trl": Trainer(
         package="trl==1.16.0",
