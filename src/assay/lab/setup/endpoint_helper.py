@@ -10,7 +10,7 @@ from assay.errors import InputError
 from assay.rollout.engines.endpoint.client import Endpoint, Unanswered
 from assay.rollout.token_choice import key_state
 from assay.runs.cost_ledger import CostLedger, LedgerUnusable
-from assay.tasks.helper_model import Call, HelperAnswer, Question, Score, Scores
+from assay.tasks.helper_model import Call, HelperAnswer, NextWords, Question, Score, Scores, Tokens
 
 
 @dataclass
@@ -114,6 +114,10 @@ class EndpointHelper:
         problem = "a model behind an endpoint gives no log-probabilities"
         fix = "score with a hf:, path:, pypi: or run: model"
         raise InputError(problem, field=f"model.{self.name}.source", fix=fix)
+
+    def read(self, contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
+        """Raise InputError."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from assay.data.conversation import dump_message
 from assay.data.files import whole_text
@@ -29,11 +29,16 @@ from assay.tasks.helper_model import (
     HelperAnswer,
     HelperFailed,
     Model,
+    NextWords,
     OverBudget,
     Question,
     Score,
+    Scores,
+    Tokens,
     Usage,
 )
+
+Computed = TypeVar("Computed", Scores, NextWords)
 
 TEMPLATE_TOKENS, MESSAGE_TOKENS = 256, 32
 """That a chat template adds to a conversation, such as a system prompt, and to each message."""
@@ -349,22 +354,32 @@ class MeteredModel:
     ) -> list[tuple[float, ...]]:
         """See `HelperModel`; recorded as one call, whose cost is not known: what conversations
         begin with alike is computed once for several callers."""
-        begun, row, why = time.monotonic(), self._row(), ""
         batch = [Score(*each, ended) for each in zip(conversations, answers, strict=True)]
+        return self._at_once(len(batch), lambda: self.model.score(batch)).logps
+
+    def read(
+        self, contexts: Sequence[Tokens], answers: Sequence[Tokens], likeliest: int | None = None
+    ) -> NextWords:
+        """See `HelperModel`; of a model in this process recorded as one call, like scores."""
+        return self._at_once(len(contexts), lambda: self.model.read(contexts, answers))
+
+    def _at_once(self, count: int, compute: Callable[[], Computed]) -> Computed:
+        """What is computed of so many answers, counted and recorded as one call."""
+        begun, row, why = time.monotonic(), self._row(), ""
         try:
-            scores = self.model.score(batch)
+            found = compute()
         except AssayError as error:
             why = str(error)
             if isinstance(error, HelperFailed):
-                self.usage.scored(len(batch), 0, failures=1)
+                self.usage.scored(count, 0, failures=1)
             raise
         finally:
             seconds = time.monotonic() - begun
             status = "failed" if why else "answered"
-            ended_row = replace(row, kind="score", attempts=len(batch), seconds=seconds)
+            ended_row = replace(row, kind="score", attempts=count, seconds=seconds)
             self.meter.ledger.add([replace(ended_row, status=status, why=whole_text(why))])
-        self.usage.scored(len(batch), scores.tokens)
-        return scores.logps
+        self.usage.scored(count, found.tokens)
+        return found
 
     def _caller(self) -> Caller:
         return self.meter.whole(self.caller)
