@@ -59,15 +59,16 @@ class Lesson:
 
     def rows(self, at: slice | Tensor) -> "Lesson":
         """Of some of the hidden states."""
-        told = (self.hidden_KD, self.words_KN, self.logps_KN)
-        cut = [None if each is None else each[at] for each in told]
-        return Lesson(self.teacher, *cut, self.factor)
+        return self._each(lambda told: told[at])
 
     def on(self, device: torch.device) -> "Lesson":
         """The same on the student's device."""
+        return self._each(lambda told: moved(told, device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Lesson":
         told = (self.hidden_KD, self.words_KN, self.logps_KN)
-        there = [None if each is None else moved(each, device) for each in told]
-        return Lesson(self.teacher, *there, self.factor)
+        hidden, words, logps = (None if each is None else change(each) for each in told)
+        return Lesson(self.teacher, hidden, words, logps, self.factor)
 
 
 def compare(

@@ -148,6 +148,18 @@ class Question:
     sampling: Sampling
     key: SampleKey
     call: Call
+    scored: "ScoredTokens | None" = None
+    """Asked about in place of messages: the answer is `read_words`' text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredTokens:
+    """Tokens of which a model behind an endpoint is to tell its likeliest words."""
+
+    tokens: tuple[int, ...]
+    begin: int
+    """The first token that is asked about."""
+    likeliest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +194,8 @@ class NextWords:
     told_SN: "Tensor | None" = None
     """Ids of the N likeliest words, the likeliest first."""
     logps_SN: "Tensor | None" = None
+    texts: Mapping[int, str] = field(default_factory=dict)
+    """Of some words, as who told them has them."""
 
 
 Tokens = tuple[int, ...]

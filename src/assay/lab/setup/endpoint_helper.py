@@ -103,8 +103,13 @@ class EndpointHelper:
         # Servers take seeds of 31 bits.
         seed = key_state(question.key) >> 33
         request = question.messages, (), question.sampling, self.rendering, seed, attempts
+        scored = question.scored
         try:
-            said = await self.endpoint.asked(*request)
+            if scored is None:
+                said = await self.endpoint.asked(*request)
+            else:
+                about = scored.tokens, scored.begin, scored.likeliest
+                said = await self.endpoint.likely_words(*about, attempts)
         except Unanswered as error:
             return HelperAnswer("", failure=f"endpoint: {error}", too_long=error.too_long)
         return HelperAnswer(said.text, said.ended, said.prompt_tokens, said.completion_tokens)
@@ -116,8 +121,9 @@ class EndpointHelper:
         raise InputError(problem, field=f"model.{self.name}.source", fix=fix)
 
     def read(self, contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
-        """Raise InputError."""
-        raise NotImplementedError
+        """Raise InputError: it tells its likeliest words alone, which are asked for one by one."""
+        problem = "a model behind an endpoint tells its likeliest words alone"
+        raise InputError(problem, field=f"model.{self.name}.source", fix="say how many")
 
 
 @dataclass(frozen=True)

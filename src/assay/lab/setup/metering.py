@@ -12,7 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any, TypeVar
+
+import numpy as np
+import torch
 
 from assay.data.conversation import dump_message
 from assay.data.files import whole_text
@@ -21,7 +25,8 @@ from assay.data.row import Message, TextPart
 from assay.errors import AssayError
 from assay.experiment.price_table import TokenPrice, units
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.endpoint.client import Unanswered
+from assay.rollout.engines.endpoint.client import PREFIX, Unanswered
+from assay.rollout.engines.endpoint.likely_words import read_words
 from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
 from assay.tasks.helper_model import (
     BudgetScope,
@@ -33,6 +38,7 @@ from assay.tasks.helper_model import (
     OverBudget,
     Question,
     Score,
+    ScoredTokens,
     Scores,
     Tokens,
     Usage,
@@ -156,7 +162,7 @@ class Meter:
         """Whether an answer with these settings is remembered."""
         if self.cache is not None:
             return self.cache
-        return sampling.temperature == 0 and self.source.startswith("openai:")
+        return sampling.temperature == 0 and self.source.startswith(PREFIX)
 
     def whole(self, caller: Caller) -> Caller:
         """The caller with the stage and the step under way, where it does not say them."""
@@ -284,6 +290,22 @@ class MeteredCall:
 
 
 @dataclass(frozen=True)
+class Asking:
+    """What a model is about to be asked."""
+
+    question: Callable[[MeteredCall], Question]
+    """With the call that is told of it."""
+    most: tuple[int, int]
+    """Tokens that it can read and write."""
+    name: str
+    """What its answer is remembered by; "" where it is not."""
+
+
+FIRST = Sampling(0.0, 1)
+"""Of a question about a prompt: servers write at least one token."""
+
+
+@dataclass(frozen=True)
 class MeteredModel:
     """See `HelperModel`."""
 
@@ -323,17 +345,28 @@ class MeteredModel:
         keys: Sequence[SampleKey],
     ) -> list[HelperAnswer]:
         """See `HelperModel`. Raises OverBudget, and LedgerUnusable before anything is sent."""
+        asked = [
+            Asking(
+                partial(Question, messages, sampling, key),
+                (most_tokens(messages), sampling.max_tokens),
+                self._remembered_as(messages, sampling, key),
+            )
+            for messages, key in zip(conversations, keys, strict=True)
+        ]
+        return self._answers(asked)
+
+    def _answers(self, asked: Sequence["Asking"]) -> list[HelperAnswer]:
+        """One answer each, those that are remembered without asking."""
         ledger, answers = self.meter.ledger, dict[int, HelperAnswer]()
         questions, calls = dict[int, Question](), list[MeteredCall]()
-        for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
-            name = self._remembered_as(messages, sampling, key)
-            known = ledger.known(name) if name else None
+        for n, each in enumerate(asked):
+            known = ledger.known(each.name) if each.name else None
             if known is not None:
                 answers[n] = self._remembered(known)
                 continue
-            most = most_tokens(messages), sampling.max_tokens
-            calls.append(MeteredCall(self.meter, self._caller(), self._row(), *most, name))
-            questions[n] = Question(messages, sampling, key, calls[-1])
+            most = *each.most, each.name
+            calls.append(MeteredCall(self.meter, self._caller(), self._row(), *most))
+            questions[n] = each.question(calls[-1])
         if answers:
             self.usage.remember(len(answers))
             ledger.add([replace(self._row(), status="remembered", cost=0)] * len(answers))
@@ -344,7 +377,7 @@ class MeteredModel:
                 call.abandon(str(error))
             raise
         answers |= zip(questions, fresh, strict=True)
-        return [answers[n] for n in range(len(keys))]
+        return [answers[n] for n in range(len(asked))]
 
     def score(
         self,
@@ -360,8 +393,27 @@ class MeteredModel:
     def read(
         self, contexts: Sequence[Tokens], answers: Sequence[Tokens], likeliest: int | None = None
     ) -> NextWords:
-        """See `HelperModel`; of a model in this process recorded as one call, like scores."""
-        return self._at_once(len(contexts), lambda: self.model.read(contexts, answers))
+        """See `HelperModel`; of a model in this process recorded as one call, like scores. Raises
+        HelperFailed where an answer is missing, and OverBudget."""
+        if likeliest is None or not self.meter.source.startswith(PREFIX):
+            return self._at_once(len(contexts), lambda: self.model.read(contexts, answers))
+        asked = []
+        for context, answer in zip(contexts, answers, strict=True):
+            scored = ScoredTokens((*context, *answer), len(context), likeliest)
+            question = partial(Question, (), FIRST, SampleKey(0, "", 0), scored=scored)
+            about = [self.fingerprint, scored.tokens, scored.begin, likeliest]
+            name = "" if self.meter.cache is False else sha256_text(canonical_json(about))
+            asked.append(Asking(question, (len(scored.tokens), 1), name))
+        found = self._answers(asked)
+        if failed := next((each.failure for each in found if each.failure), ""):
+            raise HelperFailed(f"{self.name}: {failed}")
+        told = [read_words(each.text) for each in found]
+        return NextWords(
+            sum(each.prompt_tokens or 0 for each in found),
+            told_SN=torch.from_numpy(np.concatenate([each.words_TN for each in told])),
+            logps_SN=torch.from_numpy(np.concatenate([each.logps_TN for each in told])),
+            texts={word: text for each in told for word, text in each.texts.items()},
+        )
 
     def _at_once(self, count: int, compute: Callable[[], Computed]) -> Computed:
         """What is computed of so many answers, counted and recorded as one call."""

@@ -45,6 +45,7 @@ from assay.tasks.task import (
     task,
 )
 from assay.train.checkpoint import Score
+from assay.train.distill import Tell
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,9 @@ class Session:
         specs, root = self.experiment.helpers, self.run.root
         return HelperModels(specs, root, self.precision, CostLedger())
 
+    def _teller(self, stage: DistillStage) -> Tell:
+        return teller(self.experiment, self.helpers, stage, self.learner)
+
     def check_helpers(self) -> None:
         """Raise what `HelperModels.check` does, and InputError for a teacher that its student
         cannot learn from."""
@@ -166,7 +170,7 @@ class Session:
             positions=self.learner.positions,
             first_batch_check=self.learner.first_batch_check(stage),
             order=find_order(self.sets, stage.data) if rows is None else None,
-            tell=teller(self.helpers, stage) if isinstance(stage, DistillStage) else None,
+            tell=self._teller(stage) if isinstance(stage, DistillStage) else None,
         )
 
     def reward_runner(

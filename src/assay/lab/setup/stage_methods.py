@@ -140,8 +140,8 @@ def build_rce(stage: RceStage, given: StageInput, steps: int) -> Rce:
 
 def build_distill(stage: DistillStage, given: StageInput, steps: int) -> Distill:
     """The student's own completions and the rows' answers, and who is asked about them."""
-    assert given.tell is not None
-    judged = given.score is not None
+    tell, judged = given.tell, given.score is not None
+    assert tell is not None
     if not judged:
         given = replace(given, score=lambda pairs: [Reward(None, why="not judged")] * len(pairs))
     prompts = sampled_prompts(stage, given, steps)
@@ -151,7 +151,7 @@ def build_distill(stage: DistillStage, given: StageInput, steps: int) -> Distill
         {episode.group: episode for episode in stored},
         stage.lmbda,
         Teacher(stage.beta, stage.loss_temperature, stage.loss_top_k),
-        given.tell,
+        tell,
         given.encoder.decode,
         schedule_of(stage.sampling.temperature, steps),
         stage.sampling.is_full,

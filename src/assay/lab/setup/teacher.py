@@ -16,18 +16,52 @@ from assay.models.load import check_loadable
 from assay.tasks.helper_model import HelperModel, NextWords, Tokens
 from assay.train.distill import Tell
 
+SAME_TOKENIZER = "their vocabularies differ: take a teacher with the student's tokenizer"
+
 
 class OtherWords(InputError):
     """Student and teacher do not have the same vocabulary."""
 
 
-def teller(helpers: Mapping[str, HelperModel], stage: DistillStage) -> Tell:
-    """Asks the teacher of a stage, which is opened at the first question."""
+def teller(
+    experiment: Experiment,
+    helpers: Mapping[str, HelperModel],
+    stage: DistillStage,
+    learner: Learner,
+) -> Tell:
+    """Asks the teacher of a stage, which is opened at the first question. Raises OtherWords where
+    a teacher behind an endpoint tells a word that is another one here."""
+    known = set[int]()
 
     def tell(contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
-        return helpers[stage.teacher].read(contexts, answers, stage.loss_top_k)
+        told = helpers[stage.teacher].read(contexts, answers, stage.loss_top_k)
+        if told.told_SN is not None:
+            base, source = language_model(learner, "distillation").base, experiment.helpers
+            names = named(experiment.model, source[stage.teacher].source)
+            size, most = base.config.get_text_config().vocab_size, int(told.told_SN.max())
+            found = f"token {most} is absent to {names[0]}" if most >= size else ""
+            texts = {n: text for n, text in told.texts.items() if n not in known}
+            if found := found or other_text(base.tokenizer, texts, names):
+                raise OtherWords(found, field=f"model.{stage.teacher}.source", fix=SAME_TOKENIZER)
+            known.update(texts)
+        return told
 
     return tell
+
+
+def other_text(tokenizer: Any, texts: Mapping[int, str], names: tuple[str, str]) -> str:
+    """The first token whose text is another one here, in a line; "" for none."""
+    for number in sorted(texts):
+        own, theirs = tokenizer.decode([number]), texts[number]
+        # Part of a character has no text of its own.
+        if own != theirs and "\ufffd" not in own + theirs:
+            return f"token {number} is {own!r} to {names[0]} and {theirs!r} to {names[1]}"
+    return ""
+
+
+def named(student: str, teacher: str) -> tuple[str, str]:
+    """Both models, for messages."""
+    return f"the student {student}", f"the teacher {teacher}"
 
 
 def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learner: Learner) -> None:
@@ -41,9 +75,9 @@ def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learne
     with within(field):
         folder = model_folder(spec.source, student.root)
         config, tokenizer = check_loadable(folder)
-    names = f"the student {experiment.model}", f"the teacher {spec.source}"
+    names = named(experiment.model, spec.source)
     if found := first_difference(student.base.tokenizer, tokenizer, names):
-        raise OtherWords(found, field=field, fix="take a teacher with the student's tokenizer")
+        raise OtherWords(found, field=field, fix=SAME_TOKENIZER)
     if stage.loss_top_k is not None and stage.loss_top_k >= len(tokenizer):
         problem = f"the vocabulary has {len(tokenizer):,} words"
         raise InputError(problem, field=f"stage.{name}.loss_top_k", fix="omit it")
@@ -59,8 +93,7 @@ def first_difference(student: Any, teacher: Any, names: tuple[str, str]) -> str:
     for number in sorted(ours.keys() | theirs.keys()):
         one, other = ours.get(number), theirs.get(number)
         if one != other:
-            said = f"token {number} is {shown(one)} to {names[0]} and {shown(other)} to {names[1]}"
-            return f"{said}: their vocabularies differ"
+            return f"token {number} is {shown(one)} to {names[0]} and {shown(other)} to {names[1]}"
     return ""
 
 
