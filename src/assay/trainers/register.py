@@ -32,6 +32,8 @@ class Trainer:
     """What the README says of a Ray cluster."""
     files: Callable[[Settings, Translated, str], Files]
     """Configuration and launch scripts by name, given the experiment's name."""
+    starts: tuple[str, ...] = ()
+    """Files of `in_tool` that run.sh starts."""
 
 
 def torchrun(tool: str, verb: str, settings: Settings, made: Translated, name: str) -> Files:
@@ -105,6 +107,7 @@ TRAINERS: dict[str, Trainer] = {
         (),
         "",
         trl_files,
+        ("trl_log.py",),
     ),
 }
 """By the name of their environment (`engines.environments`)."""

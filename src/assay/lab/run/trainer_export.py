@@ -301,11 +301,15 @@ class Exporter:
         text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         atomic_write_text(self.part / SETTINGS, text)
         write_jsonl(self.part / ROWS, map(row_values, given.rows))
-        for name in ("reward.py", *self.trainer.loads):
-            code = files("assay.trainers.in_tool").joinpath(name).read_text(encoding="utf-8")
-            atomic_write_text(self.part / name, code)
+        self.write_code("reward.py", *self.trainer.loads)
         for named in named_files(value["task"], stage.reward):
             self.copy_code(named)
+
+    def write_code(self, *names: str) -> None:
+        """Files that run inside the tool."""
+        for name in names:
+            code = files("assay.trainers.in_tool").joinpath(name).read_text(encoding="utf-8")
+            atomic_write_text(self.part / name, code)
 
     def copy_code(self, name: str) -> None:
         """A user's file and what it imports beside it, at the same place in the folder. Raises
@@ -323,6 +327,7 @@ class Exporter:
     def write_texts(self, settings: Settings, made: Translated, result: ForTrainer) -> None:
         """Configuration, scripts, the translation, the experiment and a README."""
         name = self.session.experiment.name
+        self.write_code(*self.trainer.starts)
         for file, text in self.trainer.files(settings, made, name).items():
             atomic_write_text(self.part / file, text)
             if file.endswith(".sh"):
