@@ -68,9 +68,9 @@ def test_used_up_scores_are_not_read_again():
 
 def test_no_more_than_one_chunk_of_scores_is_ever_made(monkeypatch):
     made = []
-    plain_logits = scoring._logits
+    plain_logits = scoring.head_scores
     monkeypatch.setattr(
-        scoring, "_logits", lambda *given: made.append(len(given[0])) or plain_logits(*given)
+        scoring, "head_scores", lambda *given: made.append(len(given[0])) or plain_logits(*given)
     )
     monkeypatch.setattr(scoring, "CHUNK_BYTES", 5 * 9 * 4)
     hidden = torch.randn(17, 6, requires_grad=True)

@@ -28,6 +28,7 @@ from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
 from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec, is_selector
 from assay.experiment.stage_tables import (
     OTHER_RUN,
+    DistillStage,
     DpoStage,
     GrpoStage,
     SamplingStage,
@@ -294,6 +295,8 @@ def check_stages(experiment: Experiment) -> Refusals:
             if data is not None and (data.mix or data.order not in (None, "shuffled")):
                 problem = f"packs are shuffled, and {stage.data!r} is a mixture or has an order"
                 yield refused(f"stage.{name}.pack_tokens", problem, "take one of the two out")
+        if isinstance(stage, DistillStage):
+            yield from _check_teacher(experiment, f"stage.{name}", stage)
         yield from _check_dora(experiment, name, stage)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:
@@ -304,6 +307,30 @@ def check_stages(experiment: Experiment) -> Refusals:
             yield from _check_full_softmax(name, stage)
             yield from _check_as_reported(name, stage)
         seen.append(name)
+
+
+def _check_teacher(experiment: Experiment, place: str, stage: DistillStage) -> Refusals:
+    """A teacher is declared and tells enough; its student is in one process."""
+    if stage.teacher not in experiment.helpers:
+        known = experiment.helpers
+        fix = nearest(stage.teacher, known) if known else f"declare it as [model.{stage.teacher}]"
+        yield refused(f"{place}.teacher", f"no helper model {stage.teacher!r}", fix)
+        return
+    kind = experiment.helpers[stage.teacher].source.partition(":")[0]
+    if kind == "scripted":
+        problem = "a scripted model has no distribution over words to learn from"
+        yield refused(
+            f"{place}.teacher", problem, "name a hf:, path:, pypi:, run: or openai: model"
+        )
+    if kind == "openai" and stage.loss_top_k is None:
+        problem = "a teacher behind an endpoint tells its likeliest words alone"
+        yield refused(f"{place}.loss_top_k", problem, "write how many, such as 20")
+    if kind == "openai" and stage.loss_temperature != 1:
+        problem = "a teacher behind an endpoint tells log-probabilities at temperature 1"
+        yield refused(f"{place}.loss_temperature", problem, "remove it")
+    if experiment.engine is not None and experiment.engine.ranks > 1:
+        problem = f"{place} learns from a teacher that is in one process"
+        yield refused("engine.ranks", problem, "train it with one rank")
 
 
 def _check_dora(experiment: Experiment, name: str, stage: StageSpec) -> Refusals:

@@ -19,6 +19,7 @@ from assay.experiment.selection_tables import SelectionsSpec
 from assay.experiment.selector_table import SelectorSpec
 from assay.experiment.stage_tables import (
     CommonStage,
+    DistillStage,
     DpoStage,
     GrpoStage,
     RceStage,
@@ -51,11 +52,12 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "`[selections.NAME]`": (SelectionsSpec, None),
     "`[synthesise.NAME]`": (SynthesiseSpec, SamplingStage),
     "`[stage.NAME]`, every method": (CommonStage, None),
-    "Stages that sample: `rft`, `rce`, `grpo`": (SamplingStage, CommonStage),
+    "Stages that sample: `rft`, `rce`, `grpo`, `distill`": (SamplingStage, CommonStage),
     '`method = "sft"`': (SftStage, CommonStage),
     '`method = "rft"`': (RftStage, SamplingStage),
     '`method = "rce"`': (RceStage, SamplingStage),
     '`method = "grpo"`': (GrpoStage, SamplingStage),
+    '`method = "distill"`': (DistillStage, SamplingStage),
     '`method = "dpo"`': (DpoStage, CommonStage),
     "`[evaluate.NAME]`": (EvaluateSpec, SamplingStage),
     "`[guard.NAME]`": (GuardSpec, None),

@@ -54,6 +54,7 @@ from assay.tasks.reward_table import not_in_facts
 from assay.tasks.task import BaseTask, RewardFunction, Task, made_source, makers, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written
+from assay.trainers.register import need_trainer
 
 WRITTEN_BY = ["auto", *RENDERINGS]
 
@@ -141,6 +142,10 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
             )
         if isinstance(stage, GrpoStage):
             yield from _estimators(place, stage)
+        try:
+            need_trainer(name, stage)
+        except InputError as wrong:
+            yield _problem_of((*place, "trainer"), wrong)
     for name, evaluation in experiment.evaluate.items():
         place = ("evaluate", name)
         yield _unknown((*place, "rendering"), evaluation.rendering, WRITTEN_BY, "rendering")

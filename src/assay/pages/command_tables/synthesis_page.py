@@ -14,7 +14,7 @@ from assay.judge.diversity import Distinct
 from assay.lab.synthesise.answers import MADE_BY, REASONS
 from assay.lab.synthesise.made_set import Diversity, MadeSet
 from assay.lab.synthesise.place import FOLDER
-from assay.pages.command_tables.cost_tables import cost_table, money
+from assay.pages.command_tables.cost_tables import lines_table, money
 from assay.pages.page import (
     Block,
     Bullets,
@@ -177,7 +177,7 @@ def cost_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
     if made.total is None:
         yield Text(w("synthesis.nothing_asked"))
         return
-    yield cost_table("", [*named_costs(made, w)], made.total, w)
+    yield lines_table("", [*named_costs(made, w)], made.total, w)
     yield Text(w("synthesis.per_row", cost=money(made.cost_per_row)))
     if made.total.uncertain:
         yield Text(w("costs.uncertain", most=money(made.total.uncertain)))
