@@ -9,10 +9,10 @@ import pytest
 from assay.data.formats.formats import read_rows
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
+from assay.experiment.synthesise_table import MADE_BY
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.session import Session
 from assay.lab.synthesise import make
-from assay.lab.synthesise.answers import MADE_BY
 from assay.runs.run_directory import RunDirectory
 from tests.lab.synthesise.sums import asks, calls_of, made, make_sums, synthesise
 

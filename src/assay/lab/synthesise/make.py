@@ -21,7 +21,7 @@ from assay.data.row import Row
 from assay.data.row_json import row_values
 from assay.errors import Finding, InputError, within
 from assay.experiment.price_table import units
-from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec
+from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpec
 from assay.judge.diversity import NearTexts
 from assay.lab.check.subject import render_golds, target_messages
 from assay.lab.monitor.run_costs import cost_line, cost_lines
@@ -29,7 +29,7 @@ from assay.lab.setup.made_folder import note_made_of
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.prepare import DataSet, find_part, prepare_set, tested_items
 from assay.lab.setup.session import Session
-from assay.lab.synthesise.answers import MADE_BY, Refused, reader_of, rows_in
+from assay.lab.synthesise.answers import Refused, reader_of, rows_in
 from assay.lab.synthesise.made_set import HeldOut, MadeSet, diversity_of
 from assay.lab.synthesise.place import REFUSED, ROWS, made_folder, note_settings
 from assay.lab.synthesise.proof import Prover

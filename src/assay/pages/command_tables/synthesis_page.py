@@ -10,8 +10,9 @@ from typing import Any
 
 from assay.data.leakage import question
 from assay.data.splits import Lengths
+from assay.experiment.synthesise_table import MADE_BY
 from assay.judge.diversity import Distinct
-from assay.lab.synthesise.answers import MADE_BY, REASONS
+from assay.lab.synthesise.answers import REASONS
 from assay.lab.synthesise.made_set import Diversity, MadeSet
 from assay.lab.synthesise.place import FOLDER
 from assay.pages.command_tables.cost_tables import lines_table, money
