@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 
 from assay.data.conversation import parse_messages
+from assay.data.files import expanded
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.leakage import question
 from assay.data.loaded import Record
@@ -66,20 +67,21 @@ def prompter_of(spec: SynthesiseSpec, root: Path) -> Prompter:
         function, loaded = function_in(text, root)
         return Prompter(of_function(function), canonical_json(loaded.fingerprint))
     if text.startswith(FILE):
-        text = text_of(root / text.removeprefix(FILE))
+        text = text_of(text.removeprefix(FILE), root)
     for name in GAP.findall(text):
         if name not in GAPS and not name.startswith("extra."):
             raise InputError(f"no gap {{{name}}}", fix=nearest(name, [*GAPS, "extra.NAME"]))
     return Prompter(of_template(text), text)
 
 
-def text_of(file: Path) -> str:
+def text_of(name: str, root: Path) -> str:
     """The text of a prompt's file. Raises InputError."""
+    file = root / expanded(name)
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise InputError(f"{file}: {why}", fix=f"it counts from {file.parent}") from None
+        raise InputError(f"{file}: {why}", fix=f"it counts from {root}") from None
 
 
 GAPS: Mapping[str, Callable[[Row, int], str | None]] = {
