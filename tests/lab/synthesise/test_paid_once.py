@@ -83,6 +83,24 @@ def test_answers_that_are_lost_on_their_way_are_no_rows_and_no_row_is_lost(tmp_p
     assert charged * 1e3 <= sum(call.most for call in calls)
 
 
+def test_an_unanswered_question_is_asked_by_the_next_command_and_its_row_takes_its_place(tmp_path):
+    down = {2: 6, 101: 6}
+
+    def by_text(text: str, before: int) -> str:
+        return "500" if before < down.get(number_in(text), 0) else "answer"
+
+    with fault_server(FaultServer(drawn(FREE), by_text, says)) as server:
+        table = "rows = 8\nsamples = 2"
+        file = make_sums(tmp_path, table, url=server.url, seeds=SEEDS, model=PRICE)
+        found = synthesise(file)
+        ids = [f"s{seed}/{sample}" for sample in range(2) for seed in range(SEEDS)]
+        assert found.reasons == {"unanswered": 2} and server.charged == 6
+        assert [row.id for row in found.rows] == [i for i in ids if i not in ("s0/1", "s1/0")]
+        again = synthesise(file)
+        assert server.charged == 8 and not again.refused
+        assert [row.id for row in again.rows] == ids
+
+
 def test_what_came_before_an_error_of_the_work_is_not_asked_again(tmp_path, monkeypatch):
     with fault_server(served(("answer",))) as server:
         file = make_sums(tmp_path, TABLE, url=server.url, seeds=SEEDS, model=PRICE)

@@ -163,7 +163,13 @@ class Making:
     @cached_property
     def asker(self) -> Asker:
         """Who asks, with the calls that were made before."""
-        return Asker(self.spec.calls, len(self.calls()))
+        return Asker(self.spec.calls, len(self.calls()), self.most)
+
+    @cached_property
+    def most(self) -> int:
+        """Answers that are judged together, at most: all that the teacher's endpoint is asked at
+        once."""
+        return max(BATCH, self.session.experiment.helpers[self.spec.teacher].concurrency or 0)
 
     def calls(self) -> list[LedgerCall]:
         """The calls for this table."""
@@ -188,7 +194,7 @@ class Making:
             self._begin_again()
             self._judge_all(known[:last])
         while last < len(self.questions) and not self.full and not self.asker.stopped:
-            size = min(BATCH, max(self.spec.rows - len(self.kept), LEAST_BATCH))
+            size = min(self.most, max(self.spec.rows - len(self.kept), LEAST_BATCH))
             batch = self.questions[last : last + size]
             last += size
             self._judge(batch, self.asker.answers(model, [asked for _, asked in batch]))

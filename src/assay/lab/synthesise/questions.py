@@ -30,8 +30,6 @@ from assay.tasks.user_code import UserCodeError, function_in, in_a_line
 
 GAP = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 """A gap of a template; JSON's braces hold something else."""
-AT_ONCE = 64
-"""Questions that wait for answers; how many of them an endpoint is sent is its table's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +154,8 @@ class Asker:
     """Calls that may be made; None: as many as budgets allow."""
     made: int
     """Calls that earlier processes made."""
+    at_once: int
+    """Questions that wait for answers; how many of them an endpoint is sent is its table's."""
     stopped: str = ""
     """Why nothing more is asked; "" while something may be."""
     error: AssayError | None = None
@@ -170,7 +170,7 @@ class Asker:
         fresh = [n for n, answer in enumerate(found) if answer is None]
         if not fresh or self.stopped:
             return found
-        pool = ThreadPoolExecutor(min(len(fresh), AT_ONCE), thread_name_prefix="assay-teacher")
+        pool = ThreadPoolExecutor(min(len(fresh), self.at_once), thread_name_prefix="assay-teacher")
         try:
             asked = pool.map(lambda n: self._answer(model, questions[n]), fresh)
             for n, answer in zip(fresh, asked, strict=True):
