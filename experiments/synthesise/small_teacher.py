@@ -37,18 +37,6 @@ FUNCTIONS = [
         {"name": "add", "arguments": {"a": 17, "b": 25}},
     ),
 ]
-TEXTS = [
-    (
-        "The Rhine rises in the Alps and ends in the North Sea.",
-        "Where does the Rhine end?",
-        "the North Sea",
-    ),
-    (
-        "Mozart was born in Salzburg in 1756. He wrote 41 symphonies.",
-        "When was Mozart born?",
-        "1756",
-    ),
-]
 
 
 def another_sum(seed: Row, sample: int) -> list[Message]:
@@ -79,12 +67,3 @@ def _described(tool: dict) -> Message:
 def tagged(asked: str, call: dict) -> str:
     """A row as the examples write it."""
     return f"<query>{asked}</query>\n<answers>[{json.dumps(call)}]</answers>"
-
-
-def about_a_text(seed: Row, sample: int) -> list[Message]:
-    """A question about the seed, with an answer in its words."""
-    shown = []
-    for text, asked, answer in TEXTS:
-        wrote = f"<prompt>{asked}</prompt>\n<answer>{answer}</answer>"
-        shown += [Message("user", f"Ask about this: {text}"), Message("assistant", wrote)]
-    return [*shown, Message("user", f"Ask about this: {question(seed)}")]
