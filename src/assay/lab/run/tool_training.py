@@ -8,10 +8,12 @@ is removed first, so that no step is recorded twice.
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -25,6 +27,7 @@ from assay.experiment.stage_tables import GrpoStage
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
 from assay.lab.monitor.guards import GuardFired
+from assay.lab.monitor.observer import Silent
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import Exporter
 from assay.lab.run.trainer_records import Following, begin
@@ -33,6 +36,7 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import ToolStage
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.history import History
+from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.run_names import checkpoint_steps
 from assay.sandbox.meter import Meter
@@ -89,7 +93,8 @@ class ToolTraining:
         returns its step. Raises CheckpointDamaged."""
         self.cut()
         if (self.folder / OUTPUT).is_dir():
-            self.following().take(ended=True)
+            unwatched = replace(self.recorder, observer=Silent(), costs=dict)
+            replace(self, recorder=unwatched).following().take(ended=True)
         return self.cut()
 
     def cut(self) -> int:
@@ -144,7 +149,7 @@ class ToolTraining:
         output.mkdir(exist_ok=True)
         for path in output.iterdir():
             if saved is None or path != self.within_output(saved):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                remove(path)
         if saved is not None and self.made.trainer.newest:
             (output / self.made.trainer.newest).write_text(str(saved.step), encoding="utf-8")
 
@@ -154,15 +159,21 @@ class ToolTraining:
         return output / saved.folder.relative_to(output).parts[0]
 
     def say(self, saved: Saved | None) -> None:
-        """What is started, and what of a killed training cannot be kept."""
+        """What is started; of a training that goes on also in the manifest, for the pages."""
         title, note = self.made.trainer.title, self.session.observer.note
         if saved is None:
             note(f"{self.made.name}: {title} trains; its log is {self.folder / LOG}")
-        else:
-            note(
-                f"{self.made.name}: {title} goes on from its checkpoint of step {saved.step}; what "
-                f"it did behind that is repeated, {self.made.trainer.forgets}"
-            )
+            return
+        drawn = "other random numbers" if self.made.trainer.draws_again else "its random numbers"
+        note(
+            f"{self.made.name}: {title} goes on from its checkpoint of step {saved.step} with "
+            f"{drawn}; what it did behind that is repeated"
+        )
+        run, at = self.session.run, datetime.now(UTC).isoformat(timespec="seconds")
+        entry = {"at": at, "stage": self.made.name, "step": saved.step, "trainer": self.made.tool}
+        manifest = read_manifest(run)
+        manifest.setdefault("time", {}).setdefault(WENT_ON, []).append(entry)
+        write_manifest(run, manifest)
 
     def environment(self) -> Mapping[str, str]:
         """The tool's: offline, on this machine alone, with as many threads as this process."""
@@ -200,7 +211,7 @@ class ToolTraining:
         newest = max(checkpoint_steps(self.session.run, self.made.name), default=0)
         for each in self.output.checkpoints():
             if each.step < newest:  # the run has its weights, and the tool's states are large
-                shutil.rmtree(self.within_output(each))
+                remove(self.within_output(each))
         if fired := self.recorder.guards.fired():
             raise GuardFired(fired)
 
@@ -211,9 +222,17 @@ class ToolTraining:
         for line in lines[-LAST_LINES:]:
             self.session.observer.note(f"{self.made.tool}| {line[:LAST_WORDS]}")
         how = f"ended after step {step} of {self.recorder.steps}"
-        if code == -9:
-            how += " (signal 9: it was killed, as the system does where memory runs out)"
+        if code == -signal.SIGKILL:
+            how += " (it was killed, as the system does where memory runs out)"
         elif code:
-            how += f" ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
-        last = lines[-1][-LAST_WORDS:] if lines else "it says nothing"
-        return f"{self.made.trainer.title} {how}: {last}; its log is {self.folder / LOG}"
+            last = lines[-1][-LAST_WORDS:] if lines else "it says nothing"
+            how += f" ({f'signal {-code}' if code < 0 else f'exit code {code}'}): {last}"
+        return f"{self.made.trainer.title} {how}; its log is {self.folder / LOG}"
+
+
+def remove(path: Path) -> None:
+    """A file, a link or a folder with all that it holds."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
