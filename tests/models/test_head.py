@@ -72,7 +72,7 @@ def test_used_up_scores_are_not_read_again():
 def test_no_more_than_one_chunk_of_scores_is_ever_alive(monkeypatch, temperature):
     made: list[int] = []
     storages: list[StorageWeakRef] = []
-    plain_logits = scoring._logits
+    plain_logits = scoring.head_scores
 
     def logits(hidden, weight, bias):
         assert all(storage.expired() for storage in storages)
@@ -81,7 +81,7 @@ def test_no_more_than_one_chunk_of_scores_is_ever_alive(monkeypatch, temperature
         storages.append(StorageWeakRef(scores.untyped_storage()))
         return scores
 
-    monkeypatch.setattr(scoring, "_logits", logits)
+    monkeypatch.setattr(scoring, "head_scores", logits)
     monkeypatch.setattr(scoring, "KEPT_BYTES", 16 * 9 * 4)
     monkeypatch.setattr(scoring, "CHUNK_BYTES", 5 * 9 * 4)
     hidden = torch.randn(17, 6, requires_grad=True)

@@ -44,6 +44,7 @@ HIDDEN = frozenset(
         *("stage", "step", "seconds", "rows", "groups", "groups_dropped", "sampled_batches"),
         *("completions", "prompt_tokens", "completion_tokens", "tokens", "rollout_seconds"),
         *("update_seconds", "peak_memory_mb", "learning_rate", "skipped_steps", "tau"),
+        "cpu_seconds",
         *("reward_std", "clipped_share"),
     }
 )
@@ -248,7 +249,8 @@ def _forecasts(
         return {}
     found = {each.metric: each.forecast for each in costs}
     remaining = planned - lines[-1]["step"]
-    found.setdefault("seconds", forecast_total([x["seconds"] for x in lines], remaining, planned))
+    if None not in (took := [line["seconds"] for line in lines]):  # as other trainers may leave it
+        found.setdefault("seconds", forecast_total(took, remaining, planned))
     for metric in (name for name in lines[-1] if name.rpartition("/")[2] == COST):
         # Where a step's cost is not known, neither is the total.
         if metric not in found and all(line.get(metric) is not None for line in lines):
