@@ -160,17 +160,18 @@ class ToolTraining:
 
     def say(self, saved: Saved | None) -> None:
         """What is started; of a training that goes on also in the manifest, for the pages."""
-        title, note = self.made.trainer.title, self.session.observer.note
+        trainer, note = self.made.trainer, self.session.observer.note
         if saved is None:
-            note(f"{self.made.name}: {title} trains; its log is {self.folder / LOG}")
+            note(f"{self.made.name}: {trainer.title} trains; its log is {self.folder / LOG}")
             return
-        drawn = "other random numbers" if self.made.trainer.draws_again else "its random numbers"
+        drawn = "other random numbers" if trainer.draws_again else "its random numbers"
         note(
-            f"{self.made.name}: {title} goes on from its checkpoint of step {saved.step} with "
-            f"{drawn}; what it did behind that is repeated"
+            f"{self.made.name}: {trainer.title} goes on from its checkpoint of step {saved.step} "
+            f"with {drawn}; what it did behind that is repeated"
         )
         run, at = self.session.run, datetime.now(UTC).isoformat(timespec="seconds")
-        entry = {"at": at, "stage": self.made.name, "step": saved.step, "trainer": self.made.tool}
+        entry = {"at": at, "stage": self.made.name, "step": saved.step}
+        entry["draws_again"] = trainer.draws_again
         manifest = read_manifest(run)
         manifest.setdefault("time", {}).setdefault(WENT_ON, []).append(entry)
         write_manifest(run, manifest)
