@@ -7,6 +7,7 @@ is removed first, so that no step is recorded twice.
 """
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -46,6 +47,8 @@ LOG, OUTPUT = "log", "output"
 POLL_SECONDS = 0.5
 LAST_LINES = 12
 LAST_WORDS = 400
+ERROR = re.compile(r"[\w.]*(Error|Exception): ")
+"""How the line begins that ends a traceback; tools print hints behind it."""
 
 
 @dataclass(frozen=True)
@@ -226,9 +229,16 @@ class ToolTraining:
         if code == -signal.SIGKILL:
             how += " (it was killed, as the system does where memory runs out)"
         elif code:
-            last = lines[-1][-LAST_WORDS:] if lines else "it says nothing"
-            how += f" ({f'signal {-code}' if code < 0 else f'exit code {code}'}): {last}"
+            last = next(filter(ERROR.match, reversed(lines)), lines[-1] if lines else "no word")
+            number = f"signal {-code}" if code < 0 else f"exit code {code}"
+            how += f" ({number}): {last[:LAST_WORDS]}"
         return f"{self.made.trainer.title} {how}; its log is {self.folder / LOG}"
+
+
+def taken(meter: Meter) -> Mapping[str, float]:
+    """What the tool's processes took since this was last asked; on a GPU without its memory."""
+    found = meter.taken()
+    return {"cpu_seconds": found["cpu_seconds"]} if torch.cuda.is_available() else found
 
 
 def remove(path: Path) -> None:
