@@ -10,7 +10,9 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers import swift_table, trl_table, verl_table
 from assay.trainers.outputs.output import Output
+from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
+from assay.trainers.outputs.verl_output import VerlOutput
 from assay.trainers.scripts import nested, script, yaml_lines
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Row, Translated
@@ -105,7 +107,7 @@ TRAINERS: dict[str, Trainer] = {
         loads=("swift_plugin.py",),
         ray="",
         files=swift_files,
-        output=TrlOutput,
+        output=SwiftOutput,
         resume=with_transformers,
         forgets="from the same random numbers",
     ),
@@ -118,7 +120,7 @@ TRAINERS: dict[str, Trainer] = {
         loads=("verl_reward.py", "verl_on_cpu.py"),
         ray=", `bash ray.sh` on a Ray cluster",
         files=verl_files,
-        output=TrlOutput,
+        output=VerlOutput,
         resume=with_transformers,
         forgets="from the same random numbers",
     ),

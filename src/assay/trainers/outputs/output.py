@@ -119,6 +119,8 @@ def translated(
             found[f"{tool}/{name}"] = mean
         else:
             found[line.ours] = None if mean is None else line.convert(mean)
+    if "loss" in found and "reward_mean" not in found:
+        found["nll"] = found["loss"]  # of sft, the mean over the trained tokens in all tools
     return found
 
 
@@ -177,10 +179,11 @@ def by_round(
 
 
 def repeats(earlier: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether an entry was logged again, or what stands before it was."""
+    """Whether an entry was logged again, or what stands before it was. An update has a loss, and
+    what was measured on held-out rows behind it another."""
     if earlier["step"] != entry["step"]:
         return earlier["step"] > entry["step"]
-    return bool((earlier.keys() & entry.keys()) - BESIDE)
+    return any(loss in earlier and loss in entry for loss in ("loss", "eval_loss"))
 
 
 def samples(entry: Mapping[str, Any]) -> bool:
