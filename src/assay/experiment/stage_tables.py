@@ -17,6 +17,7 @@ from assay.experiment.base_table import (
     Count,
     Few,
     Many,
+    Name,
     Positive,
     RenderingSettings,
     Share,
@@ -202,9 +203,14 @@ class SamplingStage(CommonStage, RewardSettings):
         """Whether the stage learns from candidates that the data holds, and samples nothing."""
         return self.candidates == "stored"
 
+    @property
+    def needs_reward(self) -> bool:
+        """Whether what it samples must be judged."""
+        return not self.stored
+
     @model_validator(mode="after")
     def _sampled_needs_reward(self) -> Self:
-        if not self.stored and self.reward is None:
+        if self.needs_reward and self.reward is None:
             raise refused("reward", "sampled candidates need a reward")
         raise_all(
             refused(field, "candidates are sampled", 'candidates = "stored", or remove it')
@@ -344,6 +350,43 @@ class GrpoStage(SamplingStage):
             yield refused("dynamic", problem, "remove it, or sample larger groups")
 
 
+class DistillStage(SamplingStage):
+    """On-policy distillation (GKD): the student's own completions and stored answers, learned by
+    their divergence from a teacher."""
+
+    method: Literal["distill"]
+    """The method."""
+    teacher: Name = "teacher"
+    """The helper model, `[model.NAME]`, that is learned from; its vocabulary is the student's."""
+    group: Few = 1
+    """Completions per prompt that the student answers."""
+    lmbda: Share = 1.0
+    """Share of the visits to prompts that the student answers; the others are the rows' own
+    answers."""
+    beta: Share = 1.0
+    """Of the generalised Jensen-Shannon divergence: 0 is KL(teacher || student), 1 is KL(student ||
+    teacher)."""
+    loss_temperature: Temperature = 1.0
+    """Of both models' softmax in the divergence; `sampling` has that of the samples."""
+    loss_top_k: Few | None = None
+    """Tell only the teacher's likeliest words apart, all others are one; omitted: all words, which
+    an `openai:` teacher does not tell."""
+    reward: Reward | None = None
+    """Recorded, not learned from."""
+
+    @property
+    def needs_reward(self) -> bool:
+        """What the student writes is judged by the teacher alone."""
+        return False
+
+    @model_validator(mode="after")
+    def _samples_now(self) -> Self:
+        if self.candidates is not None:
+            problem = "what is not sampled are the rows' own answers"
+            raise refused("candidates", problem, "remove it; lmbda = 0 samples nothing")
+        return self
+
+
 class DpoStage(CommonStage, RewardSettings):
     """Direct preference optimisation on pairs of stored candidates, against the weights at the
     stage's start."""
@@ -389,7 +432,8 @@ class DpoStage(CommonStage, RewardSettings):
 
 
 StageSpec = Annotated[
-    SftStage | RftStage | RceStage | GrpoStage | DpoStage, Field(discriminator="method")
+    SftStage | RftStage | RceStage | GrpoStage | DistillStage | DpoStage,
+    Field(discriminator="method"),
 ]
 
 

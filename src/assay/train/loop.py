@@ -32,7 +32,13 @@ from assay.train.checkpoint import (
     TrainingFailure,
     TrainState,
 )
-from assay.train.metric_names import COEFFICIENTS, PREFERENCE, SOURCE_REWARD, SOURCE_SHARE
+from assay.train.metric_names import (
+    COEFFICIENTS,
+    OWN,
+    PREFERENCE,
+    SOURCE_REWARD,
+    SOURCE_SHARE,
+)
 from assay.train.update import LearningRate, Schedule, Totals, UpdateResult, alone, update
 
 
@@ -191,7 +197,7 @@ def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
 
 def step_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
     """Gradient norm, loss and its parts (means over the step's updates), and the objective's means
-    per trained token, or per pair."""
+    per trained token, per pair, or per token that the policy sampled."""
     if not results:
         return {"grad_norm": 0.0}
     sums: dict[str, float] = {}
@@ -200,6 +206,8 @@ def step_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
             sums[name] = sums.get(name, 0.0) + value
     tokens, pairs = sums.pop("tokens", 0.0), sums.pop("pairs", 0.0)
     counts = {name: pairs if pairs and name in PREFERENCE else tokens for name in sums}
+    if (own := sums.pop("own_tokens", None)) is not None:
+        counts |= dict.fromkeys(OWN & counts.keys(), own)
     means = {name: value / counts[name] for name, value in sums.items() if counts[name]}
     norm = sum(r.grad_norm for r in results) / len(results)
     return {"grad_norm": norm, **loss_metrics([r.totals for r in results]), **means}

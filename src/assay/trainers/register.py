@@ -12,7 +12,11 @@ from assay.trainers import swift_table, trl_table, verl_table
 from assay.trainers.outputs.output import Output
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
+<<<<<<< HEAD
 from assay.trainers.outputs.verl_output import VerlOutput
+=======
+from assay.trainers.outputs.verl_output import LATEST, VerlOutput
+>>>>>>> main
 from assay.trainers.scripts import nested, script, yaml_lines
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Row, Translated
@@ -49,6 +53,8 @@ class Trainer:
     """What going on so does not bring back, in a clause."""
     starts: tuple[str, ...] = ()
     """Files of `in_tool` that run.sh starts."""
+    newest: str = ""
+    """The file of its output in which the tool notes the step of its newest checkpoint."""
 
 
 def torchrun(tool: str, verb: str, settings: Settings, made: Translated, name: str) -> Files:
@@ -97,6 +103,13 @@ def with_transformers(checkpoint: Path | None) -> Sequence[str]:
     return () if checkpoint is None else ("--resume_from_checkpoint", str(checkpoint))
 
 
+def with_verl(checkpoint: Path | None) -> Sequence[str]:
+    """For verl, whose checkpoint is the folder above the actor's."""
+    if checkpoint is None:
+        return ("trainer.resume_mode=disable",)
+    return ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint.parent}")
+
+
 TRAINERS: dict[str, Trainer] = {
     "swift": Trainer(
         package="ms-swift==4.6.0",
@@ -121,8 +134,9 @@ TRAINERS: dict[str, Trainer] = {
         ray=", `bash ray.sh` on a Ray cluster",
         files=verl_files,
         output=VerlOutput,
-        resume=with_transformers,
+        resume=with_verl,
         forgets="from the same random numbers",
+        newest=LATEST,
     ),
     "trl": Trainer(
         package="trl==1.16.0",

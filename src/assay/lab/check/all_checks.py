@@ -169,7 +169,7 @@ def opening_error(session: Session, answerer: Answerer, place: Place) -> Finding
     """The first error that keeps the experiment from being opened; None if it opens."""
     try:
         answerer.check()
-        session.helpers.check()
+        session.check_helpers()
         answerer.evaluations()
         translations(session)
     except InputError as error:
@@ -224,7 +224,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
     for name, spec in session.experiment.helpers.items():
         if said := choice(name, spec, begun):
             session.observer.note(said)
-    session.helpers.check()
+    session.check_helpers()
     if not answerer_of(session).in_process:
         return session
     if (known := read_manifest(session.run).get(CHECKED)) is not None:

@@ -223,7 +223,7 @@ def check_ledger(session: Session, despite: str | None) -> None:
     newest = made[-1] if made else run.path
     if not reason_of(despite):
         check_costs(run, newest)
-    elif lost := lost_costs(run, newest):
+    elif lost := lost_costs(run.path, newest):
         session.observer.note(f"warning: {LEDGER} {lost}; budgets and sums lack those calls")
 
 

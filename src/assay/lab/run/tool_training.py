@@ -28,6 +28,7 @@ from assay.lab.monitor.guards import GuardFired
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import Exporter
 from assay.lab.run.trainer_records import Following, begin
+from assay.lab.setup.learner import question
 from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import ToolStage
 from assay.runs.checkpoints import check_checkpoint
@@ -107,7 +108,11 @@ class ToolTraining:
 
     def following(self) -> Following:
         """Records behind what the run has."""
-        return begin(self.session, self.recorder, self.output)
+        found, given = begin(self.session, self.recorder, self.output), self.made.given
+        found.contexts = {
+            row.id: given.encoder.prompt(row, question(given.task, row)) for row in given.rows
+        }
+        return found
 
     def export(self) -> None:
         """The folder that the tool trains from, unless it is there."""
@@ -136,10 +141,17 @@ class ToolTraining:
     def clear(self, saved: Saved | None) -> None:
         """Leave nothing in the tool's output but the checkpoint that it goes on from."""
         output = self.folder / OUTPUT
-        for path in output.iterdir() if output.is_dir() else ():
-            if saved is None or path != saved.folder:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
         output.mkdir(exist_ok=True)
+        for path in output.iterdir():
+            if saved is None or path != self.within_output(saved):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if saved is not None and self.made.trainer.newest:
+            (output / self.made.trainer.newest).write_text(str(saved.step), encoding="utf-8")
+
+    def within_output(self, saved: Saved) -> Path:
+        """The tool's whole folder of a checkpoint."""
+        output = self.folder / OUTPUT
+        return output / saved.folder.relative_to(output).parts[0]
 
     def say(self, saved: Saved | None) -> None:
         """What is started, and what of a killed training cannot be kept."""
@@ -188,7 +200,7 @@ class ToolTraining:
         newest = max(checkpoint_steps(self.session.run, self.made.name), default=0)
         for each in self.output.checkpoints():
             if each.step < newest:  # the run has its weights, and the tool's states are large
-                shutil.rmtree(each.folder)
+                shutil.rmtree(self.within_output(each))
         if fired := self.recorder.guards.fired():
             raise GuardFired(fired)
 

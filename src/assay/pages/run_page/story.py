@@ -4,6 +4,7 @@ Like `content`, this module only adds words and units to the numbers of other mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from assay.compare.table import Pairing, Table
@@ -11,7 +12,14 @@ from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
 from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
-from assay.pages.charts import Checkpoints, curve_panel, dev_chart, reward_columns, reward_key
+from assay.pages.charts import (
+    Checkpoints,
+    curve_panel,
+    dev_chart,
+    reward_columns,
+    reward_key,
+    told_curve,
+)
 from assay.pages.content import interval_text
 from assay.pages.drawn import Bar, curve_line, score_plot
 from assay.pages.examples import Answer as Recorded
@@ -198,7 +206,8 @@ def panel(curve: Curve, marked: Checkpoints, words: Words) -> tuple[Figure, Line
     write = writer(curve.metric)
     first = write(next(value for value in curve.values if value is not None))
     label, last = words(f"metric.{curve.metric}"), write(curve.last)
-    drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked)
+    told = partial(told_curve, label, curve, write, words)
+    drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked, told)
     line = curve_in_characters(label + words.colon, first, curve_line(curve.values), last)
     return Figure(drawing, label, last), line
 
