@@ -297,6 +297,7 @@ ELSEWHERE |= {"adapt.targets", "adapt.dropout"}
 better."""
 NOT_COMPARED = frozenset({"(files)", "(log)", "(seed)", "(data seed)", "data", "micro_tokens"})
 NOT_COMPARED |= {"(template)", "(rewards)", "(rollout engine)", "adapt.kind", "validation_every"}
+NOT_COMPARED |= {"max_abstained_share"}
 """Rows that are about the export's own files, or that are read from the checkpoint."""
 LENGTHS = ("max_length", "attn_impl")
 

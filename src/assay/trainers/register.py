@@ -12,11 +12,7 @@ from assay.trainers import swift_table, trl_table, verl_table
 from assay.trainers.outputs.output import Output
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
-<<<<<<< HEAD
-from assay.trainers.outputs.verl_output import VerlOutput
-=======
 from assay.trainers.outputs.verl_output import LATEST, VerlOutput
->>>>>>> main
 from assay.trainers.scripts import nested, script, yaml_lines
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Row, Translated

@@ -28,7 +28,7 @@ from assay.lab.run.trainer_export import EXPERIMENT, MANIFEST, TRANSLATION
 from assay.lab.run.trainer_records import Following, begin
 from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.learner import question
-from assay.lab.setup.manifest import about_run
+from assay.lab.setup.manifest import WITHOUT_EFFECT, about_run
 from assay.lab.setup.reward_process import ROWS
 from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import stage_alone
@@ -302,7 +302,7 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
 def plain_manifest(session: Session, origin: Origin, mark: str) -> Manifest:
     """Of a run that was made without Assay, or exported before exports held fingerprints."""
     stage = session.experiment.stage[origin.stage]
-    table: dict[str, Any] = stage.model_dump(mode="json", exclude_none=True)
+    table: dict[str, Any] = stage.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
     table |= {"rendering": {"name": mark}, "data": mark, "micro_tokens": mark}
     table |= {"reward": {UNKNOWN: {"source": mark}}} if "reward" in table else {}
     for path in origin.unknown:

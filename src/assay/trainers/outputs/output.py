@@ -101,6 +101,10 @@ class DamagedOutput(InputError):
     """A file of a tool that is something else than the tool writes."""
 
 
+COUNTERS = frozenset({"epoch", "num_tokens", "training/global_step", "training/epoch"})
+"""What a tool counts from the start, and says nothing of a step."""
+
+
 def translated(
     tool: str, table: Sequence[Metric], entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Number]:
@@ -108,7 +112,7 @@ def translated(
     no entry has a number."""
     known = {line.theirs: line for line in table}
     found: dict[str, Number] = {}
-    for name in dict.fromkeys(name for entry in entries for name in entry):
+    for name in dict.fromkeys(name for entry in entries for name in entry if name not in COUNTERS):
         given = [entry[name] for entry in entries if name in entry]
         numbers = [float(value) for value in given if is_number(value)]
         if not numbers and any(value is not None for value in given):

@@ -53,7 +53,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("kl", "kl"),
     Metric("clip_ratio/low_mean", "clip_low_share"),
     Metric("clip_ratio/high_mean", "clip_high_share"),
-    Metric("num_tokens", unlike="prompts and answers since the start"),
     Metric("mean_token_accuracy"),
 )
 
