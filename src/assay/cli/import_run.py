@@ -52,6 +52,8 @@ def import_run(
     page = write_report(made.run, lang)
     count = f"{made.steps:,} steps, {len(made.checkpoints)} checkpoints"
     shown = [f"{made.run}: {made.stage}, {count}, from {folder}"]
+    why = "is not whole, or lies inside a round: left out"
+    warnings = [f"{each} {why}" for each in made.left_out]
     shown += ["unknown: " + ", ".join(made.unknown)] if made.unknown else []
     shown += [f"differs: {key}: {what}" for key, what in made.differences.items()]
     last = f"{made.run}@{made.stage}.last"
@@ -59,4 +61,4 @@ def import_run(
     shown += [f"page: {page}"]
     result = {"run": made.run, "stage": made.stage, "steps": made.steps, "unknown": made.unknown}
     result |= {"checkpoints": made.checkpoints, "differences": made.differences, "page": page}
-    return Outcome(result, [visible(line) for line in shown])
+    return Outcome(result, [visible(line) for line in shown], warnings=warnings)

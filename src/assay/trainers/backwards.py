@@ -42,6 +42,9 @@ LIKE = {
 """Other names in Transformers of what exports write."""
 
 
+PASSES = "gradient_accumulation_steps"
+
+
 def canonical(config: Config) -> Config:
     """A configuration of Transformers' Trainer in the words that exports write."""
     known = dict(config)
@@ -50,14 +53,14 @@ def canonical(config: Config) -> Config:
         known["lr_scheduler_type"], more = LIKE["lr_scheduler_type"][kind]
         known["lr_scheduler_kwargs"] = {**(more or {}), **(known.get("lr_scheduler_kwargs") or {})}
     known["optim"] = LIKE["optim"].get(known.get("optim", ""), known.get("optim"))
-    if "num_generations" in known:
-        passes = known["gradient_accumulation_steps"]
+    passes, each = (known.get(name) for name in (PASSES, "per_device_train_batch_size"))
+    if "num_generations" in known and isinstance(passes, int) and isinstance(each, int):
         known["steps_per_generation"] = known.get("steps_per_generation") or passes
-        together = known["per_device_train_batch_size"] * known.get("processes", 1)
+        together = each * known.get("processes", 1)
         whole = known.get("generation_batch_size") or together * known["steps_per_generation"]
         known["generation_batch_size"] = whole
-        if known.get("epsilon_high") is None:
-            known["epsilon_high"] = known["epsilon"]
+    if known.get("epsilon_high") is None and "epsilon" in known:
+        known["epsilon_high"] = known["epsilon"]
     return known
 
 
@@ -90,7 +93,7 @@ def updates_of(config: Config) -> int:
     """Optimizer steps of a round; 1 where the configuration does not tell."""
     try:
         return minibatches(config) * config["num_iterations"]
-    except KeyError:
+    except (KeyError, TypeError, ZeroDivisionError):
         return 1
 
 
@@ -165,7 +168,7 @@ GRPO: Mapping[str, Read] = {
     "updates.epochs": lambda c: c["num_iterations"],
     "clip.low": lambda c: c["epsilon"],
     "clip.high": lambda c: c["epsilon_high"] - (c["loss_type"] == "cispo"),
-    "clip.dual": lambda c: c["delta"],
+    "clip.dual": lambda c: c.get("delta"),
     "kl.coef": lambda c: c["beta"],
     "top_entropy_share": unless(1.0, "top_entropy_quantile"),
     "importance": lambda c: {False: None}[c["use_vllm"]],
@@ -328,6 +331,8 @@ def read_back(
         except KeyError:
             unknown.append(row.key)
     told |= given
+    if given["method"] == "grpo":
+        told.setdefault("prompts", 1)  # the one number that a stage must have
     stage, refused = stage_of(told)
     unknown = [key for key in unknown if key != "steps"] + refused
     return ReadBack(stage, tuple(unknown), tuple(unlike(tool, rows, config, stage)))

@@ -7,9 +7,10 @@ name that it loses once it is whole.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,18 @@ from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, drafted_run
 from assay.runs.same_experiment import begun
 from assay.runs.status import hold_lab, stored_status, write_status
+from assay.tasks.task import task
 from assay.trainers.backwards import CANONICAL, read_back, updates_of
-from assay.trainers.outputs.output import NotItsFolder, Output
+from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, Step
 from assay.trainers.outputs.plain_folders import Found, find, read_object
 from assay.trainers.register import MODEL, TRAINERS
 from assay.trainers.settings import Exported
+from assay.trainers.verl_table import ROLLOUT
 
 UNKNOWN = "unknown"
 DATA = "train"
 """The data set of a run that was made without Assay."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NOT_TOLD = ("data", "reward", "rendering")
 """Of a stage that was made without Assay: what no folder tells in Assay's words."""
 
@@ -79,6 +83,8 @@ class Imported:
     checkpoints: tuple[int, ...]
     unknown: tuple[str, ...]
     differences: Mapping[str, str]
+    left_out: tuple[str, ...]
+    """Checkpoints that are not whole, or lie inside a round."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,11 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
     for a checkpoint that cannot be opened; nothing is left of the run then."""
     if not request.folder.is_dir():
         raise NotItsFolder("no such folder", file=request.folder)
+    for option, name in (("--name", request.name), ("--stage", request.stage)):
+        if name is not None and not NAME.fullmatch(name):
+            fix = "letters, digits, '_', '-' and '.', a letter or a digit first"
+            raise InputError(f"{name!r} is no name", field=option, fix=fix)
+    task(request.task, root)
     exported = (request.folder / TRANSLATION).is_file()
     origin = exported_origin(root, request) if exported else plain_origin(root, request)
     name = origin.experiment.name
@@ -126,7 +137,16 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
         saved = tuple(steps_in(draft.checkpoints(origin.stage)))
     note_run(run)
     given = following.step, saved, origin.unknown, origin.differences
-    return Imported(run, origin.stage, *given)
+    return Imported(run, origin.stage, *given, left_out(origin.output))
+
+
+def left_out(output: Output) -> tuple[str, ...]:
+    """The tool's checkpoints that were not taken over, by their names."""
+    taken = {part for each in output.checkpoints() for part in (each.folder, each.folder.parent)}
+    found = [
+        each for kind in ("checkpoint-*", "global_step_*") for each in output.folder.glob(kind)
+    ]
+    return tuple(sorted(each.name for each in found if each not in taken))
 
 
 def recorded(session: Session, origin: Origin) -> Following:
@@ -157,6 +177,9 @@ def exported_origin(root: Path, request: Request) -> Origin:
     """Of a folder that `assay export` made. Raises NotItsFolder."""
     folder = request.folder
     about, trainer = read_object(folder / TRANSLATION), TRAINERS[request.tool]
+    if missing := {"tool", "stage", "settings", "differences"} - about.keys():
+        problem = f"lacks {min(missing)!r}"
+        raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
     if not about["tool"].startswith(trainer.package.partition("==")[0] + "=="):
         tool = next(n for n, t in TRAINERS.items() if t.package.split("==")[0] in about["tool"])
         problem = f"was exported for {TRAINERS[tool].title}"
@@ -198,12 +221,14 @@ def plain_origin(root: Path, request: Request) -> Origin:
     found = find(request.tool, request.folder, request.configuration, request.log)
     config = CANONICAL[request.tool](found.configuration)
     output, name = found.output(updates_of(config)), request.stage or found.method
-    last = max((each.number for each in output.steps(ended=True)), default=0)
+    steps = list(output.steps(ended=True))
     given: dict[str, Any] = {"method": found.method, "data": DATA, "start": "base"}
     given |= {"trainer": request.tool, **adapt_keys(found)}
-    given |= {"reward": UNKNOWN} if found.method == "grpo" else {}
+    given |= {"reward": UNKNOWN, **groups_of(steps, config)} if found.method == "grpo" else {}
     trainer = TRAINERS[request.tool]
-    told = read_back(request.tool, trainer.tables[found.method], config, given, last)
+    told = read_back(
+        request.tool, trainer.tables[found.method], config, given, len(steps) and steps[-1].number
+    )
     seed = config.get("seed")
     experiment = Experiment(
         name=request.name or run_name(request.folder),
@@ -229,6 +254,15 @@ def plain_origin(root: Path, request: Request) -> Origin:
         tuple(unknown),
         {each.key: each.what for each in told.differences},
     )
+
+
+def groups_of(steps: Sequence[Step], config: Mapping[str, Any]) -> Mapping[str, int]:
+    """The groups of a step as its completions show them, where the configuration does not tell."""
+    answers = next((each.answers for each in steps if each.answers), ())
+    if not answers or {"num_generations", f"{ROLLOUT}.n"} & config.keys():
+        return {}
+    sizes = [len([*members]) for _, members in groupby(answers, lambda each: each.prompt)]
+    return {"group": max(sizes), "prompts": max(1, len(answers) // max(sizes))}
 
 
 def adapt_keys(found: Found) -> Mapping[str, Any]:

@@ -17,6 +17,8 @@ from assay.errors import InputError
 
 Number = float | None
 """None: the tool wrote that there is none."""
+Weights = Sequence[float] | None
+"""Of reward functions; None: 1 each."""
 
 
 def as_it_is(value: float) -> float:
@@ -78,6 +80,11 @@ class Saved:
 class Output(Protocol):
     """What a tool wrote into a folder."""
 
+    @property
+    def folder(self) -> Path:
+        """Where its checkpoints lie."""
+        ...
+
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """The whole steps behind `after`, in order; `ended`: the tool writes no more. Raises
         DamagedOutput."""
@@ -126,6 +133,13 @@ def translated(
     if "loss" in found and "reward_mean" not in found:
         found["nll"] = found["loss"]  # of sft, the mean over the trained tokens in all tools
     return found
+
+
+def weighted(parts: Mapping[str, float], columns: Sequence[str], weights: Weights) -> float | None:
+    """The reward of an answer: the sum of what its reward functions gave, times their weights; None
+    where none gave any. `columns` are the functions in the tool's order."""
+    factors = dict(zip(columns, weights or [1.0] * len(columns), strict=False))
+    return sum(factors.get(name, 1.0) * value for name, value in parts.items()) if parts else None
 
 
 def is_number(value: Any) -> bool:

@@ -23,6 +23,8 @@ from assay.trainers.outputs.trl_output import TrlOutput, checkpoint_folders, log
 from assay.trainers.outputs.verl_output import VerlOutput
 
 SECRET = re.compile(r"(^|_)(token|key|secret|password)$")
+LONGEST = 300
+"""Characters of a setting."""
 METHODS = {"GRPOConfig": "grpo", "SFTConfig": "sft"}
 """Classes of TRL's arguments, for the methods that are taken over."""
 ADAPTER = "adapter_config.json"
@@ -107,7 +109,14 @@ def plain_value(value: Any) -> Any:
 def kept(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a manifest may hold: plain values, whole numbers as such, and no secret."""
     plain = (str, int, float, bool, list, dict, type(None))
-    found = {k: v for k, v in values.items() if isinstance(v, plain) and not SECRET.search(k)}
+    # A long text is what Python prints of a whole object, secrets included.
+    found = {
+        key: value
+        for key, value in values.items()
+        if isinstance(value, plain)
+        and not SECRET.search(key)
+        and not (isinstance(value, str) and len(value) > LONGEST)
+    }
     steps = {
         k: int(v)
         for k, v in found.items()
@@ -141,7 +150,7 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Foun
     model = (adapter or {}).get("base_model_name_or_path") or ""
     return Found(
         method,
-        lambda updates: TrlOutput(folder, updates),
+        lambda updates: TrlOutput(folder, updates, values.get("reward_weights")),
         values,
         model,
         f"trl=={version[1]}" if version else "",
@@ -172,7 +181,7 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
     version = values.get("swift_version")
     return Found(
         kind or "sft",
-        lambda updates: SwiftOutput(folder, updates),
+        lambda updates: SwiftOutput(folder, updates, values.get("reward_weights")),
         {**made, **kept(told), "processes": values.get("global_world_size") or 1},
         values.get("model") or "",
         f"ms-swift=={version}" if version else "",
@@ -183,6 +192,10 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
 def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
     """See `find`. Folders of `trainer.default_local_dir`; Hydra's configuration and the file
     logger's lines lie elsewhere, and are looked for where verl puts them by default."""
+    if not any(folder.glob("global_step_*/actor")) and not any(folder.glob("metrics*.jsonl")):
+        problem = "holds nothing of verl's: no global_step_N/actor"
+        fix = "name verl's trainer.default_local_dir"
+        raise NotItsFolder(problem, file=folder, fix=fix)
     given = configuration or next(hydra_files(folder), None)
     values = hydra_values(given) if given else {}
     project, name = (values.get(f"trainer.{key}_name") for key in ("project", "experiment"))
@@ -198,7 +211,7 @@ def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Fou
     metas = sorted(folder.glob("global_step_*/actor/lora_train_meta.json"))
     model = values.get("actor_rollout_ref.model.path") or ""
     made = VerlOutput(folder, logs=tuple(logs), rollouts=rollouts)
-    adapter = read_object(metas[-1]) if metas else None
+    adapter = checked_adapter(metas[-1]) if metas else None
     return Found("grpo", lambda updates: made, kept(values), model, "", adapter)
 
 
@@ -234,7 +247,16 @@ def find(
 def adapter_of(checkpoint: Path) -> Mapping[str, Any] | None:
     """peft's configuration in a checkpoint."""
     file = checkpoint / ADAPTER
-    return read_object(file) if file.is_file() else None
+    return checked_adapter(file) if file.is_file() else None
+
+
+def checked_adapter(file: Path) -> Mapping[str, Any]:
+    """An adapter's configuration. Raises DamagedOutput."""
+    found = read_object(file)
+    for key in ("r", "lora_alpha"):
+        if not isinstance(found.get(key), int | float):
+            raise DamagedOutput("is no number", file=file, field=key, fix="restore it")
+    return found
 
 
 def read_object(file: Path) -> dict[str, Any]:
