@@ -11,12 +11,13 @@ from assay.cli.compare import audit, compare, plan
 from assay.cli.convert import convert, select
 from assay.cli.engines import engines
 from assay.cli.eval import evaluate, export, serve
+from assay.cli.import_run import import_run
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, improve, patterns, report, show
 from assay.cli.resume import resume, watch
-from assay.cli.run import ceiling, check, fill, generate, run
+from assay.cli.run import ceiling, check, fill, generate, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.cli.view import view
 
@@ -32,6 +33,7 @@ VERBS = {
     "audit": audit,
     "matrix": matrix,
     "generate": generate,
+    "synthesise": synthesise,
     "fill": fill,
     "report": report,
     "watch": watch,
@@ -47,6 +49,7 @@ VERBS = {
     "protect": protect,
     "delete": delete,
     "export": export,
+    "import": import_run,
     "serve": serve,
     "view": view,
     "doctor": doctor,

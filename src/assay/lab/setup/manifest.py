@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ from assay.experiment.data_tables import DataSpec
 from assay.experiment.engine_table import EngineSpec
 from assay.experiment.reward_tables import Reward, RewardPart, parts_of, plain
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
+from assay.experiment.synthesise_table import MADE_BY
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.setup.language_learner import path_table
@@ -46,9 +48,10 @@ from assay.lab.setup.prepare import DataSet, hub_set, rendering_of
 from assay.lab.setup.reward_parts import rewards_in, table_part
 from assay.lab.setup.run_rows import files_of, provenance
 from assay.lab.setup.session import Session
+from assay.lab.setup.tool_stage import translations
 from assay.models.matmul import processor_name
 from assay.runs.history import NothingRecorded
-from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
+from assay.runs.manifest_file import CHECKED, IMPORTED, Manifest, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
 from assay.tasks.helper_model import find_helper
@@ -57,6 +60,7 @@ from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import DEADLINE_SECONDS
 from assay.tasks.task import RewardFunction, Task, made_source, reward_version, task_fingerprint
 from assay.tasks.user_code import file_of
+from assay.trainers.register import trainer_packages
 
 PACKAGE = Path(assay.__file__).parent
 _MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):[A-Za-z_]\w*")
@@ -182,7 +186,7 @@ WITHOUT_EFFECT |= {"reward_workers", "reward_concurrency"}
 many rewards run side by side."""
 
 
-UNCOUNTED = ("name", "about", CHECKED)
+UNCOUNTED = ("name", "about", IMPORTED, CHECKED)
 """Differences that do not stop a run from being resumed."""
 
 
@@ -191,6 +195,10 @@ def make_manifest(session: Session) -> Manifest:
     experiment = session.experiment
     # Runs without helper models have the manifest that they had before there were any.
     helpers = {"helpers": session.helpers.recorded()} if experiment.helpers else {}
+    unlike = {
+        each.name: {"unlike": {one.key: one.what for one in made.differences}}
+        for each, made in translations(session)
+    }
     return {
         **about_run(session),
         **helpers,
@@ -198,7 +206,10 @@ def make_manifest(session: Session) -> Manifest:
         "base_weights": _base_weights(session),
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         **opened_sets(session),
-        "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
+        "stages": {
+            name: {**stage_table(session, spec), **unlike.get(name, {})}
+            for name, spec in experiment.stage.items()
+        },
         "evaluation": {
             name: {
                 **evaluation_table(session, made),
@@ -230,7 +241,7 @@ def about_run(session: Session) -> Manifest:
         **({"task_source": source} if source else {}),
         "as_reported": experiment.as_reported,
         "code": code_fingerprint(),
-        "packages": packages() | packages_of(experiment),
+        "packages": packages() | packages_of(experiment) | trainer_packages(experiment),
         "machine": machine(),
     }
 
@@ -294,7 +305,15 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
         "prompts_sha256": prompts_sha256(prompts),
         **_counts(made),
         **({"groups": figures} if (figures := group_figures(made.train)) else {}),
+        **({"teachers": teachers} if (teachers := teachers_of(rows)) else {}),
     }
+
+
+def teachers_of(rows: Sequence[Row]) -> dict[str, int]:
+    """How many rows each teacher made, by its source and fingerprint; empty where none did."""
+    made = (row.extra.get(MADE_BY) for row in rows)
+    named = (each for each in made if isinstance(each, Mapping) and "teacher" in each)
+    return dict(Counter(f"{each['teacher']} {each.get('fingerprint', '')}" for each in named))
 
 
 def group_figures(rows: Sequence[Row]) -> dict[str, float]:

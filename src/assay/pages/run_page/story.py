@@ -44,9 +44,10 @@ from assay.pages.progress.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
 from assay.pages.result_tables import StageRow, checkpoint_label, marked_start, stage_rows
 from assay.pages.rounds.rounds_content import curve_in_characters, drawn
+from assay.pages.run_page.trainer_content import trainer_blocks
 from assay.pages.words import Words, metric_label, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
-from assay.runs.manifest_file import PUT_ASIDE
+from assay.runs.manifest_file import IMPORTED, PUT_ASIDE
 from assay.runs.sink_states import read_sink_states
 from assay.train.metric_names import is_written
 
@@ -106,6 +107,7 @@ def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
         if row.name in facts.metrics:
             title = words("stage.title", name=row.name, method=row.method.upper())
             blocks += [Heading(title), Text(about_stage(row, words), "soft")]
+            blocks += trainer_blocks(facts, row.name, words)
             blocks += [*_curves(facts, row.name, words), *_rewards(facts, row.name, words)]
             blocks += _dev(facts.dev_scores(row.name), words)
     return blocks
@@ -177,7 +179,7 @@ def about_stage(row: StageRow, words: Words) -> str:
         start=marked_start(row.start, words),
         data=row.data,
         steps=number(row.done),
-        minutes=f"{row.seconds / 60:.1f}",
+        minutes="–" if row.seconds is None else f"{row.seconds / 60:.1f}",
         optimizer=row.optimizer,
         adapt=row.adapt,
         detail=words("stage.detail", detail=row.detail) if row.detail else "",
@@ -306,10 +308,11 @@ def _pairings(table: Table) -> list[Pairing]:
 
 def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
     """The run in a line."""
+    unknown = facts.manifest.get(IMPORTED, {}).get("unknown", ())
     experiment: Mapping[str, str] = {
         "model": facts.experiment.model,
         "task": facts.experiment.task,
-        "seed": str(facts.status.seed),
+        "seed": "" if "seeds" in unknown else str(facts.status.seed),
         "stages": " → ".join(s.method for s in facts.experiment.stage.values()),
         "control": facts.experiment.control or "",
         "ranks": str(facts.manifest.get("machine", {}).get("ranks", "")),
