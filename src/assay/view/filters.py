@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 from assay.errors import InputError
 
-PAGE = 50
+PAGE, MOST = 50, 500
+"""Completions of one page: as a rule, and at most."""
 SORTS = ("", "-", "score", "-score", "length", "-length", "advantage", "-advantage")
 """Columns to sort by, "-" before one: the largest first; "" as they were recorded."""
 FLIPS = ("", "any", "gained", "lost")
@@ -73,6 +74,7 @@ def read_filter(query: Mapping[str, str]) -> Filter:
         if found.get(name, "") not in known:
             fix = "choose " + ", ".join(filter(None, known))
             raise InputError(f"cannot be {found[name]!r}", field=name, fix=fix)
+    found["size"] = min(found.get("size", PAGE), MOST)
     return Filter(**found)
 
 

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from assay.pages.html import END, body_html, headed, style
+from assay.pages.html import body_html, headed, style
 from assay.pages.page import Page
 from assay.pages.words import LANGUAGES, Words
 from assay.runs.run_directory import RunDirectory
@@ -31,6 +31,8 @@ HEAD = Markup("""<!doctype html>
 
 PARTS = ("compare", "matrix", "notebook", "trials", "costs")
 """Pages of a lab that every page leads to."""
+FOOT = Markup('</main>\n<p class="keys" hidden>{}</p>\n</body>\n</html>\n')
+"""The keys are told where there is the script that listens to them."""
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M2 13L8 3l6 10" '
     'fill="none" stroke="#0b6e69" stroke-width="2.5"/></svg>'
@@ -72,7 +74,7 @@ def document(shown: Shown, here: str) -> str:
     )
     around = {"live": live, "links": links, "skip": w("view.skip"), "about": w("view.parts")}
     around["step"] = w("view.step")
-    return headed(shown.page, HEAD, **around) + body_html(shown.page) + END
+    return headed(shown.page, HEAD, **around) + body_html(shown.page) + FOOT.format(w("view.keys"))
 
 
 def _links(lab: str, here: str, w: Words) -> list[tuple[str, Markup, str]]:

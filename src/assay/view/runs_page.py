@@ -8,6 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from assay.errors import AssayError, InputError
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.stage_health import planned_steps
+from assay.pages.content import interval_text
 from assay.pages.page import (
     Block,
     Cell,
@@ -37,15 +38,22 @@ SHOWN = 30
 """Runs of one page of the list."""
 STATES = {"running": "chosen", "finished": "plain", "interrupted": "warning", "failed": "error"}
 """State -> the kind of its mark."""
+DAMAGED = "damaged"
 
 
 def runs_page(window: Window, request: Request, w: Words) -> Shown:
     """The runs of all labs, the latest first, with ticks to compare some of them."""
     live, wanted = live_address(window, []), request.query_params.get("text", "").strip()
+    state = request.query_params.get("state", "")
     every = [pair for pair in window.everywhere() if wanted.lower() in str(pair[1]).lower()]
+    every = [pair for pair in every if state in ("", state_of(pair[1]))]
     page = page_number(request)
     some = every[(page - 1) * SHOWN : page * SHOWN]
-    search = Form("/", [Field("text", w("view.name_has"), wanted)], [(w("view.search"), "/")])
+    states = [(name, w(f"status.{name}")) for name in STATES]
+    states = [("", w("view.any")), *states, (DAMAGED, w("view.damaged"))]
+    fields = [Field("text", w("view.name_has"), wanted)]
+    fields.append(Field("state", w("view.state"), state, "choice", states))
+    search = Form("/", fields, [(w("view.search"), "/")])
     labs = w.listing.join(f"{name} ({root})" for name, root in window.labs.items())
     blocks: list[Block] = [Text(labs, "soft"), search]
     unnamed = [path for root in window.labs.values() for path in unnameable(root)]
@@ -57,9 +65,17 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
         own = [run for name, run in some if name == lab]
         if own:
             blocks += _of_lab(window, lab, own, w)
-    blocks += page_links("/", {"text": wanted}, page, SHOWN, len(every), w)
+    blocks += page_links("/", {"text": wanted, "state": state}, page, SHOWN, len(every), w)
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
     return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), live, only)
+
+
+def state_of(run: RunDirectory) -> str:
+    """The state of a run, DAMAGED for one that does not say it."""
+    try:
+        return read_status(run.path).status
+    except AssayError:
+        return DAMAGED
 
 
 def page_number(request: Request) -> int:
@@ -143,7 +159,7 @@ def last_verdict(window: Window, run: RunDirectory, w: Words) -> tuple[Cell, Cel
         return Cell("–"), Cell("–")
     line = table.lines[-1]
     label = w("view.measured_on", checkpoint=checkpoint_label(line.name, w), evaluation=main.name)
-    score = Cell(score_text(line.score, line.interval), [label])
+    score = Cell(score_text(line.score, line.interval), [interval_text(line.interval, w), label])
     if line.to_control is None:
         return score, Cell("–")
     verdict = line.to_control.comparison.verdict

@@ -1,5 +1,6 @@
 """Shows labs until it is stopped: `assay view`."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from assay.serve.connections import (
 )
 from assay.view.app import application
 from assay.view.window import Window, named_labs
+
+BEHIND = 10
+"""How far the window stands behind what trains on the same processors."""
 
 
 def view(
@@ -32,6 +36,7 @@ def view(
     """
     labs = named_labs(roots)
     token, made = token_for_clients(host, token_file)
+    os.nice(BEHIND)
     with until_stopped() as stop:
         window = Window(labs)
         with answering(application(window, token, host, lang), port, host) as taken:

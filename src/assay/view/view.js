@@ -189,5 +189,6 @@ document.addEventListener("focusin", event => {
   if (svg && asked?.[0] !== svg) tell(svg, asked?.[1] ?? 1e9);
   else if (!svg) forget();
 });
+document.querySelector(".keys").hidden = false;
 reach();
 follow();
