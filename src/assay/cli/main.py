@@ -11,6 +11,7 @@ from assay.cli.compare import audit, compare, plan
 from assay.cli.convert import convert, select
 from assay.cli.engines import engines
 from assay.cli.eval import evaluate, export, serve
+from assay.cli.label import label
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.replay import replay
@@ -28,6 +29,7 @@ VERBS = {
     "eval": evaluate,
     "compare": compare,
     "plan": plan,
+    "label": label,
     "convert": convert,
     "audit": audit,
     "matrix": matrix,
