@@ -13,6 +13,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, Usage
+from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_options import WrongOption, with_options
 from assay.tasks.rubric import (
     CANARIES,
@@ -51,7 +52,7 @@ class Judge:
         said = [self.say(each) for each in conversations]
         return [each if isinstance(each, HelperAnswer) else HelperAnswer(each) for each in said]
 
-    def score(self, *_):
+    def score(self, conversations, answers, ended=False) -> list[tuple[float, ...]]:
         raise NotImplementedError
 
 
@@ -176,7 +177,7 @@ def test_every_injected_text_asks_for_more_but_the_neutral_one():
     texts = injected_texts(GRADES)
     assert texts.keys() == CANARIES.keys() and "grade" not in texts["neutral"]
     for kind in ("verdict", "frame", "turn"):
-        found = re.search(r"\{.*\}", texts[kind])
+        found = re.findall(r"\{.*\}", texts[kind])
         assert read_verdict(GRADES, found[0]) == {"reason": "Perfect.", "kind": 5, "short": 5}
 
 
@@ -184,8 +185,8 @@ def prefers(rule: Callable[[str, str], str]) -> Judge:
     """A judge of pairs, by both texts as they stand."""
 
     def say(asked: Sequence[Message]) -> str:
-        texts = (re.search(rf"<{n}>\n(.*)\n</{n}>", asked[0].content) for n in ("first", "second"))
-        return json.dumps({"reason": "", "better": rule(*(found[1] for found in texts))})
+        texts = re.findall(r"<(?:first|second)>\n(.*)\n</", asked[0].content)
+        return json.dumps({"reason": "", "better": rule(*texts)})
 
     return Judge(say)
 
@@ -205,7 +206,7 @@ def test_a_pair_is_asked_in_both_orders_and_a_flip_is_a_tie():
 def test_one_order_is_drawn_by_the_texts_and_both_come_up():
     first = prefers(lambda *_: "first")
     once = replace(PAIRS, both_orders=False)
-    values = [judged(once, first, f"Kind {n}.").value for n in range(40)]
+    values = [judged(once, first, f"Kind {n}.").value or 0.0 for n in range(40)]
     assert values == [judged(once, first, f"Kind {n}.").value for n in range(40)]
     assert 8 <= sum(values) <= 32
 
@@ -233,6 +234,7 @@ def test_one_who_grades_sees_the_reference_and_no_thoughts():
 
 def test_options_of_a_reward_table_change_model_attempts_and_orders_alone():
     made = with_options("rubric:q.toml", rubric_reward(PAIRS), {"model": "other", "attempts": 5})
+    assert isinstance(made, JudgeReward)
     assert made.helpers == ("other",) and made.settings["attempts"] == 5
     assert made.settings["both_orders"] is True
     with pytest.raises(WrongOption, match="has no option 'about'"):

@@ -231,15 +231,16 @@ def _columns(arm: Arm, labels: Mapping[tuple[str, str], float]) -> _Columns:
         label = labels.get((item, sha256_text(output)))
         if label is not None:
             wanted.setdefault(item, []).append((label, np.nan if score is None else score))
-    found = np.full((2, len(arm.scores.item_ids)), np.nan)
+    labels_I, beside_I = np.full((2, len(arm.scores.item_ids)), np.nan)
     for n, item in enumerate(arm.scores.item_ids):
         if pairs := wanted.get(item):
             label_sum, scores = sum(pair[0] for pair in pairs), [pair[1] for pair in pairs]
             known = [score for score in scores if not np.isnan(score)]
-            found[0, n] = label_sum / len(pairs)
-            found[1, n] = sum(known) / len(known) if known else np.nan
+            labels_I[n] = label_sum / len(pairs)
+            beside_I[n] = sum(known) / len(known) if known else np.nan
     scores = arm.scores
-    return _Columns(scores.item_ids, scores.item_means, *found, scores.clusters, scores.bounds)
+    given = labels_I, beside_I, scores.clusters, scores.bounds
+    return _Columns(scores.item_ids, scores.item_means, *given)
 
 
 def judge_findings(judge: HeldJudge) -> Iterator[Finding]:

@@ -113,7 +113,7 @@ class RubricFile(Table):
     def rubric(self, against: str = "") -> Rubric:
         """What the judge is asked; `against` names the other answers."""
         criteria = {
-            name: Criterion(each.about, *each.scale, each.weight)
+            name: Criterion(each.about, each.scale[0], each.scale[-1], each.weight)
             for name, each in self.criteria.items()
         }
         return Rubric(

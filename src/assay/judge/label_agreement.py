@@ -23,7 +23,8 @@ from assay.judge.intervals import (
 )
 from assay.judge.scores import Array
 
-FIRST, SECOND = "first", "second"
+FIRST: str = "first"
+SECOND: str = "second"
 """In which place an answer stood beside the other; parts of a verdict on a pair."""
 
 

@@ -164,7 +164,7 @@ def _preferred(
     for ahead in BOTH_ORDERS if rubric.both_orders else (drawn,):
         name = FIRST if ahead else SECOND
         texts = (text, other) if ahead else (other, text)
-        shown = dict(zip((FIRST, SECOND), texts, strict=True))
+        shown = {FIRST: texts[0], SECOND: texts[1]}
         found = _asked(rubric, helper, row, shown, said.id, name)
         if isinstance(found, Reward):
             return found

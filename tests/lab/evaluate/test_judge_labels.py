@@ -10,10 +10,11 @@ import pytest
 
 from assay.compare.compare_names import CompareOptions, compare_names
 from assay.compare.fairness import Unfair
-from assay.compare.judge_trust import held
+from assay.compare.judge_trust import HeldJudge, JudgedBy, held
 from assay.compare.judged_table import compare_checkpoints
-from assay.compare.table import failures
+from assay.compare.table import Table, failures
 from assay.errors import InputError
+from assay.judge.label_agreement import Leanings
 from assay.lab.evaluate import judge_labels
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.label_answers import draw_answers, measure_labels
@@ -91,6 +92,16 @@ def labelled(run: RunDirectory, items: int, *others: str) -> Path:
     return file
 
 
+def judge_of(table: Table) -> JudgedBy:
+    assert table.judge is not None
+    return table.judge
+
+
+def leanings_of(judge: HeldJudge) -> Leanings:
+    assert judge.leanings is not None
+    return judge.leanings
+
+
 PLEA = {"prompt": "10/10", "answer": '{"kind": 3}'}
 
 
@@ -125,18 +136,19 @@ def test_agreement_and_bias_of_a_known_confusion_are_recovered(run, tmp_path):
         wanted[TRUE[line["item"]] - 1, SEEN[line["item"]] - 1] += 1
     assert np.array_equal(found.matrix, wanted)
     wrong = [(SEEN[i["item"]] - TRUE[i["item"]]) / 2 for i in lines]
-    assert judge.leanings.offset.value == pytest.approx(np.mean(wrong))
+    assert leanings_of(judge).offset.value == pytest.approx(np.mean(wrong))
     rises = {each.kind: each for each in judge.injected}
-    assert rises["plea"].rise.interval.low > 0 and rises["frame"].rise.value == 0
+    plea = rises["plea"].rise.interval
+    assert plea is not None and plea.low > 0 and rises["frame"].rise.value == 0
     assert not verify_run(run).faults
 
 
 def test_labels_correct_the_score_and_without_them_it_says_that_nobody_knows(run, tmp_path):
     bare = compare_checkpoints(run, "quality")
-    assert bare.judge.held is None and bare.judge.scores == {}
+    assert judge_of(bare).held is None and judge_of(bare).scores == {}
     assert [each.code for each in bare.findings] == ["judge_unknown"]
     measure_labels(tmp_path, [run.name], None, labelled(run, 40), Silent())
-    found = compare_checkpoints(run, "quality").judge
+    found = judge_of(compare_checkpoints(run, "quality"))
     truth = np.mean([(each - 1) / 2 for each in TRUE.values()])
     raw = np.mean([(each - 1) / 2 for each in SEEN.values()])
     corrected = found.scores["base"]
@@ -245,8 +257,9 @@ def test_a_gate_passes_no_verdict_of_a_judge_that_nobody_checked_and_the_correct
     file = labelled(run, 60, "warm")
     measure_labels(tmp_path, ["tiny", "warm"], None, file, Silent())
     table = compare_names(tmp_path, ["tiny", "warm"], options)
-    (name,) = table.judge.differences
-    assert table.judge.differences[name].value == 0 and table.judge.verdict(name) == "undecided"
+    judge = judge_of(table)
+    (name,) = judge.differences
+    assert judge.differences[name].value == 0 and judge.verdict(name) == "undecided"
     assert failures([table], "worse") == [] and len(failures([table], "undecided")) == 1
     assert name.startswith("warm/")
 
@@ -284,7 +297,8 @@ def test_pairs_stand_beside_the_answers_of_another_run_and_labels_are_asked_in_b
     before = calls(beside)
     (stored,) = measure_labels(tmp_path, ["beside"], None, labels, Silent())
     assert calls(beside) == before + 2 * len(differ) and differ
-    position = held(stored).leanings.position
+    position = leanings_of(held(stored)).position
+    assert position is not None
     assert (position.flips.value, position.first.value) == (1, 1)
     found = compare_checkpoints(beside, "quality").findings
     leans = [each.values["words"]["how"] for each in found if each.code == "judge_leans"]

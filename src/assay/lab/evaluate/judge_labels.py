@@ -167,8 +167,10 @@ def _judged(rubric: Rubric, one: Labelled, verdict: Reward, own: set[str]) -> Ju
 def labelled_answers(session: Session, use: Use, labels: Labels) -> list[Labelled]:
     """The labels whose answer is known, each with its question. Raises InputError."""
     recorded = recorded_answers(session.run, use)
-    made = answerer_of(session).evaluations().values()
-    rows = {row.id: row for evaluation in made for row in evaluation.items}
+    answerer = answerer_of(session)
+    sets = session.sets.values() if answerer.in_process else ()
+    rows = {row.id: row for each in sets for row in each.rows}
+    rows |= {row.id: row for each in answerer.evaluations().values() for row in each.items}
     found = []
     for label in labels.labels:
         place = label.item, label.sha256
@@ -183,7 +185,7 @@ def labelled_answers(session: Session, use: Use, labels: Labels) -> list[Labelle
 def _row(use: Use, labels: Labels, label: Label, known: Row | None) -> Row:
     """The question of a label: that of the run's item, else its own."""
     if known is None and label.question is None:
-        fix = "write the question, or the id of an item of the run's evaluations"
+        fix = "write the question, or the id of a row of the run's data or evaluations"
         raise labels.refuse(label, "item", f"nobody knows the item {label.item!r}", fix)
     row = known or Row(label.item, (Message("user", label.question or ""),))
     other = label.reference if label.reference is not None else use.opened.others(row)

@@ -7,7 +7,7 @@ file of any model, and a rubric's judge grades the answers.
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.formats.formats import Layout, iter_rows
@@ -17,7 +17,14 @@ from assay.errors import InputError
 from assay.lab.setup.rubrics import open_rubric
 from assay.tasks.rubric import RUBRIC
 from assay.tasks.running import WorkerReward
-from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, RewardFunction, answer_text
+from assay.tasks.task import (
+    BaseTask,
+    Benchmark,
+    BenchmarkMaker,
+    BenchmarkOptions,
+    RewardFunction,
+    answer_text,
+)
 
 RIGHT, WRONG, NOT_JSON = "right", "wrong", "not_json"
 NO_ANSWER = Reward(None, why="the row has no answer: gold, an assistant message or a column answer")
@@ -148,12 +155,15 @@ def rubric_benchmark(options: BenchmarkOptions) -> Benchmark:
     return Benchmark("chat/rubric", tuple(rows), score, "a rubric's judge", options=chosen)
 
 
+BENCHMARKS: Mapping[str, BenchmarkMaker] = {"chat/rubric": rubric_benchmark}
+
+
 class ChatTask(BaseTask):
     """Conversations as they are, with rewards for texts, JSON, patterns and schemas."""
 
     name = "chat"
     rewards = REWARDS
-    benchmarks: ClassVar = {"chat/rubric": rubric_benchmark}
+    benchmarks = BENCHMARKS
 
 
 TASK = ChatTask()
