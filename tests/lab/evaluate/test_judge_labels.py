@@ -15,6 +15,7 @@ from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Table, failures
 from assay.errors import InputError
 from assay.judge.label_agreement import Leanings
+from assay.lab.check.all_checks import check_experiment
 from assay.lab.evaluate import judge_labels
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.label_answers import draw_answers, measure_labels
@@ -303,3 +304,37 @@ def test_pairs_stand_beside_the_answers_of_another_run_and_labels_are_asked_in_b
     found = compare_checkpoints(beside, "quality").findings
     leans = [each.values["words"]["how"] for each in found if each.code == "judge_leans"]
     assert "judge.leans_first" in leans
+
+
+def test_the_benchmark_chat_rubric_is_judged_and_corrected_like_an_evaluation_on_data(
+    run, tmp_path
+):
+    text = (tmp_path / "tiny.toml").read_text().replace('"tiny"', '"bench"')
+    named = 'benchmark = "chat/rubric"\noptions = { path = "sums.jsonl", rubric = "quality.toml" }'
+    evaluation = 'data   = "sums"\nreward = "rubric:quality.toml"'
+    assert evaluation in text
+    file = tmp_path / "bench.toml"
+    file.write_text(text.replace(evaluation, named))
+    bench = run_of(file)
+    measure_labels(tmp_path, ["bench"], None, labelled(bench, 20), Silent())
+    found = judge_of(compare_checkpoints(bench, "quality"))
+    assert found.held is not None and found.scores["base"].labelled == 20
+    file.write_text(text.replace(evaluation, named.replace(', rubric = "quality.toml"', "")))
+    with pytest.raises(InputError, match=r"options\.rubric: chat/rubric needs a file"):
+        start(file, ['name="nothing"'], root=tmp_path)
+
+
+def test_a_check_says_what_is_not_known_of_a_judge_and_what_its_labels_will_ask(run, tmp_path):
+    file = tmp_path / "tiny.toml"
+    bare = check_experiment(file, root=tmp_path)
+    assert any("nobody knows whether people agree" in each.what for each in bare.findings)
+    known = tmp_path / "known.jsonl"
+    known.write_text(json.dumps({"item": "1+1", "answer": "y", "label": 1}) + "\n")
+    (tmp_path / "quality.toml").write_text(RUBRIC.format(top='labels = "known.jsonl"'))
+    assert check_experiment(file, root=tmp_path).numbers["rubric:quality.toml"] == {
+        "labelled answers": 1,
+        "questions about them": 8,
+    }
+    known.write_text("{}\n")
+    found = check_experiment(file, root=tmp_path).errors
+    assert any("known.jsonl:1: item: missing" in each.evidence for each in found)
