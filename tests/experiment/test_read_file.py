@@ -47,7 +47,7 @@ def message(file: Path, *overrides: str) -> str:
             'method = "grpo"',
             'method = "grop"',
             "e.toml:19: stage.rl.method: unknown value 'grop' "
-            "(did you mean 'grpo'? known: dpo, grpo, rce, rft, sft)",
+            "(did you mean 'grpo'? known: distill, dpo, grpo, rce, rft, sft)",
         ),
         ('method = "sft"\n', "", "e.toml:13: stage.sft.method: missing (add it)"),
         (

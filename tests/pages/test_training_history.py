@@ -1,7 +1,11 @@
 """Curves and rewards count what was recorded, gaps and abstentions included."""
 
+import json
 import math
 import re
+from functools import partial
+from html import unescape
+from typing import Any
 
 from assay.judge.intervals import Interval
 from assay.pages.charts import (
@@ -11,9 +15,10 @@ from assay.pages.charts import (
     interval_bar,
     reward_columns,
     ticks,
+    told_curve,
 )
 from assay.pages.facts import Curve, DevScore, RewardStep, curves, reward_step
-from assay.pages.words import number, words
+from assay.pages.words import number, percent, words
 from assay.runs.history import Sample
 
 
@@ -113,9 +118,32 @@ def test_an_interval_is_drawn_to_scale():
 
 def test_the_columns_of_a_step_fill_it_from_none_to_all():
     drawn = reward_columns([RewardStep(1, 2, {0: 1, 2: 3}, 0)], words())
-    heights = [float(h) for h in re.findall(r'<rect [^>]*height="([\d.]+)"', drawn)]
-    assert heights == [55.5, 0, 166.5]
-    assert "step 1: 2 of 2 rewarded in 75.0% of the groups" in drawn
+    columns = re.findall(r'<path d="M44 ([\d.]+)h963V([\d.]+)h-963z" class="(shade\d)"/>', drawn)
+    assert columns == [("176.5", "232", "shade0"), ("10", "176.5", "shade8")]
+    assert "<title>step 1\n0 of 2 rewarded: 25.0%\n2 of 2 rewarded: 75.0%</title>" in drawn
+
+
+def told_in(drawn: str) -> list[dict[str, Any]]:
+    """What a chart holds for a reader who points at it."""
+    return json.loads(unescape(re.findall(r'data-told="([^"]*)"', drawn)[0]))
+
+
+def test_a_chart_holds_its_values_as_the_page_writes_them():
+    known = Interval(0.25, 0.75, "Wilson")
+    curve = one_curve(0.5, None, 0.125, limits=(known, None, None))
+    told = partial(told_curve, "Signal", curve, percent, words())
+    (line,) = told_in(curve_panel(curve, "x", percent, told=told))
+    assert line["name"] == "Signal" and line["steps"] == [1, 2, 3]
+    assert line["shown"].split("\n") == ["50.0% (25.0% to 75.0%)", "", "12.5%"]
+    assert line["x"] == [44, 178, 312]
+
+
+def test_the_shares_of_a_step_are_told_without_those_that_are_zero():
+    steps = [RewardStep(1, 2, {0: 1, 2: 3}, 0), RewardStep(4, 2, {1: 1}, 0)]
+    none, one, every = told_in(reward_columns(steps, words()))
+    assert none["steps"] == [1, 4] and "steps" not in one
+    shown = [each["shown"].split("\n") for each in (none, one, every)]
+    assert shown == [["25.0%", ""], ["", "100.0%"], ["75.0%", ""]]
 
 
 def test_only_the_chosen_dev_score_is_marked():

@@ -15,6 +15,7 @@ from assay.train.metric_names import (
 )
 from assay.train.update import constant
 from tests.train import toys
+from tests.train.test_distill import distill, tiny_policy
 from tests.train.test_dpo import dpo
 from tests.train.test_methods import grpo, prompts, run
 
@@ -27,6 +28,7 @@ MADE = {
     "rce": lambda: Rce(prompts(), constant(1.0), 1.0, toys.decode),
     "grpo": grpo,
     "dpo": dpo,
+    "distill": distill,
 }
 NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "kl_loss", "entropy_bonus", "validation_loss"}
 NOT_HERE |= SCHEDULED | SCHEDULED_GRPO | REWARDS
@@ -38,7 +40,7 @@ NOT_HERE |= SCHEDULED | SCHEDULED_GRPO | REWARDS
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_methods_names_are_those_of_its_metrics(method: str) -> None:
-    _, recorder = run(MADE[method](), 2)
+    _, recorder = run(MADE[method](), 2, policy=tiny_policy() if method == "distill" else None)
     written = {name for line in recorder.lines for name in line} - {"step"}
     assert [name for name in written if not is_written(name, method)] == []
     assert METHODS[method] - written <= NOT_HERE

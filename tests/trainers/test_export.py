@@ -146,7 +146,9 @@ def test_an_answer_has_its_text_without_the_end_and_says_how_it_ended(
     assert judge.answer("a", [5] * 12)["ended"] == "length"
     monkeypatch.setattr(judge, "rewards", lambda ids, _: [{"value": None, "why": "no"}])
     with pytest.raises(RuntimeError, match="no reward for an answer to row x: no"):
-        judge.certain(["x"], [[5]])
+        judge.certain(["x"], [[5]], 3)
+    (noted,) = (lab / "out" / "output" / "answers").glob("0-*.jsonl")
+    assert json.loads(noted.read_text()) == {"step": 3, "key": "", "value": None, "why": "no"}
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from starlette.testclient import TestClient
 
+from assay.runs.history import find_record
 from assay.runs.records import conversation_columns, stored_messages, write_samples
 from assay.runs.run_directory import RunDirectory
 from assay.view.app import application
@@ -69,7 +72,20 @@ def lab(root: Path) -> RunDirectory:
     spoken = conversation_columns(stored_messages(talk), ())
     write_samples(run.samples("rl", 6), [sample(6, "talk", 0, text="It is blue.", **spoken)])
     shutil.copytree(run.path.parent, root / "runs" / "twin")
+    flip_some(RunDirectory(root, "twin", run.id), "rl.step-000030")
     return run
+
+
+def flip_some(run: RunDirectory, checkpoint: str) -> None:
+    """Turn the first three scores of a record of `held_out` round."""
+    record = find_record(run, "held_out")
+    file = record.file(run.evaluations, checkpoint)
+    table = pq.read_table(file)
+    scores = table["score"].to_pylist()
+    scores[:3] = [1.0 - score for score in scores[:3]]
+    place = table.schema.get_field_index("score")
+    table = table.set_column(place, table.schema.field(place), pa.array(scores, pa.float64()))
+    pq.write_table(table, file, write_page_checksum=True)
 
 
 def client(*roots: Path, **options: Any) -> TestClient:

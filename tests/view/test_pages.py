@@ -140,9 +140,42 @@ def test_a_name_leads_to_no_other_folder(run, reader, path):
     assert reader.get(f"/lab/{run.root.name}/{path}").status_code in (400, 404)
 
 
-def test_files_of_results_are_not_read_for_an_address(run, reader):
-    answer = reader.get(f"/lab/{run.root.name}/compare?run=/etc/passwd&run=x.jsonl")
-    assert answer.status_code == 400 and "is a file" in answer.text
+@pytest.mark.parametrize("page", ["compare", "matrix"])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../outside.jsonl", "link.jsonl", "x.toml/../../y.toml"]
+)
+def test_a_file_outside_the_lab_is_not_read_for_an_address(run, reader, page, name):
+    (run.root.parent / "outside.jsonl").write_text("{}")
+    link = run.root / "link.jsonl"
+    if not link.is_symlink():
+        link.symlink_to(run.root.parent / "outside.jsonl")
+    answer = reader.get(f"/lab/{run.root.name}/{page}?rows=name&run=demo&run={name}")
+    assert answer.status_code == 400 and "lies outside the lab" in answer.text
+
+
+def test_files_of_other_tools_in_the_lab_are_compared(run, reader):
+    for name, right in (("one", 9), ("the other", 3)):
+        lines = [{"q": i, "ok": float(i < right)} for i in range(12)]
+        (run.root / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    address = f"/lab/{run.root.name}/compare?run=one.jsonl&run='the other.jsonl'&item=q&score=ok"
+    assert "--higher-is-better" in reader.get(address).text
+    address += "&better=higher"
+    answer = reader.get(address)
+    assert answer.status_code == 200 and "75.0%" in answer.text and "25.0%" in answer.text
+    assert (
+        "assay compare one.jsonl 'the other.jsonl' --higher-is-better --item q --score ok"
+        in unescape(answer.text)
+    )
+
+
+def test_a_flipped_item_of_a_comparison_leads_to_both_answers(run, reader):
+    root = f"/lab/{run.root.name}"
+    page = reader.get(f"{root}/compare?run=demo&run=twin&on=held_out").text
+    links = re.findall(r'href="([^"]*/item[^"]*)"', page.partition('id="flips"')[2])
+    assert len(set(links)) == 3
+    item = reader.get(unescape(links[0]))
+    assert item.status_code == 200 and item.text.count('<div class="say"><span><a') == 2
+    assert "demo · " in item.text and "twin · " in item.text
 
 
 def test_the_list_has_the_score_and_the_verdict_of_the_runs_own_page(run, reader):

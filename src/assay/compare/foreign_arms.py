@@ -74,7 +74,7 @@ def is_file(text: str) -> bool:
     """Whether a name on the command line means a file of results rather than a run."""
     if any(len(os.fsencode(part)) > LONGEST_PART for part in text.split("/")):
         return False
-    path = _split(text)[0]
+    path = file_and_run(text)[0]
     return path.suffix in SUFFIXES or path.is_file() or bool(sample_logs(path))
 
 
@@ -84,7 +84,7 @@ def read_arms(text: str, options: ReadOptions = ReadOptions()) -> list[Arm]:
     Raises InputError, Unfair for a run that is not whole, ScoreError where no answer of a run has
     a score, and what `read_results` raises.
     """
-    path = _split(text)[0]
+    path = file_and_run(text)[0]
     return [arm_of(each) for each in _by_metric(path, _read(text, options), options.metric)]
 
 
@@ -92,7 +92,7 @@ def read_all_metrics(text: str, options: ReadOptions = ReadOptions()) -> list[Re
     """The runs that `FILE` or `FILE@RUN` names by every metric of the file, or by the one named."""
     results = _read(text, options)
     if options.metric is not None:
-        results = _by_metric(_split(text)[0], results, options.metric)
+        results = _by_metric(file_and_run(text)[0], results, options.metric)
     return [_with_answers(each) for each in results]
 
 
@@ -182,7 +182,7 @@ def distinct_names(arms: Sequence[Arm], files: Sequence[str]) -> list[Arm]:
     """
     counts = Counter(arm.name for arm in arms)
     return [
-        arm if counts[arm.name] == 1 else replace(arm, name=f"{_split(file)[0]}@{arm.name}")
+        arm if counts[arm.name] == 1 else replace(arm, name=f"{file_and_run(file)[0]}@{arm.name}")
         for arm, file in zip(arms, files, strict=True)
     ]
 
@@ -239,7 +239,7 @@ def _by_question(arm: Arm) -> dict[tuple[str, str], str]:
 
 def _read(text: str, options: ReadOptions) -> list[Result]:
     """The runs that `FILE` or `FILE@RUN` names."""
-    path, run = _split(text)
+    path, run = file_and_run(text)
     results = read_results(path, options.format, options.cluster, options.columns)
     if options.higher_is_better is not None:
         results = [replace(each, higher_is_better=options.higher_is_better) for each in results]
@@ -252,7 +252,7 @@ def _read(text: str, options: ReadOptions) -> list[Result]:
     return found
 
 
-def _split(text: str) -> tuple[Path, str | None]:
+def file_and_run(text: str) -> tuple[Path, str | None]:
     """File and run of `FILE` or `FILE@RUN`; names of files may hold an @ as well."""
     head, at, run = text.rpartition("@")
     if (

@@ -28,12 +28,14 @@ from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
 from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec, is_selector
 from assay.experiment.stage_tables import (
     OTHER_RUN,
+    DistillStage,
     DpoStage,
     GrpoStage,
     SamplingStage,
     SftStage,
     StageSpec,
 )
+from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec, check_teachers
 from assay.experiment.tables import (
     EvaluateSpec,
     GuardSpec,
@@ -94,6 +96,8 @@ class Experiment(Table):
     """Data sets by name."""
     selections: dict[Name, SelectionsSpec] = Field(default_factory=dict)
     """Stored selections of demonstrations by name."""
+    synthesise: dict[Name, SynthesiseSpec] = Field(default_factory=dict)
+    """Rows that a teacher makes, by name."""
     stage: dict[Name, StageSpec] = Field(default_factory=dict)
     """Training stages by name, run in file order."""
     evaluate: dict[Name, EvaluateSpec] = Field(default_factory=dict)
@@ -137,6 +141,7 @@ class Experiment(Table):
                 *check_engine(self.engine, self.model, self.stage, self.evaluate),
                 *check_mixtures(self),
                 *check_selections(self),
+                *check_synthesis(self),
                 *check_stages(self),
                 *check_evaluations(self),
                 *check_watched(self.guard, self.milestone, stages),
@@ -226,12 +231,30 @@ def check_selections(experiment: Experiment) -> Refusals:
         if spec.kind is not None and "frozen" not in experiment.helpers:
             fix = "declare the model that reads the demonstrations as [model.frozen]"
             yield refused(f"{place}.kind", "there is no helper model 'frozen'", fix)
+    yield from _check_taken(experiment, SELECTIONS)
+
+
+def _check_taken(experiment: Experiment, kind: str) -> Refusals:
+    """Data sets take rows of tables that exist."""
+    tables = getattr(experiment, kind)
     for name, data in experiment.data.items():
-        kind, _, taken = (data.source or "").partition(":")
-        if kind == SELECTIONS and taken not in experiment.selections:
-            problem = f"unknown selections {taken!r}"
-            fix = nearest(taken, experiment.selections) if experiment.selections else ""
-            yield refused(f"data.{name}.source", problem, fix or f"add [selections.{taken}]")
+        scheme, _, taken = (data.source or "").partition(":")
+        if scheme == kind and taken not in tables:
+            fix = nearest(taken, tables) if tables else f"add [{kind}.{taken}]"
+            yield refused(f"data.{name}.source", f"unknown {kind} {taken!r}", fix)
+
+
+def check_synthesis(experiment: Experiment) -> Refusals:
+    """Rows are made of seeds that exist and are not made of them, by declared helper models."""
+    for name, spec in experiment.synthesise.items():
+        place = f"{SYNTHESISE}.{name}"
+        yield from _check_data(experiment, f"{place}.data", spec.data)
+        sets = mixed(experiment, spec.data.partition(".")[0])
+        if any(experiment.data[each].source == f"{SYNTHESISE}:{name}" for each in sets):
+            problem = "the rows would be made of themselves"
+            yield refused(f"{place}.data", problem, "name the data set of the seeds")
+        yield from check_teachers(name, spec, experiment.helpers)
+    yield from _check_taken(experiment, SYNTHESISE)
 
 
 def mixed(experiment: Experiment, name: str) -> set[str]:
@@ -272,6 +295,8 @@ def check_stages(experiment: Experiment) -> Refusals:
             if data is not None and (data.mix or data.order not in (None, "shuffled")):
                 problem = f"packs are shuffled, and {stage.data!r} is a mixture or has an order"
                 yield refused(f"stage.{name}.pack_tokens", problem, "take one of the two out")
+        if isinstance(stage, DistillStage):
+            yield from _check_teacher(experiment, f"stage.{name}", stage)
         yield from _check_dora(experiment, name, stage)
         for evaluation in stage.other_rendering_than or ():
             if evaluation not in experiment.evaluate:
@@ -282,6 +307,30 @@ def check_stages(experiment: Experiment) -> Refusals:
             yield from _check_full_softmax(name, stage)
             yield from _check_as_reported(name, stage)
         seen.append(name)
+
+
+def _check_teacher(experiment: Experiment, place: str, stage: DistillStage) -> Refusals:
+    """A teacher is declared and tells enough; its student is in one process."""
+    if stage.teacher not in experiment.helpers:
+        known = experiment.helpers
+        fix = nearest(stage.teacher, known) if known else f"declare it as [model.{stage.teacher}]"
+        yield refused(f"{place}.teacher", f"no helper model {stage.teacher!r}", fix)
+        return
+    kind = experiment.helpers[stage.teacher].source.partition(":")[0]
+    if kind == "scripted":
+        problem = "a scripted model has no distribution over words to learn from"
+        yield refused(
+            f"{place}.teacher", problem, "name a hf:, path:, pypi:, run: or openai: model"
+        )
+    if kind == "openai" and stage.loss_top_k is None:
+        problem = "a teacher behind an endpoint tells its likeliest words alone"
+        yield refused(f"{place}.loss_top_k", problem, "write how many, such as 20")
+    if kind == "openai" and stage.loss_temperature != 1:
+        problem = "a teacher behind an endpoint tells log-probabilities at temperature 1"
+        yield refused(f"{place}.loss_temperature", problem, "remove it")
+    if experiment.engine is not None and experiment.engine.ranks > 1:
+        problem = f"{place} learns from a teacher that is in one process"
+        yield refused("engine.ranks", problem, "train it with one rank")
 
 
 def _check_dora(experiment: Experiment, name: str, stage: StageSpec) -> Refusals:

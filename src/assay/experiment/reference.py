@@ -20,6 +20,7 @@ from assay.experiment.selection_tables import SelectionsSpec
 from assay.experiment.selector_table import SelectorSpec
 from assay.experiment.stage_tables import (
     CommonStage,
+    DistillStage,
     DpoStage,
     GrpoStage,
     RceStage,
@@ -27,6 +28,7 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
 )
+from assay.experiment.synthesise_table import SynthesiseSpec
 from assay.experiment.tables import EvaluateSpec, GuardSpec, LogSpec, MilestoneSpec, NoteSpec
 from assay.experiment.toml_write import inline
 
@@ -49,12 +51,14 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "`[engine]`": (EngineSpec, None),
     "`[data.NAME]`": (DataSpec, None),
     "`[selections.NAME]`": (SelectionsSpec, None),
+    "`[synthesise.NAME]`": (SynthesiseSpec, SamplingStage),
     "`[stage.NAME]`, every method": (CommonStage, None),
-    "Stages that sample: `rft`, `rce`, `grpo`": (SamplingStage, CommonStage),
+    "Stages that sample: `rft`, `rce`, `grpo`, `distill`": (SamplingStage, CommonStage),
     '`method = "sft"`': (SftStage, CommonStage),
     '`method = "rft"`': (RftStage, SamplingStage),
     '`method = "rce"`': (RceStage, SamplingStage),
     '`method = "grpo"`': (GrpoStage, SamplingStage),
+    '`method = "distill"`': (DistillStage, SamplingStage),
     '`method = "dpo"`': (DpoStage, CommonStage),
     "`[evaluate.NAME]`": (EvaluateSpec, SamplingStage),
     "`[guard.NAME]`": (GuardSpec, None),
@@ -64,7 +68,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
 OWN_SECTIONS = {"note", "log", "helpers", "selector", "data", "selections", "stage", "evaluate"}
-OWN_SECTIONS |= {"engine", "guard", "milestone"}
+OWN_SECTIONS |= {"engine", "guard", "milestone", "synthesise"}
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 HUGE = 1e4
 """A limit of this size only catches slips of the hand; the page leaves it out."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.errors import InputError, nearest
@@ -17,6 +17,7 @@ from assay.experiment.base_table import (
     Count,
     Few,
     Many,
+    Name,
     Positive,
     RenderingSettings,
     Share,
@@ -82,6 +83,10 @@ class CommonStage(RenderingSettings):
     """Steps between measurements, or `{ epochs = 1 }`; omitted: after the last."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
     """More steps with a non-finite gradient stop the run."""
+    trainer: Literal["assay", "trl", "verl", "swift"] | None = None
+    """Who trains `sft` and `grpo` stages: `assay` (default), or another tool (docs/trainers.md)."""
+    allow: Many[str] | None = Field(default=None, min_length=1)
+    """Settings by name that the tool has nothing for, and trains without: `["importance"]`."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -97,6 +102,11 @@ class CommonStage(RenderingSettings):
             return values
         raise_all(_start_problems(start))
         return {**values, "start": f"{start['stage']}.{RULES[start.get('by', 'gate')]}"}
+
+    @field_validator("trainer")
+    @classmethod
+    def _own_is_none(cls, value: str | None) -> str | None:
+        return None if value == "assay" else value  # so that manifests from before are alike
 
     @model_validator(mode="before")
     @classmethod
@@ -117,6 +127,12 @@ class CommonStage(RenderingSettings):
             raise refused("steps", f"{found} of 'steps' and 'epochs' given", "write one of them")
         if self.steps is not None:
             raise_all(refused(*late) for late in late_schedules(self, self.steps))
+        return self
+
+    @model_validator(mode="after")
+    def _allows_a_tool(self) -> Self:
+        if self.allow is not None and self.trainer is None:
+            raise refused("allow", "Assay trains the stage, with all its settings", "remove it")
         return self
 
     @model_validator(mode="after")
@@ -187,9 +203,14 @@ class SamplingStage(CommonStage, RewardSettings):
         """Whether the stage learns from candidates that the data holds, and samples nothing."""
         return self.candidates == "stored"
 
+    @property
+    def needs_reward(self) -> bool:
+        """Whether what it samples must be judged."""
+        return not self.stored
+
     @model_validator(mode="after")
     def _sampled_needs_reward(self) -> Self:
-        if not self.stored and self.reward is None:
+        if self.needs_reward and self.reward is None:
             raise refused("reward", "sampled candidates need a reward")
         raise_all(
             refused(field, "candidates are sampled", 'candidates = "stored", or remove it')
@@ -329,6 +350,43 @@ class GrpoStage(SamplingStage):
             yield refused("dynamic", problem, "remove it, or sample larger groups")
 
 
+class DistillStage(SamplingStage):
+    """On-policy distillation (GKD): the student's own completions and stored answers, learned by
+    their divergence from a teacher."""
+
+    method: Literal["distill"]
+    """The method."""
+    teacher: Name = "teacher"
+    """The helper model, `[model.NAME]`, that is learned from; its vocabulary is the student's."""
+    group: Few = 1
+    """Completions per prompt that the student answers."""
+    lmbda: Share = 1.0
+    """Share of the visits to prompts that the student answers; the others are the rows' own
+    answers."""
+    beta: Share = 1.0
+    """Of the generalised Jensen-Shannon divergence: 0 is KL(teacher || student), 1 is KL(student ||
+    teacher)."""
+    loss_temperature: Temperature = 1.0
+    """Of both models' softmax in the divergence; `sampling` has that of the samples."""
+    loss_top_k: Few | None = None
+    """Tell only the teacher's likeliest words apart, all others are one; omitted: all words, which
+    an `openai:` teacher does not tell."""
+    reward: Reward | None = None
+    """Recorded, not learned from."""
+
+    @property
+    def needs_reward(self) -> bool:
+        """What the student writes is judged by the teacher alone."""
+        return False
+
+    @model_validator(mode="after")
+    def _samples_now(self) -> Self:
+        if self.candidates is not None:
+            problem = "what is not sampled are the rows' own answers"
+            raise refused("candidates", problem, "remove it; lmbda = 0 samples nothing")
+        return self
+
+
 class DpoStage(CommonStage, RewardSettings):
     """Direct preference optimisation on pairs of stored candidates, against the weights at the
     stage's start."""
@@ -374,7 +432,8 @@ class DpoStage(CommonStage, RewardSettings):
 
 
 StageSpec = Annotated[
-    SftStage | RftStage | RceStage | GrpoStage | DpoStage, Field(discriminator="method")
+    SftStage | RftStage | RceStage | GrpoStage | DistillStage | DpoStage,
+    Field(discriminator="method"),
 ]
 
 

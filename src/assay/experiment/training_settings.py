@@ -167,7 +167,8 @@ class Sampling(Table):
         return self.top_p == 1 and not self.top_k and not self.min_p
 
 
-LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "grpo": 1e-6, "dpo": 1e-6}
+LEARNING_RATES = {"sft": 1e-5, "rft": 1e-5, "rce": 1e-5, "distill": 1e-5}
+LEARNING_RATES |= {"grpo": 1e-6, "dpo": 1e-6}
 """Full training: what the field's recipes for 0.5B to 8B models use."""
 LORA_LEARNING_RATE = 1e-4
 """Much the same for supervised and reinforcement learning (Schulman et al., "LoRA Without

@@ -8,6 +8,7 @@ run is not done here.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -190,6 +191,10 @@ def _budget(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         yield Reading(each.metric, severity, "will_spend", figures, value)
 
 
+_compared = lru_cache(maxsize=16)(compare)
+"""The same two scores are compared at every report of a run."""
+
+
 def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     """The last dev scores are worse than the first, and the reward's slope is above 0."""
     (metric,) = rule.metrics
@@ -197,7 +202,7 @@ def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     found = trend([line["step"] for line in lines], [line[metric] for line in lines])
     if len(evidence.dev) < 2 or found is None:
         return
-    comparison = compare(evidence.dev[0][1], evidence.dev[-1][1])
+    comparison = _compared(evidence.dev[0][1], evidence.dev[-1][1])
     severity = "error" if found.rises and comparison.verdict == "worse" else None
     figures = {
         "start": figure(metric, found.start),

@@ -146,9 +146,12 @@ def on_one_scale(*scores: ItemScores) -> tuple[ItemScores, ...]:
     lows, highs = zip(*(each.bounds for each in scores), strict=True)
     bounds = (min(lows), max(highs))
     sources = _known_clusters(scores)
+    found = [(each, each.clusters or _clusters_of(each, sources)) for each in scores]
     return tuple(
-        replace(each, bounds=bounds, clusters=each.clusters or _clusters_of(each, sources))
-        for each in scores
+        each
+        if (each.bounds, each.clusters) == (bounds, clusters)
+        else replace(each, bounds=bounds, clusters=clusters)
+        for each, clusters in found
     )
 
 

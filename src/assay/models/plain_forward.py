@@ -213,26 +213,50 @@ def score_padded(
     temperature: float = 1.0,
     entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `scoring.score_actions` gives, for any model: log-probs (S) and entropies (S) if asked.
+    """What `scoring.score_actions` gives, for any model: log-probs (S) and entropies (S) if
+    asked."""
+
+    def read(causal: Any, batch: PaddedBatch, logits_RKV: Tensor) -> tuple[Tensor, ...]:
+        actions = actions_S[batch.order_S].to(causal.device)
+        scores_SV = widened(logits_RKV[batch.row_S, batch.place_S]) / temperature
+        table_SV = scores_SV.log_softmax(dim=-1)
+        logps_S = table_SV.gather(1, actions[:, None])[:, 0]
+        return (logps_S, -(table_SV.exp() * table_SV).sum(dim=-1)) if entropy else (logps_S,)
+
+    logps_S, *entropies = read_padded(model, contexts, actions_S, offsets_N1, read)
+    return logps_S, entropies[0] if entropy else None
+
+
+Read = Callable[[Any, "PaddedBatch", Tensor], tuple[Tensor, ...]]
+"""Tensors over a batch's actions, of the model, the batch and its scores (R, T - first, V)."""
+
+
+def read_padded(
+    model: nn.Module,
+    contexts: Sequence[tuple[int, ...]],
+    actions_S: Tensor,
+    offsets_N1: Tensor,
+    read: Read,
+) -> list[Tensor]:
+    """What `read` gives of all batches, in the caller's order of actions.
 
     Of several batches each is computed again in the backward pass, so that memory holds one.
     """
     causal = causal_of(model)
     batches = padded_batches(causal, contexts, actions_S, offsets_N1)
-    found = []
-    for batch in batches:
-        actions = actions_S[batch.order_S].to(causal.device)
-        given = causal, batch, actions, temperature, entropy
-        if len(batches) > 1 and torch.is_grad_enabled():
-            found.append(cast(Any, checkpoint(score_batch, *given, use_reentrant=False)))
-        else:
-            found.append(score_batch(*given))
+
+    def compute(batch: PaddedBatch) -> tuple[Tensor, ...]:
+        logits_RKV = logits_from(causal, batch.ids_RT, batch.mask_RT, batch.first)
+        return read(causal, batch, logits_RKV)
+
+    again = len(batches) > 1 and torch.is_grad_enabled()
+    found = [
+        cast(Any, checkpoint(compute, batch, use_reentrant=False)) if again else compute(batch)
+        for batch in batches
+    ]
     # The inverse permutation, back to the caller's order.
     back_S = torch.cat([batch.order_S for batch in batches]).argsort().to(causal.device)
-    logps_S = torch.cat([logps for logps, _ in found])[back_S]
-    if not entropy:
-        return logps_S, None
-    return logps_S, torch.cat([entropies for _, entropies in found])[back_S]
+    return [torch.cat(parts)[back_S] for parts in zip(*found, strict=True)]
 
 
 def padded_batches(
@@ -286,19 +310,6 @@ def pad(
         place_S=torch.tensor(place, dtype=torch.long, device=device),
         order_S=torch.tensor(order, dtype=torch.long),
     )
-
-
-def score_batch(
-    causal: Any, batch: PaddedBatch, actions_S: Tensor, temperature: float, entropy: bool
-) -> tuple[Tensor, Tensor]:
-    """Log-probs (S) of a batch's actions, and their entropies (S), empty where not asked for."""
-    logits_RKV = logits_from(causal, batch.ids_RT, batch.mask_RT, batch.first)
-    scores_SV = widened(logits_RKV[batch.row_S, batch.place_S]) / temperature
-    table_SV = scores_SV.log_softmax(dim=-1)
-    logps_S = table_SV.gather(1, actions_S[:, None])[:, 0]
-    if not entropy:
-        return logps_S, logps_S.new_zeros(0)
-    return logps_S, -(table_SV.exp() * table_SV).sum(dim=-1)
 
 
 def logits_from(causal: Any, ids_RT: Tensor, mask_RT: Tensor | None, first: int) -> Tensor:

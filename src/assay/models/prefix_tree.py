@@ -148,19 +148,11 @@ def answer_logps(
 
     In at least float32 from the model's own scores. Contexts must not be empty.
     """
-    pairs = list(zip(contexts, answers, strict=True))
-    # The last token of an answer is predicted, never fed.
-    members: dict[Tokens, list[int]] = {}
-    for n, (context, answer) in enumerate(pairs):
-        if answer:
-            members.setdefault(context + answer[:-1], []).append(n)
-    found: list[tuple[float, ...]] = [()] * len(pairs)
+    found: list[tuple[float, ...]] = [()] * len(contexts)
     computed = 0
-    for pack in packs(sorted(members)):
-        tree = lay_branches(pack)
+    for tree, asked in laid_answers(contexts, answers):
         computed += len(tree.tokens)
-        asked = [(n, tree.rows[sequence]) for sequence in pack for n in members[sequence]]
-        reads = [rows[len(contexts[n]) - 1 :] for n, rows in asked]
+        reads = [rows for _, rows in asked]
         targets = [token for n, _ in asked for token in answers[n]]
         logps = read_logps(model, tree, np.concatenate(reads), targets).tolist()
         for n, _ in asked:
@@ -168,20 +160,59 @@ def answer_logps(
     return Scored(found, computed)
 
 
+def laid_answers(
+    contexts: Sequence[Tokens], answers: Sequence[Tokens]
+) -> Iterator[tuple[PrefixTree, list[tuple[int, np.ndarray]]]]:
+    """Prefix trees of sequences, each with the places of its pairs: which one, and the index in T
+    of what predicts each token of its answer."""
+    pairs = list(zip(contexts, answers, strict=True))
+    # The last token of an answer is predicted, never fed.
+    members: dict[Tokens, list[int]] = {}
+    for n, (context, answer) in enumerate(pairs):
+        if answer:
+            members.setdefault(context + answer[:-1], []).append(n)
+    for pack in packs(sorted(members)):
+        tree = lay_branches(pack)
+        asked = [(n, tree.rows[sequence]) for sequence in pack for n in members[sequence]]
+        yield tree, [(n, rows[len(contexts[n]) - 1 :]) for n, rows in asked]
+
+
+def answer_hidden(
+    model: InferenceModel, contexts: Sequence[Tokens], answers: Sequence[Tokens]
+) -> tuple[Tensor, int]:
+    """The hidden states (S, D), for `InferenceModel.words`, that predict the tokens of all answers,
+    on the CPU; and how many tokens went through the layers."""
+    found: dict[int, Tensor] = {}
+    computed = 0
+    for tree, asked in laid_answers(contexts, answers):
+        computed += len(tree.tokens)
+        keep_K, kept_S = np.unique(np.concatenate([rows for _, rows in asked]), return_inverse=True)
+        hidden_SD = tree_hidden(model, tree, keep_K).cpu()[torch.from_numpy(kept_S)]
+        lengths = [len(answers[n]) for n, _ in asked]
+        found |= zip((n for n, _ in asked), hidden_SD.split(lengths), strict=True)
+    return torch.cat([found[n] for n in sorted(found)]), computed
+
+
+def tree_hidden(model: InferenceModel, tree: PrefixTree, keep_K: np.ndarray) -> Tensor:
+    """The hidden states (K, D) behind the last layer at some tokens of a tree."""
+    device = model.device
+    tokens_T, positions_T, keep = (
+        moved(torch.as_tensor(values), device) for values in (tree.tokens, tree.positions, keep_K)
+    )
+    plan = BranchPlan([Family(f.start, f.lengths, moved(f.above_N, device)) for f in tree.families])
+    with torch.no_grad():
+        return model.hidden(tokens_T, positions_T, plan)[keep]
+
+
 def read_logps(
     model: InferenceModel, tree: PrefixTree, rows_S: np.ndarray, targets: Sequence[int]
 ) -> Tensor:
     """Log-probs (S) of words, each read at a token of the tree."""
-    device = model.device
     keep_K, kept_S = np.unique(rows_S, return_inverse=True)
-    tokens_T, positions_T, keep, kept, words = (
-        moved(torch.as_tensor(values), device)
-        for values in (tree.tokens, tree.positions, keep_K, kept_S, targets)
-    )
-    plan = BranchPlan([Family(f.start, f.lengths, moved(f.above_N, device)) for f in tree.families])
+    hidden_KD = tree_hidden(model, tree, keep_K)
+    kept, words = (moved(torch.as_tensor(values), model.device) for values in (kept_S, targets))
     logps_S = torch.empty(len(words))
     with torch.no_grad():
-        hidden_KD = model.hidden(tokens_T, positions_T, plan)[keep]
         rows = max(1, CHUNK_BYTES // (len(model.embedding_VD) * 4))
         for first, stop in spans(len(hidden_KD), rows):
             logits_KV = model.words(hidden_KD[first:stop])

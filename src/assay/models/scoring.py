@@ -23,8 +23,11 @@ from assay.models.layers import computed, multipliers, run_layers, times
 from assay.models.matmul import moved, product, spans, widened
 from assay.models.supported import FAMILIES, refuse_length_dependent
 
-CHUNK_BYTES = 512 << 20
-"""Scores of one chunk at most; 2 600 positions of a 49k vocabulary in fp32."""
+KEPT_BYTES = 512 << 20
+"""Scores that are kept for the backward pass at most; 2 600 positions of a 49k vocabulary in fp32.
+Of more, the backward pass computes them again."""
+CHUNK_BYTES = 128 << 20
+"""Scores of one chunk of those that are not kept."""
 CACHED_ROWS = 16
 """Rows of scores per softmax: a few MiB, which stay in the cache."""
 
@@ -74,11 +77,12 @@ class HeadLogps(torch.autograd.Function):
         normaliser_K = widened(hidden_KD.new_empty(0)).new_empty(len(hidden))
         entropy_K = torch.empty_like(normaliser_K) if reads.entropy else normaliser_K[:0]
         logps_S = normaliser_K.new_empty(len(reads.kept_S))
-        rows = _chunk_rows(weight)
+        keeps = len(hidden) <= chunk_rows(weight, KEPT_BYTES)
+        rows = chunk_rows(weight, KEPT_BYTES if keeps else CHUNK_BYTES)
         logits_KV = None
         for first, stop in spans(len(hidden), rows):
-            logits_KV = None  # free the last chunk before the next is made
-            logits_KV = _logits(hidden[first:stop], weight, bias)
+            logits_KV = scaled = None  # both hold the last chunk: free it before the next is made
+            logits_KV = head_scores(hidden[first:stop], weight, bias)
             chosen_S = (reads.kept_S >= first) & (reads.kept_S < stop)
             picked = logits_KV[reads.kept_S[chosen_S] - first, reads.targets_S[chosen_S]]
             logps_S[chosen_S] = widened(picked) / reads.temperature
@@ -89,10 +93,9 @@ class HeadLogps(torch.autograd.Function):
                 if reads.entropy:
                     shifted = scaled - normaliser_K[here, None]
                     entropy_K[here] = -(shifted.exp() * shifted).sum(dim=-1)
-        kept = logits_KV if len(hidden) <= rows else None
         # Not by save_for_backward: the backward pass overwrites the scores and frees them.
-        ctx.logits = kept if any(ctx.needs_input_grad) else None
-        ctx.recompute = kept is None
+        ctx.logits = logits_KV if keeps and any(ctx.needs_input_grad) else None
+        ctx.recompute = not keeps
         ctx.reads, ctx.dtype = reads, dtype
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V, normaliser_K, entropy_K)
         logps_S -= normaliser_K[reads.kept_S]
@@ -109,33 +112,34 @@ class HeadLogps(torch.autograd.Function):
         wants_weight = ctx.needs_input_grad[1]
         grad_weight = None
         grad_bias = None if bias_V is None else torch.zeros_like(bias_V)
-        for first, stop in spans(
-            len(hidden), _chunk_rows(weight) if ctx.recompute else len(hidden)
-        ):
-            logits = _logits(hidden[first:stop], weight, bias) if ctx.recompute else ctx.logits
+        rows = chunk_rows(weight, CHUNK_BYTES if ctx.recompute else KEPT_BYTES)
+        for first, stop in spans(len(hidden), rows):
+            logits = head_scores(hidden[first:stop], weight, bias) if ctx.recompute else ctx.logits
             if logits is None:
                 raise RuntimeError("the scores were used up by an earlier backward pass")
             ctx.logits = None
             pull = _into_gradient(logits, first, normaliser_K, entropy_K, grads, ctx.reads)
             grad_hidden[first:stop] = product(pull, weight)
             if wants_weight:
-                grad_weight = _add_product(grad_weight, pull, hidden[first:stop], weight_VD.dtype)
+                grad_weight = add_product(grad_weight, pull, hidden[first:stop], weight_VD.dtype)
             if grad_bias is not None:
                 grad_bias += pull.sum(dim=0)
             del logits, pull
         return grad_hidden.to(hidden_KD.dtype), grad_weight, grad_bias, None, None
 
 
-def _chunk_rows(weight_VD: Tensor) -> int:
-    return max(1, CHUNK_BYTES // (len(weight_VD) * weight_VD.element_size()))
+def chunk_rows(weight_VD: Tensor, size: int) -> int:
+    """Hidden states whose scores take `size` bytes."""
+    return max(1, size // (len(weight_VD) * weight_VD.element_size()))
 
 
-def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def head_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The head's scores of hidden states."""
     logits = product(hidden, weight.t())
     return logits if bias is None else logits.add_(bias)
 
 
-def _add_product(
+def add_product(
     total_VD: Tensor | None, pull_CV: Tensor, hidden_CD: Tensor, dtype: torch.dtype
 ) -> Tensor:
     """The head's gradient so far plus one chunk's, with a temporary matrix in bf16 at most.
@@ -345,13 +349,20 @@ def score_row(
     causal: Any, row: TreeRow, targets_S: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """`score_actions` of a row, in the row's own order."""
+    hidden_KD, head, factor = hidden_row(causal, row)
+    # Scaled logits are those of another temperature.
+    reads = Reads(row.kept_S, targets_S, temperature / factor, entropy)
+    return head_logps(hidden_KD, head.weight, head.bias, reads)
+
+
+def hidden_row(causal: Any, row: TreeRow) -> tuple[Tensor, nn.Linear, float]:
+    """The hidden states (K, D) that predict a row's actions, the head that reads them, and what its
+    scores are multiplied by."""
     head = plain_head(causal)
     factors = multipliers(causal.config)
     hidden_TD = times(embed(causal, head, row.tokens_T), factors.embedding)
     hidden_KD = run_layers(causal.base_model, hidden_TD, row.positions_T, row.plan, row.keep_K)
-    # Scaled logits are those of another temperature.
-    reads = Reads(row.kept_S, targets_S, temperature / factors.logits, entropy)
-    return head_logps(hidden_KD, head.weight, head.bias, reads)
+    return hidden_KD, head, factors.logits
 
 
 def plain_head(causal: PreTrainedModel) -> nn.Linear:

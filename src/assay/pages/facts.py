@@ -6,13 +6,15 @@ drawings are added elsewhere.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Table, with_trials
+from assay.data.kept import kept, stamp
 from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
@@ -29,6 +31,7 @@ from assay.runs.history import (
     evaluation_records,
     measured_checkpoints,
     read_answers,
+    samples_in,
 )
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
@@ -44,6 +47,12 @@ CURVES = (
     "reward_accuracy",
     "chosen_logp",
     "rejected_logp",
+    "own_divergence",
+    "divergence",
+    "teacher_agreement",
+    "on_policy_share",
+    "teacher_tail",
+    "divergence_gap",
     "grad_norm",
     "length_mean",
     "truncated_share",
@@ -168,6 +177,19 @@ def reward_step(step: int, samples: Iterable[Sample]) -> RewardStep:
     return RewardStep(step, size, dict(counts), len(groups) - len(whole))
 
 
+@kept(256)
+def _table(folder: Path, run: RunDirectory, manifest: Hashable, *measured: str) -> Table:
+    """The verdicts on an evaluation, whose folder changes with every record in it."""
+    return compare_checkpoints(run, folder.name, measured[0], measured[1:])
+
+
+@kept(1 << 14)
+def _figures(file: Path, step: int) -> tuple[RewardStep, Lengths | None] | None:
+    """The rewards and lengths of a step's samples; None of a file without any."""
+    samples = list(samples_in(file, tokens=True))
+    return (reward_step(step, samples), lengths_of_step(step, samples)) if samples else None
+
+
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
@@ -243,9 +265,8 @@ class RunFacts:
         missing = tuple(dict.fromkeys(n for n in wanted if n not in measured))
         table = None
         if record is not None and measured:
-            table = with_trials(
-                compare_checkpoints(self.run, record.key, measured[0], measured[1:])
-            )
+            folder = self.run.evaluations / record.key
+            table = with_trials(_table(folder, self.run, stamp(self.run.manifest), *measured))
         return Measurement(name, spec, table, missing, record.missing if record else "")
 
     def expected(self, text: str) -> list[str]:
@@ -310,20 +331,11 @@ class RunFacts:
         """The lengths of right and wrong completions, of every step that recorded outcomes."""
         return [found for _, found in self._sampled_steps(stage) if found is not None]
 
-    @cached_property
-    def _steps(self) -> dict[str, list[tuple[RewardStep, Lengths | None]]]:
-        return {}
-
     def _sampled_steps(self, stage: str) -> list[tuple[RewardStep, Lengths | None]]:
-        """Every step that kept its samples; the files are read once."""
-        if stage not in self._steps:
-            found = []
-            for step in self.history.sampled(stage):
-                samples = list(self.history.samples(stage, step, tokens=True))
-                if samples:
-                    found.append((reward_step(step, samples), lengths_of_step(step, samples)))
-            self._steps[stage] = found
-        return self._steps[stage]
+        """Every step that kept its samples."""
+        steps = ((step, self.run.samples(stage, step)) for step in self.history.sampled(stage))
+        found = (_figures(file, step) for step, file in steps)
+        return [each for each in found if each is not None]
 
     def dev_scores(self, stage: str) -> list[DevScore]:
         """Scores on dev items, by step."""

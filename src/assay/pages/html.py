@@ -259,10 +259,14 @@ def _form(block: model.Form, words: Words) -> Markup:
     inside = Markup("").join(map(_field, block.more))
     more = folded.format(" open" * is_set, _text(block.more_title), inside) if inside else inside
     button = Markup('<button formaction="{}">{}</button>')
-    buttons = (button.format(address, _text(label)) for label, address in block.buttons)
+    buttons = Markup(" ").join(
+        button.format(address, _text(label)) for label, address in block.buttons
+    )
     fields = Markup("").join(map(_field, block.fields))
+    if not (more or block.blocks):  # in one line with the fields
+        return form.format(block.action, fields + buttons, "", "", "")
     inner = blocks_html(block.blocks, words)
-    return form.format(block.action, fields, more, inner, Markup(" ").join(buttons))
+    return form.format(block.action, fields, more, inner, buttons)
 
 
 def _field(field: model.Field) -> Markup:

@@ -177,7 +177,7 @@ def stage_rows(facts: "RunFacts") -> list[StageRow]:
                 optimizer=f"{stage.optimizer.name}, lr {stage.optimizer.lr:g}",
                 adapt=stage.adapt.kind,
                 detail=_detail(stage.model_dump()),
-                seconds=sum(line["seconds"] for line in lines),
+                seconds=sum(line["seconds"] or 0 for line in lines),
             )
         )
     return rows

@@ -1,8 +1,9 @@
 """Objectives: pure functions of scores and a packed batch; `Needs` states what else they read.
 
 `Nll` is the weighted negative log-likelihood of SFT, RFT and RCE, which differ in
-`packed.weight_S` alone. `Grpo` is a policy loss with optional KL and entropy terms, corrected for
-the gap between rollout and training. Neither computes scores or weights.
+`packed.weight_S` alone. `Distill` is the weighted divergence from a teacher. `Grpo` is a policy
+loss with optional KL and entropy terms, corrected for the gap between rollout and training. None of
+them computes scores or weights.
 """
 
 from collections.abc import Mapping
@@ -115,6 +116,41 @@ class Nll:
             "nll": masked_sum(nll_S.detach(), packed.mask_S),
         }
         return output(packed, nll_S, {"nll_loss": nll_S}, {"nll_loss": 1.0}, sums)
+
+
+@dataclass(frozen=True)
+class Distill:
+    """sum(weight_S * divergence_S) from the batch's teacher (GKD, arXiv 2306.13649)."""
+
+    needs: Needs = field(default_factory=Needs)
+    atom: Atom = "turn"
+
+    def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
+        """Part: distill_loss. Metrics: means over tokens, `own_divergence` over those that the
+        student sampled. Raises MissingScores."""
+        if scores.compared is None or packed.own_S is None:
+            raise MissingScores("distillation needs a teacher")
+        found, own_S, teacher = scores.compared, packed.own_S, packed.teacher
+        divergence_S = found.divergence_S
+        per_token = {
+            "divergence": divergence_S.detach(),
+            "teacher_agreement": found.agrees_S,
+            "entropy": found.entropy_S,
+            "on_policy_share": own_S.float(),
+        }
+        if teacher is not None and teacher.top_k is not None:
+            per_token["teacher_tail"] = found.tail_S
+            if teacher.words is not None:
+                per_token["divergence_gap"] = found.exact_S - divergence_S.detach()
+        sums = {name: masked_sum(value_S, packed.mask_S) for name, value_S in per_token.items()}
+        sums |= {"tokens": packed.mask_S.sum().float(), "own_tokens": own_S.sum().float()}
+        sums["own_divergence"] = masked_sum(divergence_S.detach(), own_S)
+        if packed.behaviour_S is not None:
+            gap_S = (scores.logps_S - packed.behaviour_S).abs()
+            sums["rollout_gap_mean"] = masked_sum(gap_S, own_S)
+        return output(
+            packed, divergence_S, {"distill_loss": divergence_S}, {"distill_loss": 1.0}, sums
+        )
 
 
 def high_entropy_mask(entropy_S: Tensor, mask_S: Tensor, share: float) -> Tensor:

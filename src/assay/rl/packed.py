@@ -5,6 +5,7 @@ batch-level denominator and is computed before micro-batching, so that adding th
 split gives the loss of the whole. Building one from episodes is here; running a model is not.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -12,11 +13,16 @@ import torch
 from torch import Tensor
 
 from assay.data.episode import Context, Episode, continues
+from assay.models.divergence import Teacher
+
+PER_TOKEN = re.compile(r"_S[A-Z]?$")
+"""Names of tensors over action tokens."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A batch of turns. All `_S` tensors run over action tokens, `_N` over turns."""
+    """A batch of turns. All `_S` tensors run over action tokens, as the first dimension
+    of `_SD` and `_SN` does, `_N` over turns."""
 
     contexts: tuple[Context, ...]
     """N contexts, one per turn."""
@@ -44,6 +50,15 @@ class Packed:
     above 0 for the chosen one and below for the rejected one; None without pairs."""
     temperature: float = 1.0
     """Scores are log-probs at this temperature, as the actions were sampled."""
+    teacher: Teacher | None = None
+    """What scores are compared with; one of the next two is what it says."""
+    teacher_SD: Tensor | None = None
+    """Its hidden states where it predicts each action."""
+    told_SN: Tensor | None = None
+    """Its N likeliest words there, the likeliest first."""
+    told_logps_SN: Tensor | None = None
+    own_S: Tensor | None = None
+    """Bool: trained tokens that the student sampled itself."""
 
     @property
     def turn_S(self) -> Tensor:
@@ -79,7 +94,7 @@ class Packed:
         per_token = {
             f.name: value[index_S]
             for f in fields(self)
-            if f.name.endswith("_S") and (value := getattr(self, f.name)) is not None
+            if PER_TOKEN.search(f.name) and (value := getattr(self, f.name)) is not None
         }
         index_N = torch.tensor(list(turns), dtype=torch.long)
         return replace(

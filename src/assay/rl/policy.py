@@ -15,6 +15,7 @@ from assay.data.episode import Context, Turn
 if TYPE_CHECKING:  # settings and keys are read where nothing is trained, without torch
     from torch import Tensor, nn
 
+    from assay.models.divergence import Compared
     from assay.rl.packed import Packed
 
 
@@ -80,6 +81,8 @@ class Scores:
 
     logps_S: "Tensor"
     entropy_S: "Tensor | None" = None
+    compared: "Compared | None" = None
+    """Where the batch has a teacher; log-probs are without gradient then."""
 
 
 class Policy(Protocol):

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from assay.data.episode import Ended, Reward, Turn
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.kept import kept
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import Rule, checkpoint_name, parse_checkpoint
@@ -286,10 +287,11 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
     """The evaluations of the run in the order of its file, then those added later."""
     found = [_read_record(file) for file in sorted(run.evaluations.glob("*/evaluation.json"))]
-    order = list(read_experiment(run.spec).evaluate)
+    _, order = _order(run.spec)
     return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
 
 
+@kept(1024)
 def _read_record(file: Path) -> EvaluationRecord:
     try:
         values = read_json(file, dict, DamagedRecord)
@@ -353,7 +355,15 @@ def known_checkpoints(run: RunDirectory) -> list[str]:
 
 
 def _in_order(run: RunDirectory, names: set[str]) -> list[str]:
-    return sorted(names, key=partial(_place, ["base", *read_experiment(run.spec).stage]))
+    stages, _ = _order(run.spec)
+    return sorted(names, key=partial(_place, ["base", *stages]))
+
+
+@kept(256)
+def _order(spec: Path) -> tuple[Sequence[str], Sequence[str]]:
+    """The stages and the evaluations of an experiment in its order."""
+    experiment = read_experiment(spec)
+    return tuple(experiment.stage), tuple(experiment.evaluate)
 
 
 def _place(stages: list[str], name: str) -> tuple[int, int]:

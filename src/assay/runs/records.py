@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from assay.data.conversation import dump_messages, parse_message
 from assay.data.episode import FULL_SCORE, Context, Turn, common, tokens_of
 from assay.data.files import atomic_path, whole_text
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.kept import kept
 from assay.data.loaded import Record
 from assay.data.row import Message
 from assay.data.splits import drawn
@@ -76,12 +78,12 @@ def stored_turns(
     """The turns of a line's column, with log-probs where it has those."""
     before: tuple[int, ...] = ()
     turns, done = [], 0
-    for kept in stored:
-        context = before[: kept["reused"]] + tuple(kept["context"])
-        end = done + kept["actions"]
+    for each in stored:
+        context = before[: each["reused"]] + tuple(each["context"])
+        end = done + each["actions"]
         actions = tokens[done:end]
         trained = (True,) * len(actions)
-        turns.append(Turn(context, actions, trained, logps[done:end] or None, kept["ended"]))
+        turns.append(Turn(context, actions, trained, logps[done:end] or None, each["ended"]))
         before, done = context + actions, end
     return tuple(turns)
 
@@ -278,7 +280,7 @@ class EvaluationRecord:
     missing: str = ""
     """Why the benchmark could not be run when this was written: its score is N/A."""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """`<name>-<hash8>`: the folder of the records."""
         settings = asdict(self)
@@ -383,14 +385,18 @@ class RecordWriter:
 
 def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:
     """The scores of one record, items by repeats. Raises DamagedRecord."""
-    file = record.file(run.evaluations, checkpoint)
+    return _scores(record.file(run.evaluations, checkpoint), record.part(checkpoint))
+
+
+@kept(256)
+def _scores(file: Path, part: bool) -> ItemScores:
     found = read_columns(file, ["item_id", "repeat", "score"], [CLUSTER])
     return scores_of(
         found["item_id"],
         found["repeat"],
         found["score"],
         found.get(CLUSTER),
-        part=record.part(checkpoint),
+        part=part,
     )
 
 

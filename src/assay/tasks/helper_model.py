@@ -4,13 +4,16 @@ An experiment declares it as `[model.NAME]`; `lab.setup` opens it. Nothing here 
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from assay.data.row import Message
 from assay.errors import AssayError, InputError, nearest
 from assay.rl.policy import SampleKey, Sampling
+
+if TYPE_CHECKING:  # rewards that ask no model of this process run without torch
+    from torch import Tensor
 
 
 class UnknownHelper(InputError):
@@ -145,6 +148,18 @@ class Question:
     sampling: Sampling
     key: SampleKey
     call: Call
+    scored: "ScoredTokens | None" = None
+    """Asked about in place of messages: the answer is `read_words`' text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredTokens:
+    """Tokens of which a model behind an endpoint is to tell its likeliest words."""
+
+    tokens: tuple[int, ...]
+    begin: int
+    """The first token that is asked about."""
+    likeliest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +177,28 @@ class Scores:
 
     logps: list[tuple[float, ...]]
     tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class NextWords:
+    """What a model says of the next word at each token of some answers, S in all: hidden states and
+    the head that reads them, or its likeliest words."""
+
+    tokens: int
+    """That were read."""
+    hidden_SD: "Tensor | None" = None
+    words: "Callable[[Tensor], Tensor] | None" = None
+    """Hidden states (K, D) to scores (K, V)."""
+    size: int | None = None
+    """V."""
+    told_SN: "Tensor | None" = None
+    """Ids of the N likeliest words, the likeliest first."""
+    logps_SN: "Tensor | None" = None
+    texts: Mapping[int, str] = field(default_factory=dict)
+    """Of some words, as who told them has them."""
+
+
+Tokens = tuple[int, ...]
 
 
 class Model(Protocol):
@@ -188,6 +225,13 @@ class Model(Protocol):
         """The scores of answers, in order; what conversations begin with alike is computed once.
 
         Raises InputError for a model that gives no log-probabilities, and HelperFailed.
+        """
+        ...
+
+    def read(self, contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
+        """What it says of the next word at each token of the answers, in order.
+
+        Raises InputError for a model that tells no distribution, and HelperFailed.
         """
         ...
 
@@ -241,6 +285,12 @@ class HelperModel(Protocol):
     ) -> list[tuple[float, ...]]:
         """The log-probability of each token of each answer after its conversation, in order; see
         `Model.score`."""
+        ...
+
+    def read(
+        self, contexts: Sequence[Tokens], answers: Sequence[Tokens], likeliest: int | None = None
+    ) -> NextWords:
+        """See `Model.read`; of a model behind an endpoint the `likeliest` words, so many."""
         ...
 
 

@@ -92,8 +92,10 @@ class SampleRecord:
     tokens: tuple[int, ...]
     behaviour_logps: tuple[float, ...]
     reward: Reward
-    advantage: float
+    advantage: float | None
+    """None where another trainer did not say it."""
     ended: str
+    """"" where it did not say it."""
     prompt: Context | None = None
     """What a single answer followed; None in an episode of several turns."""
     said: Completion | None = None

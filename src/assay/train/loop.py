@@ -19,6 +19,7 @@ from assay.data.row_order import Mixture
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
+from assay.sandbox.meter import started_memory, tree_cpu_seconds
 from assay.train.checkpoint import (
     Batch,
     HealthCheck,
@@ -31,7 +32,13 @@ from assay.train.checkpoint import (
     TrainingFailure,
     TrainState,
 )
-from assay.train.metric_names import COEFFICIENTS, PREFERENCE, SOURCE_REWARD, SOURCE_SHARE
+from assay.train.metric_names import (
+    COEFFICIENTS,
+    OWN,
+    PREFERENCE,
+    SOURCE_REWARD,
+    SOURCE_SHARE,
+)
 from assay.train.update import LearningRate, Schedule, Totals, UpdateResult, alone, update
 
 
@@ -68,7 +75,7 @@ def train(
     (`Batch.health`) failed too often in a row, and where a loss is not the sum of its parts.
     """
     while state.step < settings.steps:
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), tree_cpu_seconds()
         start_peak()
         batch = method.collect(policy, state.place, recorder)
         collected = time.perf_counter()
@@ -93,6 +100,7 @@ def train(
             "rollout_seconds": collected - started,
             "update_seconds": updated - collected,
             "seconds": finished - started,
+            "cpu_seconds": tree_cpu_seconds() - cpu,
             "peak_memory_mb": peak_memory_mb(),
         }
         count_bad_steps(state, batch.health, values)
@@ -189,7 +197,7 @@ def check_losses(step: int, results: Sequence[UpdateResult]) -> None:
 
 def step_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
     """Gradient norm, loss and its parts (means over the step's updates), and the objective's means
-    per trained token, or per pair."""
+    per trained token, per pair, or per token that the policy sampled."""
     if not results:
         return {"grad_norm": 0.0}
     sums: dict[str, float] = {}
@@ -198,6 +206,8 @@ def step_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
             sums[name] = sums.get(name, 0.0) + value
     tokens, pairs = sums.pop("tokens", 0.0), sums.pop("pairs", 0.0)
     counts = {name: pairs if pairs and name in PREFERENCE else tokens for name in sums}
+    if (own := sums.pop("own_tokens", None)) is not None:
+        counts |= dict.fromkeys(OWN & counts.keys(), own)
     means = {name: value / counts[name] for name, value in sums.items() if counts[name]}
     norm = sum(r.grad_norm for r in results) / len(results)
     return {"grad_norm": norm, **loss_metrics([r.totals for r in results]), **means}
@@ -235,13 +245,14 @@ def start_peak() -> None:
 
 
 def peak_memory_mb() -> float:
-    """MiB held at most since `start_peak`."""
+    """MiB held at most since `start_peak`; on a CPU with what its other processes hold now."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
+    others = started_memory() / 2**20
     try:
-        return int(STATUS.read_text().split(PEAK)[1].split()[0]) / 1024
+        return int(STATUS.read_text().split(PEAK)[1].split()[0]) / 1024 + others
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + others
 
 
 @dataclass

@@ -18,6 +18,7 @@ LOOP = frozenset(
         "rollout_seconds",
         "update_seconds",
         "seconds",
+        "cpu_seconds",
         "peak_memory_mb",
         "grad_norm",
         "validation_loss",
@@ -80,6 +81,18 @@ THOUGHT = frozenset(
 )
 PREFERENCE = frozenset({"reward_margin", "reward_accuracy", "chosen_logp", "rejected_logp", "kl"})
 """Means over the pairs of a step, where it has any."""
+OWN = frozenset({"own_divergence", "rollout_gap_mean"})
+"""Of a distilled step, means over the tokens that the student sampled."""
+DISTILLED = OWN | {
+    "distill_loss",
+    "divergence",
+    "divergence_gap",
+    "teacher_tail",
+    "teacher_agreement",
+    "entropy",
+    "on_policy_share",
+    "tokens",
+}
 PAIRS = frozenset({"pairs", "tokens", "score_gap", "signal_share", "preference_loss"})
 SELF_CHECK = frozenset(
     {
@@ -98,6 +111,7 @@ METHODS: Mapping[str, frozenset[str]] = {
     "rft": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"kept_share", "tokens"},
     "rce": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"tau", "groups", "signal_share"},
     "dpo": LOOP | PREFERENCE | PAIRS,
+    "distill": LOOP | SAMPLING | REWARDS | SCHEDULED | DISTILLED,
     "grpo": LOOP | SAMPLING | REWARDS | POLICY | THOUGHT | SELF_CHECK | SCHEDULED | SCHEDULED_GRPO,
 }
 """By the name of the method."""

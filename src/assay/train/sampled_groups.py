@@ -229,8 +229,13 @@ class Prompts:
 
         Raises TrainingFailure where more than `max_abstained_share` of the rewards abstained.
         """
-        jobs = self.jobs(place.cursor)
-        sampled = self.source.sample(policy, jobs, place.step)
+        return self.groups_of(self.jobs(place.cursor), policy, place, journal)
+
+    def groups_of(
+        self, jobs: Sequence[Job], policy: Policy, place: Place, journal: Journal
+    ) -> list[list[Episode]]:
+        """The groups of whole groups of `jobs`; see `next`."""
+        sampled = self.source.sample(policy, jobs, place.step) if jobs else []
         step = place.step + 1
         episodes = judge(self.source.score, sampled, journal.recorded_rewards(step), step)
         self.check_abstentions(step, episodes)

@@ -4,7 +4,6 @@ Runs of one experiment that differ in their seed are one curve, their mean, and 
 the lowest seed to the highest; the band of a run alone is the interval of its values.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from starlette.requests import Request
 
 from assay.errors import InputError
 from assay.judge.intervals import Interval
-from assay.pages.charts import Scale, band, drawing, line, path, text, ticks
+from assay.pages.charts import Scale, band, drawing, line, path, text, ticks, told_curve
 from assay.pages.facts import Curve
 from assay.pages.page import Block, Bullets, Field, Figure, Form, Heading, Page, Panels, Text
 from assay.pages.run_page.story import writer
@@ -159,16 +158,13 @@ def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Mar
         marks.append(text(left - 6, y(tick) + 4, write(tick), "tick", "end"))
     marks.append(text(left, height - 10, number(min(steps)), "tick"))
     marks.append(text(right, height - 10, number(max(steps)), "tick", "end"))
+    told = []
     for each in series:
         places = [None if v is None else (x(s), y(v)) for s, v in each.curve.points]
-        told = {"name": each.name, "steps": each.curve.steps, "values": each.curve.values}
-        told["shown"] = [write(value) for value in each.curve.values]
-        told["x"] = [round(x(step), 1) for step in each.curve.steps]
-        told["y"] = [None if v is None else round(y(v), 1) for v in each.curve.values]
-        group = Markup('<g class="series c{}" data-series="{}">{}{}</g>')
-        lines = band(each.curve, x, y), path(places, "curve")
-        marks.append(group.format(each.colour, json.dumps(told), *lines))
-    return drawing(width, height, marks, metric_label(metric, w))
+        group = Markup('<g class="series c{}">{}{}</g>')
+        marks.append(group.format(each.colour, band(each.curve, x, y), path(places, "curve")))
+        told.append(told_curve(each.name, each.curve, write, w, x, f"c{each.colour}"))
+    return drawing(width, height, marks, metric_label(metric, w), told)
 
 
 def _legend(seeds: Mapping[str, int], w: Words) -> Markup:

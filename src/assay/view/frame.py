@@ -25,10 +25,12 @@ HEAD = Markup("""<!doctype html>
 <body>
 <a class="skip" href="#main">{skip}</a>
 <nav class="window" aria-label="{about}">{links}</nav>
-<main id="main" tabindex="-1"{live}>
+<main id="main" tabindex="-1" data-step="{step}"{live}>
 <header><h1>{heading}</h1></header>
 """)
 
+PARTS = ("compare", "matrix", "notebook", "trials", "costs")
+"""Pages of a lab that every page leads to."""
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M2 13L8 3l6 10" '
     'fill="none" stroke="#0b6e69" stroke-width="2.5"/></svg>'
@@ -69,6 +71,7 @@ def document(shown: Shown, here: str) -> str:
         for address, mark, text in _links(shown.lab, here, w)
     )
     around = {"live": live, "links": links, "skip": w("view.skip"), "about": w("view.parts")}
+    around["step"] = w("view.step")
     return headed(shown.page, HEAD, **around) + body_html(shown.page) + END
 
 
@@ -76,9 +79,7 @@ def _links(lab: str, here: str, w: Words) -> list[tuple[str, Markup, str]]:
     path = here.partition("?")[0]
     parts = [("/", w("view.runs"))]
     if lab:
-        parts += [
-            (f"/lab/{quote(lab)}/{name}", w(f"view.{name}")) for name in ("notebook", "trials")
-        ]
+        parts += [(lab_address(lab, name), w(f"view.{name}")) for name in PARTS]
     own, other = Markup(' aria-current="page"'), Markup("")
     found = [(address, own if address == path else other, text) for address, text in parts]
     lang = next(each for each in LANGUAGES if each != w.lang)

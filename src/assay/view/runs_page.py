@@ -27,7 +27,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound
 from assay.runs.same_experiment import damage
 from assay.runs.status import Status, read_status
-from assay.view.frame import Shown, full_name, lab_address, run_address
+from assay.view.frame import PARTS, Shown, full_name, lab_address, run_address
 from assay.view.live import running
 from assay.view.window import Window
 
@@ -92,7 +92,7 @@ def _of_lab(window: Window, lab: str, runs: list[RunDirectory], w: Words) -> lis
     form = Form("/curves", [Field("lab", "", lab, "hidden")], buttons, [table])
     if len(window.labs) == 1:
         return [form]
-    doors = (Mark(w(f"view.{name}"), "", lab_address(lab, name)) for name in ("notebook", "trials"))
+    doors = (Mark(w(f"view.{name}"), "", lab_address(lab, name)) for name in PARTS)
     return [form, Text(joined(*doors, by=" · "))]
 
 

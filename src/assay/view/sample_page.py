@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from assay.data.row import Message
 from assay.errors import InputError
-from assay.pages.examples import shortened
+from assay.pages.examples import asked, shortened
 from assay.pages.page import (
     Block,
     Code,
@@ -32,10 +32,11 @@ from assay.pages.page import (
     joined,
 )
 from assay.pages.words import Words, flat, number
-from assay.runs.history import find_samples
+from assay.runs.history import find_record, find_samples
 from assay.runs.records import outcome, stored_messages
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
+from assay.view.questions import row_behind
 from assay.view.window import Window
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
@@ -58,25 +59,50 @@ def sample_page(window: Window, request: Request, w: Words) -> Shown:
     by = request.query_params.get("by", "logp")
     for line in lines[:MOST_SIDES]:
         blocks += [Heading(line["sample_id"], 2)] if len(lines) > 1 else []
-        blocks += _whole(lab, run, line, by, w)
+        blocks += _whole(window, lab, run, line, by, w)
     title = lines[0]["sample_id"] if len(lines) == 1 else rest
     return Shown(Page(w, title, blocks), lab=lab)
 
 
-def _whole(lab: str, run: RunDirectory, line: Mapping[str, Any], by: str, w: Words) -> list[Block]:
-    """Figures, the completion, its tokens, and the commands about it."""
+def _whole(
+    window: Window, lab: str, run: RunDirectory, line: Mapping[str, Any], by: str, w: Words
+) -> list[Block]:
+    """Figures, the question, the completion, its tokens, and the commands about it."""
     answer = "score" in line
     blocks: list[Block] = [Facts(_figures(line, w)), Text(_around(lab, run, line, w))]
+    blocks += _question(window, run, line, w)
+    blocks.append(Heading(w("view.completion")))
     said = conversation(stored_messages(line["messages"]), w) if line.get("messages") else None
     blocks += said or completion_blocks(line["text"], w)
     if not answer and line.get("behaviour_logps"):
         blocks += _coloured(lab, run, line, by, w)
     command = [f"assay show {shlex.quote(f'{run}:' + line['sample_id'])}"]
     if not answer:
-        stage = line["sample_id"].partition("/")[0]
-        command.append(f"assay replay {run} --stage {stage} --step {line['step']}")
+        command.append(f"assay replay {run} --stage {_stage_of(line)} --step {line['step']}")
     heading = w("view.command" if answer else "view.replay")
     return [*blocks, Heading(heading), Code("\n".join(reversed(command)), "sh")]
+
+
+def _question(window: Window, run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
+    """What was asked, the whole prompt folded, and the accepted answer."""
+    answer = "score" in line
+    place = find_record(run, line["file"].split("/")[1]).name if answer else _stage_of(line)
+    id_ = line["item_id"] if answer else line["row_id"]
+    row, problem = row_behind(window, run, place, id_, answer, w)
+    if row is None:
+        return [*problem]
+    question, gold = asked(row)
+    blocks: list[Block] = [Heading(w("view.question")), Code(question)]
+    tools = json.dumps([*row.tools], ensure_ascii=False, indent=1) if row.tools else ""
+    whole = [*conversation(row.prompt, w), *([Code(tools, "json")] if tools else [])]
+    if tools or len(row.prompt) > 1:
+        blocks.append(Folded(w("view.prompt"), whole))
+    return [*blocks, Folded(w("page.gold"), [Code(gold)])] if gold else blocks
+
+
+def _stage_of(line: Mapping[str, Any]) -> str:
+    """The stage of a sample, by its id."""
+    return line["sample_id"].partition("/")[0]
 
 
 def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
@@ -86,7 +112,8 @@ def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
         (w("view.score"), w("view.unscored") if score is None else number(score)),
         (w("view.outcome"), w.or_own("outcome", became)),
     ]
-    found += [(name, number(value)) for name, value in line["parts"].items()]
+    parts = line["parts"].items()
+    found += [(w("view.part_named", name=flat(name)), number(value)) for name, value in parts]
     if line.get("advantage") is not None:
         found.append((w("view.advantage"), number(line["advantage"])))
     length = line.get("completion_tokens")
@@ -103,9 +130,8 @@ def _around(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> L
         key = line["file"].split("/")[1]
         address = lab_address(lab, "item", run=run, evaluation=key, item=line["item_id"])
         return Mark(w("view.all_answers"), "", address)
-    stage = line["sample_id"].partition("/")[0]
-    asked = {"stage": stage, "step": line["step"], "row": line["row_id"]}
-    group = lab_address(lab, "group", run=run, visit=line.get("visit") or 0, **asked)
+    named = {"stage": _stage_of(line), "step": line["step"], "row": line["row_id"]}
+    group = lab_address(lab, "group", run=run, visit=line.get("visit") or 0, **named)
     every = lab_address(lab, "samples", run=run, row=line["row_id"])
     return joined(Mark(w("view.group"), "", group), Mark(w("view.all_of_row"), "", every), by=" · ")
 
@@ -141,8 +167,7 @@ def _coloured(
     lab: str, run: RunDirectory, line: Mapping[str, Any], by: str, w: Words
 ) -> list[Block]:
     """The tokens in the colours of their log-probability or of the advantage."""
-    stage = line["sample_id"].partition("/")[0]
-    names = token_texts(run, stage, line["tokens"])
+    names = token_texts(run, _stage_of(line), line["tokens"])
     pieces = []
     for name, logp in zip(names, line["behaviour_logps"], strict=True):
         told = w("view.token", text=repr(name), logp=f"{logp:.3f}", chance=f"{math.exp(logp):.1%}")

@@ -1,22 +1,18 @@
 """Completions side by side: those of a group, and all answers to an item of an evaluation."""
 
-from collections.abc import Mapping
 from statistics import mean, pstdev
 
 from starlette.requests import Request
 
-from assay.data.row import Row
-from assay.errors import AssayError, InputError
-from assay.lab.setup.prepare import rows_by_id
+from assay.errors import InputError, nearest
 from assay.pages.examples import asked as question_of
-from assay.pages.examples import item_rows, shortened
+from assay.pages.examples import shortened
 from assay.pages.page import (
     Answer,
     Block,
     Code,
     Facts,
     Heading,
-    Line,
     Mark,
     Page,
     Question,
@@ -24,11 +20,18 @@ from assay.pages.page import (
     joined,
 )
 from assay.pages.result_tables import checkpoint_label
-from assay.pages.words import Words, flat, number
-from assay.runs.history import History, Sample, find_record, samples_in
-from assay.runs.records import outcome, transcript
+from assay.pages.words import Words, number
+from assay.runs.history import (
+    History,
+    Sample,
+    find_record,
+    measured_checkpoints,
+    samples_in,
+)
+from assay.runs.records import EvaluationRecord, outcome, transcript
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
+from assay.view.questions import row_behind
 from assay.view.window import Window
 
 
@@ -47,10 +50,13 @@ def group_page(window: Window, request: Request, w: Words) -> Shown:
     ]
     every = Mark(w("view.all_of_row"), "", lab_address(lab, "samples", run=run, row=row))
     answers = [_sample_answer(lab, run, each, w) for each in own]
+    found, problem = row_behind(window, run, stage, row, False, w)
+    question, gold = question_of(found)
     blocks: list[Block] = [
         Text(joined(Mark(str(run), "", run_address(lab, run)), every, by=" · ")),
         Facts(facts, chips=True),
-        *_beside(window, run, stage, row, "", answers, w),
+        *problem,
+        Question("", question, answers, gold, w("page.gold")),
         Heading(w("view.replay")),
         Code(f"assay replay {run} --stage {stage} --step {step}", "sh"),
     ]
@@ -84,59 +90,53 @@ def _sample_answer(lab: str, run: RunDirectory, sample: Sample, w: Words) -> Ans
 
 
 def item_page(window: Window, request: Request, w: Words) -> Shown:
-    """All answers to an item of an evaluation, checkpoint by checkpoint."""
+    """All answers to an item: of the checkpoints of an evaluation, or of the records named by `of`
+    (NAME/ID/FOLDER/CHECKPOINT), which may be of several runs."""
     lab, asked = request.path_params["lab"], request.query_params
-    run, item = window.run(lab, asked.get("run", "")), asked.get("item", "")
-    record = find_record(run, asked.get("evaluation", ""))
+    item, named = asked.get("item", ""), asked.getlist("of")
+    records = [_record_of(window, lab, name) for name in named]
+    if not records:
+        run = window.run(lab, asked.get("run", ""))
+        record = find_record(run, asked.get("evaluation", ""))
+        records = [(run, record, checkpoint) for checkpoint in History(run).measured(record)]
+    runs = list(dict.fromkeys(run for run, _, _ in records))
     answers = [
-        _answer(lab, run, each, checkpoint, w)
-        for checkpoint in History(run).measured(record)
+        _answer(lab, run, each, f"{run.name} · " if len(runs) > 1 else "", checkpoint, w)
+        for run, record, checkpoint in records
         for each in samples_in(record.file(run.evaluations, checkpoint))
         if each.row == item
     ]
     if not answers:
-        problem = f"{record.name} has no item {item!r}"
-        raise InputError(problem, field="item", fix="open it from an answer")
-    every = lab_address(lab, "answers", run=run, evaluation=record.key)
-    links: Line = joined(
-        Mark(str(run), "", run_address(lab, run)), Mark(w("view.answers"), "", every), by=" · "
-    )
-    blocks = [Text(links), *_beside(window, run, "", item, record.name, answers, w)]
+        raise InputError(f"no item {item!r} here", field="item", fix="open it from an answer")
+    (run, record, _), *_ = records
+    every = Mark(w("view.answers"), "", lab_address(lab, "answers", run=run, evaluation=record.key))
+    doors = [Mark(str(each), "", run_address(lab, each)) for each in runs]
+    found, problem = row_behind(window, run, record.name, item, True, w)
+    question, gold = question_of(found)
+    beside = Question("", question, answers, gold, w("page.gold"))
+    blocks = [Text(joined(*doors, every, by=" · ")), *problem, beside]
     return Shown(Page(w, w("view.item_of", item=item, evaluation=record.name), blocks), lab=lab)
 
 
-def _answer(lab: str, run: RunDirectory, answer: Sample, checkpoint: str, w: Words) -> Answer:
-    score = w("view.unscored") if answer.reward is None else number(answer.reward)
+def _record_of(window: Window, lab: str, name: str) -> tuple[RunDirectory, EvaluationRecord, str]:
+    """A finished record by NAME/ID/FOLDER/CHECKPOINT. Raises InputError, RunNotFound."""
+    run_name, _, rest = name.rpartition("/")
+    run_name, _, folder = run_name.rpartition("/")
+    run = window.run(lab, run_name)
+    record = find_record(run, folder)
+    if rest not in (known := measured_checkpoints(run, record)):
+        raise InputError(f"{rest!r} is not measured", field="of", fix=nearest(rest, known))
+    return run, record, rest
+
+
+def _answer(
+    lab: str, run: RunDirectory, answer: Sample, before: str, checkpoint: str, w: Words
+) -> Answer:
+    score = number(answer.reward)
     became = outcome(answer.reward, answer.error, answer.outcome)
     text = transcript(answer.conversation) if answer.conversation else answer.text
     own = lab_address(lab, "show", id=f"{run}:{answer.id}")
     parts = w.semicolon.join(f"{name} {number(value)}" for name, value in answer.parts.items())
-    title = f"{checkpoint_label(checkpoint, w)} #{answer.number}"
-    result = f"{score}{w.semicolon}{w.or_own('outcome', became)}"
+    title = f"{before}{checkpoint_label(checkpoint, w)} #{answer.number}"
+    result = f"{w('answer.scored', score=score)}{w.semicolon}{w.or_own('outcome', became)}"
     return Answer(title, result, shortened(text), note=parts, link=own)
-
-
-def _beside(
-    window: Window,
-    run: RunDirectory,
-    stage: str,
-    row: str,
-    evaluation: str,
-    answers: list[Answer],
-    w: Words,
-) -> list[Block]:
-    """Answers below the question, which is read again from its source, or why it cannot be."""
-
-    def read() -> Mapping[str, Row]:
-        if evaluation:
-            return item_rows(run, evaluation)
-        experiment = History(run).experiment
-        return rows_by_id(experiment, experiment.stage[stage].data.partition(".")[0], run.root)
-
-    question, gold, problem = "", "", []
-    try:
-        rows = window.rows.get((run, stage, evaluation), None, read)
-        question, gold = question_of(rows.get(row))
-    except (AssayError, OSError) as error:
-        problem = [Text(w("page.no_questions", why=flat(str(error))), "warning")]
-    return [*problem, Question("", question, answers, gold, w("page.gold"))]

@@ -8,10 +8,10 @@ rewards are estimated from the step's samples, with all completions of a prompt 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from assay.data.kept import kept
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,
@@ -62,11 +62,18 @@ def estimate(run: RunDirectory, stage: StageSpec, line: Line, metric: str) -> Es
 
 def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
     """From the samples of the step, where they hold what the metric counts."""
-    file, value_of = run.samples(line["stage"], line["step"]), _counted_in(metric)
-    if value_of is None or not file.exists():
+    if _counted_in(metric) is None:
         return None
-    samples = _samples(file, file.stat().st_mtime_ns)
-    pairs = [(float(v), each.row) for each in samples if (v := value_of(each)) is not None]
+    file = run.samples(line["stage"], line["step"])
+    return _counted(file, metric) if file.exists() else None
+
+
+@kept(1 << 16)
+def _counted(file: Path, metric: str) -> Estimate | None:
+    """What the samples of a file say of a metric that they count."""
+    value_of = _counted_in(metric)
+    assert value_of is not None, "the caller asks for no other metric"
+    pairs = [(float(v), each.row) for each in _samples(file) if (v := value_of(each)) is not None]
     if not pairs:
         return None
     values, rows = zip(*pairs, strict=True)
@@ -84,9 +91,9 @@ def _counted_in(metric: str) -> Callable[[Sample], float | None] | None:
     return COUNTED.get(metric)
 
 
-@lru_cache(maxsize=64)
-def _samples(file: Path, written: int) -> Sequence[Sample]:
-    """The samples of a step, which change only where it is trained again."""
+@kept(4)
+def _samples(file: Path) -> Sequence[Sample]:
+    """The samples of a step, for all its metrics."""
     return tuple(samples_in(file))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import StageSpec
+from assay.experiment.stage_tables import DistillStage, StageSpec
 from assay.judge.health_checks import RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
@@ -37,13 +37,14 @@ from assay.runs.status import Status, read_status
 Lines = Sequence[Mapping[str, Any]]
 
 FIRST = ("reward_mean", "signal_share", "nll", "validation_loss", "grad_norm", "entropy", "kl")
-FIRST += ("length_mean",)
+FIRST += ("own_divergence", "divergence", "teacher_agreement", "length_mean")
 """Metrics that lead the table; others follow in the order in which steps record them."""
 HIDDEN = frozenset(
     {
         *("stage", "step", "seconds", "rows", "groups", "groups_dropped", "sampled_batches"),
         *("completions", "prompt_tokens", "completion_tokens", "tokens", "rollout_seconds"),
         *("update_seconds", "peak_memory_mb", "learning_rate", "skipped_steps", "tau"),
+        "cpu_seconds",
         *("reward_std", "clipped_share"),
     }
 )
@@ -237,6 +238,8 @@ def _shown(lines: Lines) -> list[str]:
 
 def trended(stage: StageSpec) -> tuple[str, ...]:
     """The metrics that training moves; the rewards of stored candidates stay what they are."""
+    if isinstance(stage, DistillStage):
+        return ("own_divergence",)
     return ("nll",) if learns_from_stored(stage) else ("reward_mean", "nll")
 
 
@@ -248,7 +251,8 @@ def _forecasts(
         return {}
     found = {each.metric: each.forecast for each in costs}
     remaining = planned - lines[-1]["step"]
-    found.setdefault("seconds", forecast_total([x["seconds"] for x in lines], remaining, planned))
+    if None not in (took := [line["seconds"] for line in lines]):  # as other trainers may leave it
+        found.setdefault("seconds", forecast_total(took, remaining, planned))
     for metric in (name for name in lines[-1] if name.rpartition("/")[2] == COST):
         # Where a step's cost is not known, neither is the total.
         if metric not in found and all(line.get(metric) is not None for line in lines):

@@ -6,10 +6,10 @@ The facts of a step are kept as long as its file does not change. Nothing is cou
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from assay.data.hashing import sha256_text
+from assay.data.kept import kept
 from assay.runs.history import History, Sample, samples_in
 from assay.runs.records import outcome
 from assay.tasks.fact_reading import operators_in, plain_facts
@@ -58,24 +58,22 @@ class SampleText:
 def facts_of_steps(history: History, stage: str, steps: Sequence[int]) -> list[SampleFacts]:
     """The completions of the steps whose samples are kept, in order. Raises DamagedRecord."""
     files = [history.run.samples(stage, step) for step in steps]
-    return [
-        each for file in files if file.exists() for each in _facts(file, file.stat().st_mtime_ns)
-    ]
+    return [each for file in files if file.exists() for each in _facts(file)]
 
 
 def programs_of_step(history: History, stage: str, step: int) -> Sequence[SampleText]:
     """The completions of one step with their programs; none where no sample is kept."""
     file = history.run.samples(stage, step)
-    return _programs(file, file.stat().st_mtime_ns) if file.exists() else ()
+    return _programs(file) if file.exists() else ()
 
 
-@lru_cache(maxsize=4096)
-def _facts(file: Path, written: int) -> tuple[SampleFacts, ...]:
+@kept(4096)
+def _facts(file: Path) -> tuple[SampleFacts, ...]:
     return tuple(each.facts for each in _read(file))
 
 
-@lru_cache(maxsize=32)
-def _programs(file: Path, written: int) -> tuple[SampleText, ...]:
+@kept(32)
+def _programs(file: Path) -> tuple[SampleText, ...]:
     return tuple(_read(file))
 
 

@@ -7,8 +7,7 @@ evaluations are never added, because they belong to the training. `pages` writes
 """
 
 import gc
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -46,7 +45,6 @@ from assay.lab.evaluate.judge_labels import measure_judges
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.guards import (
     GuardFired,
-    GuardWatch,
     check_guards,
     pass_guards,
     unseen,
@@ -56,7 +54,9 @@ from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.report_journal import why_due
 from assay.lab.monitor.sinks.sender import add_sinks, sending
 from assay.lab.run.ranks import ranked, stage_optimizer
+from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
+from assay.lab.run.tool_training import ToolTraining
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (
     check_base,
@@ -77,6 +77,7 @@ from assay.lab.setup.stage_methods import (
     visits_per_epoch,
     with_step_metrics,
 )
+from assay.lab.setup.tool_stage import ToolStage, start_source
 from assay.lab.setup.validate import read_whole
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
@@ -84,116 +85,16 @@ from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
 from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED
-from assay.runs.metrics import append_metrics, check_history, keep_history, truncate_metrics
+from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import is_marked, remove_run
-from assay.runs.records import (
-    FACTS,
-    OUTCOME,
-    PROMPT,
-    conversation_columns,
-    prompt_sha256,
-    write_samples,
-)
 from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
+from assay.sandbox.meter import Meter
 from assay.tasks.user_code import forget_changed_files
-from assay.train.checkpoint import Journalled, SampleRecord, TrainState, save_checkpoint
 from assay.train.loop import SourceShares, train
-
-
-@dataclass(frozen=True)
-class RunRecorder:
-    """See `train.checkpoint.Recorder`."""
-
-    run: RunDirectory
-    stage: str
-    steps: int
-    checkpoint_steps: frozenset[int]
-    observer: Observer
-    add_files: Callable[[Path], None]
-    """Adds what belongs to a checkpoint beside the policy and the metrics up to it."""
-    after_checkpoint: Callable[[Policy, int], None]
-    """Called with the policy and the step once a checkpoint is complete."""
-    guards: GuardWatch
-    due: Callable[[int], str]
-    """Returns why a progress report is due after a step; "" if none is."""
-    judgements: JudgementJournal | None = None
-    """What judges said of the step's completions, until these are recorded."""
-    costs: Callable[[], Mapping[str, float]] = dict
-    """Returns what helper models were asked since the last call, as metrics."""
-
-    def recorded_rewards(self, step: int) -> Mapping[str, Journalled]:
-        """Rewards that an interrupted attempt at this step already journalled. A deadline may pass
-        one time and not another, so what was judged once stays judged."""
-        return {
-            f"{each.row}#{each.number}": Journalled(each.tokens, each.judgement)
-            for each in History(self.run).samples(self.stage, step, tokens=True)
-        }
-
-    def samples(self, step: int, records: Sequence[SampleRecord]) -> None:
-        """Write the step's completions, whole or not at all."""
-        lines = [sample_line(self.stage, step, record) for record in records]
-        write_samples(self.run.samples(self.stage, step), lines, self.run.path)
-        if self.judgements is not None:
-            self.judgements.drop(f"{step}/")
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Append the step's line, note how far the run is, and tell the observer."""
-        values = {**values, **self.costs()}
-        append_metrics(self.run.metrics, self.stage, step, **values)
-        status = stored_status(self.run.path)
-        write_status(self.run.path, replace(status, stage=self.stage, step=step))
-        self.guards.see(step, values)
-        self.observer.step(step, values)
-
-    def checkpoint(
-        self, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainState
-    ) -> None:
-        """Save after `checkpoint_steps`, after the last step, and where a guard stops the run.
-        Raises GuardFired, with the checkpoint on disk."""
-        due = state.step in self.checkpoint_steps
-        fired = self.guards.fired()
-        if due or fired or state.step == self.steps:
-            folder = self.run.checkpoints(self.stage)
-            save_checkpoint(folder, policy, optimizer, state, self.complete)
-        if fired:
-            raise GuardFired(fired)
-        if due or state.step == self.steps:
-            self.after_checkpoint(policy, state.step)
-        why = self.due(state.step)
-        if why:
-            self.observer.report(self.run, self.stage, state.step, why)
-
-    def complete(self, folder: Path) -> None:
-        """Add the other files of a checkpoint, and the metrics up to this step."""
-        self.add_files(folder)
-        keep_history(self.run.metrics, folder)
-
-
-def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object]:
-    """One line of a samples file."""
-    return {
-        "sample_id": f"{stage}/{step}/{record.row_id}#{record.sample}",
-        "step": step,
-        "row_id": record.row_id,
-        "visit": record.visit,
-        "sample": record.sample,
-        "text": record.text,
-        "tokens": list(record.tokens),
-        "behaviour_logps": list(record.behaviour_logps),
-        "reward": record.reward.value,
-        "parts": json.dumps(dict(record.reward.parts), sort_keys=True),
-        "why": record.reward.why,
-        "advantage": record.advantage,
-        "ended": record.ended,
-        FACTS: json.dumps(dict(record.reward.facts), sort_keys=True),
-        OUTCOME: record.reward.outcome,
-        PROMPT: prompt_sha256(record.prompt),
-        **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
-    }
 
 
 def start(
@@ -323,7 +224,7 @@ def check_ledger(session: Session, despite: str | None) -> None:
     newest = made[-1] if made else run.path
     if not reason_of(despite):
         check_costs(run, newest)
-    elif lost := lost_costs(run, newest):
+    elif lost := lost_costs(run.path, newest):
         session.observer.note(f"warning: {LEDGER} {lost}; budgets and sums lack those calls")
 
 
@@ -428,6 +329,10 @@ def run_stage(session: Session, name: str) -> None:
         return
     measure_start(session, name)
     leave()
+    if stage.trainer is not None:
+        train_elsewhere(session, name, stage.trainer, visits)
+        choose(session, name)
+        return
     # LoRA draws its first weights from torch's generator.
     torch.manual_seed(session.seed)
     opened = session.learner.policy(session.run, stage)
@@ -437,6 +342,38 @@ def run_stage(session: Session, name: str) -> None:
     choose(session, name)
     del opened
     gc.collect()
+
+
+def train_elsewhere(session: Session, name: str, tool: str, visits: int) -> None:
+    """The stage in another tool, continued from its newest checkpoint if there is one."""
+    step, meter = max(checkpoint_steps(session.run, name), default=0), Meter()
+    recorder = replace(stage_recorder(session, name, visits, step), costs=meter.taken)
+    made = ToolStage(session, name, tool, start_source(session, name))
+    ToolTraining(made, recorder, meter).train()
+
+
+def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRecorder:
+    """Writes the history of a stage behind `step`; an epoch has so many visits."""
+    stage = session.experiment.stage[name]
+    steps = steps_of(stage, visits)
+
+    def add_files(folder: Path) -> None:
+        """What makes a checkpoint a complete model for other programs, and the run's ledger."""
+        session.learner.complete(session.run, stage, folder)
+        session.helpers.keep_costs(folder)
+
+    return RunRecorder(
+        session.run,
+        name,
+        steps,
+        due_steps(stage.checkpoint_every, stage, visits),
+        session.observer,
+        add_files=add_files,
+        after_checkpoint=lambda answers, step: select(session, name, answers, step),
+        guards=watch_stage(session.experiment, session.run, name, step),
+        due=lambda step: why_due(session.experiment, name, step, steps),
+        costs=session.helpers.step_costs,
+    )
 
 
 def train_stage(
@@ -455,23 +392,7 @@ def train_stage(
     if state.step:
         check_history(session.run, name, state.step)
 
-    def add_files(folder: Path) -> None:
-        """What makes a checkpoint a complete model for other programs, and the run's ledger."""
-        session.learner.complete(session.run, stage, folder)
-        session.helpers.keep_costs(folder)
-
-    recorder = RunRecorder(
-        session.run,
-        name,
-        steps,
-        due_steps(stage.checkpoint_every, stage, visits),
-        session.observer,
-        add_files=add_files,
-        after_checkpoint=lambda answers, step: select(session, name, answers, step),
-        guards=watch_stage(session.experiment, session.run, name, state.step),
-        due=lambda step: why_due(session.experiment, name, step, steps),
-        costs=session.helpers.step_costs,
-    )
+    recorder = stage_recorder(session, name, visits, state.step)
     truncate_metrics(session.run.metrics, name, state.step)
     session.observer.stage(name, stage.method, state.step, steps)
     if state.step:

@@ -10,7 +10,7 @@ from assay.errors import InputError
 from assay.rollout.engines.endpoint.client import Endpoint, Unanswered
 from assay.rollout.token_choice import key_state
 from assay.runs.cost_ledger import CostLedger, LedgerUnusable
-from assay.tasks.helper_model import Call, HelperAnswer, Question, Score, Scores
+from assay.tasks.helper_model import Call, HelperAnswer, NextWords, Question, Score, Scores, Tokens
 
 
 @dataclass
@@ -103,8 +103,13 @@ class EndpointHelper:
         # Servers take seeds of 31 bits.
         seed = key_state(question.key) >> 33
         request = question.messages, (), question.sampling, self.rendering, seed, attempts
+        scored = question.scored
         try:
-            said = await self.endpoint.asked(*request)
+            if scored is None:
+                said = await self.endpoint.asked(*request)
+            else:
+                about = scored.tokens, scored.begin, scored.likeliest
+                said = await self.endpoint.likely_words(*about, attempts)
         except Unanswered as error:
             return HelperAnswer("", failure=f"endpoint: {error}", too_long=error.too_long)
         return HelperAnswer(said.text, said.ended, said.prompt_tokens, said.completion_tokens)
@@ -114,6 +119,11 @@ class EndpointHelper:
         problem = "a model behind an endpoint gives no log-probabilities"
         fix = "score with a hf:, path:, pypi: or run: model"
         raise InputError(problem, field=f"model.{self.name}.source", fix=fix)
+
+    def read(self, contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
+        """Raise InputError: it tells its likeliest words alone, which are asked for one by one."""
+        problem = "a model behind an endpoint tells its likeliest words alone"
+        raise InputError(problem, field=f"model.{self.name}.source", fix="say how many")
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,13 @@ from assay.data.renderings.template import RenderingError
 from assay.data.row import ImagePart, Message
 from assay.errors import InputError
 from assay.lab.setup.language_learner import make_renderer
+from assay.models.distilling import words_of
 from assay.models.inference import InferenceModel, inference_model
 from assay.models.load import load_model
 from assay.models.matmul import widened
+from assay.models.plain_forward import causal_of
 from assay.models.precision import Precision
-from assay.models.prefix_tree import Tokens, answer_logps
+from assay.models.prefix_tree import Tokens, answer_hidden, answer_logps
 from assay.models.shared_prefill import Reading, Rows, prefill, reading
 from assay.models.supported import why_plain
 from assay.models.vision_language import (
@@ -44,7 +46,14 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.engine import sample_turns
 from assay.rollout.engines.plain.plain_sampler import PlainSampler, drawn_tokens, stopped
 from assay.rollout.token_choice import key_states
-from assay.tasks.helper_model import HelperAnswer, HelperFailed, Question, Score, Scores
+from assay.tasks.helper_model import (
+    HelperAnswer,
+    HelperFailed,
+    NextWords,
+    Question,
+    Score,
+    Scores,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -128,6 +137,11 @@ class InProcess(ABC, Generic[PromptT]):
     @abstractmethod
     def scores(self, prompts: Sequence[PromptT], answers: Sequence[Tokens]) -> Scores:
         """The log-probabilities of answers."""
+
+    def read(self, contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
+        """See `Model`."""
+        problem = "a model that reads images tells no distribution over words"
+        raise InputError(problem, field=f"model.{self.name}.source", fix="name one that reads text")
 
     def ask(self, batch: Sequence[Question]) -> list[HelperAnswer]:
         """See `Model`."""
@@ -271,6 +285,21 @@ class LocalHelper(InProcess[Tokens]):
             return Scores(model.score(prompts, answers), sum(map(len, [*prompts, *answers])))
         scored = answer_logps(model, prompts, answers)
         return Scores(scored.logps, scored.computed)
+
+    def read(self, contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
+        """See `Model`; the head's scores are made where they are read."""
+        longest = max(len(c) + len(a) for c, a in zip(contexts, answers, strict=True))
+        most = self.weights.positions
+        if most is not None and longest > most:
+            raise TooLong(f"{self.name}: {longest} tokens are more than its {most}")
+        model = self.weights.model
+        if isinstance(model, PlainSampler):
+            hidden_SD = model.hidden(contexts, answers)
+            size = causal_of(model.module).get_output_embeddings().weight.shape[0]
+            read = sum(map(len, [*contexts, *answers]))
+            return NextWords(read, hidden_SD, words_of(model.module), size)
+        hidden_SD, computed = answer_hidden(model, contexts, answers)
+        return NextWords(computed, hidden_SD, model.words, len(model.embedding_VD))
 
 
 FEATURE_BYTES = 256 << 20

@@ -12,7 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
 
 from assay.data.conversation import dump_message
 from assay.data.files import whole_text
@@ -21,7 +25,8 @@ from assay.data.row import Message, TextPart
 from assay.errors import AssayError
 from assay.experiment.price_table import TokenPrice, units
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.engines.endpoint.client import Unanswered
+from assay.rollout.engines.endpoint.client import PREFIX, Unanswered
+from assay.rollout.engines.endpoint.likely_words import read_words
 from assay.runs.cost_ledger import CostLedger, Entry, KnownAnswer, LedgerCall, Place
 from assay.tasks.helper_model import (
     BudgetScope,
@@ -29,11 +34,17 @@ from assay.tasks.helper_model import (
     HelperAnswer,
     HelperFailed,
     Model,
+    NextWords,
     OverBudget,
     Question,
     Score,
+    ScoredTokens,
+    Scores,
+    Tokens,
     Usage,
 )
+
+Computed = TypeVar("Computed", Scores, NextWords)
 
 TEMPLATE_TOKENS, MESSAGE_TOKENS = 256, 32
 """That a chat template adds to a conversation, such as a system prompt, and to each message."""
@@ -151,7 +162,7 @@ class Meter:
         """Whether an answer with these settings is remembered."""
         if self.cache is not None:
             return self.cache
-        return sampling.temperature == 0 and self.source.startswith("openai:")
+        return sampling.temperature == 0 and self.source.startswith(PREFIX)
 
     def whole(self, caller: Caller) -> Caller:
         """The caller with the stage and the step under way, where it does not say them."""
@@ -279,6 +290,22 @@ class MeteredCall:
 
 
 @dataclass(frozen=True)
+class Asking:
+    """What a model is about to be asked."""
+
+    question: Callable[[MeteredCall], Question]
+    """With the call that is told of it."""
+    most: tuple[int, int]
+    """Tokens that it can read and write."""
+    name: str
+    """What its answer is remembered by; "" where it is not."""
+
+
+FIRST = Sampling(0.0, 1)
+"""Of a question about a prompt: servers write at least one token."""
+
+
+@dataclass(frozen=True)
 class MeteredModel:
     """See `HelperModel`."""
 
@@ -311,6 +338,14 @@ class MeteredModel:
             caller = replace(caller, stage=self.caller.stage, step=step)
         return replace(self, caller=self.meter.whole(caller))
 
+    def known(
+        self, messages: Sequence[Message], sampling: Sampling, key: SampleKey
+    ) -> HelperAnswer | None:
+        """The answer that is remembered, not counted; None where it would be asked for."""
+        name = self._remembered_as(messages, sampling, key)
+        found = self.meter.ledger.known(name) if name else None
+        return None if found is None else self._remembered(found)
+
     def answer(
         self,
         conversations: Sequence[Sequence[Message]],
@@ -318,17 +353,28 @@ class MeteredModel:
         keys: Sequence[SampleKey],
     ) -> list[HelperAnswer]:
         """See `HelperModel`. Raises OverBudget, and LedgerUnusable before anything is sent."""
+        asked = [
+            Asking(
+                partial(Question, messages, sampling, key),
+                (most_tokens(messages), sampling.max_tokens),
+                self._remembered_as(messages, sampling, key),
+            )
+            for messages, key in zip(conversations, keys, strict=True)
+        ]
+        return self._answers(asked)
+
+    def _answers(self, asked: Sequence["Asking"]) -> list[HelperAnswer]:
+        """One answer each, those that are remembered without asking."""
         ledger, answers = self.meter.ledger, dict[int, HelperAnswer]()
         questions, calls = dict[int, Question](), list[MeteredCall]()
-        for n, (messages, key) in enumerate(zip(conversations, keys, strict=True)):
-            name = self._remembered_as(messages, sampling, key)
-            known = ledger.known(name) if name else None
+        for n, each in enumerate(asked):
+            known = ledger.known(each.name) if each.name else None
             if known is not None:
                 answers[n] = self._remembered(known)
                 continue
-            most = most_tokens(messages), sampling.max_tokens
-            calls.append(MeteredCall(self.meter, self._caller(), self._row(), *most, name))
-            questions[n] = Question(messages, sampling, key, calls[-1])
+            most = *each.most, each.name
+            calls.append(MeteredCall(self.meter, self._caller(), self._row(), *most))
+            questions[n] = each.question(calls[-1])
         if answers:
             self.usage.remember(len(answers))
             ledger.add([replace(self._row(), status="remembered", cost=0)] * len(answers))
@@ -339,7 +385,7 @@ class MeteredModel:
                 call.abandon(str(error))
             raise
         answers |= zip(questions, fresh, strict=True)
-        return [answers[n] for n in range(len(keys))]
+        return [answers[n] for n in range(len(asked))]
 
     def score(
         self,
@@ -349,22 +395,51 @@ class MeteredModel:
     ) -> list[tuple[float, ...]]:
         """See `HelperModel`; recorded as one call, whose cost is not known: what conversations
         begin with alike is computed once for several callers."""
-        begun, row, why = time.monotonic(), self._row(), ""
         batch = [Score(*each, ended) for each in zip(conversations, answers, strict=True)]
+        return self._at_once(len(batch), lambda: self.model.score(batch)).logps
+
+    def read(
+        self, contexts: Sequence[Tokens], answers: Sequence[Tokens], likeliest: int | None = None
+    ) -> NextWords:
+        """See `HelperModel`; of a model in this process recorded as one call, like scores. Raises
+        HelperFailed where an answer is missing, and OverBudget."""
+        if likeliest is None or not self.meter.source.startswith(PREFIX):
+            return self._at_once(len(contexts), lambda: self.model.read(contexts, answers))
+        asked = []
+        for context, answer in zip(contexts, answers, strict=True):
+            scored = ScoredTokens((*context, *answer), len(context), likeliest)
+            question = partial(Question, (), FIRST, SampleKey(0, "", 0), scored=scored)
+            about = [self.fingerprint, scored.tokens, scored.begin, likeliest]
+            name = "" if self.meter.cache is False else sha256_text(canonical_json(about))
+            asked.append(Asking(question, (len(scored.tokens), 1), name))
+        found = self._answers(asked)
+        if failed := next((each.failure for each in found if each.failure), ""):
+            raise HelperFailed(f"{self.name}: {failed}")
+        told = [read_words(each.text) for each in found]
+        return NextWords(
+            sum(each.prompt_tokens or 0 for each in found),
+            told_SN=torch.from_numpy(np.concatenate([each.words_TN for each in told])),
+            logps_SN=torch.from_numpy(np.concatenate([each.logps_TN for each in told])),
+            texts={word: text for each in told for word, text in each.texts.items()},
+        )
+
+    def _at_once(self, count: int, compute: Callable[[], Computed]) -> Computed:
+        """What is computed of so many answers, counted and recorded as one call."""
+        begun, row, why = time.monotonic(), self._row(), ""
         try:
-            scores = self.model.score(batch)
+            found = compute()
         except AssayError as error:
             why = str(error)
             if isinstance(error, HelperFailed):
-                self.usage.scored(len(batch), 0, failures=1)
+                self.usage.scored(count, 0, failures=1)
             raise
         finally:
             seconds = time.monotonic() - begun
             status = "failed" if why else "answered"
-            ended_row = replace(row, kind="score", attempts=len(batch), seconds=seconds)
+            ended_row = replace(row, kind="score", attempts=count, seconds=seconds)
             self.meter.ledger.add([replace(ended_row, status=status, why=whole_text(why))])
-        self.usage.scored(len(batch), scores.tokens)
-        return scores.logps
+        self.usage.scored(count, found.tokens)
+        return found
 
     def _caller(self) -> Caller:
         return self.meter.whole(self.caller)

@@ -23,7 +23,15 @@ from assay.experiment.base_table import Many, Share, Table, refused
 from assay.experiment.problems import problems_in
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.token_choice import key_state, uniforms
-from assay.tasks.helper_model import HelperAnswer, HelperFailed, Question, Score, Scores
+from assay.tasks.helper_model import (
+    HelperAnswer,
+    HelperFailed,
+    NextWords,
+    Question,
+    Score,
+    Scores,
+    Tokens,
+)
 
 
 class ScriptRule(Table):
@@ -133,6 +141,13 @@ class ScriptedHelper:
         ]
         words = sum(len(text.split()) for text in [*texts, *(each.answer for each in batch)])
         return Scores(logps, words)
+
+    def read(self, contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
+        """Raise InputError: a script has no words."""
+        problem = "a scripted model has no distribution over words"
+        raise InputError(
+            problem, field=f"model.{self.name}.source", fix="name a model with weights"
+        )
 
     def _logps(self, text: str, answer: str, ended: bool) -> tuple[float, ...]:
         state = key_state(SampleKey(0, f"{text}\x1f{answer}", 0))

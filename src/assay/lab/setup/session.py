@@ -6,7 +6,6 @@ Trains and samples nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from assay.data.row import Row
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.experiment.reward_tables import RewardSettings
-from assay.experiment.stage_tables import SamplingStage, SftStage, StageSpec
+from assay.experiment.selection_tables import SELECTIONS
+from assay.experiment.stage_tables import DistillStage, SamplingStage, SftStage, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.setup.helper_models import HelperModels
@@ -25,6 +25,7 @@ from assay.lab.setup.learner import Learner, LearnerInput, begun_from, learner_o
 from assay.lab.setup.prepare import DataSet, find_order, find_part, prepare_set
 from assay.lab.setup.reward_parts import reward_of
 from assay.lab.setup.stage_methods import StageInput
+from assay.lab.setup.teacher import check_teacher, teller
 from assay.lab.setup.validate import read_whole
 from assay.models.precision import Precision, choose_precision
 from assay.runs.cost_ledger import CostLedger
@@ -38,12 +39,13 @@ from assay.tasks.task import (
     MadeSource,
     RewardFunction,
     Task,
-    built_in,
     labs,
     made_source,
+    makers,
     task,
 )
 from assay.train.checkpoint import Score
+from assay.train.distill import Tell
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,17 @@ class Session:
         specs, root = self.experiment.helpers, self.run.root
         return HelperModels(specs, root, self.precision, CostLedger())
 
+    def _teller(self, stage: DistillStage) -> Tell:
+        return teller(self.experiment, self.helpers, stage, self.learner)
+
+    def check_helpers(self) -> None:
+        """Raise what `HelperModels.check` does, and InputError for a teacher that its student
+        cannot learn from."""
+        self.helpers.check()
+        for name, stage in self.experiment.stage.items():
+            if isinstance(stage, DistillStage):
+                check_teacher(self.experiment, name, stage, self.learner)
+
     def stage_input(
         self,
         stage: StageSpec,
@@ -157,6 +170,7 @@ class Session:
             positions=self.learner.positions,
             first_batch_check=self.learner.first_batch_check(stage),
             order=find_order(self.sets, stage.data) if rows is None else None,
+            tell=self._teller(stage) if isinstance(stage, DistillStage) else None,
         )
 
     def reward_runner(
@@ -184,16 +198,13 @@ def generate_tables(
     name: str | None,
     shard: str,
     observer: Observer,
+    scheme: str = SELECTIONS,
 ) -> list[Any]:
-    """Make one table of an experiment file, or all. Raises what the maker raises."""
+    """Make one table of an experiment file, or all of the kind `scheme`. Raises what the maker
+    raises."""
     experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "generate")
     session = Session(experiment, nowhere, experiment.seeds[0], observer)
-    makers = {s: m for lab in chain(session.labs, built_in()) for s, m in lab.made.items()}
+    maker = dict(makers(session.labs))[scheme]
     with lines_named(source, overrides):
-        return [
-            each
-            for scheme, maker in makers.items()
-            if getattr(experiment, scheme, None)
-            for each in maker.generate(session, name, shard)
-        ]
+        return maker.generate(session, name, shard)

@@ -14,6 +14,7 @@ from assay.data.row import Row
 from assay.data.row_order import Fixed, RowOrder, packs_of
 from assay.errors import InputError, look_up
 from assay.experiment.stage_tables import (
+    DistillStage,
     DpoStage,
     GrpoStage,
     RceStage,
@@ -27,6 +28,7 @@ from assay.experiment.stage_tables import (
 from assay.experiment.training_settings import Schedule as ScheduleTable
 from assay.lab.setup.learner import Encoder, gold_turns, question, stored_turns
 from assay.lab.setup.reward_parts import rewards_in
+from assay.models.divergence import Teacher
 from assay.rl.advantages import AdvantageOptions
 from assay.rl.aggregation import Importance
 from assay.rl.kl import AdaptiveKl
@@ -40,6 +42,7 @@ from assay.tasks.reward_metrics import metrics_of, own_group_metrics
 from assay.tasks.reward_table import RewardTable, is_right, not_in_facts, stored_reward
 from assay.tasks.task import RewardFunction, Task
 from assay.train.checkpoint import Method, Score
+from assay.train.distill import Distill, Tell
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.likelihood import Dpo, GroupValidation, Rce, Rft, Sft, Validation, judged_members
 from assay.train.loop import Check as BatchCheck
@@ -87,6 +90,8 @@ class StageInput:
     """Checks the first update of a GRPO stage."""
     order: RowOrder | None = None
     """Order in which the stage visits the rows; None: shuffled anew each epoch."""
+    tell: Tell | None = None
+    """Asks the teacher of a distill stage."""
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
@@ -133,6 +138,27 @@ def build_rce(stage: RceStage, given: StageInput, steps: int) -> Rce:
     )
 
 
+def build_distill(stage: DistillStage, given: StageInput, steps: int) -> Distill:
+    """The student's own completions and the rows' answers, and who is asked about them."""
+    tell, judged = given.tell, given.score is not None
+    assert tell is not None
+    if not judged:
+        given = replace(given, score=lambda pairs: [Reward(None, why="not judged")] * len(pairs))
+    prompts = sampled_prompts(stage, given, steps)
+    stored = stored_conversations(given, "last") if stage.lmbda < 1 else ()
+    return Distill(
+        prompts if judged else replace(prompts, max_abstained_share=1.0),
+        {episode.group: episode for episode in stored},
+        stage.lmbda,
+        Teacher(stage.beta, stage.loss_temperature, stage.loss_top_k),
+        tell,
+        given.encoder.decode,
+        schedule_of(stage.sampling.temperature, steps),
+        stage.sampling.is_full,
+        judged,
+    )
+
+
 def build_checked_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Method:
     """GRPO whose first update is checked, where the learner can check it."""
     method, check = build_grpo(stage, given, steps), given.first_batch_check
@@ -156,6 +182,9 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
         together *= max(sum(len(e.turns) for e in found) for found in stored)
     elif isinstance(stage, SamplingStage):
         longest, group = stage.sampling.max_tokens, stage.group
+        if isinstance(method, Distill):
+            lengths = [len(t.actions) for e in method.stored.values() for t in e.turns]
+            longest = max([longest, *lengths])
         stream, contexts = stream_of(method), []
         if isinstance(stream, Prompts) and isinstance(stream.source, SingleTurn):
             contexts = [*stream.source.contexts.values()]
@@ -188,7 +217,7 @@ def notes_of(method: Method) -> Iterable[str]:
 
 def stream_of(method: Method) -> GroupStream | None:
     """Where a method's groups come from; None for a method without groups."""
-    if isinstance(method, (Rft, Grpo)):
+    if isinstance(method, (Rft, Grpo, Distill)):
         return method.prompts
     return method.groups if isinstance(method, Rce) else None
 
@@ -541,6 +570,7 @@ METHODS: Mapping[str, Callable[[Any, StageInput, int], Method]] = {
     "rft": build_rft,
     "rce": build_rce,
     "grpo": build_checked_grpo,
+    "distill": build_distill,
     "dpo": build_dpo,
 }
 """Builder of a stage's method by the name that its table has."""

@@ -31,7 +31,7 @@ def costs_page(found: RunCosts, words: Words) -> list[Block]:
     for name, lines in parts:
         if lines:
             total = found.total if name == "models" else None
-            blocks.append(_table(words(f"costs.{name}"), lines, total, words))
+            blocks.append(lines_table(words(f"costs.{name}"), lines, total, words))
         if whole.get(name, 0) > len(lines):
             blocks.append(Text(words("costs.shown", shown=len(lines), whole=whole[name]), "soft"))
     return [*blocks, *map(Text, sentences(found, words))]
@@ -84,9 +84,20 @@ def _forecast(found: RunCosts, words: Words) -> list[str]:
     return [said, left_out] if ahead.missing else [said]
 
 
-def _table(title: str, lines: Sequence[CostLine], total: CostLine | None, words: Words) -> Table:
+def lines_table(
+    title: str,
+    lines: Sequence[CostLine],
+    total: CostLine | None,
+    words: Words,
+    links: Sequence[str] = (),
+) -> Table:
+    """Lines below one another with their total; `links` are where their names lead."""
     columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
-    rows: list[Row] = [(flat(line.name), *_cells(line)) for line in lines]
+    names = [
+        Mark(flat(line.name), "", link)
+        for line, link in zip(lines, links or [""] * len(lines), strict=True)
+    ]
+    rows: list[Row] = [(n, *_cells(line)) for n, line in zip(names, lines, strict=True)]
     if total is not None and len(lines) > 1:
         rows.append(tuple(map(Mark, (words("costs.total"), *_cells(total)))))
     return Table(columns, rows, title)

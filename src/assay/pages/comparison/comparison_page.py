@@ -7,7 +7,7 @@ can be moved. Nothing is judged here.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -104,8 +104,15 @@ def write_comparison(
         return write_page(comparison_page(table, w, target.parent), target)
 
 
-def comparison_page(table: Compared, w: Words, folder: Path) -> Page:
-    """The whole page; links are relative to its `folder`."""
+Door = Callable[[Sequence[Scored], str], str]
+"""Where both answers to an item lie side by side: an address of the two lines and the item; ""
+where there is none."""
+
+
+def comparison_page(
+    table: Compared, w: Words, folder: Path, door: Door = lambda sides, item: ""
+) -> Page:
+    """The whole page; links are relative to its `folder`, items lead through their `door`."""
     labels = line_labels(table, w)
     pairings = [line.to_control for line in table.lines if line.to_control is not None]
     findings, marked = (*table.left_out, *table.findings), mark(table, w)
@@ -128,7 +135,7 @@ def comparison_page(table: Compared, w: Words, folder: Path) -> Page:
         ("picked", w("picked.title"), _picked(table, labels, w)),
         ("outcomes", w("page.errors"), _outcomes(table, labels, w)),
         ("fairness", w("compare.fairness"), _fairness(table, control, w)),
-        ("flips", w("compare.flips"), _flips(table, pairings, labels, w)),
+        ("flips", w("compare.flips"), _flips(table, pairings, labels, door, w)),
         ("methods", w("page.methods"), [Text(line) for line in _methods(pairings, w)]),
         ("records", w("compare.records"), _records(table, labels, folder, w)),
     ]
@@ -407,7 +414,7 @@ def _changed_addresses(table: Compared, w: Words) -> Iterator[Block]:
 
 
 def _flips(
-    table: Compared, pairings: Sequence[Pairing], labels: Mapping[str, str], w: Words
+    table: Compared, pairings: Sequence[Pairing], labels: Mapping[str, str], door: Door, w: Words
 ) -> list[Block]:
     """The changed items of each comparison: counts, addresses, the first of each kind in full."""
     if not pairings:
@@ -429,11 +436,15 @@ def _flips(
             badge = Mark(w(f"kind.{kind}"), "better" if kind == "gained" else "worse")
             blocks.append(Text((badge, f" {number(len(items))}")))
             blocks += [
-                _example(item, rows.get(item), sides, answers, labels, w)
+                _example(
+                    Mark(item, "", door(sides, item)), rows.get(item), sides, answers, labels, w
+                )
                 for item in items[:SHOWN]
                 if all(item in answers[line.name] for line in sides)
             ]
-            addresses = Bullets([Mark(sides[1].address + item, "code") for item in items])
+            addresses = Bullets(
+                [Mark(sides[1].address + item, "code", door(sides, item)) for item in items]
+            )
             title = w("compare.all_items", count=number(len(items)))
             blocks.append(Folded(title, [addresses]))
         unchanged = f"{w('kind.unchanged')}{w.colon}{number(len(pairing.flips.unchanged))}"
@@ -467,7 +478,7 @@ def _answers(line: Scored, items: Sequence[str]) -> dict[str, tuple[str, float |
 
 
 def _example(
-    item: str,
+    title: Mark,
     row: Row | None,
     sides: Sequence[Scored],
     answers: Mapping[str, Mapping[str, tuple[str, float | None]]],
@@ -477,13 +488,13 @@ def _example(
     """An item with the answers of both sides."""
     shown = []
     for line in sides:
-        text, score = answers[line.name][item]
+        text, score = answers[line.name][title.text]
         cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
         result = w("answer.scored", score=number(score))
-        note = f"assay show '{line.address}{item}'"
+        note = f"assay show '{line.address}{title.text}'"
         shown.append(Answer(labels[line.name], result, cut, note=note))
     question, gold = asked(row)
-    return Question(item, question, shown, gold, w("page.gold"))
+    return Question(title, question, shown, gold, w("page.gold"))
 
 
 def _records(table: Compared, labels: Mapping[str, str], folder: Path, w: Words) -> list[Block]:

@@ -13,6 +13,7 @@ from assay.pages.answer_lengths import LengthBin, Lengths, LengthsOfRecord
 from assay.pages.charts import (
     WINDOW,
     Scale,
+    Told,
     band,
     dot,
     drawing,
@@ -21,6 +22,7 @@ from assay.pages.charts import (
     path,
     text,
     ticks,
+    told_curve,
 )
 from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.pages.words import Words, number, percent
@@ -89,7 +91,7 @@ def learning_chart(rounds: Sequence[Round], labels: Sequence[str], words: Words)
     """
     x = _axis(rounds, LEFT, RIGHT_END)
     rewards = by_reward(rounds)
-    marks, bottom = list(_headings(rounds, labels, x)), 8
+    marks, bottom, told = list(_headings(rounds, labels, x)), 8, []
     for alike in rewards:
         top, bottom = bottom + 36, bottom + 36 + (110 if len(rewards) > 1 else 142)
         key = "figure.reward_of" if len(rewards) > 1 else "figure.reward"
@@ -100,12 +102,13 @@ def learning_chart(rounds: Sequence[Round], labels: Sequence[str], words: Words)
         marks += [*_grid(y, values, number), *_boundaries(rounds, x, top, bottom)]
         for each, curve in curves:
             marks += _curve(curve, _within(x, each), y)
+            told.append(told_curve(each.stage, curve, number, words, _within(x, each)))
     if any(each.dev for each in rounds):
         top, bottom = bottom + 36, bottom + 156
         marks.append(text(LEFT, top - 10, words("figure.dev"), "label"))
         marks += _dev_marks(rounds, x, top, bottom)
     marks += _steps(rounds, x, bottom, words)
-    return drawing(WIDE, bottom + 42, marks, words("figure.learning"))
+    return drawing(WIDE, bottom + 42, marks, words("figure.learning"), told)
 
 
 def by_reward(rounds: Sequence[Round]) -> list[list[Round]]:
@@ -140,12 +143,14 @@ def part_panel(name: str, rounds: Sequence[Round], label: str, words: Words) -> 
     known = [(each, each.parts[name]) for each in rounds if name in each.parts]
     y, values = _scale([end for _, curve in known for end in _ends(curve)], bottom, top)
     marks = [*_grid(y, values, number, left, right), *_boundaries(rounds, x, top, bottom)]
+    told = []
     for each, curve in known:
         marks += _curve(curve, _within(x, each), y)
+        told.append(told_curve(each.stage, curve, number, words, _within(x, each)))
     marks.append(text(left, 142, number(1), "tick"))
     marks.append(text((left + right) / 2, 142, words("chart.step"), "tick", "middle"))
     marks.append(text(right, 142, number(_total(rounds)), "tick", "end"))
-    return drawing(320, 150, marks, label)
+    return drawing(320, 150, marks, label, told)
 
 
 def lengths_chart(rounds: Sequence[Round], labels: Sequence[str], words: Words) -> Markup:
@@ -156,13 +161,17 @@ def lengths_chart(rounds: Sequence[Round], labels: Sequence[str], words: Words) 
     y, values = _scale([0.0, *means], bottom, 44)
     marks = [*_headings(rounds, labels, x), text(LEFT, 34, words("figure.tokens"), "label")]
     marks += [*_grid(y, values, number), *_boundaries(rounds, x, 44, bottom)]
+    told = []
     for each in rounds:
-        at = _within(x, each)
+        at, steps = _within(x, each), [length.step for length in each.lengths]
         for kind in ("right", "wrong"):
             points = [(length.step, getattr(length, kind)) for length in each.lengths]
             marks += _line(points, at, y, f"curve {kind}-line")
+            shown = ["" if value is None else number(value) for _, value in points]
+            name = f"{each.stage}{words.colon}{words.or_own('outcome', kind)}"
+            told.append(Told(name, steps, [*map(at, steps)], shown, f"{kind}-line"))
     marks += _steps(rounds, x, bottom, words)
-    return drawing(WIDE, bottom + 42, marks, words("figure.lengths"))
+    return drawing(WIDE, bottom + 42, marks, words("figure.lengths"), told)
 
 
 def length_bins_chart(found: LengthsOfRecord, label: str, words: Words) -> Markup:

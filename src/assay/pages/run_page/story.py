@@ -4,6 +4,7 @@ Like `content`, this module only adds words and units to the numbers of other mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from assay.compare.table import Pairing, Table
@@ -11,7 +12,14 @@ from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
 from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
-from assay.pages.charts import Checkpoints, curve_panel, dev_chart, reward_columns, reward_key
+from assay.pages.charts import (
+    Checkpoints,
+    curve_panel,
+    dev_chart,
+    reward_columns,
+    reward_key,
+    told_curve,
+)
 from assay.pages.content import interval_text
 from assay.pages.drawn import Bar, curve_line, score_plot
 from assay.pages.examples import Answer as Recorded
@@ -35,6 +43,7 @@ from assay.pages.progress.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
 from assay.pages.result_tables import StageRow, checkpoint_label, marked_start, stage_rows
 from assay.pages.rounds.rounds_content import curve_in_characters, drawn
+from assay.pages.run_page.trainer_content import trainer_blocks
 from assay.pages.words import Words, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
 from assay.runs.manifest_file import PUT_ASIDE
@@ -96,6 +105,7 @@ def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
         if row.name in facts.metrics:
             title = words("stage.title", name=row.name, method=row.method.upper())
             blocks += [Heading(title), Text(about_stage(row, words), "soft")]
+            blocks += trainer_blocks(facts, row.name, words)
             blocks += [*_curves(facts, row.name, words), *_rewards(facts, row.name, words)]
             blocks += _dev(facts.dev_scores(row.name), words)
     return blocks
@@ -198,7 +208,8 @@ def panel(curve: Curve, marked: Checkpoints, words: Words) -> tuple[Figure, Line
     write = writer(curve.metric)
     first = write(next(value for value in curve.values if value is not None))
     label, last = words(f"metric.{curve.metric}"), write(curve.last)
-    drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked)
+    told = partial(told_curve, label, curve, write, words)
+    drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked, told)
     line = curve_in_characters(label + words.colon, first, curve_line(curve.values), last)
     return Figure(drawing, label, last), line
 

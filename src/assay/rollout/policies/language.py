@@ -13,6 +13,7 @@ from peft import PeftModel
 from torch import nn
 
 from assay.data.episode import Context, Turn, tokens_of
+from assay.models.distilling import Lesson, compare_actions, compare_padded
 from assay.models.lora import adapter_free
 from assay.models.plain_forward import causal_of, keep_only_adapter_dropout, score_padded
 from assay.models.precision import Precision
@@ -68,6 +69,8 @@ class LanguagePolicy:
         """Log-probs (S) and, if asked, entropies (S) of the packed actions, on the CPU."""
         if torch.is_grad_enabled():
             self.sampler.sleep()
+        if packed.teacher is not None:
+            return self._compared(packed)
         with self.precision.autocast():
             score = score_padded if self.plain else score_actions
             logps_S, entropy_S = score(
@@ -79,6 +82,17 @@ class LanguagePolicy:
                 entropy=entropy,
             )
         return Scores(logps_S.cpu(), None if entropy_S is None else entropy_S.cpu())
+
+    def _compared(self, packed: Packed) -> Scores:
+        """Log-probs without gradient, and how far the student is from the batch's teacher."""
+        assert packed.teacher is not None
+        told = packed.teacher_SD, packed.told_SN, packed.told_logps_SN
+        turns = [tokens_of(c) for c in packed.contexts], packed.actions_S, packed.offsets_N1
+        compare = compare_padded if self.plain else compare_actions
+        with self.precision.autocast():
+            lesson = Lesson(packed.teacher, *told)
+            logps_S, found = compare(self._scoring, turns, lesson, packed.temperature)
+        return Scores(logps_S.cpu(), compared=found.each(torch.Tensor.cpu))
 
     @contextmanager
     def reference(self) -> Iterator[None]:

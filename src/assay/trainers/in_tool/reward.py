@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from functools import cached_property
 from pathlib import Path
 
@@ -55,8 +56,8 @@ class Judge:
         return {"id": id_, "text": text, "tokens": tokens, "ended": "length" if cut else "stop"}
 
     def rewards(self, ids, answers):
-        """A reward of each answer, given in tokens: `value`, which is null where Assay abstains,
-        `why` and `parts`."""
+        """A reward of each answer, given in tokens, beside the answer as Assay reads it: `value`,
+        which is null where Assay abstains, `why` and `parts`."""
         asked = [self.answer(*each) for each in zip(ids, answers, strict=True)]
         with self.lock:
             self.process.stdin.write(json.dumps(asked) + "\n")
@@ -64,11 +65,26 @@ class Judge:
             line = self.process.stdout.readline()
         if not line:
             raise RuntimeError("the reward's process ended: see its last words above")
-        return json.loads(line)
+        return [{**each, **reward} for each, reward in zip(asked, json.loads(line), strict=True)]
 
-    def certain(self, ids, answers):
-        """The values, of tools that know no abstention: one raises, since a 0 would be false."""
+    @cached_property
+    def journal(self):
+        """The file of what this process judged."""
+        started = int(time.time() * 1000)
+        name = f"{os.environ.get('RANK', '0')}-{started}-{os.getpid()}.jsonl"
+        file = self.folder / "output" / "answers" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file
+
+    def certain(self, ids, answers, step, keys=None):
+        """The values, of tools that know no abstention: one raises, since a 0 would be false. What
+        was judged for optimizer step `step` is written down, under the tool's own names of the
+        answers where it has some; `assay import` takes it over."""
         rewards = self.rewards(ids, answers)
+        keys = keys or [""] * len(ids)
+        noted = [{"step": step, "key": key, **r} for key, r in zip(keys, rewards, strict=True)]
+        with self.lock, self.journal.open("a", encoding="utf-8") as stream:
+            stream.write("".join(json.dumps(each) + "\n" for each in noted))
         for id_, reward in zip(ids, rewards, strict=True):
             if reward["value"] is None:
                 raise RuntimeError(f"no reward for an answer to row {id_}: {reward['why']}")
@@ -78,6 +94,9 @@ class Judge:
 JUDGE = Judge(HERE)
 
 
-def trl_reward(completion_ids, id, **columns):
-    """The reward as TRL calls it; null is an abstention there too."""
-    return [reward["value"] for reward in JUDGE.rewards(id, completion_ids)]
+def trl_reward(completion_ids, id, log_extra, **columns):
+    """The reward as TRL calls it; null is an abstention there too. Its tables of completions get
+    each answer as Assay reads it, which `assay import` takes over."""
+    rewards = JUDGE.rewards(id, completion_ids)
+    log_extra("assay", [json.dumps(reward) for reward in rewards])
+    return [reward["value"] for reward in rewards]

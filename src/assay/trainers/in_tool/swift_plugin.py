@@ -13,10 +13,10 @@ from reward import JUDGE
 class AssayReward(ORM):
     """Scores the tokens of answers, so that their text and their end are as Assay sees them."""
 
-    def __call__(self, completions, id, response_token_ids, **columns):
+    def __call__(self, completions, id, response_token_ids, trainer_state, **columns):
         """The reward of each answer. Raises RuntimeError for an abstention, which ms-swift would
         take for a 0."""
-        return JUDGE.certain(id, response_token_ids)
+        return JUDGE.certain(id, response_token_ids, trainer_state.global_step + 1)
 
 
 orms["assay"] = AssayReward

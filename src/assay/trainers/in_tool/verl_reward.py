@@ -21,10 +21,13 @@ class AssayRewardManager(RewardManagerBase):
         item = data[-1]
         tokens = item.batch["responses"]
         length = int(item.batch["attention_mask"][-tokens.shape[-1] :].sum())
-        id_ = item.non_tensor_batch["extra_info"]["id"]
+        about = item.non_tensor_batch
+        # As the files of rollouts name an answer.
+        key = f"{about['uid']}_{about['session_id']}"
+        ids, answers = [about["extra_info"]["id"]], [tokens[:length].tolist()]
 
         def ask():
-            return JUDGE.certain([id_], [tokens[:length].tolist()])[0]
+            return JUDGE.certain(ids, answers, int(about["global_steps"]), [key])[0]
 
         value = await self.loop.run_in_executor(None, ask)
         return {"reward_score": value, "reward_extra_info": {"acc": value}}

@@ -4,11 +4,13 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python}
-HERE=$PWD
+{CHECK}HERE=$PWD
 NODES=${NODES:-${SLURM_NNODES:-1}}
 A=actor_rollout_ref
 export VERL_FILE_LOGGER_PATH=$HERE/output/metrics.jsonl
 mkdir -p output
+# verl begins its log anew where it is resumed.
+[ ! -f output/metrics.jsonl ] || mv output/metrics.jsonl "output/metrics-$(date +%s%N).jsonl"
 FILES=(data.train_files="$HERE/data/train.parquet" data.val_files="$HERE/data/train.parquet" {MODEL}
   reward.reward_manager.module.path="$HERE/verl_reward.py"
   trainer.default_local_dir="$HERE/output" trainer.rollout_data_dir="$HERE/output/rollouts")

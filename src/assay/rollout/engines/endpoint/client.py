@@ -37,6 +37,7 @@ from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.connections import Connections, Late, Oversized, Reply, Request
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
+from assay.rollout.engines.endpoint.likely_words import asked_words, told_words
 from assay.rollout.engines.endpoint.openai_text import (
     Garbled,
     Portable,
@@ -264,6 +265,21 @@ class Endpoint:
             lambda answer: self._said(*completion_text(answer), answer),
             tokens,
         )
+
+    async def likely_words(
+        self, tokens: tuple[int, ...], begin: int, count: int, charge: Charge | None = None
+    ) -> Said:
+        """The likeliest words at the tokens from `begin`, as a text for `read_words`; on the event
+        loop of `connections`. Raises as `asked` does."""
+        body = {"model": self.model, **asked_words(tokens, count)}
+
+        def read(answer: Any) -> Said:
+            return Said(
+                told_words(answer, begin, len(tokens), count), "stop", *token_counts(answer)
+            )
+
+        question = _Question("completions", lambda: body, read, len(tokens) + 1)
+        return await self._ask(question, charge or Free())
 
     def check(self) -> None:
         """Raise EndpointError if nothing answers there, or not with this key."""

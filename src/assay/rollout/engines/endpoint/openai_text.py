@@ -134,7 +134,7 @@ def chat_text(answer: Any, names: Portable) -> tuple[str, str]:
 
     Raises Garbled.
     """
-    choice = _choice(answer)
+    choice = first_choice(answer)
     message = choice.get("message")
     if not isinstance(message, dict):
         raise Unusable("the choice has no message")
@@ -197,7 +197,7 @@ def provider_error(answer: Any) -> tuple[int | None, str] | None:
 
 def completion_text(answer: Any) -> tuple[str, str]:
     """The text of a completion and its finish reason. Raises Garbled."""
-    choice = _choice(answer)
+    choice = first_choice(answer)
     if not isinstance(choice.get("text"), str):
         raise Unusable("the choice has no text")
     return _keepable(choice["text"]), str(choice.get("finish_reason"))
@@ -247,7 +247,8 @@ def _keepable(text: str) -> str:
     return text
 
 
-def _choice(answer: Any) -> dict[str, Any]:
+def first_choice(answer: Any) -> dict[str, Any]:
+    """The first choice of an answer. Raises Garbled."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise Garbled("the answer has no choices")

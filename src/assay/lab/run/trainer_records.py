@@ -1,0 +1,169 @@
+"""Records what another trainer wrote as a stage's own metrics, samples and checkpoints.
+
+`Following` is called again and again while the tool works, and once where its work was done
+elsewhere; each call records what has become whole since the last:
+
+    following = begin(session, recorder, name, output)   # goes on behind what the run has
+    while the tool lives:
+        following.take()
+    following.take(ended=True)
+
+`recorder` is the runner's own, so that guards, reports and observers see each step. A metric is
+the tool's, translated by the table of its reader; what the samples say is counted as Assay counts
+its own. A checkpoint is read strictly and written as Assay writes one, without optimizer state.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from assay.data.episode import Context, Episode, Reward, Turn
+from assay.data.files import new_folder, write_checksums
+from assay.data.hashing import sha256_text
+from assay.experiment.stage_tables import SamplingStage, StageSpec
+from assay.lab.run.recorder import RunRecorder
+from assay.lab.setup.language_learner import adapt, language_model
+from assay.lab.setup.session import Session
+from assay.models.weight_files import load_weights, save_weights
+from assay.runs.checkpoints import STATE
+from assay.runs.history import History
+from assay.runs.run_names import checkpoint_steps
+from assay.train.checkpoint import SampleRecord, TrainState, state_fields
+from assay.train.grpo import advantage_spread
+from assay.train.likelihood import signal_metrics
+from assay.train.sampled_groups import sampling_metrics
+from assay.trainers.outputs.output import Answer, Number, Output, Saved, Step
+
+OF_TOKENS = ("length_mean", "truncated_share", "completion_tokens", "prompt_tokens")
+"""What is not known of answers that are text alone."""
+PROMPT = "prompt"
+"""Fact of a sample whose row is not known: what was asked."""
+
+
+@dataclass
+class Following:
+    """A tool's output and how far it is recorded."""
+
+    session: Session
+    recorder: RunRecorder
+    stage: StageSpec
+    output: Output
+    step: int
+    """The last that is recorded."""
+    seen: Counter[str] = field(default_factory=Counter)
+    """Completions so far, by row."""
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+    """What each row asks, where the rows are known."""
+
+    def take(self, ended: bool = False) -> int:
+        """Record what is whole by now; returns the last recorded step. `ended`: the tool writes no
+        more. Raises what the reader and the recorder raise."""
+        steps = self.output.steps(self.step, ended)
+        first = next(steps, None)
+        # Tools save between two steps: what is whole now was saved before the first of these.
+        saved = {each.step: each for each in self.output.checkpoints()}
+        done = checkpoint_steps(self.recorder.run, self.recorder.stage)
+        for number in sorted(saved):
+            if number == self.step and number not in done:
+                self.keep(saved[number])
+        while first is not None:
+            self.record(first)
+            if first.number in saved and first.number not in done:
+                self.keep(saved[first.number])
+            first = next(steps, None)
+        return self.step
+
+    def record(self, step: Step) -> None:
+        """The completions and the metrics of one step."""
+        records = self.records(step.answers)
+        if records:
+            self.recorder.samples(step.number, records)
+        known = {k: v for k, v in step.metrics.items() if v is not None}
+        counted = counted_metrics(records, self.contexts)
+        gone: dict[str, Number] = {"seconds": None, **step.metrics}
+        self.recorder.metrics(step.number, {**gone, **counted, **known})  # type: ignore[arg-type]
+        self.seen.update(record.row_id for record in records)
+        self.step = step.number
+
+    def records(self, answers: Sequence[Answer]) -> list[SampleRecord]:
+        """The answers as a stage's samples; the group of a row is a visit to it."""
+        size = self.stage.group if isinstance(self.stage, SamplingStage) else 1
+        count, records = self.seen.copy(), []
+        for answer in answers:
+            row = answer.row or f"prompt-{sha256_text(answer.prompt)[:12]}"
+            number = count[row]
+            count[row] += 1
+            facts = {} if answer.row else {PROMPT: answer.prompt}
+            reward = Reward(answer.reward, answer.parts or {}, answer.why, facts=facts)
+            records.append(
+                SampleRecord(
+                    row_id=row,
+                    visit=number // size,
+                    sample=number,
+                    text=answer.text,
+                    tokens=answer.tokens,
+                    behaviour_logps=answer.logps,
+                    reward=reward,
+                    advantage=answer.advantage,
+                    ended=answer.ended or "",
+                    prompt=self.contexts.get(row),
+                )
+            )
+        return records
+
+    def keep(self, saved: Saved) -> None:
+        """A checkpoint of the tool as one of the stage's. Raises InputError for weights that do not
+        fit the model."""
+        run, name = self.recorder.run, self.recorder.stage
+        shelf = language_model(self.session.learner, "another trainer").shelf(run)
+        start_shelf, start = shelf.start(self.stage)
+        module, _ = adapt(start_shelf.plain(start), self.stage)
+        with TemporaryDirectory() as scratch:
+            load_weights(module, self.output.weights(saved, Path(scratch)))  # type: ignore[arg-type]
+        with new_folder(run.checkpoint(name, saved.step)) as part:
+            save_weights(module, part)  # type: ignore[arg-type]
+            self.recorder.complete(part)
+            state = json.dumps(state_fields(TrainState(step=saved.step))) + "\n"
+            (part / STATE).write_text(state, encoding="utf-8")
+            write_checksums(part)
+
+
+def begin(session: Session, recorder: RunRecorder, output: Output) -> Following:
+    """What goes on behind the steps that the recorder's run has of its stage."""
+    history, name = History(recorder.run), recorder.stage
+    lines = history.lines(name)
+    seen = Counter(s.row for n in history.sampled(name) for s in history.samples(name, n))
+    step = lines[-1]["step"] if lines else 0
+    return Following(session, recorder, session.experiment.stage[name], output, step, seen)
+
+
+def counted_metrics(
+    records: Sequence[SampleRecord], contexts: Mapping[str, Context]
+) -> dict[str, float]:
+    """What a step's samples say, counted as Assay counts its own; empty without samples."""
+    if not records:
+        return {}
+    groups: dict[tuple[str, int], list[Episode]] = {}
+    for record in records:
+        groups.setdefault((record.row_id, record.visit), []).append(episode(record, contexts))
+    made = [*groups.values()]
+    found = {**sampling_metrics(made), **signal_metrics(made)}
+    if not all(record.tokens for record in records):
+        found = {name: value for name, value in found.items() if name not in OF_TOKENS}
+    elif not all(record.row_id in contexts for record in records):
+        del found["prompt_tokens"]
+    advantages = [r.advantage for r in records if r.reward.value is not None]
+    known = [value for value in advantages if value is not None]
+    return found | (advantage_spread(known) if len(known) == len(advantages) else {})
+
+
+def episode(record: SampleRecord, contexts: Mapping[str, Context]) -> Episode:
+    """A sample as the episode that metrics are counted of; of text alone, its bytes stand for
+    tokens, so that equal answers are equal."""
+    actions = record.tokens or tuple(record.text.encode("utf-8", "surrogatepass"))
+    ended = "length" if record.ended == "length" else "stop"
+    turn = Turn(contexts.get(record.row_id, ()), actions, (True,) * len(actions), ended=ended)
+    return Episode(f"{record.row_id}#{record.sample}", record.row_id, (turn,), record.reward)

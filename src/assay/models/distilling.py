@@ -1,0 +1,323 @@
+"""A student's divergence from its teacher, straight from hidden states: no whole table of scores.
+
+As `scoring.head_logps`, but every chunk holds the scores of both models, and what is
+differentiated is the divergence alone. The teacher's hidden states were computed before; its head
+runs here. K hidden states, S actions, V words.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from assay.models import scoring
+from assay.models.divergence import (
+    Compared,
+    Teacher,
+    divergence,
+    divergence_of_groups,
+    grouped,
+    with_rest,
+)
+from assay.models.layers import computed
+from assay.models.matmul import moved, product, spans, widened
+from assay.models.plain_forward import (
+    PaddedBatch,
+    alike,
+    causal_of,
+    logits_from,
+    probe_tokens,
+    read_padded,
+)
+from assay.models.scoring import (
+    CACHED_ROWS,
+    Reads,
+    TreeRow,
+    add_product,
+    head_scores,
+    hidden_row,
+    lay_out,
+    to_device,
+)
+from assay.models.supported import ModelUnsupported
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the teacher says at K hidden states of the student."""
+
+    teacher: Teacher
+    hidden_KD: Tensor | None = None
+    words_KN: Tensor | None = None
+    logps_KN: Tensor | None = None
+    """Of a teacher that tells its N likeliest words."""
+    factor: float = 1.0
+    """What the student's scores are multiplied by."""
+
+    def rows(self, at: slice | Tensor) -> "Lesson":
+        """Of some of the hidden states."""
+        return self._each(lambda told: told[at])
+
+    def on(self, device: torch.device) -> "Lesson":
+        """The same on the student's device."""
+        return self._each(lambda told: moved(told, device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Lesson":
+        told = (self.hidden_KD, self.words_KN, self.logps_KN)
+        hidden, words, logps = (None if each is None else change(each) for each in told)
+        return Lesson(self.teacher, hidden, words, logps, self.factor)
+
+
+def compare(
+    logits_CV: Tensor, lesson: Lesson, reads: Reads, found: Compared, logps_S: Tensor, first: int
+) -> None:
+    """Fill `found` and `logps_S` at the rows from `first` of a chunk of scores, and turn the scores
+    into the divergence's derivatives by them, in place."""
+    teacher, here = lesson.teacher, lesson.rows(slice(first, first + len(logits_CV)))
+    warmth = teacher.temperature / lesson.factor
+    told_CV = None
+    if teacher.words is not None:
+        assert here.hidden_KD is not None
+        with torch.no_grad():
+            told_CV = teacher.words(here.hidden_KD)[:, : logits_CV.shape[1]]
+    for a, b in spans(len(logits_CV), CACHED_ROWS):
+        scores = widened(logits_CV[a:b])
+        student = (scores / warmth).log_softmax(-1)
+        at = slice(first + a, first + b)
+        chosen_S = (reads.kept_S >= at.start) & (reads.kept_S < at.stop)
+        rows_S = reads.kept_S[chosen_S] - at.start
+        own = student
+        if reads.temperature != warmth:
+            own = (scores / reads.temperature).log_softmax(-1)
+        logps_S[chosen_S] = own[rows_S, reads.targets_S[chosen_S]]
+        found.entropy_S[at] = -(own.exp() * own).sum(-1)
+        if told_CV is None:
+            assert here.words_KN is not None and here.logps_KN is not None
+            words, said = here.words_KN[a:b], with_rest(here.logps_KN[a:b])
+            distance, slope = divergence_of_groups(student, words, said, teacher.beta)
+            found.exact_S[at] = distance
+            found.tail_S[at], likeliest = said[:, -1].exp(), words[:, 0]
+        else:
+            whole = (widened(told_CV[a:b]) / teacher.temperature).log_softmax(-1)
+            distance, slope = divergence(student, whole, teacher.beta)
+            found.exact_S[at], likeliest = distance, whole.argmax(-1)
+            if teacher.top_k is not None:
+                words = whole.topk(teacher.top_k).indices
+                said = grouped(whole, words)
+                distance, slope = divergence_of_groups(student, words, said, teacher.beta)
+                found.tail_S[at] = said[:, -1].exp()
+        found.divergence_S[at] = distance
+        found.agrees_S[at] = (student.argmax(-1) == likeliest).to(student.dtype)
+        logits_CV[a:b].copy_(slope.div_(warmth))
+
+
+def nothing(like: Tensor, rows: int) -> Compared:
+    """Zeros to be filled, in the type of a softmax over scores `like`."""
+    empty = widened(like.new_empty(0))
+    return Compared(*(empty.new_zeros(rows) for _ in fields(Compared)))
+
+
+class HeadDivergence(torch.autograd.Function):
+    """Fills the figures of K hidden states; the divergence is differentiable once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_KD: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        reads: Reads,
+        lesson: Lesson,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, ...]:
+        """Log-probs (S), then the fields of `Compared` (K)."""
+        hidden, weight = hidden_KD.to(dtype), weight_VD.to(dtype)
+        bias = None if bias_V is None else bias_V.to(dtype)
+        found = nothing(hidden, len(hidden))
+        logps_S = found.exact_S.new_empty(len(reads.kept_S))
+        keeps = len(hidden) <= chunk_rows(weight, scoring.KEPT_BYTES)
+        rows = chunk_rows(weight, scoring.KEPT_BYTES if keeps else scoring.CHUNK_BYTES)
+        slope_KV = None
+        for first, stop in spans(len(hidden), rows):
+            slope_KV = None  # free the last chunk before the next is made
+            slope_KV = head_scores(hidden[first:stop], weight, bias)
+            compare(slope_KV, lesson, reads, found, logps_S, first)
+        kept = any(ctx.needs_input_grad) and keeps
+        ctx.slope, ctx.again = (slope_KV if kept else None), not kept
+        ctx.reads, ctx.lesson, ctx.dtype = reads, lesson, dtype
+        ctx.save_for_backward(hidden_KD, weight_VD, bias_V)
+        others = [getattr(found, f.name) for f in fields(Compared)[1:]]
+        ctx.mark_non_differentiable(logps_S, *others)
+        return logps_S, found.divergence_S, *others
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
+        """Gradients of hidden states, weight and bias."""
+        hidden_KD, weight_VD, bias_V = ctx.saved_tensors
+        hidden, weight = hidden_KD.to(ctx.dtype), weight_VD.to(ctx.dtype)
+        bias = None if bias_V is None else bias_V.to(ctx.dtype)
+        grad_hidden, grad_weight = torch.empty_like(hidden), None
+        grad_bias = None if bias_V is None else torch.zeros_like(bias_V)
+        again = nothing(hidden, len(hidden)), grads[0].new_empty(len(ctx.reads.kept_S))
+        rows = chunk_rows(weight, scoring.CHUNK_BYTES if ctx.again else scoring.KEPT_BYTES)
+        for first, stop in spans(len(hidden), rows):
+            slope = head_scores(hidden[first:stop], weight, bias) if ctx.again else ctx.slope
+            if slope is None:
+                raise RuntimeError("the scores were used up by an earlier backward pass")
+            if ctx.again:
+                compare(slope, ctx.lesson, ctx.reads, *again, first)
+            ctx.slope = None
+            slope.mul_(grads[1][first:stop, None])
+            grad_hidden[first:stop] = product(slope, weight)
+            if ctx.needs_input_grad[1]:
+                grad_weight = add_product(grad_weight, slope, hidden[first:stop], weight_VD.dtype)
+            if grad_bias is not None:
+                grad_bias += slope.sum(dim=0)
+            del slope
+        return grad_hidden.to(hidden_KD.dtype), grad_weight, grad_bias, None, None, None
+
+
+def chunk_rows(weight_VD: Tensor, size: int) -> int:
+    """Hidden states whose scores by both models take `size` bytes."""
+    return max(1, scoring.chunk_rows(weight_VD, size) // 2)
+
+
+def head_divergence(
+    hidden_KD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, reads: Reads, lesson: Lesson
+) -> tuple[Tensor, Compared]:
+    """Log-probs (S) of the actions without gradient, and what is found of the distributions that
+    they are drawn from (S)."""
+    dtype = hidden_KD.dtype
+    if torch.is_autocast_enabled(hidden_KD.device.type):
+        dtype = torch.get_autocast_dtype(hidden_KD.device.type)
+    given: Any = (hidden_KD, weight_VD, bias_V, reads, lesson, dtype)
+    logps_S, *found = HeadDivergence.apply(*given)  # type: ignore[misc]
+    return logps_S, Compared(*found).each(lambda value_K: value_K[reads.kept_S])
+
+
+class ScoreDivergence(torch.autograd.Function):
+    """The same from a table of scores (S, V)."""
+
+    @staticmethod
+    def forward(ctx: Any, scores_SV: Tensor, reads: Reads, lesson: Lesson) -> tuple[Tensor, ...]:
+        """Log-probs (S), then the fields of `Compared` (S)."""
+        slope_SV, found = scores_SV.clone(), nothing(scores_SV, len(scores_SV))
+        logps_S = torch.empty_like(found.exact_S)
+        compare(slope_SV, lesson, reads, found, logps_S, 0)
+        ctx.save_for_backward(slope_SV)
+        others = [getattr(found, f.name) for f in fields(Compared)[1:]]
+        ctx.mark_non_differentiable(logps_S, *others)
+        return logps_S, found.divergence_S, *others
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # type: ignore[override]
+        """Gradient of the scores."""
+        (slope_SV,) = ctx.saved_tensors
+        return slope_SV * grads[1][:, None], None, None
+
+
+Turns = tuple[Sequence[tuple[int, ...]], Tensor, Tensor]
+"""Contexts, and their actions (S) with offsets (N + 1), as `scoring.score_actions` takes them."""
+
+
+def compare_actions(
+    model: Any, turns: Turns, lesson: Lesson, temperature: float
+) -> tuple[Tensor, Compared]:
+    """Log-probs (S) of actions at the temperature that they were sampled at, without gradient, and
+    what is found of the student there; the lesson is over S. See `scoring.score_actions`."""
+    contexts, actions_S, offsets_N1 = turns
+    causal = causal_of(model)
+    row = to_device(lay_out(contexts, actions_S, offsets_N1), causal.device)
+    targets_S = moved(actions_S, causal.device)[row.order_S]
+    # Actions that one hidden state predicts have one context, so the teacher says the same of each.
+    of_K = torch.empty_like(row.keep_K).scatter_(0, row.kept_S, row.order_S)
+    lesson = lesson.rows(of_K.cpu()).on(causal.device)
+    logps_S, found = computed(causal, compare_row)(row, targets_S, lesson, temperature)
+    back_S = torch.empty_like(row.order_S)
+    back_S[row.order_S] = torch.arange(len(back_S), device=back_S.device)
+    return logps_S[back_S], found.each(lambda value_S: value_S[back_S])
+
+
+def compare_row(
+    causal: Any, row: TreeRow, targets_S: Tensor, lesson: Lesson, temperature: float
+) -> tuple[Tensor, Compared]:
+    """`compare_actions` of a row, in its own order, with a lesson over K."""
+    hidden_KD, head, factor = hidden_row(causal, row)
+    weight_VD, bias_V = head.weight, head.bias
+    if lesson.teacher.size is not None and lesson.teacher.size < len(weight_VD):
+        weight_VD = weight_VD[: lesson.teacher.size]
+        bias_V = None if bias_V is None else bias_V[: lesson.teacher.size]
+    reads = Reads(row.kept_S, targets_S, temperature / factor, True)
+    return head_divergence(hidden_KD, weight_VD, bias_V, reads, replace(lesson, factor=factor))
+
+
+def compare_padded(
+    model: Any, turns: Turns, lesson: Lesson, temperature: float
+) -> tuple[Tensor, Compared]:
+    """What `compare_actions` gives, for any model."""
+    contexts, actions_S, offsets_N1 = turns
+
+    def read(causal: Any, batch: PaddedBatch, logits_RKV: Tensor) -> tuple[Tensor, ...]:
+        scores_SV = logits_RKV[batch.row_S, batch.place_S][:, : lesson.teacher.size]
+        targets_S = actions_S[batch.order_S].to(causal.device)
+        reads = Reads(torch.arange(len(targets_S)).to(targets_S), targets_S, temperature, True)
+        own = lesson.rows(batch.order_S).on(causal.device)
+        return ScoreDivergence.apply(scores_SV, reads, own)  # type: ignore[return-value]
+
+    logps_S, *found = read_padded(model, contexts, actions_S, offsets_N1, read)
+    return logps_S, Compared(*found)
+
+
+def hidden_padded(model: Any, turns: Turns) -> Tensor:
+    """The hidden states (S, D) before the head that predict actions, of any model, on the CPU."""
+    contexts, actions_S, offsets_N1 = turns
+    base = causal_of(model).base_model
+    seen: list[Tensor] = []
+    hook = base.register_forward_hook(lambda part, given, told: seen.append(told[0]))
+
+    def read(causal: Any, batch: PaddedBatch, logits_RKV: Tensor) -> tuple[Tensor, ...]:
+        return (seen.pop()[batch.row_S, batch.first + batch.place_S].cpu(),)
+
+    try:
+        with torch.no_grad():
+            return read_padded(model, contexts, actions_S, offsets_N1, read)[0].cpu()
+    finally:
+        hook.remove()
+
+
+def words_of(model: Any) -> Callable[[Tensor], Tensor]:
+    """From hidden states (K, D) of `hidden_padded` to scores (K, V), by the model's own forward:
+    some scale or bound what their head gives."""
+    causal = causal_of(model)
+    base, one = causal.base_model, torch.zeros(1, 1, dtype=torch.long, device=causal.device)
+
+    def words(hidden_KD: Tensor) -> Tensor:
+        told = BaseModelOutputWithPast(last_hidden_state=hidden_KD[None].to(causal.device))  # type: ignore[arg-type]
+        base.forward = lambda *given, **named: told
+        try:
+            return causal(input_ids=one, return_dict=True).logits[0]
+        finally:
+            del base.forward
+
+    return words
+
+
+def refuse_unteachable(model: Any) -> None:
+    """Raise ModelUnsupported for a model whose scores are not made of its last hidden states."""
+    causal, count = causal_of(model), 4
+    ids_T = probe_tokens(causal, count + 1)
+    turns = [tuple(ids_T[:1].tolist())], ids_T[1:].cpu(), torch.tensor([0, count])
+    with torch.no_grad():
+        whole = logits_from(causal, ids_T[None, :count], None, 0)[0]
+        try:
+            same = alike(words_of(causal)(hidden_padded(causal, turns)), whole)
+        except Exception:  # whatever its forward does with what it is told
+            same = False
+    if not same:
+        problem = f"the scores of {type(causal).__name__} are not made of its last hidden states"
+        raise ModelUnsupported(problem, fix="ask it behind an endpoint")

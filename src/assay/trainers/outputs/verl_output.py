@@ -1,0 +1,189 @@
+"""Reads what verl 0.9.1 wrote: the file logger's lines, rollouts, checkpoints.
+
+The log is that of `trainer.logger = ["file"]`, which verl begins anew where it is resumed. Read
+from the package's trainer (V1), and held by tests that train with it. A checkpoint is shards that
+`merged` makes one file of, inside verl.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from assay.engines.environments import installed
+from assay.errors import InputError
+from assay.trainers.outputs.journal import by_key
+from assay.trainers.outputs.output import (
+    Answer,
+    DamagedOutput,
+    Metric,
+    Saved,
+    Step,
+    log_lines,
+    translated,
+)
+
+TOOL = "verl"
+LATEST = "latest_checkpointed_iteration.txt"
+
+METRICS: tuple[Metric, ...] = (
+    Metric("actor/loss", "loss"),
+    Metric("actor/pg_loss", "policy_loss"),
+    Metric("actor/kl_loss", "kl_loss"),
+    Metric("actor/kl_coef", "kl_coef"),
+    Metric("actor/grad_norm", "grad_norm"),
+    Metric("actor/lr", "learning_rate"),
+    Metric(
+        "actor/entropy", "entropy", unlike="exact, of the policy in training; Assay estimates it"
+    ),
+    Metric("actor/ppo_kl", "policy_kl"),
+    Metric("actor/pg_clipfrac", "clipped_share"),
+    Metric("actor/pg_clipfrac_lower", "dual_clip_share"),
+    Metric("rollout_corr/k3_kl", "rollout_gap_k3"),
+    Metric(
+        "training/rollout_probs_diff_mean",
+        unlike="a gap of probabilities, where Assay has one of their logarithms",
+    ),
+    Metric("critic/score/mean", "reward_mean", unlike="leaves out answers without a token"),
+    Metric("critic/rewards/mean", unlike="after KL in the reward"),
+    Metric("critic/advantages/mean", unlike="a mean over tokens, where Assay's is over answers"),
+    Metric("response_length/mean", "length_mean"),
+    Metric(
+        "response_length/clip_ratio",
+        unlike="the share of answers as long as the longest of the step, cut or not",
+    ),
+    Metric("timing_s/step", "seconds"),
+    Metric("timing_s/gen", "rollout_seconds"),
+    Metric("timing_s/update_actor", "update_seconds"),
+)
+STARTS = "training/global_step"
+"""Every line of a training step has it."""
+
+
+@dataclass(frozen=True)
+class VerlOutput:
+    """See `output.Output`; `folder` is verl's `trainer.default_local_dir`."""
+
+    folder: Path
+    updates: int = 1
+    """No matter here: verl counts rounds."""
+    logs: tuple[Path, ...] = ()
+    """The file logger's, oldest first; omitted: metrics*.jsonl in the folder."""
+    rollouts: Path | None = None
+    """verl's `trainer.rollout_data_dir`; omitted: `rollouts` in the folder."""
+
+    @property
+    def log_files(self) -> Sequence[Path]:
+        """The logs, oldest first: metrics-TIME.jsonl and the last, metrics.jsonl."""
+        return self.logs or sorted(self.folder.glob("metrics*.jsonl"))
+
+    def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
+        """See `Output`. A step's rollouts are written before its line in the log, or beside it."""
+        lines: dict[int, Mapping[str, Any]] = {}
+        for file in self.log_files:
+            for number, line in enumerate(log_lines(file), 1):
+                step, data = line.get("step"), line.get("data")
+                if type(step) is not int or not isinstance(data, dict):
+                    problem = "is no step of verl's file logger"
+                    raise DamagedOutput(problem, file=file, line=number)
+                lines = {known: each for known, each in lines.items() if known <= step}
+                # Validation before the first step, or behind the last, has a line of its own.
+                lines[step] = data if STARTS in data else {**lines.get(step, {}), **data}
+        for number in sorted(lines):
+            if number <= after or STARTS not in lines[number]:
+                continue
+            file = (self.rollouts or self.folder / "rollouts") / f"{number}.jsonl"
+            there, newest = file.is_file(), number == max(lines)
+            if newest and file.parent.is_dir() and not (whole(file) if there else ended):
+                return
+            yield Step(
+                number,
+                translated(TOOL, METRICS, [lines[number]]),
+                self.answers(file) if there else (),
+            )
+
+    def answers(self, file: Path) -> tuple[Answer, ...]:
+        """The completions of a step, as the journal of an exported folder knows them. Raises
+        DamagedOutput for a file that was cut short."""
+        if not whole(file):
+            raise DamagedOutput("ends in the middle of a line", file=file, fix="restore it")
+        known = by_key(self.folder) if self.journalled else {}
+        return tuple(known.get(key_of(line)) or answer(line) for line in log_lines(file))
+
+    @cached_property
+    def journalled(self) -> bool:
+        """Whether the folder was exported."""
+        return (self.folder / "answers").is_dir()
+
+    def checkpoints(self) -> Sequence[Saved]:
+        """See `Output`; verl names the last whole one in a file."""
+        try:
+            last = int((self.folder / LATEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        found = [(int(m[1]), p) for p in self.folder.glob("global_step_*") if (m := STEP(p.name))]
+        actors = sorted((step, path / "actor") for step, path in found if step <= last)
+        return [Saved(step, path) for step, path in actors if path.is_dir()]
+
+    def weights(self, saved: Saved, scratch: Path) -> Path:
+        """See `Output`. Raises InputError where verl is not installed, or cannot merge."""
+        return merged(saved.folder, scratch / saved.folder.parent.name)
+
+
+STEP = re.compile(r"global_step_(\d+)").fullmatch
+
+
+def whole(file: Path) -> bool:
+    """Whether a file ends with the end of a line."""
+    return file.read_bytes().endswith(b"\n")
+
+
+def key_of(line: Mapping[str, Any]) -> str:
+    """A rollout's name without the number of its output: UID_SAMPLE_OUTPUT."""
+    return str(line.get("uid", "")).rpartition("_")[0]
+
+
+def answer(line: Mapping[str, Any]) -> Answer:
+    """A line of verl's rollouts."""
+    score = line.get("score")
+    return Answer(
+        text=str(line.get("output", "")),
+        reward=float(score) if isinstance(score, int | float) else None,
+        prompt=str(line.get("input", "")),
+        why="" if isinstance(score, int | float) else "verl wrote no score",
+    )
+
+
+MERGE = """
+import sys, torch
+# verl rounds what it merges to bfloat16, which would lose most of a small change.
+torch.Tensor.bfloat16 = lambda tensor: tensor
+from verl.model_merger.__main__ import main
+main()
+"""
+
+
+def merged(actor: Path, target: Path) -> Path:
+    """The folder of a checkpoint's weights, or of its adapter, in verl's own precision.
+
+    Raises InputError where verl is not installed, or cannot merge the shards.
+    """
+    python = installed(TOOL)
+    if python is None:
+        problem = "verl's shards are merged by verl, which is not installed"
+        raise InputError(problem, file=actor, fix="assay engines add verl")
+    if not (actor / "fsdp_config.json").is_file():
+        problem = "holds no shards of FSDP"
+        fix = "merge it with verl.model_merger, and name the folder that it wrote as the model"
+        raise InputError(problem, file=actor, fix=fix)
+    given = ("merge", "--backend", "fsdp", "--local_dir", actor, "--target_dir", target)
+    command = [str(python), "-c", MERGE, *map(str, given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise InputError(f"verl merges no model of it: {last}", file=actor, fix="restore its files")
+    adapter = target / "lora_adapter"
+    return adapter if adapter.is_dir() else target

@@ -1,0 +1,208 @@
+"""Distillation: who answers a visit, what is learned of the teacher, and that no split matters."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from assay.data.episode import Episode, Reward, Turn
+from assay.data.row import Message, Row
+from assay.models import scoring
+from assay.models.distilling import Lesson, ScoreDivergence, hidden_padded, words_of
+from assay.models.divergence import Teacher, divergence, divergence_of_groups, grouped
+from assay.models.precision import choose_precision
+from assay.models.scoring import Reads
+from assay.rl.policy import Sampling
+from assay.rollout.policies.language import LanguagePolicy
+from assay.train.distill import Distill
+from assay.train.sampled_groups import Prompts, SingleTurn
+from assay.train.update import constant
+from tests.tiny import tiny_model
+from tests.train.test_gkd import ANSWERS, BETAS, PROMPTS, our_update, teller
+from tests.train.test_methods import run
+
+ROWS = tuple(Row(f"q{n}", (Message("user", str(n)),), gold=None) for n in range(12))
+
+
+def tiny_policy(seed: int = 0) -> LanguagePolicy:
+    return LanguagePolicy(tiny_model(seed=seed), choose_precision("fp32", "cpu"), frozenset({1}))
+
+
+def distill(lmbda: float = 0.5, teacher: Teacher | None = None, group: int = 2) -> Distill:
+    """Twelve prompts of three tokens, learned from a tiny teacher."""
+    contexts = {row.id: (7, 20 + n, 9) for n, row in enumerate(ROWS)}
+    sampling = Sampling(1.0, 6)
+    source = SingleTurn(contexts, sampling, 0, lambda pairs: [Reward(1.0) for _ in pairs], str)
+    stored = {
+        row.id: Episode(row.id, row.id, (Turn(contexts[row.id], (40 + n, 1), (True, True)),))
+        for n, row in enumerate(ROWS)
+    }
+    prompts = Prompts(ROWS, source, prompts=4, group=group, seed=0)
+    tell = teller(tiny_model(seed=1))
+    wanted = teacher or Teacher(1.0, top_k=50)
+    return Distill(prompts, stored, lmbda, wanted, tell, str, constant(1.0))
+
+
+@pytest.mark.parametrize(("lmbda", "own"), [(1.0, 1.0), (0.0, 0.0)])
+def test_at_its_ends_lmbda_leaves_all_visits_to_one_side(lmbda: float, own: float) -> None:
+    _, recorder = run(distill(lmbda), 2, lr=0.0, policy=tiny_policy())
+    assert [line["on_policy_share"] for line in recorder.lines] == [own, own]
+    assert ("completions" in recorder.lines[0]) == bool(own)
+    assert len(recorder.lines) == 2 and all(line["tokens"] > 0 for line in recorder.lines)
+
+
+def test_who_answers_a_visit_depends_on_the_row_and_the_visit_alone() -> None:
+    method = distill(0.5)
+    jobs = [(row, number) for number in range(100) for row in ROWS]
+    drawn = {(row.id, number): method.samples((row, number)) for row, number in jobs}
+    assert all(method.samples((row, n)) == drawn[row.id, n] for row, n in reversed(jobs))
+    assert all(drawn[row.id, 2 * n] == drawn[row.id, 2 * n + 1] for row in ROWS for n in range(50))
+    share = sum(drawn.values()) / len(drawn)
+    assert abs(share - 0.5) < 4 * math.sqrt(0.25 / (len(drawn) / 2))
+    more = dataclasses.replace(method, lmbda=0.7)
+    assert all(more.samples((row, n)) for row, n in jobs if drawn[row.id, n])
+
+
+def test_own_figures_are_means_over_what_the_student_sampled() -> None:
+    exact = Teacher(1.0)
+    _, mixed = run(distill(0.5, exact), 1, lr=0.0, policy=tiny_policy())
+    (line,) = mixed.lines
+    share = line["on_policy_share"]
+    assert 0 < share < 1 and line["own_divergence"] != pytest.approx(line["divergence"])
+    _, own = run(distill(1.0, exact), 1, lr=0.0, policy=tiny_policy())
+    assert own.lines[0]["own_divergence"] == pytest.approx(own.lines[0]["divergence"])
+    assert line["rollout_gap_mean"] < 1e-4
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_the_student_comes_closer_to_its_teacher_on_its_own_samples(beta: float) -> None:
+    _, recorder = run(distill(1.0, Teacher(beta)), 12, lr=3e-3, policy=tiny_policy())
+    found = [line["own_divergence"] for line in recorder.lines]
+    assert sum(found[-3:]) < 0.8 * sum(found[:3])
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("top_k", [None, 5])
+def test_a_student_that_is_its_teacher_has_no_loss_and_no_gradient(
+    beta: float, top_k: int | None
+) -> None:
+    totals, grads = our_update(Teacher(beta, top_k=top_k), seed=0)
+    far, slopes = our_update(Teacher(beta, top_k=top_k), seed=1)
+    assert abs(totals.loss) < 1e-5 * far.loss
+    for name, grad in grads.items():
+        assert grad.norm() < 1e-4 * slopes[name].norm()
+    assert totals.sums["teacher_agreement"] == totals.sums["tokens"]
+
+
+@pytest.mark.parametrize("top_k", [None, 5])
+@pytest.mark.parametrize("beta", [0.1, 1.0])
+def test_chunks_and_micro_batches_do_not_change_the_gradient(
+    monkeypatch: pytest.MonkeyPatch, beta: float, top_k: int | None
+) -> None:
+    whole, expected = our_update(Teacher(beta, 0.7, top_k))
+    for name in ("KEPT_BYTES", "CHUNK_BYTES"):
+        monkeypatch.setattr(scoring, name, 300 * 4 * 4)  # two rows of both models
+    apart, found = our_update(Teacher(beta, 0.7, top_k), micro_tokens=8)
+    assert apart.loss == pytest.approx(whole.loss, rel=1e-5)
+    assert found.keys() == expected.keys()
+    for name, grad in found.items():
+        torch.testing.assert_close(grad, expected[name], rtol=1e-4, atol=1e-8)
+
+
+def test_transformers_own_forward_gives_the_same_loss_and_gradient() -> None:
+    packed, expected = our_update(Teacher(0.5, top_k=9))
+    plain, found = our_update(Teacher(0.5, top_k=9), plain=True)
+    assert plain.sums == pytest.approx(packed.sums, rel=1e-4, abs=1e-6)
+    for name, grad in found.items():
+        torch.testing.assert_close(grad, expected[name], rtol=1e-4, atol=1e-7)
+
+
+def test_hidden_states_and_head_of_any_model_make_its_scores() -> None:
+    for family in ("llama", "granite"):
+        model = tiny_model(family)
+        actions_S = torch.tensor([token for answer in ANSWERS for token in answer])
+        offsets = torch.tensor([0, *map(len, ANSWERS)]).cumsum(0)
+        contexts = [tuple(prompt) for prompt in PROMPTS]
+        scores_SV = words_of(model)(hidden_padded(model, (contexts, actions_S, offsets)))
+        rows = []
+        for prompt, answer in zip(PROMPTS, ANSWERS, strict=True):
+            ids = torch.tensor([prompt + answer])
+            rows.append(model(ids).logits[0, len(prompt) - 1 : -1])
+        torch.testing.assert_close(scores_SV, torch.cat(rows), rtol=1e-4, atol=1e-4)
+
+
+def tables(seed: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
+    """Scores of a student and of a teacher over nine words at four places."""
+    random = torch.Generator().manual_seed(seed)
+    student, teacher = torch.randn(2, 4, 9, generator=random, dtype=torch.float64) * scale
+    return student, teacher
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    beta=st.sampled_from([0.0, 0.03, 0.5, 0.9, 1.0]),
+    warmth=st.sampled_from([1.0, 0.5, 2.0]),
+    top_k=st.sampled_from([None, 1, 3, 8]),
+)
+def test_derivatives_are_those_of_finite_differences(
+    seed: int, beta: float, warmth: float, top_k: int | None
+) -> None:
+    student, teacher = tables(seed)
+    lesson = Lesson(Teacher(beta, warmth, top_k, words=lambda scores: scores), teacher)
+    at = torch.arange(len(student))
+
+    def found(scores: Tensor) -> Tensor:
+        result: Any = ScoreDivergence.apply(scores, Reads(at, at, 1.0, True), lesson)
+        return result[1]
+
+    assert torch.autograd.gradcheck(found, student.requires_grad_())
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 99), beta=st.floats(0, 1), top_k=st.integers(1, 8))
+def test_what_is_not_told_apart_is_not_seen(seed: int, beta: float, top_k: int) -> None:
+    student, teacher = (table.log_softmax(-1) for table in tables(seed))
+    exact, _ = divergence(student, teacher, beta)
+    words = teacher.topk(top_k).indices
+    bounded, _ = divergence_of_groups(student, words, grouped(teacher, words), beta)
+    assert bool((bounded >= -1e-12).all()) and bool((bounded <= exact + 1e-12).all())
+    if top_k == 8:  # one word is the rest
+        torch.testing.assert_close(bounded, exact)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 99))
+def test_the_divergences_are_those_of_the_paper(seed: int) -> None:
+    student, teacher = (table.log_softmax(-1) for table in tables(seed, 1.0))
+
+    def kl(one: Tensor, other: Tensor) -> Tensor:
+        return (one.exp() * (one - other)).sum(-1)
+
+    torch.testing.assert_close(divergence(student, teacher, 0.0)[0], kl(teacher, student))
+    torch.testing.assert_close(divergence(student, teacher, 1.0)[0], kl(student, teacher))
+    half = divergence(student, teacher, 0.5)[0]
+    torch.testing.assert_close(half, divergence(teacher, student, 0.5)[0])
+    assert bool((half <= math.log(2)).all())
+    for beta, end in ((1e-5, kl(teacher, student)), (1 - 1e-5, kl(student, teacher))):
+        near = divergence(student, teacher, beta)[0] / min(beta, 1 - beta)
+        torch.testing.assert_close(near, end, rtol=0.01, atol=1e-3)
+
+
+def test_a_head_padded_with_unused_words_changes_nothing() -> None:
+    student, teacher = tables(3)
+    padding = torch.randn(4, 5, dtype=torch.float64)
+    at = torch.arange(4)
+
+    def found(words: Any, told: Tensor) -> Tensor:
+        lesson = Lesson(Teacher(0.5, words=words, size=9), told)
+        result: Any = ScoreDivergence.apply(student, Reads(at, at, 1.0, True), lesson)
+        return result[1]
+
+    wide = torch.cat([teacher, padding], 1)
+    torch.testing.assert_close(found(lambda s: s, teacher), found(lambda s: s, wide))
