@@ -65,6 +65,9 @@ class RubricFile(Table):
     """Ask about every pair twice; a verdict that flips is a tie. Labelled pairs always are."""
     reference: bool = False
     """One who grades sees the row's own answer."""
+    by_likelihood: bool = False
+    """For a model in this process: the verdict is the likeliest of all, and the judge writes
+    none."""
     attempts: Few = 3
     """How often the judge is asked until its verdict can be read."""
     longest: Few | None = None
@@ -123,6 +126,7 @@ class RubricFile(Table):
             pairs=self.pairs,
             both_orders=self.both_orders,
             reference=self.reference,
+            by_likelihood=self.by_likelihood,
             attempts=self.attempts,
             longest=self.longest,
             prompt=self.prompt,

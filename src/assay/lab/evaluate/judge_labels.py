@@ -77,6 +77,15 @@ class Labelled:
         return Completion(self.answer + more, id=f"{kind or LABELS}/{name}")
 
 
+class Verdicts(JudgementJournal):
+    """A journal whose abstentions are asked again: a label is worth more than a call."""
+
+    def known(self, part: str, row: Row, completion: Completion) -> Reward | None:
+        """See `JudgementJournal`."""
+        found = super().known(part, row, completion)
+        return None if found is None or found.value is None else found
+
+
 def rubrics_in(session: Session) -> list[Use]:
     """The rubrics of an experiment, each once. Raises what opening them raises."""
     experiment = session.experiment
@@ -118,7 +127,7 @@ def judge_labelled(session: Session, use: Use, labels: Labels) -> JudgedLabels:
     asked = sha256_text(canonical_json([reward.settings, asked_helpers(session, reward)]))
     name, folder = f"{use.opened.file.stem}-{asked[:8]}", session.run.path / FOLDER
     folder.mkdir(exist_ok=True)
-    journal = JudgementJournal(folder / f"{name}.jsonl", asked)
+    journal = Verdicts(folder / f"{name}.jsonl", asked)
     runners = session.reward_runner(reward, use.settings, journal)
     with session.helpers.evaluation(LABELS, use.opened.file.stem), runners as runner:
         fresh = [each for each in answers if each.known is None]
@@ -208,7 +217,6 @@ def recorded_answers(
             file = record.file(run.evaluations, checkpoint)
             columns = read_columns(file, ["item_id", "output", "score", "parts", "why"])
             for item, output, score, parts, why in zip(*columns.values(), strict=True):
-                # An abstention is asked again: a label is worth more than a call.
                 judged = same and whole and score is not None
                 verdict = Reward(score, json.loads(parts), why) if judged else None
                 place = item, sha256_text(output)
