@@ -161,14 +161,19 @@ def test_a_stage_that_starts_over_has_nothing_of_its_tools_first_attempt(
     assert steps(run) == [1, 2, 3, 4]
 
 
-def test_a_guard_stops_a_tool_that_would_go_on(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool has written three steps before anybody looks; the condition held at the second."""
     told(monkeypatch, step=4, hangs=True)
-    guard = '\n[guard.low]\nstage = "rl"\nmetric = "reward_mean"\nbelow = 2.0\nsteps = 3\n'
+    monkeypatch.setattr("assay.lab.run.tool_training.POLL_SECONDS", 2.0)
+    guard = '\n[guard.low]\nstage = "rl"\nmetric = "reward_mean"\nabove = 0.4\nsteps = 1\n'
     (lab / "tiny.toml").write_text((lab / "tiny.toml").read_text() + guard)
-    with pytest.raises(GuardFired, match="'low' stopped the run at rl step 3"):
+    with pytest.raises(GuardFired, match="'low' stopped the run at rl step 2"):
         start(lab / "tiny.toml", root=lab)
     (run,) = runs_of(lab, "tiny")
     assert read_status(run.path).guard == "low" and checkpoint_steps(run, "rl") == [2]
+    assert steps(run) == [1, 2]
 
 
 @pytest.mark.parametrize(

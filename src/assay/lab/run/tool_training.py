@@ -7,6 +7,7 @@ is removed first, so that no step is recorded twice.
 """
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -26,7 +27,7 @@ from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
-from assay.lab.monitor.guards import GuardFired
+from assay.lab.monitor.guards import GuardFired, watch_stage
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import Exporter
@@ -46,6 +47,8 @@ LOG, OUTPUT = "log", "output"
 POLL_SECONDS = 0.5
 LAST_LINES = 12
 LAST_WORDS = 400
+ERROR = re.compile(r"[\w.]*(Error|Exception): ")
+"""How the line begins that ends a traceback; tools print hints behind it."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,11 @@ class ToolTraining:
         step = self.take_up()
         session.observer.stage(name, self.made.stage.method, step, steps)
         if step < steps:
+            guards = watch_stage(session.experiment, session.run, name, step)
+            watched = replace(self, recorder=replace(self.recorder, guards=guards))
             self.export()
             with self.started(step) as tool:
-                self.follow(tool)
+                watched.follow(tool)
         for step in checkpoint_steps(session.run, name):
             for evaluation in selectors(session, name):
                 measure_stored(session, evaluation, CheckpointReference(name, "step", step))
@@ -194,6 +199,7 @@ class ToolTraining:
         """Record what the tool writes until it ends. Raises GuardFired, and RunFailure where it
         ends before the last step."""
         following, code = self.following(), None
+        following.stepped = self.stepped
         while code is None:
             code = tool.wait(POLL_SECONDS)
             if (self.folder / OUTPUT).is_dir():
@@ -204,17 +210,18 @@ class ToolTraining:
             raise RunFailure(self.ending(code, following.step))
 
     def record(self, following: Following, *, ended: bool) -> None:
-        """Take what is new."""
-        before = following.step
+        """Take what is new, and remove the checkpoints that nothing goes on from."""
         following.take(ended)
-        for step in range(before + 1, following.step + 1):
-            self.recorder.report(step)
         newest = max(checkpoint_steps(self.session.run, self.made.name), default=0)
         for each in self.output.checkpoints():
             if each.step < newest:  # the run has its weights, and the tool's states are large
                 remove(self.within_output(each))
+
+    def stepped(self, step: int) -> None:
+        """What follows a recorded step. Raises GuardFired."""
         if fired := self.recorder.guards.fired():
             raise GuardFired(fired)
+        self.recorder.report(step)
 
     def ending(self, code: int, step: int) -> str:
         """How the tool ended, with its last words."""
@@ -226,9 +233,16 @@ class ToolTraining:
         if code == -signal.SIGKILL:
             how += " (it was killed, as the system does where memory runs out)"
         elif code:
-            last = lines[-1][-LAST_WORDS:] if lines else "it says nothing"
-            how += f" ({f'signal {-code}' if code < 0 else f'exit code {code}'}): {last}"
+            last = next(filter(ERROR.match, reversed(lines)), lines[-1] if lines else "no word")
+            number = f"signal {-code}" if code < 0 else f"exit code {code}"
+            how += f" ({number}): {last[:LAST_WORDS]}"
         return f"{self.made.trainer.title} {how}; its log is {self.folder / LOG}"
+
+
+def taken(meter: Meter) -> Mapping[str, float]:
+    """What the tool's processes took since this was last asked; on a GPU without its memory."""
+    found = meter.taken()
+    return {"cpu_seconds": found["cpu_seconds"]} if torch.cuda.is_available() else found
 
 
 def remove(path: Path) -> None:
