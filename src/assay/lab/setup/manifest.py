@@ -51,7 +51,7 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import translations
 from assay.models.matmul import processor_name
 from assay.runs.history import NothingRecorded
-from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
+from assay.runs.manifest_file import CHECKED, IMPORTED, Manifest, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
 from assay.tasks.helper_model import find_helper
@@ -186,7 +186,7 @@ WITHOUT_EFFECT |= {"reward_workers", "reward_concurrency"}
 many rewards run side by side."""
 
 
-UNCOUNTED = ("name", "about", CHECKED)
+UNCOUNTED = ("name", "about", IMPORTED, CHECKED)
 """Differences that do not stop a run from being resumed."""
 
 
