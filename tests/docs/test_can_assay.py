@@ -79,7 +79,6 @@ CHECKED: dict[str, Callable[[Path], bool]] = {
     "PPO with a value model": lambda _: "ppo" in methods(),
     "train a reward model": lambda _: bool({"reward", "reward_model", "rm"} & methods()),
     "use a reward model as the reward": lambda _: imports("AutoModelForSequenceClassification"),
-    "distil from a teacher's probabilities": lambda _: bool({"gkd", "distil"} & methods()),
     "pretrain on plain text": lambda _: "pt" in methods(),
     "generate with vLLM while training": lambda _: (
         "vllm" in get_args(EngineSpec.model_fields["sample"].annotation)

@@ -11,6 +11,7 @@ from assay.cli.compare import audit, compare, plan
 from assay.cli.convert import convert, select
 from assay.cli.engines import engines
 from assay.cli.eval import evaluate, export, serve
+from assay.cli.import_run import import_run
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.replay import replay
@@ -48,6 +49,7 @@ VERBS = {
     "protect": protect,
     "delete": delete,
     "export": export,
+    "import": import_run,
     "serve": serve,
     "view": view,
     "doctor": doctor,

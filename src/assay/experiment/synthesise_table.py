@@ -25,6 +25,8 @@ from assay.experiment.reward_tables import Reward, RewardSettings
 
 SYNTHESISE = "synthesise"
 """The kind of a data source that takes made rows, and the name of the table."""
+MADE_BY = "synthesis"
+"""The field of `extra` with the provenance of a made row."""
 FILE = "path:"
 READ = ("json", "tags")
 """How a teacher may write its rows, where no function of the user's reads them."""

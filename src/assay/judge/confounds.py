@@ -9,9 +9,12 @@ from typing import Any, Literal
 
 Kind = Literal["declared", "tested", "allowed", "follows", "warning", "note", "confound"]
 
-NOTES = frozenset({"machine", "packages", "time", "name", "about", "sources", "dataset"})
+NOTES = frozenset(
+    {"machine", "packages", "time", "name", "about", "sources", "dataset", "imported"}
+)
 """Parts of a manifest whose differences are shown and do not make a comparison unfair. Where a
-`dataset` of another tool lay is one: the questions themselves are compared."""
+`dataset` of another tool lay is one: the questions themselves are compared. So is where a run was
+taken over from: its settings are compared in Assay's words, and an unknown one equals none."""
 
 WARNED = (
     *("machine.precision.master", "machine.precision.compute", "machine.precision.device"),

@@ -127,6 +127,9 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
         leakage = [words("data.no_check")] if not against and not common else []
         if against and "total" in found:
             leakage = [words("data.disjoint", benchmarks=against, count=number(leaked))]
+        for teacher, count in found.get("teachers", {}).items():
+            said = words("data.made_by", rows=number(count), teacher=visible(teacher))
+            leakage = [said, *leakage]
         shown = tuple((dropped_for(why, words), number(count)) for why, count in dropped.items())
         views.append(DataView(name, spec.origin, about, shown, (*leakage, *common)))
     return views

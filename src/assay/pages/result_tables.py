@@ -68,7 +68,8 @@ class StageRow:
     adapt: str
     detail: str
     """Settings of this method alone."""
-    seconds: float
+    seconds: float | None
+    """None where another trainer did not say it."""
 
 
 def checkpoint_label(name: str, words: Words) -> str:
@@ -177,7 +178,9 @@ def stage_rows(facts: "RunFacts") -> list[StageRow]:
                 optimizer=f"{stage.optimizer.name}, lr {stage.optimizer.lr:g}",
                 adapt=stage.adapt.kind,
                 detail=_detail(stage.model_dump()),
-                seconds=sum(line["seconds"] or 0 for line in lines),
+                seconds=None
+                if None in (took := [line["seconds"] for line in lines])
+                else sum(took),
             )
         )
     return rows

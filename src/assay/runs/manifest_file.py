@@ -15,10 +15,12 @@ WENT_ON = "went_on"
 """Key under `time`: from which checkpoints of their own tools of stages went on."""
 CHECKED = "checked"
 """Key of the findings before the run, see `lab.check.all_checks`; they are no fingerprints."""
+IMPORTED = "imported"
+"""Key of what is known of a run that another tool made, see `lab.run.trainer_import`."""
 SEEN_ANSWERS = "has_seen_answers"
 """Key of `base_weights` where a model chose its answers by the items' own: a bound, no result."""
 KINDS = {str: "text", dict: "table"}
-TABLES = ("base_weights", "data", "stages", "evaluation", CHECKED)
+TABLES = ("base_weights", "data", "stages", "evaluation", IMPORTED, CHECKED)
 
 
 class DamagedManifest(InputError):

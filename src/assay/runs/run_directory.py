@@ -6,7 +6,8 @@ The files' contents are read in `status`, `metrics`, `manifest_file` and `record
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,8 +90,12 @@ def lab_root(given: str | None = None) -> Path:
     return Path(given or os.environ.get("ASSAY_LAB") or ".").resolve()
 
 
-def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False) -> RunDirectory:
-    """Create the folder of a new run atomically, with its resolved `spec` (TOML) and status.
+@contextmanager
+def drafted_run(
+    root: Path, name: str, *, seed: int, spec: str, new: bool = False
+) -> Iterator[tuple[RunDirectory, RunDirectory]]:
+    """A new run under a hidden id that no listing shows, with its resolved `spec` (TOML) and
+    status, and the run that it becomes when the block ends; nothing is left where it raises.
 
     Raises InputError for a name that has runs, unless `new`.
     """
@@ -99,12 +104,19 @@ def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False
         raise InputError(f"a run named {name!r} exists", fix=fix)
     now = datetime.now(UTC)
     run = RunDirectory(root, name, _next_id(runs_of(root, name), now))
-    # Hidden until it is complete, so that no listing shows an incomplete run.
     run.path.parent.mkdir(parents=True, exist_ok=True)
     remove_parts(run.path.parent)
-    with new_folder(run.path) as draft:
-        write_listed(draft, draft / run.spec.name, spec)
-        write_status(draft, Status(seed=seed, started=now.isoformat(timespec="seconds")))
+    with new_folder(run.path) as folder:
+        draft = RunDirectory(root, name, folder.name)
+        write_listed(folder, draft.spec, spec)
+        write_status(folder, Status(seed=seed, started=now.isoformat(timespec="seconds")))
+        yield draft, run
+
+
+def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False) -> RunDirectory:
+    """Create the folder of a new run atomically. See `drafted_run`."""
+    with drafted_run(root, name, seed=seed, spec=spec, new=new) as (_, run):
+        pass
     return run
 
 

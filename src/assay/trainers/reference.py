@@ -70,6 +70,35 @@ there is no GPU, it trains on the CPU; verl then samples with Transformers (`ver
   one answer, and only a run opens helper models. An abstention stops verl and ms-swift, where a 0
   would be false; TRL leaves it out.
 
+## Runs made elsewhere
+
+```sh
+assay import DIR --from trl                      # or verl, swift; exported, or made without Assay
+assay import DIR --from trl --model OWNER/NAME   # the base model, where the folder does not say it
+```
+
+A run of the lab comes of it: metrics, samples, checkpoints and settings, to be shown, compared,
+evaluated (`assay eval NAME@rl.last`) and started from (`run:NAME@rl.last`). Nothing is left where a
+checkpoint cannot be opened; one that is not whole is left out by name.
+
+| | exported folder | made without Assay |
+|---|---|---|
+| metrics | all | all; of TRL up to the last checkpoint |
+| samples | with rows, tokens, parts | text, prompt, reward, where they were logged |
+| advantages | of TRL and ms-swift | of TRL and ms-swift |
+| settings | all | the tables below, backwards; what means something else is listed |
+| checkpoints | without optimizer | without optimizer |
+| unknown | the machine | data, reward, rendering, machine, and what the folder does not tell |
+
+Log-probs are in no tool's files. Completions are logged by `log_completions` (TRL, ms-swift) and
+`trainer.rollout_data_dir` (verl); their rows are named by the prompt. verl's shards are merged by
+verl, in their own precision: its merger rounds to bfloat16, which would lose a small change.
+
+What is unknown equals no other run's, so that a comparison lists it (`--allow`). A folder of TRL is
+its `output_dir`; of ms-swift too, with its version; of verl its `trainer.default_local_dir`, with
+the lines of `trainer.logger = ["file"]` and Hydra's `config.yaml` where verl puts them, or
+`--log`, `--config`. The tool's whole configuration stands in the manifest, without secrets.
+
 Versions: {VERSIONS}. Made by `python -m assay.trainers.reference > docs/trainers.md`.
 """
 
@@ -80,7 +109,17 @@ def page() -> str:
     parts = [INTRODUCTION.replace("{VERSIONS}", packages)]
     for trainer in TRAINERS.values():
         parts += [f"## {trainer.title}\n", "\n".join(table(trainer)) + "\n"]
+        parts += ["\n".join(metrics(trainer)) + "\n"]
     return "\n".join(parts)
+
+
+def metrics(trainer: Trainer) -> Iterator[str]:
+    """What the tool's metrics are called here; others keep their name behind the tool's."""
+    yield f"| {trainer.title}'s metric | Assay's | how | what differs |"
+    yield "|---|---|---|---|"
+    for each in trainer.metrics:
+        ours = f"`{each.ours}`" if each.ours else ""
+        yield f"| `{each.theirs}` | {ours} | {each.how if ours else ''} | {each.unlike} |"
 
 
 def table(trainer: Trainer) -> Iterator[str]:

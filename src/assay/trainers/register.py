@@ -9,7 +9,8 @@ from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers import swift_table, trl_table, verl_table
-from assay.trainers.outputs.output import Output
+from assay.trainers.outputs import swift_output, trl_output, verl_output
+from assay.trainers.outputs.output import Metric, Output
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
 from assay.trainers.outputs.verl_output import LATEST, VerlOutput
@@ -43,6 +44,8 @@ class Trainer:
     """Configuration and launch scripts by name, given the experiment's name."""
     output: Callable[[Path, int], Output]
     """What the tool wrote into its folder, given the optimizer steps of one round."""
+    metrics: Sequence[Metric]
+    """What its metrics are called here."""
     resume: Callable[[Path | None], Sequence[str]]
     """Arguments of run.sh by which the tool goes on from its checkpoint, or from none."""
     draws_again: bool
@@ -122,6 +125,7 @@ TRAINERS: dict[str, Trainer] = {
         ray="",
         files=swift_files,
         output=SwiftOutput,
+        metrics=swift_output.METRICS,
         resume=with_transformers,
         draws_again=False,
     ),
@@ -135,6 +139,7 @@ TRAINERS: dict[str, Trainer] = {
         ray=", `bash ray.sh` on a Ray cluster",
         files=verl_files,
         output=VerlOutput,
+        metrics=verl_output.METRICS,
         resume=with_verl,
         draws_again=True,
         newest=LATEST,
@@ -149,6 +154,7 @@ TRAINERS: dict[str, Trainer] = {
         ray="",
         files=trl_files,
         output=TrlOutput,
+        metrics=trl_output.METRICS,
         resume=with_transformers,
         draws_again=False,
         starts=("trl_log.py",),

@@ -30,11 +30,13 @@ from assay.experiment.reward_tables import parts_of, plain
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, rows_per_step
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.observer import Silent
+from assay.lab.setup.manifest import make_manifest
 from assay.lab.setup.prepare import find_part
 from assay.lab.setup.reward_process import ROWS, SETTINGS
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput
-from assay.lab.setup.tool_stage import ToolStage
+from assay.lab.setup.tool_stage import ToolStage, stage_alone
+from assay.runs.manifest_file import Manifest
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.user_code import SCHEME, source_files
 from assay.trainers.register import MODEL, TRAINERS, Trainer
@@ -43,6 +45,8 @@ from assay.trainers.settings import Settings
 from assay.trainers.translation import Difference, Translated
 
 MORE = "trains what the model's template writes behind the end of an answer as well"
+MANIFEST, TRANSLATION, EXPERIMENT = "manifest.json", "translation.json", "experiment.toml"
+"""What `assay import` reads of the folder."""
 NOT_PROVEN = "the rows were not loaded in the tool"
 
 
@@ -246,6 +250,13 @@ class Exporter(ToolStage):
             target.parent.mkdir(parents=True, exist_ok=True)
             atomic_write_text(target, text)
 
+    def manifest(self, made: Translated) -> Manifest:
+        """The fingerprints of what is exported, which `assay import` takes over."""
+        allowed = tuple(each.key for each in made.differences if each.allowed) or None
+        stage = self.stage.model_copy(update={"trainer": self.tool, "allow": allowed})
+        alone = stage_alone(self.session.experiment, self.name, stage)
+        return make_manifest(self.session.copy(experiment=alone))
+
     def write_texts(self, settings: Settings, made: Translated, result: ForTrainer) -> None:
         """Configuration, scripts, the translation, the experiment and a README."""
         name = self.session.experiment.name
@@ -264,8 +275,11 @@ class Exporter(ToolStage):
             "proof": None if result.proof is None else asdict(result.proof),
         }
         text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
-        atomic_write_text(self.part / "translation.json", text)
-        atomic_write_text(self.part / "experiment.toml", experiment_toml(self.session.experiment))
+        atomic_write_text(self.part / TRANSLATION, text)
+        atomic_write_text(self.part / EXPERIMENT, experiment_toml(self.session.experiment))
+        if not self.in_run:
+            text = json.dumps(self.manifest(made), indent=2, ensure_ascii=False) + "\n"
+            atomic_write_text(self.part / MANIFEST, text)
         proof = NOT_PROVEN
         if result.proof is not None:
             proof = f"{result.proof.package} loaded the rows and makes Assay's tokens of them"

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ from assay.experiment.data_tables import DataSpec
 from assay.experiment.engine_table import EngineSpec
 from assay.experiment.reward_tables import Reward, RewardPart, parts_of, plain
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
+from assay.experiment.synthesise_table import MADE_BY
 from assay.judge.confounds import differences
 from assay.lab.setup.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.setup.language_learner import path_table
@@ -49,7 +51,7 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import translations
 from assay.models.matmul import processor_name
 from assay.runs.history import NothingRecorded
-from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
+from assay.runs.manifest_file import CHECKED, IMPORTED, Manifest, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
 from assay.tasks.helper_model import find_helper
@@ -184,7 +186,7 @@ WITHOUT_EFFECT |= {"reward_workers", "reward_concurrency"}
 many rewards run side by side."""
 
 
-UNCOUNTED = ("name", "about", CHECKED)
+UNCOUNTED = ("name", "about", IMPORTED, CHECKED)
 """Differences that do not stop a run from being resumed."""
 
 
@@ -303,7 +305,15 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
         "prompts_sha256": prompts_sha256(prompts),
         **_counts(made),
         **({"groups": figures} if (figures := group_figures(made.train)) else {}),
+        **({"teachers": teachers} if (teachers := teachers_of(rows)) else {}),
     }
+
+
+def teachers_of(rows: Sequence[Row]) -> dict[str, int]:
+    """How many rows each teacher made, by its source and fingerprint; empty where none did."""
+    made = (row.extra.get(MADE_BY) for row in rows)
+    named = (each for each in made if isinstance(each, Mapping) and "teacher" in each)
+    return dict(Counter(f"{each['teacher']} {each.get('fingerprint', '')}" for each in named))
 
 
 def group_figures(rows: Sequence[Row]) -> dict[str, float]:

@@ -124,6 +124,8 @@ class Session:
     @cached_property
     def evaluations(self) -> Mapping[str, Evaluation]:
         """The experiment's evaluations."""
+        if not self.experiment.evaluate:  # its rows may be gone, or were never here
+            return {}
         given = (self.task, self.sets, self.learner, self.seed)
         trained = trained_rows(self.experiment, self.sets)
         return {

@@ -12,6 +12,7 @@ from assay.data.formats.plain_text import PlainText
 from assay.engines.proof import template_of
 from assay.errors import InputError, look_up
 from assay.experiment.checkpoint_reference import checkpoint_name
+from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, steps_of
 from assay.lab.setup.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.setup.learner import gold_turns, question
@@ -159,3 +160,9 @@ def start_source(session: Session, name: str) -> str:
     if reference.stage is None:
         return session.experiment.model
     return f"{OTHER_RUN}{run}@{checkpoint_name(reference)}"
+
+
+def stage_alone(experiment: Experiment, name: str, stage: Exported) -> Experiment:
+    """An experiment that is one stage, which another tool trains."""
+    apart = {"evaluate": {}, "guard": {}, "milestone": {}}
+    return experiment.model_copy(update={"stage": {name: stage}, **apart})

@@ -23,8 +23,6 @@ from assay.errors import InputError
 from assay.experiment.synthesise_table import SynthesiseSpec
 from assay.tasks.user_code import function_in, in_a_line
 
-MADE_BY = "synthesis"
-"""The field of `extra` with the provenance of a made row."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 MOST_TRIES = 1000
 """Places of a text at which JSON is looked for."""

@@ -14,10 +14,10 @@ from assay.data.row import Row
 from assay.data.splits import Lengths, length_statistics
 from assay.data.tools import function_names
 from assay.errors import Finding
-from assay.experiment.synthesise_table import SynthesiseSpec
+from assay.experiment.synthesise_table import MADE_BY, SynthesiseSpec
 from assay.judge.diversity import Distinct, clusters, distinct, words_in
 from assay.lab.monitor.run_costs import CostLine
-from assay.lab.synthesise.answers import MADE_BY, Refused
+from assay.lab.synthesise.answers import Refused
 
 if TYPE_CHECKING:  # rendering loads torch, which pages do without
     from assay.lab.check.subject import Gold

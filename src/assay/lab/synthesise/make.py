@@ -21,7 +21,7 @@ from assay.data.row import Row
 from assay.data.row_json import row_values
 from assay.errors import Finding, InputError, within
 from assay.experiment.price_table import units
-from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec
+from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpec
 from assay.judge.diversity import NearTexts
 from assay.lab.check.subject import render_golds, target_messages
 from assay.lab.monitor.run_costs import cost_line, cost_lines
@@ -29,7 +29,7 @@ from assay.lab.setup.made_folder import note_made_of
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.prepare import DataSet, find_part, prepare_set, tested_items
 from assay.lab.setup.session import Session
-from assay.lab.synthesise.answers import MADE_BY, Refused, reader_of, rows_in
+from assay.lab.synthesise.answers import Refused, reader_of, rows_in
 from assay.lab.synthesise.made_set import HeldOut, MadeSet, diversity_of
 from assay.lab.synthesise.place import REFUSED, ROWS, made_folder, note_settings
 from assay.lab.synthesise.proof import Prover
@@ -163,7 +163,13 @@ class Making:
     @cached_property
     def asker(self) -> Asker:
         """Who asks, with the calls that were made before."""
-        return Asker(self.spec.calls, len(self.calls()))
+        return Asker(self.spec.calls, len(self.calls()), self.most)
+
+    @cached_property
+    def most(self) -> int:
+        """Answers that are judged together, at most: all that the teacher's endpoint is asked at
+        once."""
+        return max(BATCH, self.session.experiment.helpers[self.spec.teacher].concurrency or 0)
 
     def calls(self) -> list[LedgerCall]:
         """The calls for this table."""
@@ -188,7 +194,7 @@ class Making:
             self._begin_again()
             self._judge_all(known[:last])
         while last < len(self.questions) and not self.full and not self.asker.stopped:
-            size = min(BATCH, max(self.spec.rows - len(self.kept), LEAST_BATCH))
+            size = min(self.most, max(self.spec.rows - len(self.kept), LEAST_BATCH))
             batch = self.questions[last : last + size]
             last += size
             self._judge(batch, self.asker.answers(model, [asked for _, asked in batch]))

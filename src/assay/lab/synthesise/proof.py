@@ -38,6 +38,8 @@ Verdict = tuple[str, str]
 """The reason why a row is refused, and what it is in words; two empty texts for a row that is
 not."""
 FINE: Verdict = ("", "")
+WRONG = "wrong"
+"""The outcome of an answer that could be read and is not right."""
 
 
 class Prover:
@@ -83,35 +85,40 @@ class Prover:
         return found
 
     def golds(self, rows: Sequence[Row]) -> list[Verdict]:
-        """Whether each gold answer earns the full reward, at every turn of a conversation, and an
-        empty one does not."""
+        """Whether each gold answer earns the full reward, at every turn of a conversation, and the
+        teacher's own words beside it are not wrong, and an empty answer does not earn it."""
         turns = [turns_of(row) for row in rows]
         played = {row.id for row in rows if self.session.task.dialogue(row) is not None}
         rendered = render_golds(self.session, [t for each in turns for t in each], self.spec)
-        golds = {gold.row.id: gold for gold in rendered.answers}
         unread = {**dict.fromkeys(rendered.missing, "has no gold answer"), **dict(rendered.broken)}
         unread |= dict.fromkeys(played, "begins a dialogue, which is not played here")
-        said = [(gold.row, gold.completion) for gold in golds.values()]
-        empty = [] if self.judged else [(row, Completion("")) for row, _ in said]
-        rewards = self._runner.score([*said, *empty])
-        earned = dict(zip(golds, rewards[: len(said)], strict=True))
-        nothing = dict(zip(golds, rewards[len(said) :], strict=False))
-        return [self._verdict([t.id for t in each], unread, earned, nothing) for each in turns]
+        tries = [
+            (gold.row, said)
+            for gold in rendered.answers
+            # A task may put the answer behind steps that come to another one.
+            for said in (gold.completion, own_words(gold), Completion(""))
+        ]
+        scored = self._runner.score(tries[::3] if self.judged else tries)
+        size = 1 if self.judged else 3
+        earned = {
+            gold.row.id: scored[size * n : size * (n + 1)]
+            for n, gold in enumerate(rendered.answers)
+        }
+        return [self._verdict([turn.id for turn in each], unread, earned) for each in turns]
 
     def _verdict(
-        self,
-        turns: Sequence[str],
-        unread: dict[str, str],
-        earned: dict[str, Reward],
-        nothing: dict[str, Reward],
+        self, turns: Sequence[str], unread: dict[str, str], earned: dict[str, list[Reward]]
     ) -> Verdict:
         for number, id_ in enumerate(turns, 1):
             place = f"turn {number}: " if len(turns) > 1 else ""
             if id_ in unread:
                 return "gold", place + unread[id_]
-            if not self.is_full(earned[id_]):
-                return "gold", place + self.words_of(earned[id_])
-            if id_ in nothing and self.is_full(nothing[id_]):
+            gold, *others = earned[id_]
+            if not self.is_full(gold):
+                return "gold", place + self.words_of(gold)
+            if others and others[0].outcome == WRONG:
+                return "gold", f"{place}its own steps come to another answer"
+            if others and self.is_full(others[1]):
                 return "empty", f"{place}an empty answer earns the full reward"
         return FINE
 
@@ -168,6 +175,12 @@ class Prover:
             lambda reward: self.session.reward_runner(reward, settings),
         )
         yield from judge_trials(f"{SYNTHESISE}.{self.table}", [trial])
+
+
+def own_words(gold: Gold) -> Completion:
+    """A row's answer as it was written; the gold answer where there is no other."""
+    last = gold.row.messages[-1]
+    return Completion(last.content) if last.role == "assistant" else gold.completion
 
 
 def schemas_of(row: Row) -> Iterator[tuple[str, dict, str]]:

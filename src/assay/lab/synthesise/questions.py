@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 
 from assay.data.conversation import parse_messages
+from assay.data.files import expanded
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.leakage import question
 from assay.data.loaded import Record
@@ -29,8 +30,6 @@ from assay.tasks.user_code import UserCodeError, function_in, in_a_line
 
 GAP = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 """A gap of a template; JSON's braces hold something else."""
-AT_ONCE = 64
-"""Questions that wait for answers; how many of them an endpoint is sent is its table's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +65,21 @@ def prompter_of(spec: SynthesiseSpec, root: Path) -> Prompter:
         function, loaded = function_in(text, root)
         return Prompter(of_function(function), canonical_json(loaded.fingerprint))
     if text.startswith(FILE):
-        text = text_of(root / text.removeprefix(FILE))
+        text = text_of(text.removeprefix(FILE), root)
     for name in GAP.findall(text):
         if name not in GAPS and not name.startswith("extra."):
             raise InputError(f"no gap {{{name}}}", fix=nearest(name, [*GAPS, "extra.NAME"]))
     return Prompter(of_template(text), text)
 
 
-def text_of(file: Path) -> str:
+def text_of(name: str, root: Path) -> str:
     """The text of a prompt's file. Raises InputError."""
+    file = root / expanded(name)
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise InputError(f"{file}: {why}", fix=f"it counts from {file.parent}") from None
+        raise InputError(f"{file}: {why}", fix=f"it counts from {root}") from None
 
 
 GAPS: Mapping[str, Callable[[Row, int], str | None]] = {
@@ -154,6 +154,8 @@ class Asker:
     """Calls that may be made; None: as many as budgets allow."""
     made: int
     """Calls that earlier processes made."""
+    at_once: int
+    """Questions that wait for answers; how many of them an endpoint is sent is its table's."""
     stopped: str = ""
     """Why nothing more is asked; "" while something may be."""
     error: AssayError | None = None
@@ -168,7 +170,7 @@ class Asker:
         fresh = [n for n, answer in enumerate(found) if answer is None]
         if not fresh or self.stopped:
             return found
-        pool = ThreadPoolExecutor(min(len(fresh), AT_ONCE), thread_name_prefix="assay-teacher")
+        pool = ThreadPoolExecutor(min(len(fresh), self.at_once), thread_name_prefix="assay-teacher")
         try:
             asked = pool.map(lambda n: self._answer(model, questions[n]), fresh)
             for n, answer in zip(fresh, asked, strict=True):

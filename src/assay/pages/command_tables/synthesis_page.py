@@ -10,9 +10,10 @@ from typing import Any
 
 from assay.data.leakage import question
 from assay.data.splits import Lengths
+from assay.experiment.synthesise_table import MADE_BY
 from assay.judge.diversity import Distinct
-from assay.lab.synthesise.answers import MADE_BY, REASONS
-from assay.lab.synthesise.made_set import Diversity, MadeSet
+from assay.lab.synthesise.answers import REASONS
+from assay.lab.synthesise.made_set import MadeSet
 from assay.lab.synthesise.place import FOLDER
 from assay.pages.command_tables.cost_tables import lines_table, money
 from assay.pages.page import (
@@ -110,7 +111,12 @@ def diversity_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
     heads = ["", Column(w("synthesis.made"), right=True), Column(w("synthesis.seeds"), right=True)]
     heads.append(Column(w("synthesis.ngrams"), right=True))
     rows: list[Row] = [
-        [w("synthesis.distinct", n=n), percent(each.share), seeds_share(found, n), number(each.all)]
+        [
+            w("synthesis.distinct", n=n),
+            share_of(each),
+            share_of(found.seeds.get(n)),
+            number(each.all),
+        ]
         for n, each in found.made.items()
     ]
     yield Table(heads, rows, note=w("synthesis.distinct_about"))
@@ -133,9 +139,9 @@ def diversity_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
     yield length_table({"prompt": found.prompt, "answer": found.answer}, w)
 
 
-def seeds_share(found: Diversity, n: int) -> str:
-    """The share of distinct n-grams of the seeds; a dash where they are no questions."""
-    return percent(found.seeds[n].share if n in found.seeds else None)
+def share_of(found: Distinct | None) -> str:
+    """The share of distinct n-grams; a dash where there are none, as of seeds that ask nothing."""
+    return percent(found.share if found is not None and found.all else None)
 
 
 def length_table(lengths: Mapping[str, Lengths], w: Words) -> Table:
@@ -178,7 +184,8 @@ def cost_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
         yield Text(w("synthesis.nothing_asked"))
         return
     yield lines_table("", [*named_costs(made, w)], made.total, w)
-    yield Text(w("synthesis.per_row", cost=money(made.cost_per_row)))
+    if made.cost_per_row is not None:
+        yield Text(w("synthesis.per_row", cost=money(made.cost_per_row)))
     if made.total.uncertain:
         yield Text(w("costs.uncertain", most=money(made.total.uncertain)))
     if made.total.cost is None:

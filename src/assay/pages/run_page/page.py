@@ -26,6 +26,7 @@ from assay.pages.provenance import data_blocks, fingerprint_blocks
 from assay.pages.rounds.rounds_content import rounds_blocks
 from assay.pages.run_page import story
 from assay.pages.run_page.engine_content import engine_blocks
+from assay.pages.run_page.imported_content import imported_blocks
 from assay.pages.words import Words, in_language, words
 from assay.pages.write_page import write_page
 from assay.runs.run_directory import RunDirectory
@@ -83,6 +84,7 @@ def run_page(facts: RunFacts, w: Words, span: Span = Span()) -> Page:
     selections = [Bullets(said)] if (said := story.selection_section(facts, w)) else []
     parts = (
         ("results", w("page.results"), [*content.results(facts, w), *selections]),
+        ("imported", w("imported.title"), imported_blocks(facts, w)),
         ("lineage", w("page.lineage"), lineage_blocks(facts.run, w)),
         ("rounds", w("figure.title"), rounds_blocks(facts, w)),
         ("training", w("page.training"), story.stage_blocks(facts, w)),

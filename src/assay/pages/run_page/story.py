@@ -46,7 +46,7 @@ from assay.pages.rounds.rounds_content import curve_in_characters, drawn
 from assay.pages.run_page.trainer_content import trainer_blocks
 from assay.pages.words import Words, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
-from assay.runs.manifest_file import PUT_ASIDE
+from assay.runs.manifest_file import IMPORTED, PUT_ASIDE
 from assay.runs.sink_states import read_sink_states
 
 SHARES = frozenset(
@@ -165,7 +165,7 @@ def about_stage(row: StageRow, words: Words) -> str:
         start=marked_start(row.start, words),
         data=row.data,
         steps=number(row.done),
-        minutes=f"{row.seconds / 60:.1f}",
+        minutes="–" if row.seconds is None else f"{row.seconds / 60:.1f}",
         optimizer=row.optimizer,
         adapt=row.adapt,
         detail=words("stage.detail", detail=row.detail) if row.detail else "",
@@ -294,10 +294,11 @@ def _pairings(table: Table) -> list[Pairing]:
 
 def chips(facts: RunFacts, words: Words) -> list[tuple[str, str]]:
     """The run in a line."""
+    unknown = facts.manifest.get(IMPORTED, {}).get("unknown", ())
     experiment: Mapping[str, str] = {
         "model": facts.experiment.model,
         "task": facts.experiment.task,
-        "seed": str(facts.status.seed),
+        "seed": "" if "seeds" in unknown else str(facts.status.seed),
         "stages": " → ".join(s.method for s in facts.experiment.stage.values()),
         "control": facts.experiment.control or "",
         "ranks": str(facts.manifest.get("machine", {}).get("ranks", "")),

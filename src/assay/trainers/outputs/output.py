@@ -17,6 +17,8 @@ from assay.errors import InputError
 
 Number = float | None
 """None: the tool wrote that there is none."""
+Weights = Sequence[float] | None
+"""Of reward functions; None: 1 each."""
 
 
 def as_it_is(value: float) -> float:
@@ -78,6 +80,11 @@ class Saved:
 class Output(Protocol):
     """What a tool wrote into a folder."""
 
+    @property
+    def folder(self) -> Path:
+        """Where its checkpoints lie."""
+        ...
+
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """The whole steps behind `after`, in order; `ended`: the tool writes no more. Raises
         DamagedOutput."""
@@ -101,6 +108,10 @@ class DamagedOutput(InputError):
     """A file of a tool that is something else than the tool writes."""
 
 
+COUNTERS = frozenset({"epoch", "num_tokens", "training/global_step", "training/epoch"})
+"""What a tool counts from the start, and says nothing of a step."""
+
+
 def translated(
     tool: str, table: Sequence[Metric], entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Number]:
@@ -108,7 +119,7 @@ def translated(
     no entry has a number."""
     known = {line.theirs: line for line in table}
     found: dict[str, Number] = {}
-    for name in dict.fromkeys(name for entry in entries for name in entry):
+    for name in dict.fromkeys(name for entry in entries for name in entry if name not in COUNTERS):
         given = [entry[name] for entry in entries if name in entry]
         numbers = [float(value) for value in given if is_number(value)]
         if not numbers and any(value is not None for value in given):
@@ -119,7 +130,16 @@ def translated(
             found[f"{tool}/{name}"] = mean
         else:
             found[line.ours] = None if mean is None else line.convert(mean)
+    if "loss" in found and "reward_mean" not in found:
+        found["nll"] = found["loss"]  # of sft, the mean over the trained tokens in all tools
     return found
+
+
+def weighted(parts: Mapping[str, float], columns: Sequence[str], weights: Weights) -> float | None:
+    """The reward of an answer: the sum of what its reward functions gave, times their weights; None
+    where none gave any. `columns` are the functions in the tool's order."""
+    factors = dict(zip(columns, weights or [1.0] * len(columns), strict=False))
+    return sum(factors.get(name, 1.0) * value for name, value in parts.items()) if parts else None
 
 
 def is_number(value: Any) -> bool:
@@ -177,10 +197,11 @@ def by_round(
 
 
 def repeats(earlier: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether an entry was logged again, or what stands before it was."""
+    """Whether an entry was logged again, or what stands before it was. An update has a loss, and
+    what was measured on held-out rows behind it another."""
     if earlier["step"] != entry["step"]:
         return earlier["step"] > entry["step"]
-    return bool((earlier.keys() & entry.keys()) - BESIDE)
+    return any(loss in earlier and loss in entry for loss in ("loss", "eval_loss"))
 
 
 def samples(entry: Mapping[str, Any]) -> bool:

@@ -17,10 +17,12 @@ from assay.trainers.outputs.output import (
     Metric,
     Saved,
     Step,
+    Weights,
     by_round,
     is_number,
     log_lines,
     translated,
+    weighted,
 )
 from assay.trainers.outputs.trl_output import logged_entries, rounds_saved
 
@@ -58,6 +60,8 @@ class SwiftOutput:
     folder: Path
     updates: int = 1
     """Optimizer steps of one round."""
+    factors: Weights = None
+    """Of the reward functions, by which their rewards are multiplied."""
 
     def entries(self) -> list[Mapping[str, Any]]:
         """The log's entries of steps, in the order of writing. Raises DamagedOutput."""
@@ -76,7 +80,9 @@ class SwiftOutput:
                 return
             measured = any(name.startswith("eval_reward") for e in entries for name in e)
             # Completions of a step that measured held-out rows are those of these rows.
-            found = () if measured or tables is None else answers(tables.get(last, {}))
+            found = (
+                () if measured or tables is None else answers(tables.get(last, {}), self.factors)
+            )
             first = (number - 1) * self.updates + 1
             plain = [{k: v for k, v in e.items() if k not in BESIDE} for e in entries]
             yield Step(number, translated(TOOL, METRICS, plain), self.known(found, first, last))
@@ -116,7 +122,7 @@ def placed(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {k: v for k, v in entry.items() if k == "step" or is_number(v) or v is None} | step
 
 
-def answers(table: Mapping[str, Any]) -> tuple[Answer, ...]:
+def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[Answer, ...]:
     """A step's completions; columns of numbers that ms-swift does not have itself are rewards."""
     own = {
         "step",
@@ -136,7 +142,7 @@ def answers(table: Mapping[str, Any]) -> tuple[Answer, ...]:
         found.append(
             Answer(
                 text=str(text),
-                reward=sum(parts.values()) if parts else None,
+                reward=weighted(parts, rewards, weights),
                 prompt=str(table["prompt"][place]),
                 parts=parts,
                 why="" if parts else "no reward function scored it",

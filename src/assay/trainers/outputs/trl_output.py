@@ -22,10 +22,12 @@ from assay.trainers.outputs.output import (
     Metric,
     Saved,
     Step,
+    Weights,
     by_round,
     is_number,
     log_lines,
     translated,
+    weighted,
 )
 
 TOOL = "trl"
@@ -53,7 +55,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("kl", "kl"),
     Metric("clip_ratio/low_mean", "clip_low_share"),
     Metric("clip_ratio/high_mean", "clip_high_share"),
-    Metric("num_tokens", unlike="prompts and answers since the start"),
     Metric("mean_token_accuracy"),
 )
 
@@ -65,6 +66,8 @@ class TrlOutput:
     folder: Path
     updates: int = 1
     """Optimizer steps of one round."""
+    factors: Weights = None
+    """Of the reward functions, by which their rewards are multiplied."""
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """See `Output`. A step's table is written behind its line in the log."""
@@ -79,7 +82,7 @@ class TrlOutput:
                 return
             measured = any(name.startswith("eval_reward") for e in entries for name in e)
             # A table of a step that measured held-out rows holds their completions.
-            answers = () if measured or not file.is_file() else read_table(file)
+            answers = () if measured or not file.is_file() else read_table(file, self.factors)
             plain = [{k: v for k, v in e.items() if k not in BESIDE} for e in entries]
             yield Step(number, translated(TOOL, METRICS, plain), answers)
 
@@ -127,14 +130,14 @@ def is_table(file: Path) -> bool:
         return False
 
 
-def read_table(file: Path) -> tuple[Answer, ...]:
+def read_table(file: Path, weights: Weights = None) -> tuple[Answer, ...]:
     """The completions of a table. Raises DamagedOutput."""
     try:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
         problem = f"cannot be read: {' '.join(str(error).split())}"
         raise DamagedOutput(problem, file=file, fix="restore it, or move it away") from error
-    return tuple(answer(line) for line in table.to_pylist())
+    return tuple(answer(line, weights) for line in table.to_pylist())
 
 
 def checkpoint_folders(folder: Path) -> list[tuple[int, Path]]:
@@ -164,12 +167,12 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return state
 
 
-def answer(line: Mapping[str, Any]) -> Answer:
+def answer(line: Mapping[str, Any], weights: Weights = None) -> Answer:
     """A line of a table. What `reward.py` added of it is Assay's own view."""
     known = {"step", "prompt", "completion", "advantage", "image", OWN}
     rewards = {name: value for name, value in line.items() if name not in known}
     numbers = {n: float(v) for n, v in rewards.items() if is_number(v) and v == v}
-    common = {"prompt": said(line["prompt"]), "advantage": line.get("advantage")}
+    common = {"prompt": said(line.get("prompt")), "advantage": line.get("advantage")}
     if isinstance(line.get(OWN), str):
         own = json.loads(line[OWN])
         return Answer(
@@ -182,9 +185,9 @@ def answer(line: Mapping[str, Any]) -> Answer:
             ended=own["ended"],
             **common,
         )
-    reward = sum(numbers.values()) if numbers else None
+    reward = weighted(numbers, [*rewards], weights)
     why = "" if numbers else "no reward function scored it"
-    return Answer(said(line["completion"]), reward, parts=numbers, why=why, **common)
+    return Answer(said(line.get("completion")), reward, parts=numbers, why=why, **common)
 
 
 def said(value: Any) -> str:

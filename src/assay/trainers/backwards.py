@@ -1,0 +1,392 @@
+"""Settings of a run that another tool made, in Assay's words: the translation tables backwards.
+
+A key whose value a table takes over as it is is read back as it is; `READERS` has the others. What
+was read back is then translated forwards again: where that gives another value than the tool's, the
+setting means something that Assay has no words for, and is listed. What no key tells is unknown.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from assay.experiment.stage_tables import StageSpec
+from assay.trainers import swift_table, trl_table, verl_table
+from assay.trainers.scripts import nested
+from assay.trainers.settings import Exported, Settings
+from assay.trainers.translation import Difference, Row
+
+Config = Mapping[str, Any]
+"""A tool's configuration by its own keys, dotted where they are nested."""
+Read = Callable[[Config], Any]
+"""A setting's value; KeyError where the configuration does not tell it."""
+
+ACTOR, OPTIM = verl_table.ACTOR, verl_table.OPTIM
+ROLLOUT = verl_table.ROLLOUT
+IN_LOSS, IN_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
+
+LIKE = {
+    "lr_scheduler_type": {
+        "constant": ("constant_with_warmup", None),
+        "cosine": ("cosine_with_min_lr", {"min_lr": 0.0}),
+        "linear": ("polynomial", {"lr_end": 0.0, "power": 1.0}),
+    },
+    "optim": {
+        "adamw_torch": "adamw_torch_fused",
+        "adamw_hf": "adamw_torch_fused",
+        "adamw_bnb_8bit": "adamw_8bit",
+    },
+}
+"""Other names in Transformers of what exports write."""
+
+
+PASSES = "gradient_accumulation_steps"
+
+
+def canonical(config: Config) -> Config:
+    """A configuration of Transformers' Trainer in the words that exports write."""
+    known = dict(config)
+    kind = known.get("lr_scheduler_type")
+    if kind in LIKE["lr_scheduler_type"]:
+        known["lr_scheduler_type"], more = LIKE["lr_scheduler_type"][kind]
+        known["lr_scheduler_kwargs"] = {**(more or {}), **(known.get("lr_scheduler_kwargs") or {})}
+    known["optim"] = LIKE["optim"].get(known.get("optim", ""), known.get("optim"))
+    passes, each = (known.get(name) for name in (PASSES, "per_device_train_batch_size"))
+    if "num_generations" in known and isinstance(passes, int) and isinstance(each, int):
+        known["steps_per_generation"] = known.get("steps_per_generation") or passes
+        together = each * known.get("processes", 1)
+        whole = known.get("generation_batch_size") or together * known["steps_per_generation"]
+        known["generation_batch_size"] = whole
+    if known.get("epsilon_high") is None and "epsilon" in known:
+        known["epsilon_high"] = known["epsilon"]
+    return known
+
+
+def verl_canonical(config: Config) -> Config:
+    """A configuration of verl without what does not act, and with what -1 stands for."""
+    known = dict(config)
+    steps = known.get("trainer.total_training_steps")
+    if (known.get(f"{OPTIM}.total_training_steps") or -1) < 0:
+        known[f"{OPTIM}.total_training_steps"] = steps
+    if (known.get(f"{OPTIM}.lr_warmup_steps") or -1) < 0 and steps:
+        share = known.get(f"{OPTIM}.lr_warmup_steps_ratio") or 0.0
+        known[f"{OPTIM}.lr_warmup_steps"] = int(share * steps)
+    idle = {"trainer.total_epochs"}
+    if not known.get(IN_LOSS):
+        idle |= {f"{ACTOR}.kl_loss_coef", f"{ACTOR}.kl_loss_type"}
+    if not known.get(IN_REWARD):
+        idle |= {"algorithm.kl_ctrl.kl_coef", "algorithm.kl_penalty"}
+    return {key: value for key, value in known.items() if key not in idle}
+
+
+CANONICAL: Mapping[str, Callable[[Config], Config]] = {
+    "trl": canonical,
+    "swift": canonical,
+    "verl": verl_canonical,
+}
+"""By tool: the configuration as exports would have written it, where that means the same."""
+
+
+def updates_of(config: Config) -> int:
+    """Optimizer steps of a round; 1 where the configuration does not tell."""
+    try:
+        return minibatches(config) * config["num_iterations"]
+    except (KeyError, TypeError, ZeroDivisionError):
+        return 1
+
+
+def minibatches(config: Config) -> int:
+    """Optimizer steps of one pass over a round's completions."""
+    return config["steps_per_generation"] // config["gradient_accumulation_steps"]
+
+
+def rate_shape(config: Config) -> str:
+    """The schedule after the warm-up."""
+    names = {"constant_with_warmup": "constant", "cosine_with_min_lr": "cosine"}
+    return {**names, "polynomial": "linear"}[config["lr_scheduler_type"]]
+
+
+def least_rate(config: Config) -> float | None:
+    """Where the schedule ends; None where that is 0."""
+    kwargs = config.get("lr_scheduler_kwargs") or {}
+    return kwargs.get("min_lr", kwargs.get("lr_end")) or None
+
+
+def warmup(config: Config) -> float:
+    """The share of steps over which the rate rises."""
+    told = config["warmup_steps"] or config.get("warmup_ratio") or 0
+    return told if told < 1 else told / config["max_steps"]
+
+
+def unless(nothing: Any, *keys: str) -> Read:
+    """A setting that Assay omits where the tool's has the value `nothing`, by its key in some tool
+    or other."""
+
+    def read(config: Config) -> Any:
+        told = config[next((key for key in keys if key in config), keys[0])]
+        return None if told == nothing else told
+
+    return read
+
+
+def always(value: Any) -> Read:
+    """For what a tool knows one way of."""
+    return lambda config: value
+
+
+TRANSFORMERS: Mapping[str, Read] = {
+    "optimizer.name": lambda c: {"adamw_torch_fused": "adamw", "adamw_8bit": "adamw8bit"}[
+        c["optim"]
+    ],
+    "optimizer.lr": lambda c: c["learning_rate"],
+    "optimizer.weight_decay": lambda c: c["weight_decay"],
+    "optimizer.betas": lambda c: (c["adam_beta1"], c["adam_beta2"]),
+    "optimizer.schedule": rate_shape,
+    "optimizer.min_lr": least_rate,
+    "optimizer.warmup": warmup,
+    "optimizer.clip_norm": lambda c: c["max_grad_norm"],
+    "steps": lambda c: c["max_steps"] // updates_of(c),
+    "checkpoint_every": lambda c: {"steps": c["save_steps"] // updates_of(c)}[c["save_strategy"]],
+}
+SFT: Mapping[str, Read] = {
+    "batch": lambda c: (
+        c["per_device_train_batch_size"] * c["gradient_accumulation_steps"] * c["processes"]
+    ),
+    "validation": lambda c: {"no": None}[c["eval_strategy"]],
+}
+GATES: Mapping[str, Read] = {
+    "clip.tau_positive": unless(1.0, "sapo_temperature_pos", "tau_pos", f"{ACTOR}.tau_pos"),
+    "clip.tau_negative": unless(1.05, "sapo_temperature_neg", "tau_neg", f"{ACTOR}.tau_neg"),
+}
+GRPO: Mapping[str, Read] = {
+    **GATES,
+    "prompts": lambda c: c["generation_batch_size"] // c["num_generations"],
+    "group": lambda c: c["num_generations"],
+    "updates.minibatches": minibatches,
+    "updates.epochs": lambda c: c["num_iterations"],
+    "clip.low": lambda c: c["epsilon"],
+    "clip.high": lambda c: c["epsilon_high"] - (c["loss_type"] == "cispo"),
+    "clip.dual": lambda c: c.get("delta"),
+    "kl.coef": lambda c: c["beta"],
+    "top_entropy_share": unless(1.0, "top_entropy_quantile"),
+    "importance": lambda c: {False: None}[c["use_vllm"]],
+    "sampling.temperature": lambda c: c["temperature"],
+    "sampling.top_p": lambda c: c["top_p"],
+    "sampling.max_tokens": lambda c: c["max_completion_length"],
+}
+LEVEL = "importance_sampling_level"
+
+
+def loss_of(losses: Mapping[tuple[str, str], Mapping[str, str]], part: int) -> Read:
+    """The loss (0) or the aggregation (1) that the keys of a table's losses choose."""
+
+    def read(config: Config) -> str:
+        wanted = {"loss_type": config["loss_type"], LEVEL: config[LEVEL]}
+        found = [own for own, keys in losses.items() if {LEVEL: "token", **keys} == wanted]
+        return dict(enumerate(found[0] if found else ()))[part]
+
+    return read
+
+
+def swift_advantage(config: Config) -> str:
+    """The estimator of ms-swift's keys."""
+    told = (config["advantage_estimator"], config["scale_rewards"])
+    return {theirs: own for own, theirs in swift_table.ESTIMATORS.items()}[told]
+
+
+def verl_advantage(config: Config) -> str:
+    """The estimator of verl's keys."""
+    name, by_std = config["algorithm.adv_estimator"], config["algorithm.norm_adv_by_std_in_grpo"]
+    known = {theirs: own for own, theirs in verl_table.ESTIMATORS.items()}
+    return known[name, by_std if name == "grpo" else True]
+
+
+def verl_kl(config: Config) -> float:
+    """The coefficient of the one KL that acts."""
+    if config[IN_LOSS]:
+        return config[f"{ACTOR}.kl_loss_coef"]
+    return config["algorithm.kl_ctrl.kl_coef"] if config[IN_REWARD] else 0.0
+
+
+def verl_estimator(config: Config) -> str:
+    """The estimator of the KL that acts; Assay's default where none does."""
+    if not config[IN_LOSS] and not config[IN_REWARD]:
+        return "k3"
+    told = config[f"{ACTOR}.kl_loss_type" if config[IN_LOSS] else "algorithm.kl_penalty"]
+    return {theirs: own for own, theirs in verl_table.KL.items()}[told]
+
+
+def verl_importance(config: Config) -> Mapping[str, Any]:
+    """The correction of the gap between rollout and training."""
+    mode = config["algorithm.rollout_correction.rollout_is"]
+    high = config["algorithm.rollout_correction.rollout_is_threshold"]
+    return {"how": "off"} if mode is None else {"mode": mode, "high": high}
+
+
+VERL: Mapping[str, Read] = {
+    **GATES,
+    "optimizer.name": lambda c: {"AdamW": "adamw", "AdamW8bit": "adamw8bit"}[
+        c[f"{OPTIM}.optimizer"]
+    ],
+    "optimizer.betas": lambda c: tuple(c[f"{OPTIM}.betas"]),
+    "optimizer.schedule": lambda c: c[f"{OPTIM}.lr_scheduler_type"],
+    "optimizer.min_lr": lambda c: (c[f"{OPTIM}.min_lr_ratio"] or 0) * c[f"{OPTIM}.lr"] or None,
+    "optimizer.warmup": lambda c: c[f"{OPTIM}.lr_warmup_steps"] / c["trainer.total_training_steps"],
+    "optimizer.clip_norm": lambda c: c[f"{ACTOR}.grad_clip"],
+    "steps": lambda c: c["trainer.total_training_steps"],
+    "checkpoint_every": lambda c: c["trainer.save_freq"],
+    "prompts": lambda c: c["data.train_batch_size"],
+    "advantage": verl_advantage,
+    "loss": lambda c: {theirs: own for own, theirs in verl_table.LOSSES.items()}[
+        c[f"{ACTOR}.policy_loss.loss_mode"]
+    ],
+    "aggregation": lambda c: c[f"{ACTOR}.loss_agg_mode"].replace("-", "_"),
+    "clip.dual": lambda c: c[f"{ACTOR}.clip_ratio_c"],
+    "kl.coef": verl_kl,
+    "kl.estimator": verl_estimator,
+    "kl.where": lambda c: "reward" if c[IN_REWARD] and not c[IN_LOSS] else "loss",
+    "updates.minibatches": lambda c: (
+        c["data.train_batch_size"] // c[f"{ACTOR}.ppo_mini_batch_size"]
+    ),
+    "updates.epochs": lambda c: c[f"{ACTOR}.ppo_epochs"],
+    "importance": verl_importance,
+    "sampling.top_k": lambda c: max(c[f"{ROLLOUT}.top_k"], 0),
+    "sampling.max_tokens": lambda c: c["data.max_response_length"],
+}
+READERS: Mapping[tuple[str, str], Mapping[str, Read]] = {
+    ("trl", "sft"): {
+        **TRANSFORMERS,
+        **SFT,
+        "pack_tokens": lambda c: {False: None}[c["packing"]],
+        "loss_on": lambda c: {True: "last"}[c["completion_only_loss"]],
+    },
+    ("trl", "grpo"): {
+        **TRANSFORMERS,
+        **GRPO,
+        "advantage": lambda c: {"group": "grpo", "none": "mean_only"}[c["scale_rewards"]],
+        "loss": loss_of(trl_table.LOSSES, 0),
+        "aggregation": loss_of(trl_table.LOSSES, 1),
+        "kl.estimator": always("k3"),
+        "kl.where": always("loss"),
+    },
+    ("swift", "sft"): {
+        **TRANSFORMERS,
+        **SFT,
+        "pack_tokens": lambda c: c["packing_length"] if c["packing"] else None,
+        "loss_on": lambda c: {"default": "all"}[c["loss_scale"]],
+    },
+    ("swift", "grpo"): {
+        **TRANSFORMERS,
+        **GRPO,
+        "advantage": swift_advantage,
+        "loss": loss_of(swift_table.LOSSES, 0),
+        "aggregation": loss_of(swift_table.LOSSES, 1),
+        "kl.estimator": always("k3"),
+        "kl.where": lambda c: {False: "loss"}[c["kl_in_reward"]],
+        "dynamic": lambda c: {False: None}[c["dynamic_sample"]],
+        "sampling.top_k": lambda c: max(c["top_k"], 0),
+        "sampling.min_p": unless(0.0, "min_p"),
+    },
+    ("verl", "grpo"): VERL,
+}
+"""By tool and method: what is not written as it is."""
+ELSEWHERE = frozenset({"epochs", "validation_every", "micro_tokens", "data", "reward"})
+ELSEWHERE |= {"reward_deadline", "reward_workers", "reward_concurrency", "overlong"}
+ELSEWHERE |= {"adapt.kind", "adapt.rank", "adapt.alpha", "adapt.rslora", "adapt.dora"}
+ELSEWHERE |= {"adapt.targets", "adapt.dropout"}
+"""Keys of the tables that the configuration does not tell in Assay's words, or the checkpoint tells
+better."""
+NOT_COMPARED = frozenset({"(files)", "(log)", "(seed)", "(data seed)", "data", "micro_tokens"})
+NOT_COMPARED |= {"(template)", "(rewards)", "(rollout engine)", "adapt.kind", "validation_every"}
+NOT_COMPARED |= {"max_abstained_share"}
+"""Rows that are about the export's own files, or that are read from the checkpoint."""
+LENGTHS = ("max_length", "attn_impl")
+
+
+@dataclass(frozen=True)
+class ReadBack:
+    """A stage that a tool trained."""
+
+    stage: Exported
+    unknown: tuple[str, ...]
+    """Keys that nothing tells, dotted; the table has Assay's default, or what it needs."""
+    differences: tuple[Difference, ...]
+    """By the tool's keys: what means something else than the stage's table."""
+
+
+def read_back(
+    tool: str, rows: Sequence[Row], config: Config, given: Mapping[str, Any], steps: int
+) -> ReadBack:
+    """A stage's settings from a tool's configuration; `given` are those known otherwise, by their
+    dotted keys, and count for more. The log has so many steps."""
+    told: dict[str, Any] = {"steps": steps}
+    unknown = []
+    for row in rows:
+        if row.key in given or row.key in ELSEWHERE or not row.theirs or row.key.startswith("("):
+            continue
+        try:
+            told[row.key] = read_one(READERS[tool, given["method"]].get(row.key), row, config)
+        except KeyError:
+            unknown.append(row.key)
+    told |= given
+    if given["method"] == "grpo":
+        told.setdefault("prompts", 1)  # the one number that a stage must have
+    stage, refused = stage_of(told)
+    unknown = [key for key in unknown if key != "steps"] + refused
+    return ReadBack(stage, tuple(unknown), tuple(unlike(tool, rows, config, stage)))
+
+
+def read_one(read: Read | None, row: Row, config: Config) -> Any:
+    """A setting. Raises KeyError where the configuration does not tell it, or tells another kind of
+    value than the tool writes."""
+    if read is None and (row.how.split(";")[0] != "as it is" or ", " in row.theirs):
+        raise KeyError(row.key)
+    try:
+        return config[row.theirs] if read is None else read(config)
+    except (TypeError, ZeroDivisionError, AttributeError) as error:
+        raise KeyError(row.key) from error
+
+
+STAGE: TypeAdapter[Any] = TypeAdapter(StageSpec)
+
+
+def stage_of(told: Mapping[str, Any]) -> tuple[Exported, list[str]]:
+    """The stage that dotted keys make, and the keys whose values Assay does not take."""
+    told, refused = dict(told), []
+    while True:
+        try:
+            return STAGE.validate_python(nested(told)), refused
+        except ValidationError as error:
+            # The first part of a place is the method, which chose the kind of stage.
+            places = {".".join(map(str, each["loc"][1:])) for each in error.errors()}
+            wrong = [key for key in told if any(f"{p}.".startswith(f"{key}.") for p in places)]
+            if not wrong:
+                raise
+            refused += wrong
+            told = {key: value for key, value in told.items() if key not in wrong}
+
+
+def unlike(tool: str, rows: Sequence[Row], config: Config, stage: Exported) -> Iterator[Difference]:
+    """What the tool's configuration says else than an export of the stage would, and what the
+    tables say that the tool does else."""
+    settings = Settings("imported", stage, "", 0, stage.steps or 1, 1, 0, 1, True, {})
+    for row in rows:
+        if row.key in NOT_COMPARED or (
+            row.key == "importance" and not config.get("use_vllm", True)
+        ):
+            continue
+        written = row.values(settings)
+        for key, value in written.items():
+            fits = key in LENGTHS and value is not None  # an export's fits its own rows
+            if key in config and not fits and not same(config[key], value):
+                yield Difference(key, f"is {config[key]!r}, where an export has {value!r}")
+        yield from (Difference(row.key, each.what) for each in row.unlike if each.when(settings))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether a tool takes two values alike."""
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other)
+    return one == other

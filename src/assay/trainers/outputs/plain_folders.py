@@ -1,0 +1,312 @@
+"""Finds what a tool left in a folder that was made without Assay: its log, its configuration.
+
+TRL keeps its arguments as a pickle, of which the names and values are read and nothing is run;
+ms-swift has args.json, verl the files that Hydra writes beside the run. What is not there is not
+known, and what looks like a secret is not taken.
+"""
+
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from assay.errors import InputError
+from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output
+from assay.trainers.outputs.swift_output import SwiftOutput
+from assay.trainers.outputs.trl_output import TrlOutput, checkpoint_folders, logged_entries
+from assay.trainers.outputs.verl_output import VerlOutput
+
+SECRET = re.compile(r"(^|_)(token|key|secret|password)$")
+LONGEST = 300
+"""Characters of a setting."""
+METHODS = {"GRPOConfig": "grpo", "SFTConfig": "sft"}
+"""Classes of TRL's arguments, for the methods that are taken over."""
+ADAPTER = "adapter_config.json"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder holds."""
+
+    method: str
+    output: Callable[[int], Output]
+    """Given the optimizer steps of one round."""
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    """The tool's, by its own keys."""
+    model: str = ""
+    """What the tool opened; empty where the folder does not say."""
+    package: str = ""
+    """The tool with its version; empty where the folder does not say."""
+    adapter: Mapping[str, Any] | None = None
+    """peft's configuration of the adapter that was trained."""
+
+
+class Inert:
+    """Stands for every object of a pickle; knows what it was made of, and does nothing."""
+
+    def __new__(cls, *given: Any, **named: Any) -> "Inert":
+        """Whatever the pickle gives."""
+        made = object.__new__(cls)
+        made.given, made.state = given, {}
+        return made
+
+    given: tuple[Any, ...]
+    state: Any
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Of a mapping."""
+
+    def append(self, value: Any) -> None:
+        """Of a list."""
+
+
+class Names(pickle.Unpickler):
+    """Reads a pickle without running anything of it."""
+
+    def __init__(self, stream: Any):
+        super().__init__(stream)
+        self.names: list[str] = []
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        """An inert class of its own for each name."""
+        self.names.append(name)
+        return Inert
+
+    def persistent_load(self, pid: Any, /) -> None:
+        """Tensors are not read."""
+
+
+def trl_arguments(file: Path) -> tuple[str, dict[str, Any]]:
+    """The class and the values of training_args.bin. Raises DamagedOutput."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            (name,) = [each for each in archive.namelist() if each.endswith("/data.pkl")]
+            with archive.open(name) as stream:
+                reader = Names(stream)
+                state = reader.load().state
+        processes = state["distributed_state"].state["num_processes"]
+    except Exception as error:  # whatever an inert reader meets in a file that was cut or changed
+        problem = f"holds no arguments of TRL: {type(error).__name__}"
+        raise DamagedOutput(problem, file=file, fix="restore it, or move it away") from error
+    values = {key: plain_value(value) for key, value in state.items()}
+    return reader.names[0], kept(values) | {"processes": processes}
+
+
+def plain_value(value: Any) -> Any:
+    """A choice of Transformers' as its text."""
+    return value.given[0] if isinstance(value, Inert) and len(value.given) == 1 else value
+
+
+def kept(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a manifest may hold: plain values, whole numbers as such, and no secret."""
+    plain = (str, int, float, bool, list, dict, type(None))
+    # A long text is what Python prints of a whole object, secrets included.
+    found = {
+        key: value
+        for key, value in values.items()
+        if isinstance(value, plain)
+        and not SECRET.search(key)
+        and not (isinstance(value, str) and len(value) > LONGEST)
+    }
+    steps = {
+        k: int(v)
+        for k, v in found.items()
+        if isinstance(v, float) and k.endswith("_steps") and v.is_integer()
+    }
+    return found | steps
+
+
+def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+    """See `find`. Folders of `output_dir`."""
+    if (folder / "args.json").is_file():
+        raise NotItsFolder("is ms-swift's: it holds args.json", file=folder, fix="--from swift")
+    saved = checkpoint_folders(folder)
+    if not saved:
+        problem = "holds nothing of TRL's: no checkpoint-N with a trainer_state.json"
+        raise NotItsFolder(problem, file=folder, fix="name the trainer's output_dir")
+    last = saved[-1][1]
+    kind, values = "", dict[str, Any]()
+    if (last / "training_args.bin").is_file():
+        kind, values = trl_arguments(last / "training_args.bin")
+    sampled = any("reward" in entry for entry in logged_entries(folder))
+    method = METHODS.get(kind, "") if kind else ("grpo" if sampled else "sft")
+    if not method:
+        problem = f"was trained with {kind}; runs of SFTTrainer and GRPOTrainer are taken over"
+        raise NotItsFolder(problem, file=folder)
+    state = read_object(last / "trainer_state.json")
+    values |= {"max_steps": state.get("max_steps")}
+    adapter = adapter_of(last)
+    card = folder / "README.md"
+    version = re.search(r"TRL: (\S+)", card.read_text("utf-8")) if card.is_file() else None
+    model = (adapter or {}).get("base_model_name_or_path") or ""
+    return Found(
+        method,
+        lambda updates: TrlOutput(folder, updates, values.get("reward_weights")),
+        values,
+        model,
+        f"trl=={version[1]}" if version else "",
+        adapter,
+    )
+
+
+def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+    """See `find`. Folders of `output_dir`, with their version."""
+    if not (folder / "args.json").is_file():
+        versions = sorted(each.parent for each in folder.glob("v*-*/args.json"))
+        problem = "holds nothing of ms-swift's: no args.json"
+        if len(versions) > 1:
+            problem = f"holds {len(versions)} runs of ms-swift's"
+        if len(versions) != 1:
+            fix = f"name one: {versions[-1]}" if versions else "name its output_dir/vN-TIME"
+            raise NotItsFolder(problem, file=folder, fix=fix)
+        folder = versions[0]
+    values = read_object(folder / "args.json")
+    if (kind := values.get("rlhf_type")) not in (None, "grpo"):
+        problem = f"was trained with {kind}; runs of sft and grpo are taken over"
+        raise NotItsFolder(problem, file=folder)
+    saved = checkpoint_folders(folder)
+    # What args.json leaves open, the trainer has decided.
+    decided = saved[-1][1] / "training_args.bin" if saved else None
+    made = trl_arguments(decided)[1] if decided is not None and decided.is_file() else {}
+    told = {key: value for key, value in values.items() if value is not None}
+    version = values.get("swift_version")
+    return Found(
+        kind or "sft",
+        lambda updates: SwiftOutput(folder, updates, values.get("reward_weights")),
+        {**made, **kept(told), "processes": values.get("global_world_size") or 1},
+        values.get("model") or "",
+        f"ms-swift=={version}" if version else "",
+        adapter_of(saved[-1][1]) if saved else None,
+    )
+
+
+def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
+    """See `find`. Folders of `trainer.default_local_dir`; Hydra's configuration and the file
+    logger's lines lie elsewhere, and are looked for where verl puts them by default."""
+    if not any(folder.glob("global_step_*/actor")) and not any(folder.glob("metrics*.jsonl")):
+        problem = "holds nothing of verl's: no global_step_N/actor"
+        fix = "name verl's trainer.default_local_dir"
+        raise NotItsFolder(problem, file=folder, fix=fix)
+    given = configuration or next(hydra_files(folder), None)
+    values = hydra_values(given) if given else {}
+    project, name = (values.get(f"trainer.{key}_name") for key in ("project", "experiment"))
+    places = [up / f"{project}/{name}.jsonl" for up in [*folder.resolve().parents][:3]]
+    own = sorted(folder.glob("metrics*.jsonl"))
+    logs = [log] if log else own or [each for each in places if each.is_file()][:1]
+    if not logs or not logs[0].is_file():
+        problem = "has no log of verl's file logger beside it"
+        fix = '--log FILE: what trainer.logger = ["file"] wrote'
+        raise NotItsFolder(problem, file=folder, fix=fix)
+    kept_in = values.get("trainer.rollout_data_dir")
+    rollouts = Path(kept_in) if kept_in else None
+    metas = sorted(folder.glob("global_step_*/actor/lora_train_meta.json"))
+    model = values.get("actor_rollout_ref.model.path") or ""
+    made = VerlOutput(folder, logs=tuple(logs), rollouts=rollouts)
+    adapter = checked_adapter(metas[-1]) if metas else None
+    return Found("grpo", lambda updates: made, kept(values), model, "", adapter)
+
+
+def hydra_files(folder: Path) -> Iterator[Path]:
+    """The configurations of Hydra near a folder that name it, newest first."""
+    for up in [folder, *[*folder.resolve().parents][:3]]:
+        near = [*up.glob(".hydra/config.yaml"), *up.glob("outputs/*/*/.hydra/config.yaml")]
+        for file in sorted(near, reverse=True):
+            named = hydra_values(file).get("trainer.default_local_dir")
+            if named and (up / named).resolve() == folder.resolve():
+                yield file
+
+
+FINDERS: Mapping[str, Callable[[Path, Path | None, Path | None], Found]] = {
+    "trl": find_trl,
+    "swift": find_swift,
+    "verl": find_verl,
+}
+
+
+def find(
+    tool: str, folder: Path, configuration: Path | None = None, log: Path | None = None
+) -> Found:
+    """What `tool` left in a folder. `configuration` and `log` are verl's, where they lie elsewhere.
+
+    Raises NotItsFolder for a folder that the tool did not write, DamagedOutput.
+    """
+    if not folder.is_dir():
+        raise NotItsFolder("no such folder", file=folder)
+    return FINDERS[tool](folder, configuration, log)
+
+
+def adapter_of(checkpoint: Path) -> Mapping[str, Any] | None:
+    """peft's configuration in a checkpoint."""
+    file = checkpoint / ADAPTER
+    return checked_adapter(file) if file.is_file() else None
+
+
+def checked_adapter(file: Path) -> Mapping[str, Any]:
+    """An adapter's configuration. Raises DamagedOutput."""
+    found = read_object(file)
+    for key in ("r", "lora_alpha"):
+        if not isinstance(found.get(key), int | float):
+            raise DamagedOutput("is no number", file=file, field=key, fix="restore it")
+    return found
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """A JSON object. Raises DamagedOutput."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedOutput("is no JSON", file=file, fix="restore it") from error
+    if not isinstance(found, dict):
+        raise DamagedOutput("is no JSON object", file=file, fix="restore it")
+    return found
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """A configuration in YAML. Raises InputError."""
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError("is no YAML", file=file, fix="name Hydra's .hydra/config.yaml") from error
+    return found if isinstance(found, dict) else {}
+
+
+def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested tables by dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{path}{key}.")
+        else:
+            found[f"{path}{key}"] = value
+    return found
+
+
+REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)(?:,[^}]*)?\}")
+
+
+def hydra_values(file: Path) -> dict[str, Any]:
+    """Hydra's configuration by dotted keys, references to other keys replaced by their values.
+    Raises InputError."""
+    values = flat(read_yaml(file))
+
+    def resolved(value: Any, depth: int = 0) -> Any:
+        if not isinstance(value, str) or depth > MOST_REFERENCES:
+            return value
+        if whole := REFERENCE.fullmatch(value):
+            return resolved(values.get(whole[1], value), depth + 1)
+        return REFERENCE.sub(lambda m: str(resolved(values.get(m[1], m[0]), depth + 1)), value)
+
+    return {key: resolved(value) for key, value in values.items()}
+
+
+MOST_REFERENCES = 8
+"""Of one value to the next."""

@@ -1,0 +1,109 @@
+"""The page says what was made, refused and spent, in both languages; a teacher's text is text."""
+
+import json
+import re
+
+import pytest
+
+from assay.lab.run.runner import start
+from assay.pages.run_page.page import write_report
+from assay.runs.manifest_file import read_manifest
+from tests.cli.conftest import answer, call
+from tests.lab.synthesise.sums import made, make_sums
+
+EVIL = "<script>alert(1)</script> ![x](http://e.x/a.png) [red]how many?"
+TRAIN = """
+[data.train]
+source = "synthesise:more"
+[stage.sft]
+method = "sft"
+data = "train"
+steps = 1
+batch = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    rules = [
+        {"prompt": "and finds", "answer": ["It is \\boxed{3}.", "So \\boxed{3}."]},
+        {"prompt": "Seed 0.*number 1$", "answer": made(1)},
+        {"prompt": "Seed 1.*number 1$", "answer": made(2, question=EVIL, answer="3")},
+        {"prompt": "Seed 2.*number 1$", "answer": f"No. \x1b[2J {EVIL}"},
+        {"prompt": "how many", "answer": "\\boxed{3}"},
+    ]
+    folder = tmp_path_factory.mktemp("page")
+    return make_sums(folder, "rows = 2\nagree = { samples = 2, least = 1.0 }", rules, seeds=3)
+
+
+@pytest.fixture(scope="module")
+def english(file):
+    result = answer(call("synthesise", "--lab", file.parent, file, "--json"))["result"]["tables"][0]
+    return result, file.parent / "synthesised/sums/more"
+
+
+def test_programs_get_counts_diversity_and_costs(english):
+    result, _ = english
+    assert (result["rows"], result["wanted"], result["asked"]) == (2, 2, 3)
+    assert result["refused"] == {"unreadable": 1} and result["stopped"] == ""
+    assert result["diversity"]["made"]["2"]["all"] > 0 and result["diversity"]["clusters"] == 2
+    costs = result["costs"]
+    assert {line["name"]: line["calls"] for line in costs["by"]} == {"ask": 3, "agree": 4}
+    assert costs["per_row"] == pytest.approx(costs["total"]["cost"] / 2)
+
+
+def test_the_page_says_what_verified_means_and_what_was_refused(english):
+    _, folder = english
+    for text in ((folder / "report.md").read_text(), (folder / "report.html").read_text()):
+        assert "2 verified rows of 2 wanted, from 3 answers" in text
+        assert "2 or more of 2 independent answers of scripted:teacher.jsonl" in text
+        assert "agrees with itself: an error that it makes each time is verified" in text
+        assert "no row of the format" in text and "Compared with no test" in text
+
+
+def test_what_a_teacher_wrote_is_text_in_every_medium(english, file):
+    _, folder = english
+    html, markdown = ((folder / f"report.{kind}").read_text() for kind in ("html", "md"))
+    assert "<script>alert" not in html and "&lt;script&gt;alert(1)" in html
+    assert "<script>" not in re.sub(r"(?s)```.*?```|`[^`]*`", "", markdown)
+    assert "![x](" not in re.sub(r"(?s)```.*?```", "", markdown)
+    shown = call("synthesise", "--lab", file.parent, file).stdout
+    assert "\x1b[2J" not in html + markdown + shown
+
+
+def test_the_chinese_page_has_the_same_figures(english, file):
+    _, folder = english
+    done = call("synthesise", "--lab", file.parent, file, "--lang", "zh")
+    assert done.exit_code == 0 and "需要 2 行，已有 2 行通过验证" in done.stdout
+    text = (folder / "report.zh.md").read_text()
+    figures = [sorted(re.findall(r"\d[\d.,]*", each)) for each in (text, done.stdout)]
+    assert figures[0] and "通过验证" in text
+    plain = re.sub(r"(?s)```.*?```", "", (folder / "report.md").read_text())
+    for row in re.findall(r"\d+\.\d%", plain):
+        assert row in text
+
+
+def test_a_run_says_which_of_its_rows_a_teacher_made(english, file):
+    other = file.with_name("train.toml")
+    other.write_text(file.read_text() + TRAIN)
+    (run,) = start(other, root=file.parent)
+    teachers = read_manifest(run)["data"]["train"]["teachers"]
+    (name,) = teachers
+    assert name.startswith("scripted:teacher.jsonl ") and teachers[name] == 2
+    write_report(run, "en")
+    assert (
+        "Made by a teacher: 2 of the rows, by scripted:teacher.jsonl"
+        in (run.path / "report.md").read_text()
+    )
+    table = read_manifest(run)["data"]["train"]["synthesise"]
+    assert table["reward"] == "accuracy" and len(table["rows_sha256"]) == 64
+
+
+def test_a_check_names_a_set_that_is_not_made_and_a_run_pays_no_teacher(file, tmp_path):
+    other = file.with_name("unmade.toml")
+    other.write_text(file.read_text().replace('name = "sums"', 'name = "unmade"') + TRAIN)
+    for verb in ("check", "run"):
+        done = call(verb, "--lab", file.parent, other)
+        assert done.exit_code == 2 and "assay synthesise FILE makes them" in done.output
+    assert not (file.parent / "synthesised/unmade").exists()
+    assert json.loads((file.parent / "synthesised/sums/more/settings.json").read_text())

@@ -1,0 +1,171 @@
+"""Settings of runs made without Assay are read back by the tables, and what means something else is
+listed; what a folder holds is read and never run."""
+
+import json
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.errors import InputError
+from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.trainers.backwards import CANONICAL, ReadBack, read_back
+from assay.trainers.outputs.output import DamagedOutput
+from assay.trainers.outputs.plain_folders import (
+    find,
+    hydra_values,
+    kept,
+    read_object,
+    trl_arguments,
+)
+from assay.trainers.register import TRAINERS
+from tests.trainers.test_tables import GRPO, SFT, TABLES, translate
+
+PLAIN = Path(__file__).parent / "recorded" / "plain"
+ALWAYS = {
+    "sft": {"data": "d", "start": "base"},
+    "grpo": {"data": "d", "start": "base", "reward": "r"},
+}
+
+
+def back(tool: str, method: str, config: dict[str, Any], steps: int = 10) -> ReadBack:
+    known = ALWAYS[method] | {"method": method, "adapt.kind": "full"}
+    rows = TRAINERS[tool].tables[method]
+    return read_back(tool, rows, CANONICAL[tool](config), known, steps)
+
+
+def configured(tool: str, stage: dict[str, Any]) -> dict[str, Any]:
+    """What an export writes, and what the tool adds by itself."""
+    values = dict(translate(tool, stage, template={}).values)
+    if stage["method"] == "sft" and tool != "verl":
+        values |= {"processes": 1, "eval_strategy": "no"}
+    return values | ({} if tool == "verl" else {"use_vllm": False})
+
+
+@pytest.mark.parametrize(("tool", "method"), TABLES)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_what_an_export_writes_is_read_back_as_the_stage(
+    tool: str, method: str, data: st.DataObject
+) -> None:
+    draw = data.draw
+    optimizer = {
+        "lr": draw(st.sampled_from([1e-6, 3e-5, 0.01])),
+        "weight_decay": draw(st.sampled_from([0.0, 0.1])),
+        "betas": draw(st.sampled_from([(0.9, 0.999), (0.9, 0.95)])),
+        "clip_norm": draw(st.sampled_from([0.5, 1.0])),
+        "warmup": draw(st.sampled_from([0.0, 0.2])),
+        "schedule": draw(st.sampled_from(["constant", "cosine"])),
+    }
+    if optimizer["schedule"] == "cosine":
+        optimizer["min_lr"] = draw(st.sampled_from([None, 1e-7]))
+    stage: dict[str, Any] = {**(SFT if method == "sft" else GRPO), "start": "base"}
+    stage |= {"optimizer": optimizer, "checkpoint_every": draw(st.sampled_from([2, 5]))}
+    if method == "sft":
+        stage |= {
+            "batch": draw(st.sampled_from([4, 8])),
+            "loss_on": {"trl": "last"}.get(tool, "all"),
+        }
+    else:
+        loss, aggregation = draw(
+            st.sampled_from([("ppo_clip", "token_mean"), ("gspo", "seq_mean_token_mean")])
+        )
+        stage |= {"advantage": draw(st.sampled_from(["grpo", "mean_only"]))}
+        stage |= {"loss": loss, "aggregation": aggregation}
+        stage |= {"clip": {"low": draw(st.sampled_from([0.1, 0.2])), "high": 0.3}}
+        stage |= {"kl": {"coef": draw(st.sampled_from([0.0, 0.02]))}}
+        stage |= {"sampling": {"temperature": 0.8, "max_tokens": draw(st.sampled_from([12, 99]))}}
+        stage |= {"updates": {"minibatches": draw(st.sampled_from([1, 2]))}}
+    made = back(tool, method, configured(tool, stage))
+    wanted = (SftStage if method == "sft" else GrpoStage).model_validate(stage)
+    apart = {"importance", "clip"} if method == "grpo" else set()
+    assert made.stage.model_dump(exclude=apart) == wanted.model_dump(exclude=apart)
+    if isinstance(wanted, GrpoStage) and isinstance(made.stage, GrpoStage):
+        assert (made.stage.clip.low, made.stage.clip.high) == (wanted.clip.low, wanted.clip.high)
+    assert made.unknown == ()
+    assert not [each for each in made.differences if "where an export has" in each.what]
+
+
+def test_what_the_tool_does_else_is_listed_by_its_own_key() -> None:
+    _, values = trl_arguments(PLAIN / "trl" / "grpo.bin")
+    made = back("trl", "grpo", values | {"max_steps": 4}, 4)
+    stage = made.stage
+    assert isinstance(stage, GrpoStage)
+    # The arguments of the script that made it, and TRL's own defaults.
+    assert (stage.optimizer.lr, stage.optimizer.schedule, stage.kl.coef) == (1e-3, "cosine", 0.02)
+    assert (stage.prompts, stage.group, stage.sampling.temperature) == (2, 4, 0.9)
+    assert (stage.loss, stage.aggregation, stage.checkpoint_every) == ("ppo_clip", "token_mean", 2)
+    told = {each.key: each.what for each in made.differences}
+    assert told["use_bias_correction_kl"] == "is True, where an export has False"
+    assert "shuffle_dataset" in told and "learning_rate" not in told
+
+
+def test_a_setting_that_assay_has_no_words_for_is_unknown() -> None:
+    _, values = trl_arguments(PLAIN / "trl" / "grpo.bin")
+    made = back("trl", "grpo", {**values, "loss_type": "bnpo", "scale_rewards": "batch"}, 4)
+    assert {"loss", "aggregation", "advantage"} <= {*made.unknown}
+    del values["beta"]
+    assert "kl.coef" in back("trl", "grpo", values, 4).unknown
+
+
+def test_ms_swifts_and_verls_own_files_are_read() -> None:
+    args = kept(read_object(PLAIN / "swift" / "args.json")) | {"processes": 1}
+    made = back("swift", "sft", args | {"gradient_accumulation_steps": 4}, 4)
+    assert isinstance(made.stage, SftStage)
+    assert (made.stage.batch, made.stage.optimizer.betas) == (16, (0.9, 0.95))
+    config = hydra_values(PLAIN / "verl" / "config.yaml")
+    assert config["trainer.default_local_dir"] == "checkpoints/sums/tiny"
+    stage = back("verl", "grpo", config, 3).stage
+    assert isinstance(stage, GrpoStage)
+    assert (stage.prompts, stage.group, stage.kl.coef, stage.steps) == (2, 4, 0.01, 3)
+    assert stage.updates.minibatches == 1 and stage.sampling.max_tokens == 12
+
+
+class Bomb:
+    def __init__(self, file: Path):
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, (str(self.file), "w"))
+
+
+def test_arguments_are_read_and_nothing_of_them_is_run(tmp_path: Path) -> None:
+    spoilt, file = tmp_path / "ran", tmp_path / "training_args.bin"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("x/data.pkl", pickle.dumps({"bomb": Bomb(spoilt)}))
+    with pytest.raises(DamagedOutput, match="holds no arguments of TRL"):
+        trl_arguments(file)
+    assert not spoilt.exists()
+    pickle.loads(zipfile.ZipFile(file).read("x/data.pkl"))["bomb"].close()
+    assert spoilt.exists()  # the control: Python's own reader runs it
+
+
+def test_secrets_are_not_kept() -> None:
+    given = {"hub_token": "hf_x", "api_key": "k", "training_args": "X(hub_token='hf_x')" * 99}
+    assert kept({**given, "lr": 1.0, "tokenizer": "t", "max_tokens": 3}) == {
+        "lr": 1.0,
+        "tokenizer": "t",
+        "max_tokens": 3,
+    }
+
+
+@pytest.mark.parametrize("tool", TRAINERS)
+def test_a_folder_that_the_tool_did_not_write_is_refused(tmp_path: Path, tool: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="holds nothing of"):
+        find(tool, tmp_path)
+
+
+def test_another_kind_of_training_is_refused(tmp_path: Path) -> None:
+    folder = shutil.copytree(PLAIN / "swift", tmp_path / "out")
+    args = read_object(folder / "args.json") | {"rlhf_type": "dpo"}
+    (folder / "args.json").write_text(json.dumps(args))
+    with pytest.raises(InputError, match="trained with dpo"):
+        find("swift", folder)
+    with pytest.raises(InputError, match="--from swift"):
+        find("trl", folder)

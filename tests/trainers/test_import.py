@@ -1,0 +1,205 @@
+"""A run that a tool made is a run of the lab, with what is unknown marked; half of one is none.
+
+The tools' logs and completions are recorded ones; the weights are the lab's model, moved a little.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from assay.experiment.experiment import Experiment
+from assay.judge.confounds import differences
+from assay.lab.monitor.observer import Silent
+from assay.lab.setup.learner import question
+from assay.lab.setup.session import Session
+from assay.lab.setup.validate import read_whole
+from assay.runs.history import History
+from assay.runs.manifest_file import IMPORTED, read_manifest
+from assay.runs.records import prompt_sha256
+from assay.runs.run_directory import RunDirectory, all_runs
+from tests.cli.conftest import answer, assert_one_line, call
+from tests.labs import make_lab
+
+RECORDED = Path(__file__).parent / "recorded"
+START = ("--set", 'stage.rl.start="base"', "--set", "stage.rl.steps=4")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    return make_lab(tmp_path / "lab", until="[evaluate.dev]").parent
+
+
+def moved_weights(lab: Path, checkpoint: Path, by: float) -> None:
+    """The lab's model as the tool would have saved it after training."""
+    for name in (
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ):
+        if (lab / "model" / name).is_file():
+            shutil.copy(lab / "model" / name, checkpoint / name)
+    state = load_file(lab / "model" / "model.safetensors")
+    state = {name: tensor + by for name, tensor in state.items()}
+    save_file(state, checkpoint / "model.safetensors", metadata={"format": "pt"})
+
+
+def plain(lab: Path, tool: str = "trl") -> Path:
+    """A folder as the tool leaves it, without Assay."""
+    folder = shutil.copytree(RECORDED / f"{tool}-grpo", lab / "made")
+    shutil.rmtree(folder / "answers", ignore_errors=True)
+    for step in (2, 4):
+        moved_weights(lab, folder / f"checkpoint-{step}", step / 100)
+    if tool == "trl":
+        (folder / "logging.jsonl").unlink()
+        for file in (folder / "completions").iterdir():
+            without_own_column(file)
+        arguments = RECORDED / "plain" / "trl" / "grpo.bin"
+        shutil.copy(arguments, folder / "checkpoint-4" / "training_args.bin")
+    else:
+        args = json.loads((RECORDED / "plain" / "swift" / "args.json").read_text())
+        (folder / "args.json").write_text(json.dumps(args | {"rlhf_type": "grpo"}))
+    return folder
+
+
+def without_own_column(file: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(pq.read_table(file).drop_columns(["assay"]), file)
+
+
+def taken(lab: Path, *arguments: object):
+    return call("import", *arguments, "--lab", lab, "--json")
+
+
+def only_run(lab: Path) -> RunDirectory:
+    (run,) = all_runs(lab)
+    return run
+
+
+@pytest.mark.parametrize("tool", ["trl", "swift"])
+def test_a_run_made_without_assay_is_one_of_the_labs(lab: Path, tool: str) -> None:
+    folder = plain(lab, tool)
+    done = taken(lab, folder, "--from", tool, "--model", "path:model")
+    assert done.exit_code == 0, done.stderr
+    run = only_run(lab)
+    history = History(run)
+    rewards = [line["reward_mean"] for line in history.lines("grpo")]
+    logged = json.loads((folder / "checkpoint-4" / "trainer_state.json").read_text())
+    wanted = [each["reward"] for each in logged["log_history"] if "reward" in each]
+    assert rewards == pytest.approx(wanted) and len(rewards) == 4
+    for step in range(1, 5):
+        samples = list(history.samples("grpo", step))
+        assert sum(s.reward or 0 for s in samples) / len(samples) == pytest.approx(wanted[step - 1])
+        assert all(s.facts["prompt"] for s in samples)
+    assert history.checkpoints("grpo") == [2, 4]
+    kept = load_file(run.checkpoint("grpo", 4) / "model.safetensors")
+    theirs = load_file(folder / "checkpoint-4" / "model.safetensors")
+    assert all(torch.equal(kept[name], theirs[name]) for name in theirs)
+    assert call("verify", run.name, "--lab", lab).exit_code == 0
+    page = (run.path / "report.html").read_text()
+    unknown = read_manifest(run)[IMPORTED]["unknown"]
+    assert {"stage.grpo.data", "stage.grpo.reward", "machine"} <= {*unknown}
+    assert all(path in page for path in unknown)
+
+
+def test_what_is_unknown_of_two_runs_is_never_equal(lab: Path) -> None:
+    folder = plain(lab)
+    for name in ("one", "two"):
+        done = taken(lab, folder, "--from", "trl", "--model", "path:model", "--name", name)
+        assert done.exit_code == 0, done.stderr
+    one, two = (read_manifest(run) for run in all_runs(lab))
+    assert not [d for d in differences(one, one) if d.kind == "confound"]
+    found = {d.path for d in differences(one, two) if d.kind == "confound"}
+    assert {"data.train.rows", "stages.grpo.reward.unknown.source"} <= found
+    # What both folders tell is the same of both.
+    assert not any(path.startswith("stages.grpo.optimizer") for path in found)
+
+
+def exported(lab: Path) -> Path:
+    """A folder that was exported, and what TRL wrote into it."""
+    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
+    done = call(*arguments, "--stage", "rl", "--unproven", *START)
+    assert done.exit_code == 0, done.stderr
+    shutil.copytree(RECORDED / "trl-grpo", lab / "out" / "output")
+    for step in (2, 4):
+        moved_weights(lab, lab / "out" / "output" / f"checkpoint-{step}", step / 100)
+    return lab / "out"
+
+
+def own_session(lab: Path, changed: Experiment | None = None) -> Session:
+    experiment = changed or read_whole(lab / "tiny.toml", [START[1], START[3]], lab)
+    return Session(experiment, RunDirectory(lab, "tiny", "x"), experiment.seeds[0], Silent())
+
+
+def test_of_an_exported_folder_rows_prompts_and_data_are_the_labs(lab: Path) -> None:
+    folder = exported(lab)
+    done = taken(lab, folder, "--from", "trl")
+    assert done.exit_code == 0, done.stderr
+    assert answer(done)["result"]["unknown"] == ["machine"]
+    run, session = only_run(lab), own_session(lab)
+    stage = session.experiment.stage["rl"]
+    given = session.stage_input(stage)
+    prompts = {
+        row.id: prompt_sha256(given.encoder.prompt(row, question(given.task, row)))
+        for row in given.rows
+    }
+    samples = list(History(run).samples("rl", 1, tokens=True))
+    assert samples and all(s.prompt == prompts[s.row] and s.tokens for s in samples)
+    assert [s.number for s in samples] == [0, 1, 2, 3] * 2 and {s.visit for s in samples} == {0}
+    line = History(run).lines("rl")[0]
+    assert line["completion_tokens"] == sum(len(s.tokens) for s in samples)
+    # The data is fingerprinted as it was when the folder was made: that of the lab.
+    from assay.lab.setup.manifest import make_manifest
+    from assay.lab.setup.tool_stage import stage_alone
+
+    alone = stage_alone(session.experiment, "rl", stage)  # type: ignore[arg-type]
+    own = make_manifest(own_session(lab, alone))
+    found = differences(json.loads(json.dumps(own)), read_manifest(run))
+    confounds = {d.path for d in found if d.kind == "confound"}
+    assert {path for path in confounds if not path.startswith("stages.rl.unlike")} == {
+        "stages.rl.trainer"
+    }
+
+
+def test_nothing_is_left_of_a_run_with_a_checkpoint_that_cannot_be_opened(lab: Path) -> None:
+    folder = plain(lab)
+    weights = folder / "checkpoint-4" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert_one_line(done, "not a whole safetensors file")
+    assert not any((lab / "runs" / "made").iterdir())
+
+
+def test_a_checkpoint_that_was_never_finished_is_left_out_by_name(lab: Path) -> None:
+    folder = plain(lab)
+    state = folder / "checkpoint-4" / "trainer_state.json"
+    state.write_text(state.read_text()[:200])
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert done.exit_code == 0
+    assert "checkpoint-4 is not whole" in answer(done)["warnings"][0]
+    assert History(only_run(lab)).checkpoints("grpo") == [2]
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(lab: Path) -> None:
+    folder = plain(lab)
+    none = taken(lab, lab / "nowhere", "--from", "trl")
+    assert_one_line(none, "no such folder")
+    assert_one_line(taken(lab, folder, "--from", "trl"), "does not say which model")
+    assert_one_line(taken(lab, folder, "--from", "swift"), "holds nothing of ms-swift's")
+    assert_one_line(taken(lab, folder, "--from", "vrl"), "unknown trainer 'vrl'")
+    made = exported(lab)
+    assert_one_line(taken(lab, made, "--from", "verl"), "was exported for TRL")
+    shutil.rmtree(made / "output")
+    assert_one_line(taken(lab, made, "--from", "trl"), "not trained yet")
+    assert not all_runs(lab)
+    given = (folder, "--from", "trl", "--model", "path:model", "--name", "mine")
+    assert taken(lab, *given).exit_code == 0
+    assert_one_line(taken(lab, *given), "a run named 'mine' exists")
+    assert_one_line(taken(lab, *given[:-1], "../x"), "'../x' is no name")
+    assert_one_line(taken(lab, *given[:-1], "other", "--task", "nope"), "nope")
+    assert len(all_runs(lab)) == 1
