@@ -148,7 +148,8 @@ def comparison_page(
         *(Section(anchor, title, inner) for anchor, title, inner in parts if inner),
     ]
     footer = w("compare.footer", version=version("assay-lab"))
-    return Page(w, w("compare.title", evaluation=table.evaluation.name), blocks, footer)
+    title = w("compare.title", evaluation=table.evaluation.name)
+    return Page(w, title.removesuffix(" · Assay"), blocks, footer, title)
 
 
 def comparison_shown(table: Compared, lang: str = "en", flips: bool = False) -> list[Block]:

@@ -79,9 +79,10 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
     return file
 
 
-def run_page(facts: RunFacts, w: Words, span: Span = Span()) -> Page:
-    """Everything that the page of a run says. Sections that have nothing to say are left out."""
-    found = progress(facts.run, span.stage, span.first, span.last)
+def run_page(facts: RunFacts, w: Words, span: Span | None = Span()) -> Page:
+    """Everything that the page of a run says, its progress in a span of steps or, with None, none.
+    Sections that have nothing to say are left out."""
+    found = progress(facts.run, span.stage, span.first, span.last) if span else None
     selections = [Bullets(said)] if (said := story.selection_section(facts, w)) else []
     parts = (
         ("results", w("page.results"), [*content.results(facts, w), *selections]),
