@@ -1,0 +1,179 @@
+"""Gives Assay what another trainer was given, update by update, and sets both sides' numbers together.
+
+    python -m benchmarks.trainer_replay grpo trl build/trainers/trl-1 1
+    python -m benchmarks.trainer_replay sft trl build/trainers/sft-trl 1
+
+Of GRPO the batches are the tool's own answers with their rewards, of SFT the rows of the folder; so
+that what is left are definitions: prompts, advantages, loss, gradient, clipping, optimizer.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from assay.data.episode import Episode, Reward, Turn
+from assay.data.formats.plain_text import PlainText
+from assay.data.row_order import Fixed, visits
+from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.lab.monitor.observer import Silent
+from assay.lab.setup.learner import gold_turns, question
+from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import StageInput, build_grpo
+from assay.lab.setup.validate import read_whole
+from assay.models.adapt import train_all
+from assay.models.load import load_model
+from assay.models.optimizer import make_optimizer
+from assay.models.precision import choose_precision
+from assay.rl.objectives import Objective
+from assay.rl.packed import Packed
+from assay.rollout.policies.language import LanguagePolicy
+from assay.runs.run_directory import RunDirectory
+from assay.train.likelihood import NLL, likelihood_batch
+from assay.train.update import UpdateResult, update
+from assay.trainers.outputs.output import Answer, Output
+from assay.trainers.outputs.swift_output import SwiftOutput
+from assay.trainers.outputs.trl_output import TrlOutput
+from assay.trainers.outputs.verl_output import VerlOutput
+from benchmarks.driver import ROOT
+from benchmarks.worker import Record
+
+OUTPUTS = {"trl": TrlOutput, "swift": SwiftOutput, "verl": VerlOutput}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of an exported folder, and a policy at its start."""
+
+    spec: SftStage | GrpoStage
+    given: StageInput
+    policy: LanguagePolicy
+    optimizer: torch.optim.Optimizer
+    tail: tuple[int, ...]
+    """What the model's template writes behind the end of an answer, which tools train as well."""
+
+    def update(self, packed: Packed, objective: Objective) -> UpdateResult:
+        """One of Assay's updates."""
+        limits = {"micro_tokens": self.spec.micro_tokens}
+        limits |= {"clip_norm": self.spec.optimizer.clip_norm}
+        return update(self.policy, packed, objective, self.optimizer, **limits)  # type: ignore[arg-type]
+
+
+def opened(folder: Path, seed: int) -> Stage:
+    """The stage that a folder was exported for."""
+    experiment = read_whole(folder / "experiment.toml", [f"seeds=[{seed}]"], ROOT)
+    session = Session(experiment, RunDirectory(ROOT, experiment.name, "x"), seed, Silent())
+    (spec,) = experiment.stage.values()
+    assert isinstance(spec, SftStage | GrpoStage)
+    loaded = load_model(folder / "model", choose_precision("fp32", "cpu"))
+    module, _ = train_all(loaded.model)
+    policy = LanguagePolicy(module.train(), choose_precision("fp32", "cpu"), loaded.end_tokens)
+    given = session.stage_input(spec)
+    text = PlainText(given.encoder.name, loaded.tokenizer)
+    tail = tuple(loaded.tokenizer.encode(text.tail, add_special_tokens=False))
+    optimizer = make_optimizer(module.parameters(), lr=spec.optimizer.lr)
+    return Stage(spec, given, policy, optimizer, tail)
+
+
+def groups_of(stage: Stage, answers: Sequence[Answer]) -> Iterator[list[Episode]]:
+    """Answers of one step as judged groups."""
+    rows = {row.id: row for row in stage.given.rows}
+    encoder, task = stage.given.encoder, stage.given.task
+    for number, (name, members) in enumerate(groupby(answers, key=lambda a: a.row)):
+        prompt = encoder.prompt(rows[name], question(task, rows[name]))
+        yield [
+            Episode(
+                f"{number}#{n}",
+                f"{number}",
+                (Turn(prompt, answer.tokens, (True,) * len(answer.tokens)),),
+                Reward(answer.reward),
+            )
+            for n, answer in enumerate(members)
+        ]
+
+
+def replay_grpo(tool: str, folder: Path, seed: int) -> Record:
+    """Assay's updates on a tool's answers: gradient norms of both at each step, the largest
+    difference of an advantage, and how far the weights at the end are apart."""
+    stage = opened(folder, seed)
+    assert isinstance(stage.spec, GrpoStage)
+    method = build_grpo(stage.spec, stage.given, stage.spec.steps or 0)
+    output: Output = OUTPUTS[tool](folder / "output")
+    steps = []
+    for step in output.steps(ended=True):
+        answers = [replace(a, row=a.row) for a in step.answers]
+        groups = list(groups_of(stage, answers))
+        batch = method.batch(stage.policy, groups, 1)
+        (packed,) = batch.updates
+        ours = [float(x) for x in packed.advantage_S[packed.offsets_N1[:-1]]]
+        trained = {e: a for e, a in zip(packed.episode_N.tolist(), ours, strict=True)}
+        made = stage.update(packed, batch.objective)
+        steps.append(
+            {
+                "step": step.number,
+                "tokens": sum(len(a.tokens) for a in answers),
+                "reward": sum(a.reward or 0.0 for a in answers) / len(answers),
+                "grad_norm": [step.metrics.get("grad_norm"), made.grad_norm],
+                "loss": [step.metrics.get("loss"), made.totals.loss],
+                "advantages": len(trained),
+            }
+        )
+    return {"steps": steps, **apart(output, folder, stage)}
+
+
+def apart(output: Output, folder: Path, stage: Stage) -> Record:
+    """How far two trainings ended from each other: the norm of the difference of their weights over
+    that of the way that the tool's went."""
+    start = load_file(folder / "model" / "model.safetensors")
+    with tempfile.TemporaryDirectory() as scratch:
+        saved = output.checkpoints()[-1]
+        theirs = load_file(output.weights(saved, Path(scratch)) / "model.safetensors")
+    ours = dict(stage.policy.module.state_dict())
+    way = difference = 0.0
+    for name, weight in start.items():
+        way += float((theirs[name].double() - weight.double()).square().sum())
+        difference += float((theirs[name].double() - ours[name].double()).square().sum())
+    return {"way": way**0.5, "apart": difference**0.5, "share": (difference / way) ** 0.5}
+
+
+def replay_sft(folder: Path, seed: int, tail: bool, count: int = 10) -> Record:
+    """Losses and gradient norms of Assay's first updates on the rows of a folder, with what the
+    tools train behind an answer or without."""
+    stage = opened(folder, seed)
+    spec, given = stage.spec, stage.given
+    assert isinstance(spec, SftStage)
+    more = stage.tail if tail else ()
+    losses, norms = [], []
+    for step in range(count):
+        rows = visits(given.rows, given.seed, step * spec.batch, spec.batch, given.order)
+        episodes = []
+        for n, (_, row) in enumerate(rows):
+            (turn,) = gold_turns(given.encoder, given.task, row)
+            actions = (*turn.actions, *more)
+            episodes.append(Episode(f"{n}", f"{n}", (Turn(turn.context, actions, (True,) * len(actions)),)))
+        made = stage.update(likelihood_batch(episodes), NLL)
+        losses.append(made.totals.loss)
+        norms.append(made.grad_norm)
+    return {"loss": losses, "grad_norm": norms}
+
+
+def main() -> None:
+    """Print one replay."""
+    method, tool, folder, seed = sys.argv[1:5]
+    torch.set_num_threads(1)
+    if method == "grpo":
+        found = replay_grpo(tool, Path(folder), int(seed))
+    else:
+        found = {"as Assay": replay_sft(Path(folder), int(seed), False)}
+        found["with the tail"] = replay_sft(Path(folder), int(seed), True)
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
