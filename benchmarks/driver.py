@@ -67,6 +67,8 @@ class Side:
     """A name of `environments`; None is this program's own Python."""
     python: str | None = None
     """Another Python that is there already."""
+    paths: tuple[Path, ...] = (ROOT,)
+    """Where it finds its modules first."""
 
     def start(self) -> "Worker":
         """Start the process; raises SideFailed where its environment cannot be made."""
@@ -90,7 +92,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env=worker_environment(side.threads),
+            env=worker_environment(side.threads, side.paths),
         )
 
     @cached_property
@@ -160,9 +162,9 @@ class Worker:
         self.close()
 
 
-def worker_environment(threads: int) -> dict[str, str]:
-    """Environment variables of a worker: its threads, no downloads, this repository's modules."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+def worker_environment(threads: int, first: Sequence[Path] = (ROOT,)) -> dict[str, str]:
+    """Environment variables of a worker: its threads, no downloads, modules of its own first."""
+    paths = [*map(str, first), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),

@@ -42,6 +42,7 @@ ROOMS = {
         "sweep",
         "replay",
         "select",
+        "synthesise",
         "improve",
         "run",
         "check",

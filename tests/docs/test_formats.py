@@ -41,6 +41,8 @@ ORDER += (
     "mbpp",
     "hotpotqa",
     "drop",
+    "documents",
+    "tool_schemas",
 )
 EXAMPLES: dict[str, str] = dict(zip(ORDER, blocks(PAGE, "json"), strict=True))
 ASKED = Message("user", "How warm is it in Oslo?")

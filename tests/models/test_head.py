@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from assay.models import scoring
 from assay.models.scoring import Reads, head_logps
@@ -41,7 +42,8 @@ def test_any_chunking_gives_the_plain_values_and_gradients(
     slopes = torch.randn(2, len(kept_S), dtype=torch.float64)
     expected = plain(leaves, reads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "CHUNK_BYTES", chunk_rows * 31 * 8)
+        for name in ("KEPT_BYTES", "CHUNK_BYTES"):
+            patch.setattr(scoring, name, chunk_rows * 31 * 8)
         found: Any = head_logps(leaves[0], leaves[1], leaves[2], reads)
         assert (found[1] is not None) == entropy
         outputs = 2 if entropy else 1
@@ -66,15 +68,24 @@ def test_used_up_scores_are_not_read_again():
         logps_S.sum().backward()
 
 
-def test_no_more_than_one_chunk_of_scores_is_ever_made(monkeypatch):
-    made = []
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_no_more_than_one_chunk_of_scores_is_ever_alive(monkeypatch, temperature):
+    made: list[int] = []
+    storages: list[StorageWeakRef] = []
     plain_logits = scoring.head_scores
-    monkeypatch.setattr(
-        scoring, "head_scores", lambda *given: made.append(len(given[0])) or plain_logits(*given)
-    )
+
+    def logits(hidden, weight, bias):
+        assert all(storage.expired() for storage in storages)
+        scores = plain_logits(hidden, weight, bias)
+        made.append(len(hidden))
+        storages.append(StorageWeakRef(scores.untyped_storage()))
+        return scores
+
+    monkeypatch.setattr(scoring, "head_scores", logits)
+    monkeypatch.setattr(scoring, "KEPT_BYTES", 16 * 9 * 4)
     monkeypatch.setattr(scoring, "CHUNK_BYTES", 5 * 9 * 4)
     hidden = torch.randn(17, 6, requires_grad=True)
-    reads = Reads(torch.arange(17), torch.zeros(17, dtype=torch.long), 1.0, False)
+    reads = Reads(torch.arange(17), torch.zeros(17, dtype=torch.long), temperature, False)
     logps_S, _ = head_logps(hidden, torch.randn(9, 6), None, reads)
     logps_S.sum().backward()
     assert made == [5, 5, 5, 2] * 2

@@ -105,7 +105,8 @@ def test_chunks_and_micro_batches_do_not_change_the_gradient(
     monkeypatch: pytest.MonkeyPatch, beta: float, top_k: int | None
 ) -> None:
     whole, expected = our_update(Teacher(beta, 0.7, top_k))
-    monkeypatch.setattr(scoring, "CHUNK_BYTES", 300 * 4 * 4)  # two rows of both models
+    for name in ("KEPT_BYTES", "CHUNK_BYTES"):
+        monkeypatch.setattr(scoring, name, 300 * 4 * 4)  # two rows of both models
     apart, found = our_update(Teacher(beta, 0.7, top_k), micro_tokens=8)
     assert apart.loss == pytest.approx(whole.loss, rel=1e-5)
     assert found.keys() == expected.keys()

@@ -157,7 +157,8 @@ class Largest(TorchDispatchMode):
 def test_a_long_row_makes_no_matrix_of_its_length_squared_or_times_the_vocabulary(
     monkeypatch: pytest.MonkeyPatch, recompute: bool
 ) -> None:
-    monkeypatch.setattr(scoring, "CHUNK_BYTES", 64 * 4 * VOCABULARY)
+    for name in ("KEPT_BYTES", "CHUNK_BYTES"):
+        monkeypatch.setattr(scoring, name, 64 * 4 * VOCABULARY)
     length = 3000
     model = tiny_model()
     policy = LanguagePolicy(model.train(), FP32, frozenset({1}))
@@ -183,7 +184,8 @@ def test_a_long_row_has_the_same_gradient_in_chunks_and_with_layers_run_again(
     packed = likelihood_batch([row(0, 20, 700)])
     found = []
     for recompute, rows_of_a_chunk in ((False, 10**6), (True, 10**6), (True, 33)):
-        monkeypatch.setattr(scoring, "CHUNK_BYTES", rows_of_a_chunk * 4 * VOCABULARY)
+        for name in ("KEPT_BYTES", "CHUNK_BYTES"):
+            monkeypatch.setattr(scoring, name, rows_of_a_chunk * 4 * VOCABULARY)
         policy = LanguagePolicy(tiny_model().train(), FP32, frozenset({1}))
         if recompute:
             save_activations(policy.module)

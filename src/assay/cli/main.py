@@ -16,7 +16,7 @@ from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, improve, patterns, report, show
 from assay.cli.resume import resume, watch
-from assay.cli.run import ceiling, check, fill, generate, run
+from assay.cli.run import ceiling, check, fill, generate, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.cli.view import view
 
@@ -32,6 +32,7 @@ VERBS = {
     "audit": audit,
     "matrix": matrix,
     "generate": generate,
+    "synthesise": synthesise,
     "fill": fill,
     "report": report,
     "watch": watch,

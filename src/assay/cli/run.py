@@ -1,4 +1,5 @@
-"""`assay run`, `check`, `ceiling`, `generate` and `fill`: what is done with an experiment file."""
+"""`assay run`, `check`, `ceiling`, `generate`, `synthesise`, `fill`: what is done with an
+experiment file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -228,6 +229,39 @@ def generate(
     ]
     findings = [finding for each in made for finding in each.findings]
     return Outcome({"selections": result}, shown, findings)
+
+
+def synthesise(
+    root: Path,
+    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    name: Annotated[
+        str | None, typer.Argument(help="A [synthesise.NAME] table; omitted: all of them.")
+    ] = None,
+    overrides: Overrides = None,
+    lang: Lang = "en",
+) -> Outcome:
+    """Make rows with a teacher, prove each by the task, and write their page; goes on where it was
+    stopped and pays no answer twice."""
+    from assay.experiment.synthesise_table import SYNTHESISE
+    from assay.lab.setup.session import generate_tables
+    from assay.pages.command_tables.synthesis_page import synthesis_page, synthesis_result
+    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.page import Mark, Text
+    from assay.pages.words import in_language, words
+    from assay.pages.write_page import write_page
+
+    with shown_progress() as observer:
+        given = (file, overrides or (), root, name, "1/1", observer)
+        made = generate_tables(*given, SYNTHESISE)
+    shown, results = [], []
+    for each in made:
+        page = synthesis_page(each, words(lang))
+        written = write_page(page, in_language(each.file.with_name("report.html"), lang))
+        shown += [Text(Mark(page.title)), *page.blocks, Text(f"{written}", fit="whole")]
+        results.append({**synthesis_result(each), "page": written})
+    findings = [finding for each in made for finding in each.findings]
+    code = 1 if any(each.stopped for each in made) else 0
+    return Outcome({"tables": results}, shown, findings, exit_code=code, lang=lang)
 
 
 def fill(

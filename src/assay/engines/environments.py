@@ -104,6 +104,11 @@ def survey() -> list[Found]:
     return [_found(name) for name in ENVIRONMENTS]
 
 
+def misfit(name: str) -> str:
+    """What does not fit about an environment; "" where it can be used."""
+    return _found(name).problem
+
+
 def _found(name: str) -> Found:
     folder = folder_of(name)
     package = next(each for each in ENVIRONMENTS[name].requirements if each != TORCH)

@@ -35,6 +35,7 @@ from assay.experiment.stage_tables import (
     SftStage,
     StageSpec,
 )
+from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec, check_teachers
 from assay.experiment.tables import (
     EvaluateSpec,
     GuardSpec,
@@ -95,6 +96,8 @@ class Experiment(Table):
     """Data sets by name."""
     selections: dict[Name, SelectionsSpec] = Field(default_factory=dict)
     """Stored selections of demonstrations by name."""
+    synthesise: dict[Name, SynthesiseSpec] = Field(default_factory=dict)
+    """Rows that a teacher makes, by name."""
     stage: dict[Name, StageSpec] = Field(default_factory=dict)
     """Training stages by name, run in file order."""
     evaluate: dict[Name, EvaluateSpec] = Field(default_factory=dict)
@@ -138,6 +141,7 @@ class Experiment(Table):
                 *check_engine(self.engine, self.model, self.stage, self.evaluate),
                 *check_mixtures(self),
                 *check_selections(self),
+                *check_synthesis(self),
                 *check_stages(self),
                 *check_evaluations(self),
                 *check_watched(self.guard, self.milestone, stages),
@@ -227,12 +231,30 @@ def check_selections(experiment: Experiment) -> Refusals:
         if spec.kind is not None and "frozen" not in experiment.helpers:
             fix = "declare the model that reads the demonstrations as [model.frozen]"
             yield refused(f"{place}.kind", "there is no helper model 'frozen'", fix)
+    yield from _check_taken(experiment, SELECTIONS)
+
+
+def _check_taken(experiment: Experiment, kind: str) -> Refusals:
+    """Data sets take rows of tables that exist."""
+    tables = getattr(experiment, kind)
     for name, data in experiment.data.items():
-        kind, _, taken = (data.source or "").partition(":")
-        if kind == SELECTIONS and taken not in experiment.selections:
-            problem = f"unknown selections {taken!r}"
-            fix = nearest(taken, experiment.selections) if experiment.selections else ""
-            yield refused(f"data.{name}.source", problem, fix or f"add [selections.{taken}]")
+        scheme, _, taken = (data.source or "").partition(":")
+        if scheme == kind and taken not in tables:
+            fix = nearest(taken, tables) if tables else f"add [{kind}.{taken}]"
+            yield refused(f"data.{name}.source", f"unknown {kind} {taken!r}", fix)
+
+
+def check_synthesis(experiment: Experiment) -> Refusals:
+    """Rows are made of seeds that exist and are not made of them, by declared helper models."""
+    for name, spec in experiment.synthesise.items():
+        place = f"{SYNTHESISE}.{name}"
+        yield from _check_data(experiment, f"{place}.data", spec.data)
+        sets = mixed(experiment, spec.data.partition(".")[0])
+        if any(experiment.data[each].source == f"{SYNTHESISE}:{name}" for each in sets):
+            problem = "the rows would be made of themselves"
+            yield refused(f"{place}.data", problem, "name the data set of the seeds")
+        yield from check_teachers(name, spec, experiment.helpers)
+    yield from _check_taken(experiment, SYNTHESISE)
 
 
 def mixed(experiment: Experiment, name: str) -> set[str]:

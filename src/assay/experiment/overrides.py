@@ -85,7 +85,7 @@ INSTEAD = {"steps": "epochs", "epochs": "steps"}
 """A stage's length is given in one of two ways: setting one takes the other's place."""
 LONG = 120
 """Characters of a value that a message shows."""
-NAMED = ("data", "selections", "stage", "evaluate", "guard", "milestone", "model")
+NAMED = ("data", "selections", "synthesise", "stage", "evaluate", "guard", "milestone", "model")
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ OTHER_NAMES: Mapping[str, str] = {
     "stage.NAME.adapt.rslora": "use_rslora",
     "stage.NAME.adapt.dora": "use_dora",
     "stage.NAME.pack_tokens": "packing sample_packing",
-    "stage.NAME.method": "rlhf_type trainer",
+    "stage.NAME.method": "rlhf_type",
     "stage.NAME.dynamic": "dynamic_sample filter_groups",
     "stage.NAME.overlong": "overlong_buffer",
     "evaluate.NAME.sampling.max_tokens": "max_new_tokens max_gen_toks max_response_len",

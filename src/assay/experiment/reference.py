@@ -27,6 +27,7 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
 )
+from assay.experiment.synthesise_table import SynthesiseSpec
 from assay.experiment.tables import EvaluateSpec, GuardSpec, LogSpec, MilestoneSpec, NoteSpec
 from assay.experiment.toml_write import inline
 
@@ -49,6 +50,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "`[engine]`": (EngineSpec, None),
     "`[data.NAME]`": (DataSpec, None),
     "`[selections.NAME]`": (SelectionsSpec, None),
+    "`[synthesise.NAME]`": (SynthesiseSpec, SamplingStage),
     "`[stage.NAME]`, every method": (CommonStage, None),
     "Stages that sample: `rft`, `rce`, `grpo`, `distill`": (SamplingStage, CommonStage),
     '`method = "sft"`': (SftStage, CommonStage),
@@ -64,7 +66,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
 """Heading to the model whose fields it lists, but for those it has from the second."""
 
 OWN_SECTIONS = {"note", "log", "helpers", "selector", "data", "selections", "stage", "evaluate"}
-OWN_SECTIONS |= {"engine", "guard", "milestone"}
+OWN_SECTIONS |= {"engine", "guard", "milestone", "synthesise"}
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 HUGE = 1e4
 """A limit of this size only catches slips of the hand; the page leaves it out."""

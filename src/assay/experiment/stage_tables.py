@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from assay.errors import InputError, nearest
@@ -83,6 +83,10 @@ class CommonStage(RenderingSettings):
     """Steps between measurements, or `{ epochs = 1 }`; omitted: after the last."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
     """More steps with a non-finite gradient stop the run."""
+    trainer: Literal["assay", "trl", "verl", "swift"] | None = None
+    """Who trains `sft` and `grpo` stages: `assay` (default), or another tool (docs/trainers.md)."""
+    allow: Many[str] | None = Field(default=None, min_length=1)
+    """Settings by name that the tool has nothing for, and trains without: `["importance"]`."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -98,6 +102,11 @@ class CommonStage(RenderingSettings):
             return values
         raise_all(_start_problems(start))
         return {**values, "start": f"{start['stage']}.{RULES[start.get('by', 'gate')]}"}
+
+    @field_validator("trainer")
+    @classmethod
+    def _own_is_none(cls, value: str | None) -> str | None:
+        return None if value == "assay" else value  # so that manifests from before are alike
 
     @model_validator(mode="before")
     @classmethod
@@ -118,6 +127,12 @@ class CommonStage(RenderingSettings):
             raise refused("steps", f"{found} of 'steps' and 'epochs' given", "write one of them")
         if self.steps is not None:
             raise_all(refused(*late) for late in late_schedules(self, self.steps))
+        return self
+
+    @model_validator(mode="after")
+    def _allows_a_tool(self) -> Self:
+        if self.allow is not None and self.trainer is None:
+            raise refused("allow", "Assay trains the stage, with all its settings", "remove it")
         return self
 
     @model_validator(mode="after")

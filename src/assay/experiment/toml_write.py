@@ -12,7 +12,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f"} | {
     "\r": "\\r"
 }
-_TABLES = (HELPERS, "data", "selections", "stage", "evaluate", "guard", "milestone")
+_TABLES = (HELPERS, "data", "selections", "synthesise", "stage", "evaluate", "guard", "milestone")
 
 
 def experiment_toml(experiment: Experiment) -> str:

@@ -94,6 +94,8 @@ CONSEQUENCES: Mapping[str, tuple[str, ...]] = {
         "data.{}.max_tokens",
     ),
     "stages.{}.from": ("stages.{}.start",),
+    "stages.{}.allow": ("stages.{}.trainer",),
+    "stages.{}.unlike": ("stages.{}.trainer",),
     "stages.{}.rendering.sha256": ("stages.{}.rendering.name", "base_weights"),
     "evaluation.{}.items_hash": ("evaluation.{}.options", "data"),
     "evaluation.{}.rendering": ("base_weights",),

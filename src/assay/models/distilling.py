@@ -138,13 +138,14 @@ class HeadDivergence(torch.autograd.Function):
         bias = None if bias_V is None else bias_V.to(dtype)
         found = nothing(hidden, len(hidden))
         logps_S = found.exact_S.new_empty(len(reads.kept_S))
-        rows = chunk_rows(weight)
+        keeps = len(hidden) <= chunk_rows(weight, scoring.KEPT_BYTES)
+        rows = chunk_rows(weight, scoring.KEPT_BYTES if keeps else scoring.CHUNK_BYTES)
         slope_KV = None
         for first, stop in spans(len(hidden), rows):
             slope_KV = None  # free the last chunk before the next is made
             slope_KV = head_scores(hidden[first:stop], weight, bias)
             compare(slope_KV, lesson, reads, found, logps_S, first)
-        kept = any(ctx.needs_input_grad) and len(hidden) <= rows
+        kept = any(ctx.needs_input_grad) and keeps
         ctx.slope, ctx.again = (slope_KV if kept else None), not kept
         ctx.reads, ctx.lesson, ctx.dtype = reads, lesson, dtype
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V)
@@ -162,7 +163,8 @@ class HeadDivergence(torch.autograd.Function):
         grad_hidden, grad_weight = torch.empty_like(hidden), None
         grad_bias = None if bias_V is None else torch.zeros_like(bias_V)
         again = nothing(hidden, len(hidden)), grads[0].new_empty(len(ctx.reads.kept_S))
-        for first, stop in spans(len(hidden), chunk_rows(weight) if ctx.again else len(hidden)):
+        rows = chunk_rows(weight, scoring.CHUNK_BYTES if ctx.again else scoring.KEPT_BYTES)
+        for first, stop in spans(len(hidden), rows):
             slope = head_scores(hidden[first:stop], weight, bias) if ctx.again else ctx.slope
             if slope is None:
                 raise RuntimeError("the scores were used up by an earlier backward pass")
@@ -179,9 +181,9 @@ class HeadDivergence(torch.autograd.Function):
         return grad_hidden.to(hidden_KD.dtype), grad_weight, grad_bias, None, None, None
 
 
-def chunk_rows(weight_VD: Tensor) -> int:
-    """Hidden states whose scores by both models are held at once."""
-    return max(1, scoring.chunk_rows(weight_VD) // 2)
+def chunk_rows(weight_VD: Tensor, size: int) -> int:
+    """Hidden states whose scores by both models take `size` bytes."""
+    return max(1, scoring.chunk_rows(weight_VD, size) // 2)
 
 
 def head_divergence(

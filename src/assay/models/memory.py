@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from assay.models import matmul
 from assay.models.optimizer import OptimizerName
 from assay.models.plain_forward import BATCH_TOKENS, LOGITS_BYTES
-from assay.models.scoring import CACHED_ROWS, CHUNK_BYTES
+from assay.models.scoring import CACHED_ROWS, CHUNK_BYTES, KEPT_BYTES
 from assay.models.supported import field_of, why_plain
 
 MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256}
@@ -189,7 +189,8 @@ def estimate_memory(shape: ModelShape, load: StepLoad) -> MemoryEstimate:
         # The final norm keeps its input and the head the normalised values, where words are scored.
         activations=body + 8.0 * load.logit_rows * shape.hidden,
         logits=logits,
-        working=max(load.tokens * working_bytes(shape, load.bf16) - logits, 0.0),
+        # Twice: it leaves holes in the heap that the next layer's, aligned anew, do not fit into.
+        working=max(2 * load.tokens * working_bytes(shape, load.bf16) - logits, 0.0),
         checkpointing=load.checkpointing,
     )
 
@@ -272,11 +273,13 @@ def score_bytes(shape: ModelShape, rows: int, bf16: bool) -> int:
 def logits_bytes(shape: ModelShape, rows: int, bf16: bool) -> float:
     """Bytes of the scores that are alive at once, and of their softmax.
 
-    One chunk's scores are there at a time. Softmax takes a few rows at a time:
-    scaled and shifted scores, probabilities and their product, fp32.
+    Where they are too many to be kept, one chunk's are there at a time, beside the hole that the
+    last one left in the heap. Softmax takes a few rows at a time: scaled and shifted scores,
+    probabilities and their product, fp32.
     """
     softmax = 16.0 * min(rows, CACHED_ROWS) * shape.vocabulary
-    return min(score_bytes(shape, rows, bf16), CHUNK_BYTES) + softmax
+    whole = score_bytes(shape, rows, bf16)
+    return (whole if whole <= KEPT_BYTES else 2 * CHUNK_BYTES) + softmax
 
 
 def head_gradient_bytes(shape: ModelShape, load: StepLoad) -> float:

@@ -23,8 +23,11 @@ from assay.models.layers import computed, multipliers, run_layers, times
 from assay.models.matmul import moved, product, spans, widened
 from assay.models.supported import FAMILIES, refuse_length_dependent
 
-CHUNK_BYTES = 512 << 20
-"""Scores of one chunk at most; 2 600 positions of a 49k vocabulary in fp32."""
+KEPT_BYTES = 512 << 20
+"""Scores that are kept for the backward pass at most; 2 600 positions of a 49k vocabulary in fp32.
+Of more, the backward pass computes them again."""
+CHUNK_BYTES = 128 << 20
+"""Scores of one chunk of those that are not kept."""
 CACHED_ROWS = 16
 """Rows of scores per softmax: a few MiB, which stay in the cache."""
 
@@ -74,10 +77,11 @@ class HeadLogps(torch.autograd.Function):
         normaliser_K = widened(hidden_KD.new_empty(0)).new_empty(len(hidden))
         entropy_K = torch.empty_like(normaliser_K) if reads.entropy else normaliser_K[:0]
         logps_S = normaliser_K.new_empty(len(reads.kept_S))
-        rows = chunk_rows(weight)
+        keeps = len(hidden) <= chunk_rows(weight, KEPT_BYTES)
+        rows = chunk_rows(weight, KEPT_BYTES if keeps else CHUNK_BYTES)
         logits_KV = None
         for first, stop in spans(len(hidden), rows):
-            logits_KV = None  # free the last chunk before the next is made
+            logits_KV = scaled = None  # both hold the last chunk: free it before the next is made
             logits_KV = head_scores(hidden[first:stop], weight, bias)
             chosen_S = (reads.kept_S >= first) & (reads.kept_S < stop)
             picked = logits_KV[reads.kept_S[chosen_S] - first, reads.targets_S[chosen_S]]
@@ -89,10 +93,9 @@ class HeadLogps(torch.autograd.Function):
                 if reads.entropy:
                     shifted = scaled - normaliser_K[here, None]
                     entropy_K[here] = -(shifted.exp() * shifted).sum(dim=-1)
-        kept = logits_KV if len(hidden) <= rows else None
         # Not by save_for_backward: the backward pass overwrites the scores and frees them.
-        ctx.logits = kept if any(ctx.needs_input_grad) else None
-        ctx.recompute = kept is None
+        ctx.logits = logits_KV if keeps and any(ctx.needs_input_grad) else None
+        ctx.recompute = not keeps
         ctx.reads, ctx.dtype = reads, dtype
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V, normaliser_K, entropy_K)
         logps_S -= normaliser_K[reads.kept_S]
@@ -109,7 +112,8 @@ class HeadLogps(torch.autograd.Function):
         wants_weight = ctx.needs_input_grad[1]
         grad_weight = None
         grad_bias = None if bias_V is None else torch.zeros_like(bias_V)
-        for first, stop in spans(len(hidden), chunk_rows(weight) if ctx.recompute else len(hidden)):
+        rows = chunk_rows(weight, CHUNK_BYTES if ctx.recompute else KEPT_BYTES)
+        for first, stop in spans(len(hidden), rows):
             logits = head_scores(hidden[first:stop], weight, bias) if ctx.recompute else ctx.logits
             if logits is None:
                 raise RuntimeError("the scores were used up by an earlier backward pass")
@@ -124,9 +128,9 @@ class HeadLogps(torch.autograd.Function):
         return grad_hidden.to(hidden_KD.dtype), grad_weight, grad_bias, None, None
 
 
-def chunk_rows(weight_VD: Tensor) -> int:
-    """Hidden states whose scores make a chunk."""
-    return max(1, CHUNK_BYTES // (len(weight_VD) * weight_VD.element_size()))
+def chunk_rows(weight_VD: Tensor, size: int) -> int:
+    """Hidden states whose scores take `size` bytes."""
+    return max(1, size // (len(weight_VD) * weight_VD.element_size()))
 
 
 def head_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

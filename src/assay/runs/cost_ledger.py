@@ -277,7 +277,7 @@ def state_text(state: LedgerState) -> str:
 
 def check_costs(run: RunDirectory, folder: Path) -> None:
     """Raise InputError unless the ledger holds what it did when a checkpoint was made."""
-    if problem := lost_costs(run, folder):
+    if problem := lost_costs(run.path, folder):
         fix = (
             "restore it, or go on with budgets and sums that lack those calls: "
             f"assay resume {run} --despite REASON"
@@ -285,19 +285,19 @@ def check_costs(run: RunDirectory, folder: Path) -> None:
         raise InputError(problem, file=run.path / LEDGER, fix=fix)
 
 
-def lost_costs(run: RunDirectory, folder: Path) -> str:
-    """What the ledger lacks of what it held when a folder of the run was written; "" for nothing,
-    and where no ledger was kept then."""
+def lost_costs(place: Path, folder: Path) -> str:
+    """What the ledger in a folder lacks of what it held when one inside, or itself, was written; ""
+    for nothing, and where no ledger was kept then."""
     file = folder / STATE
     if not file.exists():
         return ""
     before = as_entry(LedgerState, read_json(file, dict), file)
-    name = folder.relative_to(run.path).as_posix()
-    when = f"when {name.removeprefix('checkpoints/')} was made" if folder != run.path else "at last"
-    if not (run.path / LEDGER).exists():
+    name = folder.relative_to(place).as_posix()
+    when = f"when {name.removeprefix('checkpoints/')} was made" if folder != place else "at last"
+    if not (place / LEDGER).exists():
         return f"is missing; it held {before.calls} calls {when}"
     try:
-        with closing(_opened(str(run.path / LEDGER), changes=False)) as store:
+        with closing(_opened(str(place / LEDGER), changes=False)) as store:
             now = _state(store)
     except sqlite3.Error as error:
         return f"cannot be read ({error}); it held {before.calls} calls {when}"
@@ -313,7 +313,7 @@ def lost_calls(run: RunDirectory) -> str:
     """What the ledger of a run lacks of what it held when its work ended or a checkpoint was made,
     the latest first; "" for nothing."""
     folders = [run.path, *sorted(run.path.glob("checkpoints/*/step-*"), reverse=True)]
-    return next(filter(None, (lost_costs(run, folder) for folder in folders)), "")
+    return next(filter(None, (lost_costs(run.path, folder) for folder in folders)), "")
 
 
 def _state(store: sqlite3.Connection) -> LedgerState:

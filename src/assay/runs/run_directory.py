@@ -65,6 +65,10 @@ class RunDirectory:
         """The folder of one checkpoint."""
         return self.checkpoints(stage) / f"step-{step:06d}"
 
+    def trainer(self, stage: str) -> Path:
+        """The folder in which another tool trains a stage."""
+        return self.path / "trainers" / stage
+
     @property
     def evaluations(self) -> Path:
         """The folder of all evaluation records."""

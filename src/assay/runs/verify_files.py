@@ -26,7 +26,7 @@ OPTIMIZER = "optimizer.pt"
 CHANGING = re.compile(
     r"status\.json|sinks\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
-    r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|costs\.sqlite(-wal|-shm)?"
+    r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|trainers/.+|costs\.sqlite(-wal|-shm)?"
 )
 """Files that are rewritten, or are meant for people; they have no checksum."""
 WRITTEN = re.compile(

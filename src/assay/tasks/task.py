@@ -8,7 +8,7 @@ sampling are the caller's, and rewards read the finished conversation (`Completi
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
@@ -437,13 +437,24 @@ def labs(task_: Task, source: str) -> tuple[BaseTask, ...]:
     return (*own, *islice((each for each in built_in() if each.brings(source)), 1))
 
 
+MADE: Mapping[str, str] = {"synthesise": "assay.lab.synthesise.source"}
+"""Scheme -> module whose `MADE` makes rows for every task."""
+
+
+def makers(tasks: Iterable[BaseTask] = ()) -> Iterator[tuple[str, MadeSource]]:
+    """What makes rows by scheme: that of these tasks, of the built-in ones, of all."""
+    for each in chain(tasks, built_in()):
+        yield from each.made.items()
+    yield from ((scheme, import_module(module).MADE) for scheme, module in MADE.items())
+
+
 def made_source(task_: Task, source: str | None) -> MadeSource | None:
     """What makes the rows of `source = "SCHEME:TABLE"`; None for any other source."""
     scheme = (source or "").partition(":")[0]
     if scheme in ("", "path", "hf", "run", *task_.sources):
         return None
     own = (task_,) if isinstance(task_, BaseTask) else ()
-    return next((each.made[scheme] for each in chain(own, built_in()) if scheme in each.made), None)
+    return next((maker for known, maker in makers(own) if known == scheme), None)
 
 
 def built_in() -> Iterator[BaseTask]:

@@ -19,6 +19,7 @@ from assay.data.row_order import Mixture
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
+from assay.sandbox.meter import started_memory, tree_cpu_seconds
 from assay.train.checkpoint import (
     Batch,
     HealthCheck,
@@ -74,7 +75,7 @@ def train(
     (`Batch.health`) failed too often in a row, and where a loss is not the sum of its parts.
     """
     while state.step < settings.steps:
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), tree_cpu_seconds()
         start_peak()
         batch = method.collect(policy, state.place, recorder)
         collected = time.perf_counter()
@@ -99,6 +100,7 @@ def train(
             "rollout_seconds": collected - started,
             "update_seconds": updated - collected,
             "seconds": finished - started,
+            "cpu_seconds": tree_cpu_seconds() - cpu,
             "peak_memory_mb": peak_memory_mb(),
         }
         count_bad_steps(state, batch.health, values)
@@ -243,13 +245,14 @@ def start_peak() -> None:
 
 
 def peak_memory_mb() -> float:
-    """MiB held at most since `start_peak`."""
+    """MiB held at most since `start_peak`; on a CPU with what its other processes hold now."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
+    others = started_memory() / 2**20
     try:
-        return int(STATUS.read_text().split(PEAK)[1].split()[0]) / 1024
+        return int(STATUS.read_text().split(PEAK)[1].split()[0]) / 1024 + others
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + others
 
 
 @dataclass

@@ -18,6 +18,7 @@ LOOP = frozenset(
         "rollout_seconds",
         "update_seconds",
         "seconds",
+        "cpu_seconds",
         "peak_memory_mb",
         "grad_norm",
         "validation_loss",

@@ -1,9 +1,18 @@
 """The trainers that an experiment can be exported to, and what their folders hold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from assay.engines.environments import installed, misfit
+from assay.errors import InputError
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import StageSpec
 from assay.trainers import swift_table, trl_table, verl_table
+from assay.trainers.outputs.output import Output
+from assay.trainers.outputs.swift_output import SwiftOutput
+from assay.trainers.outputs.trl_output import TrlOutput
+from assay.trainers.outputs.verl_output import LATEST, VerlOutput
 from assay.trainers.scripts import nested, script, yaml_lines
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Row, Translated
@@ -32,8 +41,16 @@ class Trainer:
     """What the README says of a Ray cluster."""
     files: Callable[[Settings, Translated, str], Files]
     """Configuration and launch scripts by name, given the experiment's name."""
+    output: Callable[[Path, int], Output]
+    """What the tool wrote into its folder, given the optimizer steps of one round."""
+    resume: Callable[[Path | None], Sequence[str]]
+    """Arguments of run.sh by which the tool goes on from its checkpoint, or from none."""
+    forgets: str
+    """What going on so does not bring back, in a clause."""
     starts: tuple[str, ...] = ()
     """Files of `in_tool` that run.sh starts."""
+    newest: str = ""
+    """The file of its output in which the tool notes the step of its newest checkpoint."""
 
 
 def torchrun(tool: str, verb: str, settings: Settings, made: Translated, name: str) -> Files:
@@ -77,37 +94,82 @@ def verl_files(settings: Settings, made: Translated, name: str) -> Files:
     }
 
 
+def with_transformers(checkpoint: Path | None) -> Sequence[str]:
+    """For trainers that are Transformers' Trainer."""
+    return () if checkpoint is None else ("--resume_from_checkpoint", str(checkpoint))
+
+
+def with_verl(checkpoint: Path | None) -> Sequence[str]:
+    """For verl, whose checkpoint is the folder above the actor's."""
+    if checkpoint is None:
+        return ("trainer.resume_mode=disable",)
+    return ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint.parent}")
+
+
 TRAINERS: dict[str, Trainer] = {
     "swift": Trainer(
-        "ms-swift==4.6.0",
-        "ms-swift",
-        {"sft": swift_table.SFT, "grpo": swift_table.GRPO},
-        "data/train.jsonl",
-        "data/test.jsonl",
-        ("swift_plugin.py",),
-        "",
-        swift_files,
+        package="ms-swift==4.6.0",
+        title="ms-swift",
+        tables={"sft": swift_table.SFT, "grpo": swift_table.GRPO},
+        data="data/train.jsonl",
+        dev="data/test.jsonl",
+        loads=("swift_plugin.py",),
+        ray="",
+        files=swift_files,
+        output=SwiftOutput,
+        resume=with_transformers,
+        forgets="from the same random numbers",
     ),
     "verl": Trainer(
-        "verl==0.9.1",
-        "verl",
-        {"grpo": verl_table.GRPO},
-        "data/train.parquet",
-        "",
-        ("verl_reward.py", "verl_on_cpu.py"),
-        ", `bash ray.sh` on a Ray cluster",
-        verl_files,
+        package="verl==0.9.1",
+        title="verl",
+        tables={"grpo": verl_table.GRPO},
+        data="data/train.parquet",
+        dev="",
+        loads=("verl_reward.py", "verl_on_cpu.py"),
+        ray=", `bash ray.sh` on a Ray cluster",
+        files=verl_files,
+        output=VerlOutput,
+        resume=with_verl,
+        forgets="from the same random numbers",
+        newest=LATEST,
     ),
     "trl": Trainer(
-        "trl==1.16.0",
-        "TRL",
-        {"sft": trl_table.SFT, "grpo": trl_table.GRPO},
-        "data/train.jsonl",
-        "data/test.jsonl",
-        (),
-        "",
-        trl_files,
-        ("trl_log.py",),
+        package="trl==1.16.0",
+        title="TRL",
+        tables={"sft": trl_table.SFT, "grpo": trl_table.GRPO},
+        data="data/train.jsonl",
+        dev="data/test.jsonl",
+        loads=(),
+        ray="",
+        files=trl_files,
+        output=TrlOutput,
+        resume=with_transformers,
+        forgets="from the same random numbers",
+        starts=("trl_log.py",),
     ),
 }
 """By the name of their environment (`engines.environments`)."""
+
+
+def need_trainer(name: str, stage: StageSpec) -> None:
+    """Raise InputError where the tool that trains a stage has no such method, is not installed, or
+    is another version than the one that was tested."""
+    if (tool := stage.trainer) is None:
+        return
+    trainer, place = TRAINERS[tool], f"stage.{name}.trainer"
+    if stage.method not in trainer.tables:
+        problem = f"{trainer.title} trains no {stage.method} stages for Assay"
+        able = " or ".join(trainer.tables)
+        raise InputError(problem, field=place, fix=f"remove it; {tool} takes {able}")
+    fix = f"assay engines add {tool}"
+    if installed(tool) is None:
+        raise InputError(f"{trainer.title} is not installed", field=place, fix=fix)
+    if problem := misfit(tool):
+        raise InputError(f"{trainer.title} was not tested so: {problem}", field=place, fix=fix)
+
+
+def trainer_packages(experiment: Experiment) -> dict[str, str]:
+    """The packages of the tools that train stages, and their versions."""
+    used = {stage.trainer for stage in experiment.stage.values()} - {None}
+    return dict(TRAINERS[tool].package.split("==") for tool in sorted(used))  # type: ignore[misc]

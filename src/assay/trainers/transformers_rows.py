@@ -118,6 +118,8 @@ TEMPLATE: tuple[Row, ...] = (
         ),
     ),
     Row("other_rendering_than", "", "about evaluations, which Assay makes"),
+    Row("trainer", "", "chooses the tool"),
+    Row("allow", "", "what is listed as a difference where the tool has nothing for it"),
 )
 
 RUN: tuple[Row, ...] = (

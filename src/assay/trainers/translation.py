@@ -75,16 +75,24 @@ def translated(
     rows: Sequence[Row], settings: Settings, tool: str, allowed: Collection[str] = ()
 ) -> Translated:
     """A stage in the words of `tool`. Raises InputError for a setting to which nothing corresponds
-    and that is not among the `allowed` keys, and for an allowed key that needs no permission.
+    and that neither the stage nor `allowed` allows, for an `allowed` key that needs no permission,
+    and for a key of the stage's `allow` that is none.
     """
+    named = settings.stage.allow or ()
+    for key in named:
+        if key not in (keys := [row.key for row in rows]):
+            place = f"stage.{settings.name}.allow"
+            raise InputError(f"{key!r} is no setting", field=place, fix=nearest(key, keys))
     values: dict[str, Any] = {}
     differences: list[Difference] = []
     for row in rows:
         found = [each for each in row.unlike if each.when(settings)]
         refused = next((each for each in found if each.refused), None)
-        if refused is not None and row.key not in allowed:
+        if refused is not None and row.key not in (*allowed, *named):
             place = f"stage.{settings.name}.{row.key}"
-            fix = f"--allow {row.key} lists it as a difference"
+            in_file = f'allow = ["{row.key}"] in the stage'
+            how = in_file if settings.stage.trainer else f"--allow {row.key}"
+            fix = f"{how} lists it as a difference"
             raise InputError(f"{tool} {refused.what}", field=place, fix=fix)
         differences += [Difference(row.key, each.what, each.refused) for each in found]
         values |= row.values(settings)

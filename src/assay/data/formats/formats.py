@@ -23,6 +23,7 @@ from assay.data.formats import (
     plain_rows,
     preference_rows,
     problem_rows,
+    seed_rows,
     swift,
     trl_rows,
     verl_rows,
@@ -162,6 +163,8 @@ FORMATS: dict[str, Reader] = {
     "csv": record_reader(plain_rows.prompt_answer_row),
     "alpaca": record_reader(plain_rows.alpaca_row),
     PREFERENCE: record_reader(preference_rows.parse),
+    seed_rows.DOCUMENTS: record_reader(seed_rows.document_row),
+    "tool_schemas": record_reader(seed_rows.tool_row),
 }
 
 WRITERS: dict[str, Writer] = {
@@ -240,6 +243,8 @@ def items_of(
     """
     if format not in FORMATS:
         raise UnknownFormatError(f"unknown format {format!r}", fix=nearest(format, FORMATS))
+    if records is None and format == seed_rows.DOCUMENTS and Path(file).suffix in seed_rows.PLAIN:
+        records = seed_rows.read_paragraphs(Path(file))
     if records is None:
         records = read_records(file, layout.csv or (CsvOptions() if format == "csv" else None))
     total, bad, first = 0, 0, None

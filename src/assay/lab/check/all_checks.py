@@ -25,13 +25,14 @@ from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
 from assay.lab.check.subject import Histogram, Number, Seen, Shared, Subject
-from assay.lab.check.unusual_settings import learning_rates, smells
+from assay.lab.check.unusual_settings import learning_rates, other_trainers, smells
 from assay.lab.check.work import preference_pairs, speed
 from assay.lab.evaluate.answerer import Answerer
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.language_learner import LANGUAGE_MODEL
 from assay.lab.setup.session import Session
+from assay.lab.setup.tool_stage import translations
 from assay.lab.setup.validate import read_whole
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory
@@ -53,11 +54,13 @@ CHECKS: Mapping[str, Check] = {
 }
 """Those of every experiment, in the order in which they are asked."""
 PRICE = "price of helper models"
+
 LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
     LANGUAGE_MODEL: {
         "renderings": renderings,
         "what is trained": trained,
         "learning rates": learning_rates,
+        "other trainers": other_trainers,
         PRICE: helper_uses,
         "memory and disk": room,
         "speed": speed,
@@ -168,6 +171,7 @@ def opening_error(session: Session, answerer: Answerer, place: Place) -> Finding
         answerer.check()
         session.check_helpers()
         answerer.evaluations()
+        translations(session)
     except InputError as error:
         return error_finding(error, place)
     return None
@@ -236,6 +240,7 @@ def looked_at(session: Session, despite: str | None = None) -> Session:
         getattr(session, part)  # opened here, reused by the run
     refuse_other_renderings(session)
     refuse_other_bases(session)
+    translations(session)
     began = time.monotonic()
     found = asked(session.copy(observer=Silent()), cheap, session.observer)
     session.helpers.costs()  # what the checks asked is no cost of the first step

@@ -20,6 +20,7 @@ from assay.judge.subset import Unlike, names_unlike, values_unlike
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import load_rows
 from assay.lab.setup.stage_methods import most
+from assay.lab.setup.tool_stage import translations
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.tasks.task import BenchmarkOptions, benchmark, made_source
@@ -205,3 +206,15 @@ def first_subsets(subject: Subject) -> Seen:
             options = BenchmarkOptions(spec.options, session.run.root)
             made = benchmark(session.task, spec.benchmark, options)
             yield from unlike(f"evaluate.{name}", made.items, spec.take.rows)
+
+
+def other_trainers(subject: Subject) -> Seen:
+    """What is not the same in the tools that train stages."""
+    for each, made in translations(subject.session):
+        for one in made.differences:
+            yield Finding(
+                "note",
+                f"stage.{each.name}.{one.key}: {each.trainer.title} {one.what}",
+                "allowed by name" if one.allowed else "another definition",
+                "nothing; the run's page lists it",
+            )

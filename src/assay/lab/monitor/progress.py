@@ -44,6 +44,7 @@ HIDDEN = frozenset(
         *("stage", "step", "seconds", "rows", "groups", "groups_dropped", "sampled_batches"),
         *("completions", "prompt_tokens", "completion_tokens", "tokens", "rollout_seconds"),
         *("update_seconds", "peak_memory_mb", "learning_rate", "skipped_steps", "tau"),
+        "cpu_seconds",
         *("reward_std", "clipped_share"),
     }
 )

@@ -97,17 +97,17 @@ def run_costs(run: RunDirectory) -> RunCosts:
     return RunCosts(
         run=run,
         lost=lost,
-        total=_line("", calls) if calls else None,
-        models=_lines(calls, lambda call: call.model),
-        stages=_lines(calls, lambda call: call.stage or "-"),
-        operators=_lines(calls, lambda call: call.operator),
+        total=cost_line("", calls) if calls else None,
+        models=cost_lines(calls, lambda call: call.model),
+        stages=cost_lines(calls, lambda call: call.stage or "-"),
+        operators=cost_lines(calls, lambda call: call.operator),
         problems=tuple(
             sorted(
-                _lines(calls, lambda call: call.problem),
+                cost_lines(calls, lambda call: call.problem),
                 key=lambda line: (line.cost is None, -(line.cost or 0.0)),
             )
         ),
-        steps=_lines(calls, lambda call: f"{call.stage or '-'} {call.step}"),
+        steps=cost_lines(calls, lambda call: f"{call.stage or '-'} {call.step}"),
         per_call=_mean(calls, sum(sent(call) for call in calls)),
         per_problem=_mean_of(asked, lambda call: call.problem and completion_of(call)),
         per_step=_mean_of(trained, lambda call: f"{call.stage} {call.step}"),
@@ -118,7 +118,7 @@ def run_costs(run: RunDirectory) -> RunCosts:
 def line_of_run(run: RunDirectory) -> CostLine | None:
     """All calls of a run; None where nothing was asked. Raises LedgerUnusable."""
     calls = read_calls(run.path)
-    return _line(str(run), calls) if calls else None
+    return cost_line(str(run), calls) if calls else None
 
 
 def completion_of(call: LedgerCall) -> tuple[str, int, str, str]:
@@ -198,15 +198,18 @@ def known(call: LedgerCall) -> bool:
     return call.cost is not None or (call.priced and call.kind == "answer")
 
 
-def _lines(calls: Iterable[LedgerCall], name: Callable[[LedgerCall], str]) -> tuple[CostLine, ...]:
+def cost_lines(
+    calls: Iterable[LedgerCall], name: Callable[[LedgerCall], str]
+) -> tuple[CostLine, ...]:
     """A line for each name but "", in the order of their first calls."""
     groups: defaultdict[str, list[LedgerCall]] = defaultdict(list)
     for call in calls:
         groups[name(call)].append(call)
-    return tuple(_line(each, found) for each, found in groups.items() if each)
+    return tuple(cost_line(each, found) for each, found in groups.items() if each)
 
 
-def _line(name: str, calls: Sequence[LedgerCall]) -> CostLine:
+def cost_line(name: str, calls: Sequence[LedgerCall]) -> CostLine:
+    """The sums of some calls."""
     count = sum(map(sent, calls))
     return CostLine(
         name,

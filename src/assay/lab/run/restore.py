@@ -282,6 +282,7 @@ def _forget(restart: Restart, aside: Path) -> None:
     forget_reports(run, restart.kept)
     start_sinks_over(run.path)
     for stage in stages:
+        move_aside(run, run.trainer(stage), aside)
         files = [*run.path.glob(f"samples/{stage}/*"), *run.path.glob(f"reports/{stage}/*")]
         records = run.evaluations.glob(f"*/{stage}.step-*")
         for file in (*files, *records):

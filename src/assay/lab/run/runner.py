@@ -55,6 +55,7 @@ from assay.lab.monitor.sinks.sender import add_sinks, sending
 from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
+from assay.lab.run.tool_training import ToolTraining
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (
     check_base,
@@ -75,6 +76,7 @@ from assay.lab.setup.stage_methods import (
     visits_per_epoch,
     with_step_metrics,
 )
+from assay.lab.setup.tool_stage import ToolStage, start_source
 from assay.lab.setup.validate import read_whole
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
@@ -89,6 +91,7 @@ from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
+from assay.sandbox.meter import Meter
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
@@ -220,7 +223,7 @@ def check_ledger(session: Session, despite: str | None) -> None:
     newest = made[-1] if made else run.path
     if not reason_of(despite):
         check_costs(run, newest)
-    elif lost := lost_costs(run, newest):
+    elif lost := lost_costs(run.path, newest):
         session.observer.note(f"warning: {LEDGER} {lost}; budgets and sums lack those calls")
 
 
@@ -324,6 +327,10 @@ def run_stage(session: Session, name: str) -> None:
         return
     measure_start(session, name)
     leave()
+    if stage.trainer is not None:
+        train_elsewhere(session, name, stage.trainer, visits)
+        choose(session, name)
+        return
     # LoRA draws its first weights from torch's generator.
     torch.manual_seed(session.seed)
     opened = session.learner.policy(session.run, stage)
@@ -333,6 +340,38 @@ def run_stage(session: Session, name: str) -> None:
     choose(session, name)
     del opened
     gc.collect()
+
+
+def train_elsewhere(session: Session, name: str, tool: str, visits: int) -> None:
+    """The stage in another tool, continued from its newest checkpoint if there is one."""
+    step, meter = max(checkpoint_steps(session.run, name), default=0), Meter()
+    recorder = replace(stage_recorder(session, name, visits, step), costs=meter.taken)
+    made = ToolStage(session, name, tool, start_source(session, name))
+    ToolTraining(made, recorder, meter).train()
+
+
+def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRecorder:
+    """Writes the history of a stage behind `step`; an epoch has so many visits."""
+    stage = session.experiment.stage[name]
+    steps = steps_of(stage, visits)
+
+    def add_files(folder: Path) -> None:
+        """What makes a checkpoint a complete model for other programs, and the run's ledger."""
+        session.learner.complete(session.run, stage, folder)
+        session.helpers.keep_costs(folder)
+
+    return RunRecorder(
+        session.run,
+        name,
+        steps,
+        due_steps(stage.checkpoint_every, stage, visits),
+        session.observer,
+        add_files=add_files,
+        after_checkpoint=lambda answers, step: select(session, name, answers, step),
+        guards=watch_stage(session.experiment, session.run, name, step),
+        due=lambda step: why_due(session.experiment, name, step, steps),
+        costs=session.helpers.step_costs,
+    )
 
 
 def train_stage(
@@ -351,23 +390,7 @@ def train_stage(
     if state.step:
         check_history(session.run, name, state.step)
 
-    def add_files(folder: Path) -> None:
-        """What makes a checkpoint a complete model for other programs, and the run's ledger."""
-        session.learner.complete(session.run, stage, folder)
-        session.helpers.keep_costs(folder)
-
-    recorder = RunRecorder(
-        session.run,
-        name,
-        steps,
-        due_steps(stage.checkpoint_every, stage, visits),
-        session.observer,
-        add_files=add_files,
-        after_checkpoint=lambda answers, step: select(session, name, answers, step),
-        guards=watch_stage(session.experiment, session.run, name, state.step),
-        due=lambda step: why_due(session.experiment, name, step, steps),
-        costs=session.helpers.step_costs,
-    )
+    recorder = stage_recorder(session, name, visits, state.step)
     truncate_metrics(session.run.metrics, name, state.step)
     session.observer.stage(name, stage.method, state.step, steps)
     if state.step:

@@ -10,42 +10,37 @@ import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from assay.data.files import CHECKSUMS, atomic_write_text, new_folder
 from assay.data.formats.formats import write_rows
-from assay.data.formats.plain_text import BEYOND, PlainText
+from assay.data.formats.plain_text import BEYOND
 from assay.data.formats.trl_rows import EARLIER, UNLIKE
 from assay.data.json_files import write_jsonl
 from assay.data.row import Row
 from assay.data.row_json import row_values
 from assay.data.row_order import visits
 from assay.engines.environments import installed
-from assay.engines.proof import Proof, prove, template_of
+from assay.engines.proof import Proof, prove
 from assay.errors import InputError, look_up, nearest
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import parts_of, plain
-from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, rows_per_step, steps_of
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, rows_per_step
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.observer import Silent
-from assay.lab.setup.language_learner import LanguageLearner, language_model, model_folder
-from assay.lab.setup.learner import gold_turns, question
 from assay.lab.setup.prepare import find_part
-from assay.lab.setup.reward_parts import rewards_in
 from assay.lab.setup.reward_process import ROWS, SETTINGS
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import StageInput, visits_per_epoch
-from assay.models.supported import read_config, read_tokenizer
+from assay.lab.setup.stage_methods import StageInput
+from assay.lab.setup.tool_stage import ToolStage
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.user_code import SCHEME, source_files
 from assay.trainers.register import MODEL, TRAINERS, Trainer
 from assay.trainers.scripts import README, filled
-from assay.trainers.settings import Exported, Settings
-from assay.trainers.translation import Difference, Translated, translated
+from assay.trainers.settings import Settings
+from assay.trainers.translation import Difference, Translated
 
 MORE = "trains what the model's template writes behind the end of an answer as well"
 NOT_PROVEN = "the rows were not loaded in the tool"
@@ -87,8 +82,23 @@ def export_for(
         raise InputError(f"{tool} is not installed to load the rows", field="--to", fix=fix)
     nowhere = RunDirectory(root, experiment.name, "export")
     session = Session(experiment, nowhere, experiment.seeds[0], Silent())
+    source = untrained_source(experiment, name)
     with new_folder(folder) as part:
-        return Exporter(session, name, tool, trainer, part).write(allowed, unproven)
+        return Exporter(session, name, tool, source, part).write(allowed, unproven)
+
+
+def untrained_source(experiment: Experiment, name: str) -> str:
+    """The model that a stage starts from. Raises InputError for a stage of this experiment, which
+    would have to be trained first."""
+    start = experiment.stage[name].start
+    if start == "base":
+        return experiment.model
+    if start.startswith(OTHER_RUN):
+        return start
+    problem = f"starts from {start}, which is trained first"
+    place = f"run:{experiment.name}/ID@{start}"
+    fix = f'--set \'stage.{name}.start="{place}"\' once it is there, or "base"'
+    raise InputError(problem, field=f"stage.{name}.start", fix=fix)
 
 
 def chosen_stage(experiment: Experiment, tool: str, trainer: Trainer, stage: str | None) -> str:
@@ -109,65 +119,21 @@ def chosen_stage(experiment: Experiment, tool: str, trainer: Trainer, stage: str
 
 
 @dataclass(frozen=True)
-class Exporter:
+class Exporter(ToolStage):
     """One export at work."""
 
-    session: Session
-    name: str
-    tool: str
-    trainer: Trainer
     part: Path
-
-    @property
-    def stage(self) -> Exported:
-        """The stage's table."""
-        stage = self.session.experiment.stage[self.name]
-        assert isinstance(stage, SftStage | GrpoStage)
-        return stage
-
-    @cached_property
-    def source(self) -> str:
-        """The model that the stage starts from. Raises InputError for a stage of this experiment
-        that would have to be trained first."""
-        start = self.stage.start
-        if start == "base":
-            return self.session.experiment.model
-        if start.startswith(OTHER_RUN):
-            return start
-        problem = f"starts from {start}, which is trained first"
-        name = f"run:{self.session.experiment.name}/ID@{start}"
-        fix = f'--set \'stage.{self.name}.start="{name}"\' once it is there, or "base"'
-        raise InputError(problem, field=f"stage.{self.name}.start", fix=fix)
-
-    @cached_property
-    def folder(self) -> Path:
-        """Where the model lies."""
-        return model_folder(self.source, self.session.run.root)
-
-    @cached_property
-    def learner(self) -> LanguageLearner:
-        """The experiment's."""
-        return language_model(self.session.learner, "assay export")
-
-    @cached_property
-    def text(self) -> PlainText:
-        """Writes the stage's rendering for the template of the model that the tool opens."""
-        encoder = self.learner.encoder(self.stage)
-        return PlainText(encoder.name, read_tokenizer(self.folder))
-
-    @property
-    def given(self) -> StageInput:
-        """The stage's rows and their order."""
-        return self.session.stage_input(self.stage)
+    """The folder that becomes the export."""
+    in_run: bool = False
+    """Whether a run trains from it, so that the model can stay where it is."""
 
     def write(self, allowed: Collection[str], unproven: bool) -> ForTrainer:
         """Everything, into the folder that becomes the export."""
         self.refuse_untrainable()
         given = self.given
         settings = self.settings(given)
-        made = translated(
-            self.trainer.tables[self.stage.method], settings, self.trainer.title, allowed
-        )
+        settings = replace(settings, model=MODEL) if self.in_run else settings
+        made = self.translated(settings, allowed)
         rows = [self.written(row) for row in given.rows]
         proof = None if unproven else self.proof(rows)
         visits = self.visited(given, rows, settings)
@@ -179,7 +145,9 @@ class Exporter:
             self.write_rows(self.trainer.dev, [self.written(row) for row in held_out])
         if isinstance(self.stage, GrpoStage):
             self.write_reward(given, settings)
-        if settings.model == MODEL:
+        if self.in_run:
+            (self.part / MODEL).symlink_to(self.folder.resolve())
+        elif settings.model == MODEL:
             shutil.copytree(self.folder, self.part / MODEL, ignore=lambda *_: [CHECKSUMS])
             for file in (self.part / MODEL).iterdir():
                 file.chmod(0o644)  # safetensors creates files that only their owner can read
@@ -187,46 +155,6 @@ class Exporter:
         result = ForTrainer(self.name, self.tool, len(visits), made.values, differences, proof)
         self.write_texts(settings, made, result)
         return result
-
-    def refuse_untrainable(self) -> None:
-        """Raise InputError for a model without tokens, and for what comes in several turns."""
-        _ = self.source, self.learner
-        task, place = self.session.task, f"stage.{self.name}.data"
-        rows = find_part(self.session.sets, self.stage.data)
-        if isinstance(self.stage, GrpoStage) and any(task.dialogue(row) for row in rows):
-            problem = f"{self.trainer.title} samples one answer, and these rows are dialogues"
-            raise InputError(problem, field=place, fix="train the stage with Assay")
-        options = next((row for row in rows if row.template_options), None)
-        if options is not None:
-            problem = f"row {options.id} has template options, which are no part of an export"
-            raise InputError(problem, field=place, fix="leave them out")
-
-    def settings(self, given: StageInput) -> Settings:
-        """What the translation tables read."""
-        stage, encoder = self.stage, given.encoder
-        count = visits_per_epoch(stage, given)
-        rounds = steps_of(stage, count)
-        prompts = [encoder.size(encoder.prompt(r, question(given.task, r))) for r in given.rows]
-        if isinstance(stage, GrpoStage):
-            longest = max(prompts) + stage.sampling.max_tokens
-        else:
-            stored = (gold_turns(encoder, given.task, r, stage.loss_on) for r in given.rows)
-            sizes = (encoder.size(t.context) + len(t.actions) for ts in stored for t in ts)
-            longest = max(*sizes, stage.pack_tokens or 0)
-        limit = self.session.experiment.data[stage.data.partition(".")[0]].max_prompt_tokens
-        kind, _, name = self.source.partition(":")
-        return Settings(
-            name=self.name,
-            stage=stage,
-            model=name if kind == "hf" else MODEL,
-            seed=given.seed,
-            rounds=rounds,
-            rows=count,
-            longest_prompt=limit or max(prompts),
-            longest=longest,
-            from_base=stage.start == "base",
-            template=swift_template(self.text, self.folder) if self.tool == "swift" else None,
-        )
 
     def written(self, row: Row) -> Row:
         """A row as the tool is to train it: the task's prompt, and the answer in SFT."""
@@ -277,15 +205,9 @@ class Exporter:
         return proof
 
     def write_reward(self, given: StageInput, settings: Settings) -> None:
-        """The reward's settings, the rows that it judges, and the code that asks it. Raises
-        InputError for a reward that needs helper models."""
+        """The reward's settings, the rows that it judges, and the code that asks it."""
         stage = settings.grpo
-        assert given.judge is not None and stage.reward is not None
-        for reward in rewards_in(given.judge).values():
-            if isinstance(reward, JudgeReward) and reward.helpers:
-                problem = f"asks the helper model {reward.helpers[0]!r}, which only a run opens"
-                fix = "another reward, or train the stage with Assay"
-                raise InputError(problem, field=f"stage.{self.name}.reward", fix=fix)
+        assert stage.reward is not None
         value = {
             "task": self.session.experiment.task,
             "reward": plain(stage.reward),
@@ -358,16 +280,6 @@ class Exporter:
             PROOF=proof,
         )
         atomic_write_text(self.part / "README.md", readme)
-
-
-SWIFT_MODELS = {kind: kind for kind in ("llama", "qwen2", "qwen3")}
-"""Kinds of model by the `model_type` of their configuration, which is ms-swift's too."""
-
-
-def swift_template(text: PlainText, folder: Path) -> Mapping[str, Any]:
-    """How ms-swift opens the model and renders the rows. Raises UnknownName for another kind."""
-    kind = look_up(SWIFT_MODELS, read_config(folder).model_type, "kind of model for ms-swift")
-    return {"model_type": kind, "template": template_of(text)}
 
 
 def named_files(task: str, reward: Any) -> list[str]:

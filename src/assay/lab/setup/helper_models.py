@@ -93,14 +93,14 @@ class HelperModels(Mapping[str, HelperModel]):
         self._usage = {name: Usage() for name in specs}
         self._budgets = {name: budgets_of(name, spec) for name, spec in specs.items()}
         self._now = Caller()
-        self._open: dict[str, HelperModel] = {}
+        self._open: dict[str, MeteredModel] = {}
         self._lock = threading.Lock()
         self._told: dict[str, dict[str, int]] = {}
         """The totals at the last `costs`."""
         self._earlier: defaultdict[tuple[str, int], list[LedgerCall]] = defaultdict(list)
         """What earlier processes of the run asked, by stage and step."""
 
-    def __getitem__(self, name: str) -> HelperModel:
+    def __getitem__(self, name: str) -> MeteredModel:
         """The model, opened when it is first asked for. Raises InputError, KeyError."""
         with self._lock:
             if name not in self._open:

@@ -46,6 +46,7 @@ from assay.lab.setup.prepare import DataSet, hub_set, rendering_of
 from assay.lab.setup.reward_parts import rewards_in, table_part
 from assay.lab.setup.run_rows import files_of, provenance
 from assay.lab.setup.session import Session
+from assay.lab.setup.tool_stage import translations
 from assay.models.matmul import processor_name
 from assay.runs.history import NothingRecorded
 from assay.runs.manifest_file import CHECKED, Manifest, read_manifest, write_manifest
@@ -57,6 +58,7 @@ from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import DEADLINE_SECONDS
 from assay.tasks.task import RewardFunction, Task, made_source, reward_version, task_fingerprint
 from assay.tasks.user_code import file_of
+from assay.trainers.register import trainer_packages
 
 PACKAGE = Path(assay.__file__).parent
 _MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):[A-Za-z_]\w*")
@@ -191,6 +193,10 @@ def make_manifest(session: Session) -> Manifest:
     experiment = session.experiment
     # Runs without helper models have the manifest that they had before there were any.
     helpers = {"helpers": session.helpers.recorded()} if experiment.helpers else {}
+    unlike = {
+        each.name: {"unlike": {one.key: one.what for one in made.differences}}
+        for each, made in translations(session)
+    }
     return {
         **about_run(session),
         **helpers,
@@ -198,7 +204,10 @@ def make_manifest(session: Session) -> Manifest:
         "base_weights": _base_weights(session),
         "data": {name: data_table(session, name, spec) for name, spec in experiment.data.items()},
         **opened_sets(session),
-        "stages": {name: stage_table(session, spec) for name, spec in experiment.stage.items()},
+        "stages": {
+            name: {**stage_table(session, spec), **unlike.get(name, {})}
+            for name, spec in experiment.stage.items()
+        },
         "evaluation": {
             name: {
                 **evaluation_table(session, made),
@@ -230,7 +239,7 @@ def about_run(session: Session) -> Manifest:
         **({"task_source": source} if source else {}),
         "as_reported": experiment.as_reported,
         "code": code_fingerprint(),
-        "packages": packages() | packages_of(experiment),
+        "packages": packages() | packages_of(experiment) | trainer_packages(experiment),
         "machine": machine(),
     }
 

@@ -338,6 +338,14 @@ class MeteredModel:
             caller = replace(caller, stage=self.caller.stage, step=step)
         return replace(self, caller=self.meter.whole(caller))
 
+    def known(
+        self, messages: Sequence[Message], sampling: Sampling, key: SampleKey
+    ) -> HelperAnswer | None:
+        """The answer that is remembered, not counted; None where it would be asked for."""
+        name = self._remembered_as(messages, sampling, key)
+        found = self.meter.ledger.known(name) if name else None
+        return None if found is None else self._remembered(found)
+
     def answer(
         self,
         conversations: Sequence[Sequence[Message]],

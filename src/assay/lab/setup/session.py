@@ -6,7 +6,6 @@ Trains and samples nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from assay.data.row import Row
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.experiment.reward_tables import RewardSettings
+from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import DistillStage, SamplingStage, SftStage, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
@@ -39,9 +39,9 @@ from assay.tasks.task import (
     MadeSource,
     RewardFunction,
     Task,
-    built_in,
     labs,
     made_source,
+    makers,
     task,
 )
 from assay.train.checkpoint import Score
@@ -198,16 +198,13 @@ def generate_tables(
     name: str | None,
     shard: str,
     observer: Observer,
+    scheme: str = SELECTIONS,
 ) -> list[Any]:
-    """Make one table of an experiment file, or all. Raises what the maker raises."""
+    """Make one table of an experiment file, or all of the kind `scheme`. Raises what the maker
+    raises."""
     experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "generate")
     session = Session(experiment, nowhere, experiment.seeds[0], observer)
-    makers = {s: m for lab in chain(session.labs, built_in()) for s, m in lab.made.items()}
+    maker = dict(makers(session.labs))[scheme]
     with lines_named(source, overrides):
-        return [
-            each
-            for scheme, maker in makers.items()
-            if getattr(experiment, scheme, None)
-            for each in maker.generate(session, name, shard)
-        ]
+        return maker.generate(session, name, shard)

@@ -32,7 +32,9 @@ from assay.experiment.read_file import (
     text_of,
 )
 from assay.experiment.reward_tables import Bounds, Reward, RewardPart, parts_of
+from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, StageSpec
+from assay.experiment.synthesise_table import SYNTHESISE
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
 from assay.lab.setup.learner import arm_of, model_kinds
@@ -49,9 +51,10 @@ from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_metrics import own_names
 from assay.tasks.reward_options import WrongOption
 from assay.tasks.reward_table import not_in_facts
-from assay.tasks.task import RewardFunction, Task, made_source, task
+from assay.tasks.task import BaseTask, RewardFunction, Task, made_source, makers, task
 from assay.tasks.user_code import forget_changed_files
 from assay.train.metric_names import METHODS, PART, is_written
+from assay.trainers.register import need_trainer
 
 WRITTEN_BY = ["auto", *RENDERINGS]
 
@@ -120,12 +123,16 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
         maker = made_source(skill, data.source)
         if maker is None and data.source is not None:
             yield _unknown((*place, "source"), data.source.partition(":")[0], kinds, "source")
-        elif maker is not None:
-            yield from maker.absent(experiment, root)
         if data.format is not None:
             yield _unknown((*place, "format"), data.format, FORMATS, "format")
         for benchmark in data.disjoint_from:
             yield _unknown((*place, "disjoint_from"), benchmark, skill.benchmarks, "benchmark")
+    tables = [scheme for scheme in (SELECTIONS, SYNTHESISE) if getattr(experiment, scheme)]
+    made = dict(makers([skill] if isinstance(skill, BaseTask) else ())) if tables else {}
+    for scheme in tables:
+        yield from made[scheme].absent(experiment, root)
+    for name, spec in experiment.synthesise.items():
+        yield _unknown((SYNTHESISE, name, "rendering"), spec.rendering, WRITTEN_BY, "rendering")
     for name, stage in experiment.stage.items():
         place = ("stage", name)
         yield _unknown((*place, "rendering"), stage.rendering, WRITTEN_BY, "rendering")
@@ -135,6 +142,10 @@ def _problems(experiment: Experiment, root: Path) -> Iterator[Problem | None]:
             )
         if isinstance(stage, GrpoStage):
             yield from _estimators(place, stage)
+        try:
+            need_trainer(name, stage)
+        except InputError as wrong:
+            yield _problem_of((*place, "trainer"), wrong)
     for name, evaluation in experiment.evaluate.items():
         place = ("evaluate", name)
         yield _unknown((*place, "rendering"), evaluation.rendering, WRITTEN_BY, "rendering")

@@ -392,7 +392,7 @@ def _is_key(key: str, values: Mapping[str, Any]) -> bool:
     path = tuple(key.split("."))
     if path[0] == "model" and path[1:2] and path[1] not in ("policy", *values["helpers"]):
         return False
-    if path[0] in ("data", "selections", "stage", "evaluate") and path[1:2]:
+    if path[0] in ("data", "selections", "synthesise", "stage", "evaluate") and path[1:2]:
         if path[1] not in values[path[0]]:
             return False
         # The options of a benchmark are its own and free in the models.

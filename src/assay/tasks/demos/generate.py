@@ -26,6 +26,7 @@ from assay.judge.group_health import GroupHealth
 from assay.lab.check.subject import Number, Seen
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.setup.learner import Encoder, question
+from assay.lab.setup.made_folder import note_made_of
 from assay.lab.setup.prepare import find_part, prepare_set
 from assay.lab.setup.session import Session
 from assay.rl.packed import pack
@@ -62,8 +63,6 @@ from assay.tasks.demos.stored import (
 )
 from assay.tasks.task import Task
 
-MADE_OF = "made_of.json"
-"""What the selections of a folder are made of."""
 SHARDS = "shard-*.jsonl"
 REWARDS = {"beam": BY_SCORE, "mixed": "hard_plus_soft"}
 """What the reward of a stored selection is, by kind."""
@@ -177,15 +176,7 @@ def note_sources(
         root = session.run.root
         _, _, weights = run_checkpoint(spec.selector.removeprefix(RUN), root)
         made_of["selector"] = weights.relative_to(root).as_posix()
-    file = folder / MADE_OF
-    if not file.exists():
-        atomic_write_text(file, json.dumps(made_of, indent=2) + "\n")
-        return made_of
-    before = json.loads(file.read_text(encoding="utf-8"))
-    for key, value in made_of.items():
-        if before.get(key) != value:
-            problem = f"its selections were made of other {key.removesuffix('_sha256')}"
-            raise InputError(problem, file=folder, fix="delete the folder to make them again")
+    note_made_of(folder, made_of, "selections")
     return made_of
 
 

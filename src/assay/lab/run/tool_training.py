@@ -1,0 +1,219 @@
+"""Trains a stage of a run with another tool: exports it, starts the tool, records what it writes.
+
+The tool works in `trainers/STAGE` of the run's folder, in an environment and processes of its own,
+which end with this one. What it writes is recorded while it works (`trainer_records`). A killed
+stage goes on from its newest checkpoint by the tool's own resume; what the tool wrote behind that
+is removed first, so that no step is recorded twice.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from assay.data.files import new_folder
+from assay.engines.environments import python_of
+from assay.engines.process_tree import Running, running
+from assay.errors import RunFailure
+from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.stage_tables import GrpoStage
+from assay.lab.evaluate.checkpoint_selection import selectors
+from assay.lab.evaluate.run_evaluation import measure_stored
+from assay.lab.monitor.guards import GuardFired
+from assay.lab.run.recorder import RunRecorder
+from assay.lab.run.trainer_export import Exporter
+from assay.lab.run.trainer_records import Following, begin
+from assay.lab.setup.learner import question
+from assay.lab.setup.session import Session
+from assay.lab.setup.tool_stage import ToolStage
+from assay.runs.checkpoints import check_checkpoint
+from assay.runs.history import History
+from assay.runs.metrics import check_history, truncate_metrics
+from assay.runs.run_names import checkpoint_steps
+from assay.sandbox.meter import Meter
+from assay.trainers.outputs.output import Output, Saved
+
+LOG, OUTPUT = "log", "output"
+POLL_SECONDS = 0.5
+LAST_LINES = 12
+LAST_WORDS = 400
+
+
+@dataclass(frozen=True)
+class ToolTraining:
+    """A stage of a run that a tool trains."""
+
+    made: ToolStage
+    recorder: RunRecorder
+    meter: Meter
+
+    @property
+    def session(self) -> Session:
+        """The run at work."""
+        return self.made.session
+
+    @property
+    def folder(self) -> Path:
+        """Where the tool works."""
+        return self.session.run.trainer(self.made.name)
+
+    @property
+    def output(self) -> Output:
+        """What it wrote."""
+        stage = self.made.stage
+        table = stage.updates if isinstance(stage, GrpoStage) else None
+        updates = table.minibatches * table.epochs if table else 1
+        return self.made.trainer.output(self.folder / OUTPUT, updates)
+
+    def train(self) -> None:
+        """Train to the last step. Raises RunFailure where the tool does not get there."""
+        session, name, steps = self.session, self.made.name, self.recorder.steps
+        step = self.take_up()
+        session.observer.stage(name, self.made.stage.method, step, steps)
+        if step < steps:
+            self.export()
+            with self.started(step) as tool:
+                self.follow(tool)
+        for step in checkpoint_steps(session.run, name):
+            for evaluation in selectors(session, name):
+                measure_stored(session, evaluation, CheckpointReference(name, "step", step))
+        shutil.rmtree(self.folder / OUTPUT, ignore_errors=True)
+
+    def take_up(self) -> int:
+        """Record what a killed run left, then remove what lies behind the newest checkpoint;
+        returns its step. Raises CheckpointDamaged."""
+        self.cut()
+        if (self.folder / OUTPUT).is_dir():
+            self.following().take(ended=True)
+        return self.cut()
+
+    def cut(self) -> int:
+        """Remove what the run recorded behind the stage's newest checkpoint; returns its step."""
+        run, name = self.session.run, self.made.name
+        step = max(checkpoint_steps(run, name), default=0)
+        if step:
+            fix = f"start the stage over: assay resume {run} --from {name}.step-0"
+            check_checkpoint(run.checkpoint(name, step), fix)
+            check_history(run, name, step)
+        truncate_metrics(run.metrics, name, step)
+        for later in History(run).sampled(name):
+            if later > step:
+                run.samples(name, later).unlink()
+        return step
+
+    def following(self) -> Following:
+        """Records behind what the run has."""
+        found, given = begin(self.session, self.recorder, self.output), self.made.given
+        found.contexts = {
+            row.id: given.encoder.prompt(row, question(given.task, row)) for row in given.rows
+        }
+        return found
+
+    def export(self) -> None:
+        """The folder that the tool trains from, unless it is there."""
+        if not self.folder.is_dir():
+            made = self.made
+            with new_folder(self.folder) as part:
+                given = (made.session, made.name, made.tool, made.source, part)
+                Exporter(*given, in_run=True).write((), unproven=False)
+
+    @contextmanager
+    def started(self, step: int) -> Iterator[Running]:
+        """The tool at work, from the checkpoint of a step."""
+        saved = next((each for each in self.output.checkpoints() if each.step == step), None)
+        if step and saved is None:
+            name, run = self.made.name, self.session.run
+            problem = f"{self.made.trainer.title}'s own checkpoint of step {step} is gone"
+            fix = f"start the stage over: assay resume {run} --from {name}.step-0"
+            raise RunFailure(f"{problem}; {fix}")
+        self.clear(saved)
+        more = self.made.trainer.resume(saved.folder if saved else None)
+        self.say(saved)
+        given = self.folder, self.folder / LOG, self.environment(), str(self.folder), self.meter
+        with running(["bash", "run.sh", *more], *given) as tool:
+            yield tool
+
+    def clear(self, saved: Saved | None) -> None:
+        """Leave nothing in the tool's output but the checkpoint that it goes on from."""
+        output = self.folder / OUTPUT
+        output.mkdir(exist_ok=True)
+        for path in output.iterdir():
+            if saved is None or path != self.within_output(saved):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if saved is not None and self.made.trainer.newest:
+            (output / self.made.trainer.newest).write_text(str(saved.step), encoding="utf-8")
+
+    def within_output(self, saved: Saved) -> Path:
+        """The tool's whole folder of a checkpoint."""
+        output = self.folder / OUTPUT
+        return output / saved.folder.relative_to(output).parts[0]
+
+    def say(self, saved: Saved | None) -> None:
+        """What is started, and what of a killed training cannot be kept."""
+        title, note = self.made.trainer.title, self.session.observer.note
+        if saved is None:
+            note(f"{self.made.name}: {title} trains; its log is {self.folder / LOG}")
+        else:
+            note(
+                f"{self.made.name}: {title} goes on from its checkpoint of step {saved.step}; what "
+                f"it did behind that is repeated, {self.made.trainer.forgets}"
+            )
+
+    def environment(self) -> Mapping[str, str]:
+        """The tool's: offline, on this machine alone, with as many threads as this process."""
+        foreign = ("PYTHONPATH", "VIRTUAL_ENV", "RAY_ADDRESS", "WORLD_SIZE", "LOCAL_RANK")
+        kept = {k: v for k, v in os.environ.items() if k not in foreign}
+        return kept | {
+            "PYTHON": str(python_of(self.made.tool)),
+            "ASSAY_PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+            "HF_HUB_OFFLINE": "1",
+            "NODES": "1",
+            "RANK": "0",
+        }
+
+    def follow(self, tool: Running) -> None:
+        """Record what the tool writes until it ends. Raises GuardFired, and RunFailure where it
+        ends before the last step."""
+        following, code = self.following(), None
+        while code is None:
+            code = tool.wait(POLL_SECONDS)
+            if (self.folder / OUTPUT).is_dir():
+                self.record(following, ended=code is not None)
+        run, name = self.session.run, self.made.name
+        done = max(checkpoint_steps(run, name), default=0)
+        if code or done < self.recorder.steps:
+            raise RunFailure(self.ending(code, following.step))
+
+    def record(self, following: Following, *, ended: bool) -> None:
+        """Take what is new."""
+        before = following.step
+        following.take(ended)
+        for step in range(before + 1, following.step + 1):
+            self.recorder.report(step)
+        newest = max(checkpoint_steps(self.session.run, self.made.name), default=0)
+        for each in self.output.checkpoints():
+            if each.step < newest:  # the run has its weights, and the tool's states are large
+                shutil.rmtree(self.within_output(each))
+        if fired := self.recorder.guards.fired():
+            raise GuardFired(fired)
+
+    def ending(self, code: int, step: int) -> str:
+        """How the tool ended, with its last words."""
+        text = (self.folder / LOG).read_text(encoding="utf-8", errors="replace")
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        for line in lines[-LAST_LINES:]:
+            self.session.observer.note(f"{self.made.tool}| {line[:LAST_WORDS]}")
+        how = f"ended after step {step} of {self.recorder.steps}"
+        if code == -9:
+            how += " (signal 9: it was killed, as the system does where memory runs out)"
+        elif code:
+            how += f" ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
+        last = lines[-1][-LAST_WORDS:] if lines else "it says nothing"
+        return f"{self.made.trainer.title} {how}: {last}; its log is {self.folder / LOG}"

@@ -1,0 +1,1 @@
+"""Makes rows with a teacher, proves each by the task, and says what was made."""
