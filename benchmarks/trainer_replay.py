@@ -10,17 +10,19 @@ that what is left are definitions: prompts, advantages, loss, gradient, clipping
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from safetensors.torch import load_file
 
-from assay.data.episode import Episode, Reward, Turn
+from assay.data.episode import Episode, Reward, Turn, tokens_of
 from assay.data.formats.plain_text import PlainText
-from assay.data.row_order import Fixed, visits
+from assay.data.row import Row
+from assay.data.row_order import packs_of, visits
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.learner import gold_turns, question
@@ -36,6 +38,7 @@ from assay.rl.packed import Packed
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.run_directory import RunDirectory
 from assay.train.likelihood import NLL, likelihood_batch
+from assay.train.pair_choice import choose
 from assay.train.update import UpdateResult, update
 from assay.trainers.outputs.output import Answer, Output
 from assay.trainers.outputs.swift_output import SwiftOutput
@@ -58,6 +61,12 @@ class Stage:
     tail: tuple[int, ...]
     """What the model's template writes behind the end of an answer, which tools train as well."""
 
+    @property
+    def sft(self) -> SftStage:
+        """The stage as one that learns from given answers."""
+        assert isinstance(self.spec, SftStage)
+        return self.spec
+
     def update(self, packed: Packed, objective: Objective) -> UpdateResult:
         """One of Assay's updates."""
         limits = {"micro_tokens": self.spec.micro_tokens}
@@ -74,28 +83,26 @@ def opened(folder: Path, seed: int) -> Stage:
     loaded = load_model(folder / "model", choose_precision("fp32", "cpu"))
     module, _ = train_all(loaded.model)
     policy = LanguagePolicy(module.train(), choose_precision("fp32", "cpu"), loaded.end_tokens)
-    given = session.stage_input(spec)
+    given = session.stage_input(spec, score=list if isinstance(spec, GrpoStage) else None)
     text = PlainText(given.encoder.name, loaded.tokenizer)
     tail = tuple(loaded.tokenizer.encode(text.tail, add_special_tokens=False))
     optimizer = make_optimizer(module.parameters(), lr=spec.optimizer.lr)
     return Stage(spec, given, policy, optimizer, tail)
 
 
-def groups_of(stage: Stage, answers: Sequence[Answer]) -> Iterator[list[Episode]]:
+def groups_of(stage: Stage, answers: Sequence[Answer]) -> list[list[Episode]]:
     """Answers of one step as judged groups."""
     rows = {row.id: row for row in stage.given.rows}
     encoder, task = stage.given.encoder, stage.given.task
-    for number, (name, members) in enumerate(groupby(answers, key=lambda a: a.row)):
-        prompt = encoder.prompt(rows[name], question(task, rows[name]))
-        yield [
-            Episode(
-                f"{number}#{n}",
-                f"{number}",
-                (Turn(prompt, answer.tokens, (True,) * len(answer.tokens)),),
-                Reward(answer.reward),
-            )
-            for n, answer in enumerate(members)
-        ]
+
+    def episode(name: str, answer: Answer) -> Episode:
+        prompt = encoder.prompt(rows[answer.row], question(task, rows[answer.row]))
+        turn = Turn(prompt, answer.tokens, (True,) * len(answer.tokens))
+        return Episode(name, answer.row, (turn,), Reward(answer.reward))
+
+    numbered = [(f"{n}", answer) for n, answer in enumerate(answers)]
+    grouped = groupby(numbered, key=lambda each: each[1].row)
+    return [[episode(*each) for each in members] for _, members in grouped]
 
 
 def replay_grpo(tool: str, folder: Path, seed: int) -> Record:
@@ -104,24 +111,30 @@ def replay_grpo(tool: str, folder: Path, seed: int) -> Record:
     stage = opened(folder, seed)
     assert isinstance(stage.spec, GrpoStage)
     method = build_grpo(stage.spec, stage.given, stage.spec.steps or 0)
+    own = method.settings
     output: Output = OUTPUTS[tool](folder / "output")
     steps = []
     for step in output.steps(ended=True):
-        answers = [replace(a, row=a.row) for a in step.answers]
-        groups = list(groups_of(stage, answers))
-        batch = method.batch(stage.policy, groups, 1)
-        (packed,) = batch.updates
-        ours = [float(x) for x in packed.advantage_S[packed.offsets_N1[:-1]]]
-        trained = {e: a for e, a in zip(packed.episode_N.tolist(), ours, strict=True)}
-        made = stage.update(packed, batch.objective)
+        groups = groups_of(stage, step.answers)
+        choice = choose(
+            groups, stage.spec.prompts, drop=own.drop, count=own.keep_dropped_in_denominator
+        )
+        (packed,), advantages, _ = method.updates(stage.policy, groups, choice)
+        made = stage.update(packed, method.objective)
+        pairs = zip([e for g in groups for e in g], step.answers, strict=True)
+        gaps = [
+            abs(advantages.get(e.id, 0.0) - a.advantage)
+            for e, a in pairs
+            if a.advantage is not None
+        ]
         steps.append(
             {
                 "step": step.number,
-                "tokens": sum(len(a.tokens) for a in answers),
-                "reward": sum(a.reward or 0.0 for a in answers) / len(answers),
+                "tokens": sum(len(a.tokens) for a in step.answers),
+                "reward": fmean(a.reward or 0.0 for a in step.answers),
                 "grad_norm": [step.metrics.get("grad_norm"), made.grad_norm],
                 "loss": [step.metrics.get("loss"), made.totals.loss],
-                "advantages": len(trained),
+                "advantage_gap": max(gaps, default=None),
             }
         )
     return {"steps": steps, **apart(output, folder, stage)}
@@ -142,36 +155,71 @@ def apart(output: Output, folder: Path, stage: Stage) -> Record:
     return {"way": way**0.5, "apart": difference**0.5, "share": (difference / way) ** 0.5}
 
 
-def replay_sft(folder: Path, seed: int, tail: bool, count: int = 10) -> Record:
+def visited(stage: Stage, tail: int) -> list[list[Row]]:
+    """The rows of the first updates, in the order of the stage's visits."""
+    given, batch = stage.given, stage.sft.batch
+    found = [visits(given.rows, given.seed, n * batch, batch, given.order) for n in range(UPDATES)]
+    return [[row for _, row in rows] for rows in found]
+
+
+def in_packs(stage: Stage, tail: int) -> list[list[Row]]:
+    """The rows of ms-swift's packs in the order in which it makes them."""
+    rows, batch = stage.given.rows, stage.sft.batch
+    sizes = [
+        len(tokens_of(turn.context)) + len(turn.actions) + tail for turn in turns_of(stage, rows)
+    ]
+    packs = packs_of(sizes, stage.sft.pack_tokens or 0)
+    starts = range(0, UPDATES * batch, batch)
+    return [[rows[place] for pack in packs[n : n + batch] for place in pack] for n in starts]
+
+
+def the_same(stage: Stage, tail: int) -> list[list[Row]]:
+    """The first update's rows again and again: however they are packed, an update has them all."""
+    return visited(stage, tail)[:1] * UPDATES
+
+
+BATCHES = {"visited": visited, "packs": in_packs, "same": the_same}
+UPDATES = 10
+
+
+def turns_of(stage: Stage, rows: Sequence[Row]) -> list[Turn]:
+    """The gold turn of each row."""
+    given = stage.given
+    return [turn for row in rows for turn in gold_turns(given.encoder, given.task, row)]
+
+
+def replay_sft(folder: Path, seed: int, batches: str, tail: bool) -> Record:
     """Losses and gradient norms of Assay's first updates on the rows of a folder, with what the
     tools train behind an answer or without."""
     stage = opened(folder, seed)
-    spec, given = stage.spec, stage.given
-    assert isinstance(spec, SftStage)
     more = stage.tail if tail else ()
     losses, norms = [], []
-    for step in range(count):
-        rows = visits(given.rows, given.seed, step * spec.batch, spec.batch, given.order)
+    for rows in BATCHES[batches](stage, len(stage.tail)):
         episodes = []
-        for n, (_, row) in enumerate(rows):
-            (turn,) = gold_turns(given.encoder, given.task, row)
+        for n, turn in enumerate(turns_of(stage, rows)):
             actions = (*turn.actions, *more)
-            episodes.append(Episode(f"{n}", f"{n}", (Turn(turn.context, actions, (True,) * len(actions)),)))
+            trained = Turn(turn.context, actions, (True,) * len(actions))
+            episodes.append(Episode(f"{n}", f"{n}", (trained,)))
         made = stage.update(likelihood_batch(episodes), NLL)
         losses.append(made.totals.loss)
         norms.append(made.grad_norm)
     return {"loss": losses, "grad_norm": norms}
 
 
+TAILS = {"with the tail": True, "without": False}
+
+
 def main() -> None:
     """Print one replay."""
-    method, tool, folder, seed = sys.argv[1:5]
+    method, tool, folder, seed, *batches = sys.argv[1:]
     torch.set_num_threads(1)
     if method == "grpo":
         found = replay_grpo(tool, Path(folder), int(seed))
     else:
-        found = {"as Assay": replay_sft(Path(folder), int(seed), False)}
-        found["with the tail"] = replay_sft(Path(folder), int(seed), True)
+        which = batches[0] if batches else "visited"
+        found = {
+            name: replay_sft(Path(folder), int(seed), which, tail) for name, tail in TAILS.items()
+        }
     print(json.dumps(found, indent=1))
 
 

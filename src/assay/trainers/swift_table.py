@@ -432,6 +432,12 @@ GRPO: tuple[Row, ...] = (
         },
     ),
     Row(
+        "(ends of answers)",
+        "swift_plugin.py",
+        "a model that pads with its end token pads with another: ms-swift takes padding out of "
+        "sampled answers, and would learn no end",
+    ),
+    Row(
         "(rewards)",
         "rlhf_type, reward_funcs, external_plugins",
         "grpo, assay, swift_plugin.py",
