@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.formats.formats import read_rows
-from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.stage_tables import DistillStage, GrpoStage, SftStage
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
@@ -15,7 +15,10 @@ LADDER = read_sweep(TOOLS / "ladder.toml")
 EVERY = {run.name.removeprefix("ladder."): run.experiment for run in plan(LADDER)}
 GENERATED = ["start", "grpo_generated", "sft_generated"]
 """The rungs that learn from generated calls, and what they start from."""
-RUNS = {name: experiment for name, experiment in EVERY.items() if name not in GENERATED}
+DISTILLED = ["teacher", "distill", "distill_mixed", "sft_teacher"]
+"""The teacher and its students."""
+OTHERS = {*GENERATED, *DISTILLED}
+RUNS = {name: experiment for name, experiment in EVERY.items() if name not in OTHERS}
 SMALL = (
     "data.calls.take.rows=8",
     "data.warm_calls.take.rows=8",
@@ -29,6 +32,7 @@ SMALL = (
 
 def test_the_arms_are_the_rungs_of_the_ladder():
     assert [name for name in EVERY if name in GENERATED] == GENERATED
+    assert [name for name in EVERY if name in DISTILLED] == DISTILLED
     assert list(RUNS) == [
         "baseline",
         "lora_sft",
@@ -75,6 +79,17 @@ def test_what_learns_from_generated_calls_differs_in_how_alone():
     take = arms[-1].data["generated"].take
     assert take is not None and grpo.steps is not None
     assert take.rows == grpo.steps * grpo.prompts
+
+
+def test_students_differ_in_what_they_learn_of_their_teacher_alone():
+    students = [EVERY[name] for name in DISTILLED[1:]]
+    assert all(each.model == EVERY["teacher"].model for each in students)
+    assert all(each.data == students[0].data for each in students)
+    assert all(each.evaluate == students[0].evaluate for each in students)
+    own, mixed, sft = (each.stage["distilled"] for each in students)
+    assert isinstance(own, DistillStage) and isinstance(sft, SftStage)
+    assert mixed.model_copy(update={"lmbda": own.lmbda, "beta": own.beta}) == own != mixed
+    assert (sft.steps, sft.batch, sft.optimizer) == (own.steps, own.prompts, own.optimizer)
 
 
 def test_grpo_and_egpo_differ_in_the_estimator_alone():

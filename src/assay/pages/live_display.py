@@ -29,6 +29,8 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "pairs": ("pairs", ",.0f"),
     "reward_margin": ("margin", ".4f"),
     "reward_accuracy": ("pairs right", ".0%"),
+    "divergence": ("divergence", ".4f"),
+    "teacher_agreement": ("as the teacher", ".0%"),
     "kept_share": ("kept", ".0%"),
     "grad_norm": ("gradient norm", ".3g"),
     "kl": ("KL", ".4f"),

@@ -11,6 +11,8 @@ from assay.runs.run_files import FIX, read_json, write_listed
 Manifest = dict[str, Any]
 PUT_ASIDE = "put_aside"
 """Key under `time`: what a run no longer goes on from, see `lab.run.restore`."""
+WENT_ON = "went_on"
+"""Key under `time`: from which checkpoints of their own tools of stages went on."""
 CHECKED = "checked"
 """Key of the findings before the run, see `lab.check.all_checks`; they are no fingerprints."""
 SEEN_ANSWERS = "has_seen_answers"

@@ -11,10 +11,35 @@ from assay.trainers.translation import Row, always
 INTRODUCTION = """\
 # Other trainers
 
-A stage of an experiment file can be trained by TRL, verl or ms-swift, on your cluster:
+A stage of an experiment file can be trained by TRL, verl or ms-swift; the run records, gates,
+judges and reports it like one that Assay trains:
+
+```toml
+[stage.rl]
+method  = "grpo"                                 # or sft (TRL, ms-swift)
+trainer = "trl"                                  # verl, swift; omitted: assay
+allow   = ["importance"]                         # settings that the tool may do without
+```
 
 ```sh
-assay engines add trl                            # or verl, swift: loads the rows to prove them
+assay engines add trl                            # or verl, swift: an environment of its own
+assay check FILE                                 # what is refused, and what differs
+assay run FILE
+```
+
+- **While it trains** its metrics, samples and checkpoints are recorded as they come; its log is
+  `trainers/STAGE/log` in the run's folder. `cpu_seconds` and `peak_memory_mb` of a step are those
+  of all its processes, the reward's too (memory on a CPU alone, looked at once a second).
+- **It works on this machine**, and nothing of it outlives the run. Where it dies, the run ends with
+  exit code 1 and the end of its log; `assay resume` goes on.
+- **Resumed**, it goes on from the newest checkpoint that the run has; what it did behind that is
+  repeated, and recorded once. TRL and ms-swift draw the random numbers of an unbroken training;
+  verl on a CPU draws others.
+- **Guards** stop it after the step in which they fire, and keep the newest checkpoint.
+
+Elsewhere, such as on your cluster, it is trained from a folder:
+
+```sh
 assay export FILE --to trl DIR                   # --stage NAME, where there are several
 bash DIR/run.sh                                  # PYTHON=..., ASSAY_PYTHON=...
 ```
@@ -29,17 +54,17 @@ bash DIR/run.sh                                  # PYTHON=..., ASSAY_PYTHON=...
 | `translation.json` | every setting as it was translated, and what differs |
 
 The folder needs the tool, and `assay-lab[train]` installed there or in the Python that
-`ASSAY_PYTHON` names. Where there is no GPU, `run.sh` trains on the CPU; verl then samples with
-Transformers (`verl_on_cpu.py`).
+`ASSAY_PYTHON` names. `run.sh` refuses another version of the tool, but for `UNTESTED=1`. Where
+there is no GPU, it trains on the CPU; verl then samples with Transformers (`verl_on_cpu.py`).
 
 - **Rows** are the text that the model's own template renders as the stage does. The tool loads
   them before the folder is there, and its tokens are compared with Assay's; a difference refuses
   the export. `--unproven` leaves that out, and the README says so.
-- **A setting without counterpart** is refused by name; `--allow KEY` exports without it and lists
-  it as a difference.
+- **A setting without counterpart** is refused by name; `allow` in the stage, or `--allow KEY`, does
+  without it and lists it as a difference.
 - **Another definition** of a setting is listed without being asked. In the tables below a key
   without one means the same.
-- **A stage that starts from another** needs it trained:
+- **A stage that starts from another** needs it trained before an export:
   `--set 'stage.grpo.start="run:NAME/ID@sft.last"'`.
 - **Rewards** that ask helper models, and rows that are dialogues, are refused: the tools sample
   one answer, and only a run opens helper models. An abstention stops verl and ms-swift, where a 0

@@ -45,12 +45,19 @@ class Trainer:
     """What the tool wrote into its folder, given the optimizer steps of one round."""
     resume: Callable[[Path | None], Sequence[str]]
     """Arguments of run.sh by which the tool goes on from its checkpoint, or from none."""
-    forgets: str
-    """What going on so does not bring back, in a clause."""
+    draws_again: bool
+    """Whether going on so draws random numbers that an unbroken training would not have drawn."""
     starts: tuple[str, ...] = ()
     """Files of `in_tool` that run.sh starts."""
     newest: str = ""
     """The file of its output in which the tool notes the step of its newest checkpoint."""
+
+
+def about(tool: str) -> Mapping[str, str]:
+    """What scripts say of a tool, and the check of its version."""
+    name, _, version = TRAINERS[tool].package.partition("==")
+    check = script("version", NAME=name, VERSION=version)
+    return {"TOOL": tool, "PACKAGE": TRAINERS[tool].package, "CHECK": check}
 
 
 def torchrun(tool: str, verb: str, settings: Settings, made: Translated, name: str) -> Files:
@@ -60,10 +67,9 @@ def torchrun(tool: str, verb: str, settings: Settings, made: Translated, name: s
         count = settings.grpo.updates.minibatches
         per_round = f"--steps_per_generation $(({count} * PASSES))"
     size = {"BATCH": settings.batch, "TOGETHER": settings.together, "PER_ROUND": per_round}
-    about = {"TOOL": tool, "PACKAGE": TRAINERS[tool].package}
     return {
         "config.yaml": "\n".join(yaml_lines(made.values)) + "\n",
-        "run.sh": script("torchrun", **about, **size) + script(tool, VERB=verb),
+        "run.sh": script("torchrun", **about(tool), **size) + script(tool, VERB=verb),
         "slurm.sh": script("slurm", NAME=name),
     }
 
@@ -85,10 +91,9 @@ def verl_files(settings: Settings, made: Translated, name: str) -> Files:
     own |= {"hydra": {"searchpath": ["pkg://verl.trainer.config"]}}
     copied = settings.model == MODEL
     model = 'actor_rollout_ref.model.path="$HERE/model"' if copied else ""
-    about = {"TOOL": "verl", "PACKAGE": TRAINERS["verl"].package, "MODEL": model}
     return {
         "config.yaml": "\n".join(yaml_lines(own | nested(made.values))) + "\n",
-        "run.sh": script("verl", **about),
+        "run.sh": script("verl", **about("verl"), MODEL=model),
         "slurm.sh": script("slurm_ray", NAME=name),
         "ray.sh": script("ray"),
     }
@@ -118,7 +123,7 @@ TRAINERS: dict[str, Trainer] = {
         files=swift_files,
         output=SwiftOutput,
         resume=with_transformers,
-        forgets="from the same random numbers",
+        draws_again=False,
     ),
     "verl": Trainer(
         package="verl==0.9.1",
@@ -131,7 +136,7 @@ TRAINERS: dict[str, Trainer] = {
         files=verl_files,
         output=VerlOutput,
         resume=with_verl,
-        forgets="from the same random numbers",
+        draws_again=True,
         newest=LATEST,
     ),
     "trl": Trainer(
@@ -145,7 +150,7 @@ TRAINERS: dict[str, Trainer] = {
         files=trl_files,
         output=TrlOutput,
         resume=with_transformers,
-        forgets="from the same random numbers",
+        draws_again=False,
         starts=("trl_log.py",),
     ),
 }

@@ -6,6 +6,7 @@ judge asks what it declares, reads the prompt and the answer and writes `max_tok
 how often a program asks nobody knows, unless the user says it (`--calls`). Asks no model.
 """
 
+import math
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import URL, HelperSpec, choice
 from assay.experiment.price_table import units
-from assay.experiment.stage_tables import SamplingStage
+from assay.experiment.stage_tables import DistillStage, SamplingStage
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.check.work import asked_items, stage_work
 from assay.lab.monitor.run_costs import completion_of, sent
@@ -164,7 +165,8 @@ def answering(experiment: Experiment) -> Iterator[Finding]:
 
 
 def judged_with(subject: Subject, name: str) -> list[Judged]:
-    """The completions of each stage and evaluation whose reward asks a helper model."""
+    """The completions of each stage and evaluation that a helper model is asked about, by a reward
+    or as a teacher."""
     session, found = subject.session, []
     for stage in session.experiment.stage.values():
         if isinstance(stage, SamplingStage) and not stage.stored and stage.reward is not None:
@@ -172,6 +174,11 @@ def judged_with(subject: Subject, name: str) -> list[Judged]:
             if asking and (work := stage_work(subject, stage)):
                 count = work.steps * work.prompts * work.group
                 found.append(Judged(count, work.prompt + work.answer_most, questions_of(asking)))
+        teaches = isinstance(stage, DistillStage) and stage.teacher == name
+        if teaches and (work := stage_work(subject, stage)):
+            each = stage.lmbda * work.group + 1 - stage.lmbda
+            count = math.ceil(work.steps * work.prompts * each)
+            found.append(Judged(count, work.prompt + work.answer_most, 1))
     for evaluation in session.evaluations.values():
         if asking := rewards_asking(evaluation.score, name):
             golds = subject.golds_of_items(evaluation).answers

@@ -9,13 +9,13 @@ import psutil
 import torch
 
 from assay.errors import Finding, InputError
-from assay.experiment.stage_tables import StageSpec, kept_reference
+from assay.experiment.stage_tables import DistillStage, StageSpec, kept_reference
 from assay.experiment.training_settings import LoraAdapt
 from assay.lab.check.machine import existing
 from assay.lab.check.subject import Number, Seen, Subject, samples
 from assay.lab.check.work import StageWork, adaptation_of, stage_work
 from assay.lab.setup.helper_models import in_process, memory_bytes
-from assay.lab.setup.language_learner import language_model, load_of
+from assay.lab.setup.language_learner import language_model, load_of, model_folder
 from assay.lab.setup.session import Session
 from assay.models.adapt import Adaptation
 from assay.models.memory import (
@@ -27,7 +27,7 @@ from assay.models.memory import (
     estimate_memory,
     model_shape,
 )
-from assay.models.supported import FAMILIES, SLOWER, why_plain
+from assay.models.supported import FAMILIES, SLOWER, read_config, why_plain
 from assay.rollout.engines.cpu.engine import prompt_slots
 from assay.rollout.engines.cpu.kv_cache import most_bytes
 from assay.rollout.engines.plain.plain_sampler import CACHE_BYTES, ROWS
@@ -161,11 +161,23 @@ def bytes_beside(
     asked, found = work.prompt_most + work.answer_most, {}
     if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
         found["the reference"] = 4.0 * shape.parameters
+    if isinstance(stage, DistillStage):
+        found |= teacher_bytes(session, stage, work)
     return found | {
         f"helper model {name}": memory_bytes(spec, session.run.root, session.precision, asked)
         for name, spec in session.experiment.helpers.items()
         if in_process(spec)
     }
+
+
+def teacher_bytes(session: Session, stage: DistillStage, work: StageWork) -> dict[str, float]:
+    """Bytes of what a teacher says of a step's tokens: a hidden state, or its likeliest words."""
+    spec, tokens = session.experiment.helpers[stage.teacher], work.prompts * work.group
+    tokens *= work.answer_most
+    if not in_process(spec):
+        return {"the teacher's words": 12.0 * (stage.loss_top_k or 0) * tokens}
+    config = read_config(model_folder(spec.source, session.run.root))
+    return {"the teacher's hidden states": 4.0 * model_shape(config).hidden * tokens}
 
 
 QUESTION = 1024

@@ -21,6 +21,7 @@ from assay.data.tools import parse_tools
 from assay.errors import Finding, InputError, within
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.stage_tables import (
+    DistillStage,
     DpoStage,
     SamplingStage,
     SftStage,
@@ -357,12 +358,13 @@ def contradicting(subject: Subject, name: str) -> Seen:
 
 
 def without_answers(subject: Subject) -> Seen:
-    """Rows without a gold answer: SFT cannot train on them, no stage can be validated on them, and
-    nothing proves the others."""
+    """Rows without a gold answer: SFT, and distillation in part, cannot train on them, no stage can
+    be validated on them, and nothing proves the others."""
     for place, stage, data in reading(subject.session):
         golds = subject.golds_of_data(data, stage)
         whole = len(golds.answers) + len(golds.missing) + len(golds.broken)
         learned = isinstance(stage, SftStage) or data == stage.validation
+        learned |= isinstance(stage, DistillStage) and stage.lmbda < 1
         missing = without_targets(subject, data) if learned else golds.missing
         if not missing:
             continue

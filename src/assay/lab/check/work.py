@@ -19,6 +19,7 @@ from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
+    DistillStage,
     DpoStage,
     GrpoStage,
     SamplingStage,
@@ -369,6 +370,8 @@ def stage_seconds(stage: StageSpec, work: StageWork, found: Speed) -> tuple[floa
             # Scores of the reference; entropies before the update.
             forwards = stage.keeps_start + (stage.top_entropy_share is not None)
             step += forwards * work.tokens(answer) * found.token
+        if isinstance(stage, DistillStage):
+            step += work.tokens(answer) * found.token  # A teacher as large as the student.
         if samples(stage):
             step += answering_seconds(work.prompts, work.group, work.prompt, answer, found)
         ends.append(work.steps * step)

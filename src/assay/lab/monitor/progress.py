@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import StageSpec
+from assay.experiment.stage_tables import DistillStage, StageSpec
 from assay.judge.health_checks import RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
@@ -37,7 +37,7 @@ from assay.runs.status import Status, read_status
 Lines = Sequence[Mapping[str, Any]]
 
 FIRST = ("reward_mean", "signal_share", "nll", "validation_loss", "grad_norm", "entropy", "kl")
-FIRST += ("length_mean",)
+FIRST += ("own_divergence", "divergence", "teacher_agreement", "length_mean")
 """Metrics that lead the table; others follow in the order in which steps record them."""
 HIDDEN = frozenset(
     {
@@ -238,6 +238,8 @@ def _shown(lines: Lines) -> list[str]:
 
 def trended(stage: StageSpec) -> tuple[str, ...]:
     """The metrics that training moves; the rewards of stored candidates stay what they are."""
+    if isinstance(stage, DistillStage):
+        return ("own_divergence",)
     return ("nll",) if learns_from_stored(stage) else ("reward_mean", "nll")
 
 

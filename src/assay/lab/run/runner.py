@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -55,7 +56,7 @@ from assay.lab.monitor.sinks.sender import add_sinks, sending
 from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
-from assay.lab.run.tool_training import ToolTraining
+from assay.lab.run.tool_training import ToolTraining, taken
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (
     check_base,
@@ -345,7 +346,7 @@ def run_stage(session: Session, name: str) -> None:
 def train_elsewhere(session: Session, name: str, tool: str, visits: int) -> None:
     """The stage in another tool, continued from its newest checkpoint if there is one."""
     step, meter = max(checkpoint_steps(session.run, name), default=0), Meter()
-    recorder = replace(stage_recorder(session, name, visits, step), costs=meter.taken)
+    recorder = replace(stage_recorder(session, name, visits, step), costs=partial(taken, meter))
     made = ToolStage(session, name, tool, start_source(session, name))
     ToolTraining(made, recorder, meter).train()
 

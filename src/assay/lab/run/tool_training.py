@@ -7,11 +7,14 @@ is removed first, so that no step is recorded twice.
 """
 
 import os
+import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -24,7 +27,8 @@ from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
-from assay.lab.monitor.guards import GuardFired
+from assay.lab.monitor.guards import GuardFired, watch_stage
+from assay.lab.monitor.observer import Silent
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import Exporter
 from assay.lab.run.trainer_records import Following, begin
@@ -33,6 +37,7 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import ToolStage
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.history import History
+from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.run_names import checkpoint_steps
 from assay.sandbox.meter import Meter
@@ -42,6 +47,8 @@ LOG, OUTPUT = "log", "output"
 POLL_SECONDS = 0.5
 LAST_LINES = 12
 LAST_WORDS = 400
+ERROR = re.compile(r"[\w.]*(Error|Exception): ")
+"""How the line begins that ends a traceback; tools print hints behind it."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +83,11 @@ class ToolTraining:
         step = self.take_up()
         session.observer.stage(name, self.made.stage.method, step, steps)
         if step < steps:
+            guards = watch_stage(session.experiment, session.run, name, step)
+            watched = replace(self, recorder=replace(self.recorder, guards=guards))
             self.export()
             with self.started(step) as tool:
-                self.follow(tool)
+                watched.follow(tool)
         for step in checkpoint_steps(session.run, name):
             for evaluation in selectors(session, name):
                 measure_stored(session, evaluation, CheckpointReference(name, "step", step))
@@ -89,7 +98,8 @@ class ToolTraining:
         returns its step. Raises CheckpointDamaged."""
         self.cut()
         if (self.folder / OUTPUT).is_dir():
-            self.following().take(ended=True)
+            unwatched = replace(self.recorder, observer=Silent(), costs=dict)
+            replace(self, recorder=unwatched).following().take(ended=True)
         return self.cut()
 
     def cut(self) -> int:
@@ -144,7 +154,7 @@ class ToolTraining:
         output.mkdir(exist_ok=True)
         for path in output.iterdir():
             if saved is None or path != self.within_output(saved):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                remove(path)
         if saved is not None and self.made.trainer.newest:
             (output / self.made.trainer.newest).write_text(str(saved.step), encoding="utf-8")
 
@@ -154,15 +164,22 @@ class ToolTraining:
         return output / saved.folder.relative_to(output).parts[0]
 
     def say(self, saved: Saved | None) -> None:
-        """What is started, and what of a killed training cannot be kept."""
-        title, note = self.made.trainer.title, self.session.observer.note
+        """What is started; of a training that goes on also in the manifest, for the pages."""
+        trainer, note = self.made.trainer, self.session.observer.note
         if saved is None:
-            note(f"{self.made.name}: {title} trains; its log is {self.folder / LOG}")
-        else:
-            note(
-                f"{self.made.name}: {title} goes on from its checkpoint of step {saved.step}; what "
-                f"it did behind that is repeated, {self.made.trainer.forgets}"
-            )
+            note(f"{self.made.name}: {trainer.title} trains; its log is {self.folder / LOG}")
+            return
+        drawn = "other random numbers" if trainer.draws_again else "its random numbers"
+        note(
+            f"{self.made.name}: {trainer.title} goes on from its checkpoint of step {saved.step} "
+            f"with {drawn}; what it did behind that is repeated"
+        )
+        run, at = self.session.run, datetime.now(UTC).isoformat(timespec="seconds")
+        entry = {"at": at, "stage": self.made.name, "step": saved.step}
+        entry["draws_again"] = trainer.draws_again
+        manifest = read_manifest(run)
+        manifest.setdefault("time", {}).setdefault(WENT_ON, []).append(entry)
+        write_manifest(run, manifest)
 
     def environment(self) -> Mapping[str, str]:
         """The tool's: offline, on this machine alone, with as many threads as this process."""
@@ -182,6 +199,7 @@ class ToolTraining:
         """Record what the tool writes until it ends. Raises GuardFired, and RunFailure where it
         ends before the last step."""
         following, code = self.following(), None
+        following.stepped = self.stepped
         while code is None:
             code = tool.wait(POLL_SECONDS)
             if (self.folder / OUTPUT).is_dir():
@@ -192,17 +210,18 @@ class ToolTraining:
             raise RunFailure(self.ending(code, following.step))
 
     def record(self, following: Following, *, ended: bool) -> None:
-        """Take what is new."""
-        before = following.step
+        """Take what is new, and remove the checkpoints that nothing goes on from."""
         following.take(ended)
-        for step in range(before + 1, following.step + 1):
-            self.recorder.report(step)
         newest = max(checkpoint_steps(self.session.run, self.made.name), default=0)
         for each in self.output.checkpoints():
             if each.step < newest:  # the run has its weights, and the tool's states are large
-                shutil.rmtree(self.within_output(each))
+                remove(self.within_output(each))
+
+    def stepped(self, step: int) -> None:
+        """What follows a recorded step. Raises GuardFired."""
         if fired := self.recorder.guards.fired():
             raise GuardFired(fired)
+        self.recorder.report(step)
 
     def ending(self, code: int, step: int) -> str:
         """How the tool ended, with its last words."""
@@ -211,9 +230,24 @@ class ToolTraining:
         for line in lines[-LAST_LINES:]:
             self.session.observer.note(f"{self.made.tool}| {line[:LAST_WORDS]}")
         how = f"ended after step {step} of {self.recorder.steps}"
-        if code == -9:
-            how += " (signal 9: it was killed, as the system does where memory runs out)"
+        if code == -signal.SIGKILL:
+            how += " (it was killed, as the system does where memory runs out)"
         elif code:
-            how += f" ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
-        last = lines[-1][-LAST_WORDS:] if lines else "it says nothing"
-        return f"{self.made.trainer.title} {how}: {last}; its log is {self.folder / LOG}"
+            last = next(filter(ERROR.match, reversed(lines)), lines[-1] if lines else "no word")
+            number = f"signal {-code}" if code < 0 else f"exit code {code}"
+            how += f" ({number}): {last[:LAST_WORDS]}"
+        return f"{self.made.trainer.title} {how}; its log is {self.folder / LOG}"
+
+
+def taken(meter: Meter) -> Mapping[str, float]:
+    """What the tool's processes took since this was last asked; on a GPU without its memory."""
+    found = meter.taken()
+    return {"cpu_seconds": found["cpu_seconds"]} if torch.cuda.is_available() else found
+
+
+def remove(path: Path) -> None:
+    """A file, a link or a folder with all that it holds."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

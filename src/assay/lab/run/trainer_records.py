@@ -15,7 +15,7 @@ its own. A checkpoint is read strictly and written as Assay writes one, without 
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,6 +57,8 @@ class Following:
     """Completions so far, by row."""
     contexts: Mapping[str, Context] = field(default_factory=dict)
     """What each row asks, where the rows are known."""
+    stepped: Callable[[int], None] = lambda step: None
+    """Called with each step once it is recorded, with its checkpoint."""
 
     def take(self, ended: bool = False) -> int:
         """Record what is whole by now; returns the last recorded step. `ended`: the tool writes no
@@ -73,6 +75,7 @@ class Following:
             self.record(first)
             if first.number in saved and first.number not in done:
                 self.keep(saved[first.number])
+            self.stepped(first.number)
             first = next(steps, None)
         return self.step
 

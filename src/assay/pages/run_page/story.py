@@ -43,6 +43,7 @@ from assay.pages.progress.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
 from assay.pages.result_tables import StageRow, checkpoint_label, marked_start, stage_rows
 from assay.pages.rounds.rounds_content import curve_in_characters, drawn
+from assay.pages.run_page.trainer_content import trainer_blocks
 from assay.pages.words import Words, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
 from assay.runs.manifest_file import PUT_ASIDE
@@ -104,6 +105,7 @@ def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
         if row.name in facts.metrics:
             title = words("stage.title", name=row.name, method=row.method.upper())
             blocks += [Heading(title), Text(about_stage(row, words), "soft")]
+            blocks += trainer_blocks(facts, row.name, words)
             blocks += [*_curves(facts, row.name, words), *_rewards(facts, row.name, words)]
             blocks += _dev(facts.dev_scores(row.name), words)
     return blocks

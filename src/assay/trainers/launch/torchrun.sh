@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python}
-NODES=${NODES:-${SLURM_NNODES:-1}}
+{CHECK}NODES=${NODES:-${SLURM_NNODES:-1}}
 RANK=${RANK:-${SLURM_NODEID:-0}}
 MASTER=${MASTER:-127.0.0.1}
 MORE=("$@")

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python}
-HERE=$PWD
+{CHECK}HERE=$PWD
 NODES=${NODES:-${SLURM_NNODES:-1}}
 A=actor_rollout_ref
 export VERL_FILE_LOGGER_PATH=$HERE/output/metrics.jsonl

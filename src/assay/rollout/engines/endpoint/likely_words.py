@@ -23,7 +23,7 @@ ROUNDED = 1e-3
 
 @dataclass(frozen=True)
 class LikelyWords:
-    """Ids and log-probabilities (T, N), the likeliest first, and the texts of the first ones by
+    """Ids and log-probabilities (T, N), the likeliest first, and the texts of all that was told by
     id."""
 
     words_TN: np.ndarray
@@ -44,31 +44,30 @@ def told_words(answer: Any, begin: int, tokens: int, count: int) -> str:
         raise Unusable("the server tells no prompt_logprobs, as vLLM's does")
     if len(told) != tokens:
         raise Unusable(f"it tells of {len(told)} tokens and was asked about {tokens}")
-    places = [likeliest(place, count) for place in told[begin:]]
-    words = np.array([[word for word, _, _ in place] for place in places], dtype="<i4")
-    logps = np.array([[logp for _, logp, _ in place] for place in places], dtype="<f4")
-    texts = {str(place[0][0]): place[0][2] for place in places if place[0][2] is not None}
+    places = [told_of(place) for place in told[begin:]]
+    fewest = min(map(len, places))
+    if fewest < count:
+        raise Unusable(f"it tells {fewest} words of a token and was asked for {count}")
+    best = [sorted(place.items(), key=lambda each: -each[1][0])[:count] for place in places]
+    words = np.array([[word for word, _ in place] for place in best], dtype="<i4")
+    logps = np.array([[logp for _, (logp, _) in place] for place in best], dtype="<f4")
+    texts = {w: text for place in places for w, (_, text) in place.items() if text is not None}
     packed = [base64.b64encode(each.tobytes()).decode("ascii") for each in (words, logps)]
     return json.dumps({"count": count, "words": packed[0], "logps": packed[1], "texts": texts})
 
 
-def likeliest(place: Any, count: int) -> list[tuple[int, float, str | None]]:
-    """Id, log-probability and text of the likeliest words at a token. Raises Garbled."""
+def told_of(place: Any) -> dict[int, tuple[float, str | None]]:
+    """Log-probability and text of the words at a token, by id. Raises Garbled."""
     if not isinstance(place, dict):
         raise Garbled("a token of the prompt has no log-probabilities")
-    found = []
+    found = {}
     for word, said in place.items():
-        logp, text = (
-            (said.get("logprob"), said.get("decoded_token"))
-            if isinstance(said, dict)
-            else (None, None)
-        )
+        known = said if isinstance(said, dict) else {}
+        logp, text = known.get("logprob"), known.get("decoded_token")
         if not (isinstance(logp, int | float) and LOWEST <= logp <= ROUNDED) or not is_id(word):
             raise Garbled(f"word {word!r} of the prompt has no log-probability")
-        found.append((int(word), min(float(logp), 0.0), text if isinstance(text, str) else None))
-    if len(found) < count:
-        raise Unusable(f"it tells {len(found)} words of a token and was asked for {count}")
-    return sorted(found, key=lambda each: -each[1])[:count]
+        found[int(word)] = min(float(logp), 0.0), text if isinstance(text, str) else None
+    return found
 
 
 def is_id(word: str) -> bool:

@@ -1,0 +1,165 @@
+"""Runs whose stage TRL, ms-swift or verl itself trains, on this machine's CPU, killed half-way.
+
+A tiny lab with a random model. What is held: nothing of the tool lives after `kill -9` of Assay;
+`kill -9` of the tool ends the run with exit code 1 and its log; a resumed run ends with every step
+and every sample once; TRL and ms-swift end with the numbers of an unbroken run.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from assay.engines.environments import installed
+from assay.engines.process_tree import MARK
+from assay.runs.manifest_file import read_manifest
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_names import checkpoint_steps
+from assay.runs.verify_files import verify_run
+from tests.cli.conftest import spawn
+from tests.labs import make_lab
+from tests.sample_lines import read_samples
+
+pytestmark = pytest.mark.slow
+
+OWN = """
+import time
+
+
+def odd(row, completion):
+    time.sleep(0.25)  # so that a step takes as long as it takes to kill something
+    return float(sum(completion.tokens) % 2)
+"""
+SETTINGS = (
+    "stage.sft.steps=2",
+    "stage.sft.checkpoint_every=2",
+    "stage.rl.steps=6",
+    'stage.rl.reward="path:mine.py:odd"',
+)
+SAME = ("reward_mean", "length_mean", "loss", "grad_norm")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    edits = {'"base", "sft.best", "rl.last"': '"base", "rl.last"'}
+    root = make_lab(tmp_path, until="[evaluate.sampled]", edits=edits).parent
+    (root / "mine.py").write_text(OWN)
+    return root
+
+
+class Live:
+    """`assay` at work in a process of its own."""
+
+    def __init__(self, lab: Path, *arguments: object):
+        code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
+        asked = [sys.executable, "-c", code, *map(str, arguments), "--lab", str(lab)]
+        surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.lab, self.log = lab, lab / "live.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(asked, stdout=log, stderr=log, env=surroundings)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait; it must not end before."""
+        while not holds():
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            time.sleep(0.05)
+
+    @property
+    def run(self) -> RunDirectory:
+        (run,) = runs_of(self.lab, "tiny")
+        return run
+
+
+def trained(lab: Path) -> list[dict[str, Any]]:
+    """The steps that are recorded."""
+    found = runs_of(lab, "tiny")
+    return [x for x in read_metrics(found[0].metrics) if x["stage"] == "rl"] if found else []
+
+
+def of_tool(run: RunDirectory) -> list[psutil.Process]:
+    """The living processes of a stage's tool."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(run.trainer("rl")):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def of_module(parent: int, module: str) -> list[psutil.Process]:
+    """The processes that another started to run a module."""
+    return [p for p in psutil.Process(parent).children() if module in p.cmdline()]
+
+
+def started(lab: Path, tool: str) -> Live:
+    if installed(tool) is None:
+        pytest.skip(f"assay engines add {tool}")
+    options = [o for each in (*SETTINGS, f"stage.rl.trainer={tool}") for o in ("--set", each)]
+    return Live(lab, "run", lab / "tiny.toml", *options)
+
+
+def is_whole(lab: Path) -> RunDirectory:
+    """The finished run, with every step, sample and checkpoint once."""
+    (run,) = runs_of(lab, "tiny")
+    assert [line["step"] for line in trained(lab)] == [1, 2, 3, 4, 5, 6]
+    assert checkpoint_steps(run, "rl") == [2, 4, 6]
+    files = (run.samples("rl", step) for step in range(1, 7))
+    lines = [line for file in files for line in read_samples(file)]
+    assert len(lines) == len({line["sample_id"] for line in lines}) == 6 * 8
+    assert all(line["tokens"] and line["reward"] in (0.0, 1.0) for line in lines)
+    assert (run.path / "report.html").is_file() and not verify_run(run).faults
+    return run
+
+
+@pytest.mark.parametrize("tool", ["trl", "swift"])
+def test_killed_twice_a_run_ends_as_an_unbroken_one(lab: Path, tool: str, tmp_path: Path) -> None:
+    live = started(lab, tool)
+    live.until(lambda: len(trained(lab)) >= 3 and checkpoint_steps(live.run, "rl") == [2])
+    live.process.kill()
+    live.process.wait()
+    while of_tool(live.run):
+        time.sleep(0.05)
+    live = Live(lab, "resume", "tiny")
+    live.until(lambda: len(trained(lab)) >= 5)
+    (between,) = of_module(live.process.pid, "assay.engines.process_tree")
+    between.children()[0].kill()
+    assert live.process.wait() == 1
+    assert "it was killed" in live.log.read_text() and not of_tool(live.run)
+    done = spawn("resume", "tiny", "--lab", lab)
+    assert done.returncode == 0, done.stderr
+    run = is_whole(lab)
+    assert [each["step"] for each in read_manifest(run)["time"]["went_on"]] == [2, 4]
+    other = tmp_path / "whole"
+    other.mkdir()
+    for name in ("model", "mine.py", "sums.jsonl", "test.jsonl", "tiny.toml"):
+        (other / name).symlink_to(lab / name)
+    whole = started(other, tool)
+    assert whole.process.wait() == 0
+    both = zip(trained(lab), trained(other), strict=True)
+    for own, theirs in both:
+        assert {k: own[k] for k in SAME} == {k: theirs[k] for k in SAME}, own["step"]
+
+
+def test_a_run_in_verl_that_was_killed_goes_on(lab: Path) -> None:
+    live = started(lab, "verl")
+    live.until(lambda: len(trained(lab)) >= 3 and checkpoint_steps(live.run, "rl") == [2])
+    assert any("raylet" in process.name() for process in of_tool(live.run))
+    live.process.kill()
+    live.process.wait()
+    while of_tool(live.run):
+        time.sleep(0.05)
+    done = spawn("resume", "tiny", "--lab", lab)
+    assert done.returncode == 0, done.stderr
+    run = is_whole(lab)
+    assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
+    assert [each["draws_again"] for each in read_manifest(run)["time"]["went_on"]] == [True]

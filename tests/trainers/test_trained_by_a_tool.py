@@ -1,0 +1,245 @@
+"""A stage that another tool trains is a stage like any other: recorded, judged, resumed, reported.
+
+The tool is a stand-in that replays what TRL wrote and fails as told; test_runs_in_tools.py has the
+real ones.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from assay.engines.proof import Proof
+from assay.errors import RunFailure
+from assay.judge.confounds import confounds
+from assay.lab.monitor.guards import GuardFired
+from assay.lab.run.runner import resume, start
+from assay.runs.manifest_file import read_manifest
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_names import checkpoint_steps
+from assay.runs.status import read_status
+from assay.runs.verify_files import verify_run
+from tests.cli.conftest import answer, call
+from tests.labs import make_lab
+from tests.sample_lines import read_samples
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+EDITS = {
+    'method = "grpo"': 'method = "grpo"\ntrainer = "trl"\nstart = "base"',
+    '["sft.all"]': '["rl.all"]',
+    '"base", "sft.best", "rl.last"': '"base", "rl.last"',
+}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The tiny lab, whose only stage TRL trains, with a stand-in in TRL's place."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n')
+    python.chmod(0o755)
+    equal = Proof("trl==1.16.0", 12, 12, 0, 0, 0)
+    monkeypatch.setattr("assay.trainers.register.installed", lambda name: python)
+    monkeypatch.setattr("assay.trainers.register.misfit", lambda name: "")
+    monkeypatch.setattr("assay.lab.run.tool_training.python_of", lambda name: python)
+    monkeypatch.setattr("assay.lab.run.tool_training.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("assay.lab.run.trainer_export.prove", lambda *_: equal)
+    make_lab(tmp_path, until="[evaluate.sampled]", edits=EDITS)
+    text = (tmp_path / "tiny.toml").read_text()
+    before, _, rest = text.partition("[stage.sft]")
+    own = "[stage.rl]" + rest.partition("[stage.rl]")[2]
+    (tmp_path / "tiny.toml").write_text(before + own)
+    return tmp_path
+
+
+def told(monkeypatch: pytest.MonkeyPatch, **orders: Any) -> None:
+    monkeypatch.setenv("STAND_IN", json.dumps(orders))
+
+
+def steps(run: RunDirectory) -> list[int]:
+    return [line["step"] for line in read_metrics(run.metrics)]
+
+
+def samples(run: RunDirectory) -> Mapping[int, list[str]]:
+    """The ids of the samples by step."""
+    files = sorted((run.path / "samples" / "rl").iterdir())
+    read = [[line["sample_id"] for line in read_samples(file)] for file in files]
+    return {int(file.stem.partition("-")[2]): ids for file, ids in zip(files, read, strict=True)}
+
+
+def test_what_a_tool_trains_is_recorded_judged_and_reported(lab: Path) -> None:
+    done = call("run", lab / "tiny.toml", "--lab", lab)
+    assert done.exit_code == 0, done.stderr
+    (run,) = runs_of(lab, "tiny")
+    lines = read_metrics(run.metrics)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert [line["reward_mean"] for line in lines][:1] == [0.375]
+    assert all(line["cpu_seconds"] >= 0 and line["prompt_tokens"] > 0 for line in lines)
+    assert sum(line["cpu_seconds"] for line in lines) > 0
+    found = samples(run)
+    assert [*found] == [1, 2, 3, 4] and all(len(ids) == 8 for ids in found.values())
+    assert len({each for ids in found.values() for each in ids}) == 32
+    moved = load_file(run.checkpoint("rl", 4) / "model.safetensors")
+    for name, weight in load_file(lab / "model" / "model.safetensors").items():
+        assert (moved[name] == weight + 4).all()
+    measured = {
+        name: {file.stem for file in run.evaluations.glob(f"{name}-*/*.parquet")}
+        for name in ("dev", "test")
+    }
+    every = {"base", "rl.step-000002", "rl.step-000004"}
+    assert measured == {"dev": every, "test": {"base", "rl.step-000004"}}
+    manifest = read_manifest(run)
+    assert manifest["packages"]["trl"] == "1.16.0"
+    assert "max_rollout_gap" in manifest["stages"]["rl"]["unlike"]
+    page = (run.path / "report.md").read_text()
+    assert "Trained by TRL 1.16.0;" in page and "`max_rollout_gap`: has no such guard" in page
+    # The states of the tool are large, and nothing goes on from them any more.
+    assert not (run.trainer("rl") / "output").exists() and not verify_run(run).faults
+
+
+@pytest.mark.parametrize(
+    ("orders", "words"),
+    [
+        ({"step": 4, "dies": -9}, "after step 3 of 4 (it was killed"),
+        ({"step": 4, "dies": 3, "half": True}, "(exit code 3): RuntimeError: out of cheese"),
+        ({"step": 3, "dies": 0}, "after step 2 of 4"),
+    ],
+)
+def test_a_tool_that_dies_is_gone_on_from_its_checkpoint_and_nothing_is_recorded_twice(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, orders: Mapping[str, Any], words: str
+) -> None:
+    told(monkeypatch, **orders)
+    with pytest.raises(RunFailure) as raised:
+        start(lab / "tiny.toml", root=lab)
+    assert words in str(raised.value) and str(raised.value).endswith("trainers/rl/log")
+    (run,) = runs_of(lab, "tiny")
+    assert read_status(run.path).status == "failed"
+    assert steps(run) == [*range(1, orders["step"])] and checkpoint_steps(run, "rl") == [2]
+    told(monkeypatch)
+    resume(run)
+    asked = json.loads((run.trainer("rl") / "asked.json").read_text())
+    assert Path(asked[asked.index("--resume_from_checkpoint") + 1]).name == "checkpoint-2"
+    assert steps(run) == [1, 2, 3, 4] and checkpoint_steps(run, "rl") == [2, 4]
+    ids = [each for step in samples(run).values() for each in step]
+    assert len(ids) == len({*ids}) == 32
+    assert [each["step"] for each in read_manifest(run)["time"]["went_on"]] == [2]
+
+
+def test_a_run_that_was_killed_takes_what_its_tool_had_done(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the checkpoint of step 4 was taken over: it is not trained again."""
+    told(monkeypatch, step=4, dies=3)
+    with pytest.raises(RunFailure):
+        start(lab / "tiny.toml", root=lab)
+    (run,) = runs_of(lab, "tiny")
+    told(monkeypatch)
+    output = run.trainer("rl")
+    more = ("--resume_from_checkpoint", "output/checkpoint-2")
+    subprocess.run([lab / "python", "trl_log.py", *more], cwd=output, check=True)
+    (output / "asked.json").unlink()
+    resume(run)
+    assert steps(run) == [1, 2, 3, 4] and checkpoint_steps(run, "rl") == [2, 4]
+    assert not (output / "asked.json").exists()
+
+
+def test_a_stage_that_starts_over_has_nothing_of_its_tools_first_attempt(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(monkeypatch, step=4, dies=3)
+    with pytest.raises(RunFailure):
+        start(lab / "tiny.toml", root=lab)
+    (run,) = runs_of(lab, "tiny")
+    told(monkeypatch)
+    resume(run, start_from="rl.step-0")
+    assert "--resume_from_checkpoint" not in (run.trainer("rl") / "asked.json").read_text()
+    assert steps(run) == [1, 2, 3, 4]
+
+
+def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool has written three steps before anybody looks; the condition held at the second."""
+    told(monkeypatch, step=4, hangs=True)
+    monkeypatch.setattr("assay.lab.run.tool_training.POLL_SECONDS", 2.0)
+    guard = '\n[guard.low]\nstage = "rl"\nmetric = "reward_mean"\nabove = 0.4\nsteps = 1\n'
+    (lab / "tiny.toml").write_text((lab / "tiny.toml").read_text() + guard)
+    with pytest.raises(GuardFired, match="'low' stopped the run at rl step 2"):
+        start(lab / "tiny.toml", root=lab)
+    (run,) = runs_of(lab, "tiny")
+    assert read_status(run.path).guard == "low" and checkpoint_steps(run, "rl") == [2]
+    assert steps(run) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["stage.rl.algorithm=egpo"], ("stage.rl.advantage", 'allow = ["advantage"] in the stage')),
+        (["stage.rl.allow=['advantag']"], ("stage.rl.allow", "'advantag'", "advantage")),
+        (["stage.rl.trainer=assay", "stage.rl.allow=['kl.coef']"], ("stage.rl.allow", "remove it")),
+        (["stage.rl.trainer=tlr"], ("stage.rl.trainer", "tlr", "trl")),
+    ],
+)  # fmt: skip
+def test_what_a_tool_cannot_do_is_refused_before_anything_is_trained(
+    lab: Path, settings: list[str], words: tuple[str, ...]
+) -> None:
+    options = [each for setting in settings for each in ("--set", setting)]
+    for verb in ("run", "check"):
+        refused = call(verb, lab / "tiny.toml", "--lab", lab, *options)
+        assert refused.exit_code in (1, 2) and (verb == "check" or refused.exit_code == 2)
+        for word in words:
+            assert word in refused.stderr + refused.stdout
+    assert not (lab / "runs").exists()
+
+
+def test_what_is_allowed_by_name_is_a_difference(lab: Path) -> None:
+    options = ("--set", "stage.rl.algorithm=egpo", "--set", 'stage.rl.allow=["advantage"]')
+    seen = answer(call("check", lab / "tiny.toml", "--lab", lab, *options, "--json"))
+    found = [each["what"] for each in seen["findings"]]
+    assert "stage.rl.advantage: TRL has no such advantage estimator" in found
+    (run,) = start(lab / "tiny.toml", options[1::2], root=lab)
+    assert read_manifest(run)["stages"]["rl"]["unlike"]["advantage"]
+    call("report", "tiny", "--lab", lab)
+    page = (run.path / "report.md").read_text()
+    assert "`advantage` (allowed): has no such advantage estimator" in page
+
+
+@pytest.mark.parametrize(
+    ("tool", "found", "problem", "words"),
+    [
+        ("trl", None, "", ("TRL is not installed", "assay engines add trl")),
+        ("trl", "x", "1.17.0 instead of 1.16.0", ("1.17.0", "assay engines add trl")),
+        ("verl", "x", "", ("no sft stages", "grpo")),
+    ],
+)
+def test_a_tool_that_is_not_there_or_another_version_is_refused(
+    lab: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+    found: str | None,
+    problem: str,
+    words: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr("assay.trainers.register.installed", lambda name: found)
+    monkeypatch.setattr("assay.trainers.register.misfit", lambda name: problem)
+    make_lab(lab / "other", until="[evaluate.dev]")
+    stage = "sft" if tool == "verl" else "rl"
+    option = ("--set", f"stage.{stage}.trainer={tool}")
+    refused = call("run", lab / "other" / "tiny.toml", "--lab", lab / "other", *option)
+    assert refused.exit_code == 2 and "Traceback" not in refused.stderr
+    for word in (f"stage.{stage}.trainer", *words):
+        assert word in refused.stderr
+
+
+def test_who_trained_is_one_difference_and_what_follows_from_it_is_none() -> None:
+    own = {"stages": {"rl": {"steps": 4}}}
+    other = {"stages": {"rl": {"steps": 4, "trainer": "trl", "unlike": {"kl.coef": "moves"}}}}
+    assert [each.path for each in confounds(own, other)] == ["stages.rl.trainer"]
+    assert confounds(own, other, vary=["stage.rl.trainer"]) == []
+    apart = {"stages": {"rl": {**other["stages"]["rl"], "unlike": {"kl.coef": "stays"}}}}
+    assert [each.path for each in confounds(other, apart)] == ["stages.rl.unlike.kl.coef"]
