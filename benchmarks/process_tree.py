@@ -34,6 +34,7 @@ class Tree:
         """CPU-seconds so far, and bytes in memory now, what is shared counted once."""
         held = 0
         for folder in Path("/proc").glob("[0-9]*"):
+            key = (0, 0)
             try:
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
                 key = int(folder.name), int(fields[START])

@@ -1,7 +1,7 @@
-"""Gives Assay what another trainer was given, update by update, and sets both sides' numbers together.
+"""Gives Assay what another trainer was given, update by update, and compares the numbers.
 
-    python -m benchmarks.trainer_replay grpo trl build/trainers/trl-1 1
-    python -m benchmarks.trainer_replay sft trl build/trainers/sft-trl 1
+    python -m benchmarks.trainer_replay grpo trl build/trainers/trl-1 [SETTING ...]
+    python -m benchmarks.trainer_replay sft trl build/trainers/sft-trl visited
 
 Of GRPO the batches are the tool's own answers with their rewards, of SFT the rows of the folder; so
 that what is left are definitions: prompts, advantages, loss, gradient, clipping, optimizer.
@@ -19,7 +19,7 @@ from statistics import fmean
 import torch
 from safetensors.torch import load_file
 
-from assay.data.episode import Episode, Reward, Turn, tokens_of
+from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of
 from assay.data.formats.plain_text import PlainText
 from assay.data.row import Row
 from assay.data.row_order import packs_of, visits
@@ -74,20 +74,26 @@ class Stage:
         return update(self.policy, packed, objective, self.optimizer, **limits)  # type: ignore[arg-type]
 
 
-def opened(folder: Path, seed: int) -> Stage:
-    """The stage that a folder was exported for."""
-    experiment = read_whole(folder / "experiment.toml", [f"seeds=[{seed}]"], ROOT)
+def opened(folder: Path, settings: Sequence[str] = ()) -> Stage:
+    """The stage that a folder was exported for, with other settings if any are given."""
+    experiment = read_whole(folder / "experiment.toml", settings, ROOT)
+    (seed,) = experiment.seeds
     session = Session(experiment, RunDirectory(ROOT, experiment.name, "x"), seed, Silent())
     (spec,) = experiment.stage.values()
     assert isinstance(spec, SftStage | GrpoStage)
     loaded = load_model(folder / "model", choose_precision("fp32", "cpu"))
     module, _ = train_all(loaded.model)
     policy = LanguagePolicy(module.train(), choose_precision("fp32", "cpu"), loaded.end_tokens)
-    given = session.stage_input(spec, score=list if isinstance(spec, GrpoStage) else None)
+    given = session.stage_input(spec, score=unasked if isinstance(spec, GrpoStage) else None)
     text = PlainText(given.encoder.name, loaded.tokenizer)
     tail = tuple(loaded.tokenizer.encode(text.tail, add_special_tokens=False))
     optimizer = make_optimizer(module.parameters(), lr=spec.optimizer.lr)
     return Stage(spec, given, policy, optimizer, tail)
+
+
+def unasked(pairs: Sequence[tuple[Row, Completion]]) -> list[Reward]:
+    """Rewards of sampled answers, of which there are none."""
+    raise NotImplementedError
 
 
 def groups_of(stage: Stage, answers: Sequence[Answer]) -> list[list[Episode]]:
@@ -105,10 +111,10 @@ def groups_of(stage: Stage, answers: Sequence[Answer]) -> list[list[Episode]]:
     return [[episode(*each) for each in members] for _, members in grouped]
 
 
-def replay_grpo(tool: str, folder: Path, seed: int) -> Record:
+def replay_grpo(tool: str, folder: Path, *settings: str) -> Record:
     """Assay's updates on a tool's answers: gradient norms of both at each step, the largest
     difference of an advantage, and how far the weights at the end are apart."""
-    stage = opened(folder, seed)
+    stage = opened(folder, settings)
     assert isinstance(stage.spec, GrpoStage)
     method = build_grpo(stage.spec, stage.given, stage.spec.steps or 0)
     own = method.settings
@@ -119,8 +125,8 @@ def replay_grpo(tool: str, folder: Path, seed: int) -> Record:
         choice = choose(
             groups, stage.spec.prompts, drop=own.drop, count=own.keep_dropped_in_denominator
         )
-        (packed,), advantages, _ = method.updates(stage.policy, groups, choice)
-        made = stage.update(packed, method.objective)
+        batches, advantages, _ = method.updates(stage.policy, groups, choice)
+        norms = [stage.update(packed, method.objective).grad_norm for packed in batches]
         pairs = zip([e for g in groups for e in g], step.answers, strict=True)
         gaps = [
             abs(advantages.get(e.id, 0.0) - a.advantage)
@@ -132,8 +138,7 @@ def replay_grpo(tool: str, folder: Path, seed: int) -> Record:
                 "step": step.number,
                 "tokens": sum(len(a.tokens) for a in step.answers),
                 "reward": fmean(a.reward or 0.0 for a in step.answers),
-                "grad_norm": [step.metrics.get("grad_norm"), made.grad_norm],
-                "loss": [step.metrics.get("loss"), made.totals.loss],
+                "grad_norm": [step.metrics.get("grad_norm"), sum(norms)],
                 "advantage_gap": max(gaps, default=None),
             }
         )
@@ -188,10 +193,10 @@ def turns_of(stage: Stage, rows: Sequence[Row]) -> list[Turn]:
     return [turn for row in rows for turn in gold_turns(given.encoder, given.task, row)]
 
 
-def replay_sft(folder: Path, seed: int, batches: str, tail: bool) -> Record:
+def replay_sft(folder: Path, batches: str, tail: bool) -> Record:
     """Losses and gradient norms of Assay's first updates on the rows of a folder, with what the
     tools train behind an answer or without."""
-    stage = opened(folder, seed)
+    stage = opened(folder)
     more = stage.tail if tail else ()
     losses, norms = [], []
     for rows in BATCHES[batches](stage, len(stage.tail)):
@@ -211,16 +216,14 @@ TAILS = {"with the tail": True, "without": False}
 
 def main() -> None:
     """Print one replay."""
-    method, tool, folder, seed, *batches = sys.argv[1:]
+    method, tool, folder, *more = sys.argv[1:]
     torch.set_num_threads(1)
     if method == "grpo":
-        found = replay_grpo(tool, Path(folder), int(seed))
+        found = replay_grpo(tool, Path(folder), *more)
     else:
-        which = batches[0] if batches else "visited"
-        found = {
-            name: replay_sft(Path(folder), int(seed), which, tail) for name, tail in TAILS.items()
-        }
-    print(json.dumps(found, indent=1))
+        (batches,) = more
+        found = {name: replay_sft(Path(folder), batches, tail) for name, tail in TAILS.items()}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def replay(*arguments: str | Path) -> Record:
 def replays() -> Record:
     """Each tool's first seed."""
     return {
-        tool: once(f"replay-{tool}", lambda t=tool: replay("grpo", t, WORK / f"{t}-1", 1))
+        tool: once(f"replay-{tool}", lambda t=tool: replay("grpo", t, WORK / f"{t}-1"))
         for tool in TOOLS
     }
 
@@ -178,19 +178,19 @@ def sft() -> Record:
         found[tool] = once(
             f"sft-{tool}", lambda t=tool, f=folder: logged(t, export("start.toml", t, f, ()))
         )
-    found["assay"] = once("sft-assay", lambda: replay("sft", "trl", WORK / "sft-trl", 1, "visited"))
+    found["assay"] = once("sft-assay", lambda: replay("sft", "trl", WORK / "sft-trl", "visited"))
     packs = WORK / "packed-swift"
     found["swift packed"] = once(
         "packed-swift",
         lambda: logged("swift", export("start.toml", "swift", packs, PACKED), *ON_CPU),
     )
     found["assay, ms-swift's packs"] = once(
-        "packed-swift-assay", lambda: replay("sft", "swift", packs, 1, "packs")
+        "packed-swift-assay", lambda: replay("sft", "swift", packs, "packs")
     )
     found["trl packed"] = once("packed-trl", packed_by_trl)
     same = WORK / "packed-trl"
     found["assay, one update's rows"] = once(
-        "packed-trl-assay", lambda: replay("sft", "trl", same, 1, "same")
+        "packed-trl-assay", lambda: replay("sft", "trl", same, "same")
     )
     return found
 
