@@ -132,7 +132,7 @@ class Killed(BaseException):
     """Ends a step between its journal and its update."""
 
 
-@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("behind", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_as_an_unbroken_one_and_asks_nothing_twice(
     file: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
