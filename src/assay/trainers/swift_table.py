@@ -199,9 +199,9 @@ SFT: tuple[Row, ...] = (
         packed,
         (
             Unlike(
-                "visits the packs in the order in which it made them, counts in a row's length what "
-                "the template writes behind its answer, so that there may be more packs, and asks "
-                "for flash attention, which no CPU has",
+                "visits the packs in the order in which it made them, counts in a row's length "
+                "what the template writes behind its answer, so that there may be more packs, and "
+                "asks for flash attention, which no CPU has",
                 lambda s: s.sft.pack_tokens is not None,
             ),
         ),
