@@ -173,6 +173,8 @@ def opening_error(session: Session, answerer: Answerer, place: Place) -> Finding
         answerer.check()
         session.check_helpers()
         answerer.evaluations()
+        if answerer.in_process:
+            _ = session.sets
         translations(session)
     except InputError as error:
         return error_finding(error, place)
