@@ -336,8 +336,9 @@ class RunFacts:
         return curves(self.metrics.get(stage, []), estimated, names)
 
     def rewards(self, stage: str) -> list[RewardStep]:
-        """The rewarded groups of every step that kept its samples."""
-        return [groups for groups, _ in self._sampled_steps(stage)]
+        """The rewarded groups of every step that kept its samples; none without any reward."""
+        found = [groups for groups, _ in self._sampled_steps(stage)]
+        return found if any(groups.counts for groups in found) else []
 
     def lengths(self, stage: str) -> list[Lengths]:
         """The lengths of right and wrong completions, of every step that recorded outcomes."""

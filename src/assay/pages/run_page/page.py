@@ -18,6 +18,7 @@ from assay.pages import content
 from assay.pages.comparison.benchmarks_content import run_benchmarks
 from assay.pages.facts import RunFacts, gather
 from assay.pages.generation_content import run_generation
+from assay.pages.judge_content import run_judges
 from assay.pages.lineage.lineage_view import lineage_blocks
 from assay.pages.markdown import page_markdown
 from assay.pages.page import Block, Bullets, Facts, Page, Section, Text
@@ -95,6 +96,7 @@ def run_page(facts: RunFacts, w: Words, span: Span | None = Span()) -> Page:
         else ("", "", []),
         ("others", w("page.others"), content.others(facts, w)),
         ("benchmarks", w("benchmarks.title"), run_benchmarks(facts, w)),
+        ("judge", w("judge.title"), run_judges(facts, w)),
         ("generation", w("generation.title"), run_generation(facts, w)),
         ("parts", w("page.parts"), content.score_part_table(facts, w)),
         ("outcomes", w("page.errors"), content.all_outcomes(facts, w)),
