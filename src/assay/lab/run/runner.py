@@ -41,6 +41,7 @@ from assay.lab.evaluate.checkpoint_selection import (
     select,
     selectors,
 )
+from assay.lab.evaluate.judge_labels import measure_judges
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.guards import (
     GuardFired,
@@ -285,6 +286,7 @@ def work(session: Session) -> None:
         write_manifest(session.run, manifest)
     for made in session.sets.values() if answerer.in_process else ():
         session.observer.note(describe(made, session.experiment.data[made.name]))
+    measure_judges(session)
     for name in session.experiment.stage:
         run_stage(session, name)
     evaluations = answerer.evaluations().values()
