@@ -98,6 +98,7 @@ def test_a_tool_that_ends_says_how_and_leaves_nothing(tmp_path: Path, then: str,
     assert alive(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_what_a_tool_took_counts_those_that_ended_and_those_without_a_parent(
     tmp_path: Path,
 ) -> None:

@@ -104,9 +104,9 @@ def test_what_a_tool_trains_is_recorded_judged_and_reported(lab: Path) -> None:
 @pytest.mark.parametrize(
     ("orders", "words"),
     [
-        ({"step": 4, "dies": -9}, "after step 3 of 4 (it was killed"),
+        pytest.param({"step": 4, "dies": -9}, "step 3 of 4 (it was killed", marks=pytest.mark.slow),
         ({"step": 4, "dies": 3, "half": True}, "(exit code 3): RuntimeError: out of cheese"),
-        ({"step": 3, "dies": 0}, "after step 2 of 4"),
+        pytest.param({"step": 3, "dies": 0}, "after step 2 of 4", marks=pytest.mark.slow),
     ],
 )
 def test_a_tool_that_dies_is_gone_on_from_its_checkpoint_and_nothing_is_recorded_twice(
@@ -147,6 +147,7 @@ def test_a_run_that_was_killed_takes_what_its_tool_had_done(
     assert not (output / "asked.json").exists()
 
 
+@pytest.mark.slow
 def test_a_stage_that_starts_over_has_nothing_of_its_tools_first_attempt(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +166,7 @@ def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
 ) -> None:
     """The tool has written three steps before anybody looks; the condition held at the second."""
     told(monkeypatch, step=4, hangs=True)
-    monkeypatch.setattr("assay.lab.run.tool_training.POLL_SECONDS", 2.0)
+    monkeypatch.setattr("assay.lab.run.tool_training.POLL_SECONDS", 1.0)
     guard = '\n[guard.low]\nstage = "rl"\nmetric = "reward_mean"\nabove = 0.4\nsteps = 1\n'
     (lab / "tiny.toml").write_text((lab / "tiny.toml").read_text() + guard)
     with pytest.raises(GuardFired, match="'low' stopped the run at rl step 2"):

@@ -63,7 +63,7 @@ def running(
     end_marked(mark)
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, *command],
+            [sys.executable, "-P", "-m", __name__, *command],  # no module of the folder is meant
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=stream,

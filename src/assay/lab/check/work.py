@@ -280,8 +280,9 @@ def speed(subject: Subject) -> Seen:
     stages = {
         name: (stage, work)
         for name, stage in session.experiment.stage.items()
-        if (work := stage_work(subject, stage)) is not None
+        if stage.trainer is None and (work := stage_work(subject, stage)) is not None
     }
+    elsewhere = any(stage.trainer for stage in session.experiment.stage.values())
     found = measure(subject)
     if found is None:
         return
@@ -303,7 +304,8 @@ def speed(subject: Subject) -> Seen:
     yield Finding(
         "note",
         f"a run takes roughly {total[0] / 60:.0f} to {total[1] / 60:.0f} minutes here"
-        + (f", times {seeds} seeds" if seeds > 1 else ""),
+        + (f", times {seeds} seeds" if seeds > 1 else "")
+        + (", beside what other tools train" if elsewhere else ""),
         f"{found.token * 1e3:.2f} ms a prompt token, {decode * 1e3:.0f} ms for a token of "
         f"{ROWS} answers, measured; answers as long as the gold ones, to max_tokens",
         "fewer steps, items or repeats if that is too long",

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,9 @@ from assay.trainers.outputs.output import Output, Saved
 
 LOG, OUTPUT = "log", "output"
 POLL_SECONDS = 0.5
+READING = 0.05
+"""The share of the time that is spent on reading a log, which is read whole."""
+LAST_BYTES = 1 << 16
 LAST_LINES = 12
 LAST_WORDS = 400
 ERROR = re.compile(r"[\w.]*(Error|Exception): ")
@@ -229,24 +233,29 @@ class ToolTraining:
         ends before the last step."""
         following, code = self.following(), None
         following.stepped = self.stepped
+        pause = POLL_SECONDS
         while code is None:
-            code = tool.wait(POLL_SECONDS)
-            if (self.folder / OUTPUT).is_dir():
-                self.record(following, ended=code is not None)
+            code = tool.wait(pause)
+            took = self.record(following, ended=code is not None)
+            pause = max(POLL_SECONDS, took / READING)
         run, name = self.session.run, self.made.name
         done = max(checkpoint_steps(run, name), default=0)
         if code or done < self.recorder.steps:
             raise RunFailure(self.ending(code, following.step))
 
-    def record(self, following: Following, *, ended: bool) -> None:
-        """Take what is new, and remove the checkpoints that nothing goes on from."""
+    def record(self, following: Following, *, ended: bool) -> float:
+        """Take what is new, and remove the checkpoints that nothing goes on from; returns the
+        seconds of reading."""
+        began = time.monotonic()
         steps = [*self.output.steps(following.step, ended)]
+        took = time.monotonic() - began
         self.costs.share(len(steps))
         following.take(ended, steps)
         newest = max(checkpoint_steps(self.session.run, self.made.name), default=0)
         for each in self.output.checkpoints():
             if each.step < newest:  # the run has its weights, and the tool's states are large
                 remove(self.within_output(each))
+        return took
 
     def stepped(self, step: int) -> None:
         """What follows a recorded step. Raises GuardFired."""
@@ -256,7 +265,9 @@ class ToolTraining:
 
     def ending(self, code: int, step: int) -> str:
         """How the tool ended, with its last words."""
-        text = (self.folder / LOG).read_text(encoding="utf-8", errors="replace")
+        with (self.folder / LOG).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_BYTES))
+            text = log.read().decode("utf-8", "replace")
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         for line in lines[-LAST_LINES:]:
             self.session.observer.note(f"{self.made.tool}| {line[:LAST_WORDS]}")
