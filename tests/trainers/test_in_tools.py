@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -27,7 +28,8 @@ from assay.lab.setup.learner import gold_turns
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.models.optimizer import make_optimizer
-from assay.runs.run_directory import RunDirectory
+from assay.runs.history import History
+from assay.runs.run_directory import RunDirectory, all_runs
 from tests.cli.conftest import answer, call
 from tests.labs import make_lab
 
@@ -90,6 +92,38 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return json.loads(file.read_text())["log_history"]
 
 
+def taken_over(lab: Path, folder: Path, tool: str) -> History:
+    """What `assay import` makes of the folder; its samples are counted and judged as the tool says,
+    and its last checkpoint holds the tool's weights, bit for bit."""
+    done = call("import", folder, "--from", tool, "--lab", lab, "--name", "taken")
+    assert done.exit_code == 0, done.stderr
+    (run,) = (each for each in all_runs(lab) if each.name == "taken")
+    history = History(run)
+    lines = history.lines("rl")
+    assert [line["step"] for line in lines] == [1, 2] == history.sampled("rl")
+    for line in lines:
+        samples = list(history.samples("rl", line["step"], tokens=True))
+        assert len(samples) == line["completions"] == 8
+        assert sum(s.reward or 0 for s in samples) / 8 == pytest.approx(line["reward_mean"])
+        assert sum(len(s.tokens) for s in samples) / 8 == pytest.approx(line["length_mean"])
+        assert all(s.prompt for s in samples)
+    kept = load_file(run.checkpoint("rl", 2) / "model.safetensors")
+    theirs = own_weights(folder / "output", tool)
+    assert kept.keys() == theirs.keys()
+    assert all(torch.equal(kept[name], theirs[name].float()) for name in kept)
+    return history
+
+
+def own_weights(output: Path, tool: str) -> dict[str, torch.Tensor]:
+    """The last checkpoint as the tool wrote it."""
+    if tool != "verl":
+        return load_file(output / "checkpoint-2" / "model.safetensors")
+    file = output / "global_step_2" / "actor" / "model_world_size_1_rank_0.pt"
+    state = torch.load(file, map_location="cpu", weights_only=False)
+    found = {n: getattr(tensor, "_local_tensor", tensor) for n, tensor in state.items()}
+    return {name: tensor for name, tensor in found.items() if name != "lm_head.weight"}
+
+
 @pytest.mark.parametrize("tool", ["trl", "swift"])
 def test_grpo_trains_on_the_rewards_that_assay_gives(lab: Path, tool: str) -> None:
     folder = exported(lab, tool, "rl")
@@ -98,6 +132,8 @@ def test_grpo_trains_on_the_rewards_that_assay_gives(lab: Path, tool: str) -> No
     assert len(steps) == 2 and all(0 <= float(each["reward"]) <= 1 for each in steps)
     assert any(0 < float(each["reward"]) < 1 for each in steps)
     assert any(float(each["grad_norm"]) > 0 for each in steps)
+    rewards = [line["reward_mean"] for line in taken_over(lab, folder, tool).lines("rl")]
+    assert rewards == pytest.approx([float(each["reward"]) for each in steps])
 
 
 def test_grpo_trains_in_verl_without_a_gpu(lab: Path) -> None:
@@ -110,6 +146,8 @@ def test_grpo_trains_in_verl_without_a_gpu(lab: Path) -> None:
     assert any(each["actor/grad_norm"] > 0 for each in steps)
     # The rollout samples from the weights that are trained.
     assert all(each["training/rollout_probs_diff_max"] < 1e-3 for each in steps)
+    taken = [line["reward_mean"] for line in taken_over(lab, folder, "verl").lines("rl")]
+    assert taken == pytest.approx(rewards)
 
 
 def losses_by_hand(lab: Path) -> list[float]:
@@ -151,4 +189,7 @@ def test_losses_of_sft_are_those_of_assays_definitions(lab: Path, tool: str) -> 
     assert "(end of answers)" in [each["key"] for each in about["differences"]]
     trained(folder, tool)
     theirs = [float(each["loss"]) for each in history(folder) if "loss" in each]
+    assert call("import", folder, "--from", tool, "--lab", lab, "--name", "taken").exit_code == 0
+    (run,) = (each for each in all_runs(lab) if each.name == "taken")
+    assert [line["nll"] for line in History(run).lines("sft")] == pytest.approx(theirs, abs=1e-7)
     assert theirs == pytest.approx(losses_by_hand(lab), rel=2e-3)

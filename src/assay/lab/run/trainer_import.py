@@ -315,7 +315,7 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
     """The fingerprints that are known; what is not equals no other run's."""
     mark = f"{UNKNOWN} ({run})"
     imported = {
-        "tool": session.experiment.stage[origin.stage].trainer,
+        "tool": session.experiment.stage[origin.stage].trainer or "",
         "package": origin.package,
         "folder": str(folder.resolve()),
         "unknown": list(origin.unknown),
@@ -325,7 +325,14 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
     known = origin.manifest or plain_manifest(session, origin, mark)
     about = about_run(session)
     time = {**known.get("time", {}), "imported": about["time"]["started"]}
-    kept = {"name": session.experiment.name, "time": time, "machine": {"trained": mark}}
+    tool = TRAINERS[str(imported["tool"])].package.partition("==")[0]
+    packages = {**about["packages"], tool: origin.package.partition("==")[2] or mark}
+    kept = {
+        "packages": packages,
+        "name": session.experiment.name,
+        "time": time,
+        "machine": {"trained": mark},
+    }
     base = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
     if known.get("base_weights", base)["sha256"] != base["sha256"]:
         problem = f"{session.experiment.model} holds other weights than when {folder} was exported"

@@ -7,16 +7,16 @@ from typing import Any
 from assay.pages.facts import RunFacts
 from assay.pages.page import Block, Bullets, Mark, Text
 from assay.pages.words import Words, number, visible
-from assay.runs.manifest_file import WENT_ON
+from assay.runs.manifest_file import IMPORTED, WENT_ON
 
 TITLES = {"trl": "TRL", "verl": "verl", "swift": "ms-swift"}
 """What the tools are called; in small letters, their packages."""
 
 
 def trainer_blocks(facts: RunFacts, stage: str, words: Words) -> list[Block]:
-    """Nothing for a stage that Assay trained."""
+    """Nothing for a stage that Assay trained, or that was taken over (`imported_content`)."""
     spec = facts.experiment.stage[stage]
-    if spec.trainer is None:
+    if spec.trainer is None or IMPORTED in facts.manifest:
         return []
     tool, lines = TITLES[spec.trainer], facts.metrics[stage]
     unlike = facts.manifest.get("stages", {}).get(stage, {}).get("unlike", {})
