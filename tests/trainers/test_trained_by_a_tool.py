@@ -79,8 +79,7 @@ def test_what_a_tool_trains_is_recorded_judged_and_reported(lab: Path) -> None:
     lines = read_metrics(run.metrics)
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert [line["reward_mean"] for line in lines][:1] == [0.375]
-    assert all(line["cpu_seconds"] >= 0 and line["prompt_tokens"] > 0 for line in lines)
-    assert sum(line["cpu_seconds"] for line in lines) > 0
+    assert all(line["cpu_seconds"] > 0 and line["prompt_tokens"] > 0 for line in lines)
     found = samples(run)
     assert [*found] == [1, 2, 3, 4] and all(len(ids) == 8 for ids in found.values())
     assert len({each for ids in found.values() for each in ids}) == 32

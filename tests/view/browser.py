@@ -13,6 +13,8 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FIX = "no Chromium here: apt-get install chromium"
 KEYS = {"Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), " ": ("Space", 32, " ")}
+KEYS |= {"Escape": ("Escape", 27, ""), "Home": ("Home", 36, "")}
+KEYS |= {"ArrowLeft": ("ArrowLeft", 37, ""), "ArrowDown": ("ArrowDown", 40, "")}
 PATIENCE = 120
 """Seconds; a loaded machine is slow."""
 

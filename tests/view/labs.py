@@ -106,6 +106,8 @@ def addresses(run: RunDirectory) -> list[str]:
         "/?text=demo",
         own,
         f"{own}costs",
+        f"{own}progress",
+        f"{own}progress?stage=rl&first=1&last=3",
         f"{lab}/runs/{run.name}/",
         f"{own}evaluations/{key}/base.parquet",
         f"{own}samples/rl/step-000005.parquet",
@@ -128,6 +130,7 @@ def addresses(run: RunDirectory) -> list[str]:
         f"{lab}/notebook",
         f"{lab}/notebook?{asked}",
         f"{lab}/trials",
+        f"{lab}/costs",
         "/style.css",
         "/view.js",
     ]

@@ -7,14 +7,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from assay.runs.metrics import append_metrics
+from assay.runs.status import hold_run, stored_status, write_status
 from assay.serve.connections import answering
 from assay.view.app import application
 from assay.view.window import Window, named_labs
 from tests.labs import make_lab
+from tests.pages.synthetic import empty_run
 from tests.view.browser import FIX, Tab, chromium, opened
 from tests.view.labs import TOKEN, lab
 
@@ -172,19 +176,86 @@ def test_a_flipped_item_is_found(site: str, run, tab: Tab):
     assert "of held_out" in tab.text("h1") and tab.count_of(".pair > div") == 3
 
 
+def point_at(tab: Tab, selector: str) -> None:
+    """Put the pointer into the middle of an element."""
+    found = f"document.querySelector({selector!r})"
+    tab.script(f"{found}.scrollIntoView({{block: 'center'}})")
+    x, y = tab.script(
+        f"(r => [r.x + r.width / 2, r.y + r.height / 2])({found}.getBoundingClientRect())"
+    )
+    tab.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+
 def test_values_are_told_under_the_pointer(site: str, run, tab: Tab):
-    tab.open(f"{site}/curves?run=lab/{run}&stage=rl&metric=reward_mean")
-    middle = "(r => [r.x + r.width / 2, r.y + r.height / 2])"
-    drawn = "document.querySelector('[data-series]').getBoundingClientRect()"
-    place = tab.script(f"{middle}({drawn})")
-    tab.ask("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
-    assert re.search(r"demo +[1-4]: 0\.\d+", tab.until("document.querySelector('.told').innerText"))
+    tab.open(f"{site}/curves?run=lab/{run}&run=lab/twin/{run.id}&stage=rl&metric=reward_mean")
+    point_at(tab, "svg[data-told]")
+    told = tab.until("document.querySelector('.told').innerText")
+    assert re.match(r"Step [1-4]\s", told) and told.count("demo") == told.count("twin") == 1
+    assert len(re.findall(r"0\.\d+ \(0\.\d+ to 0\.\d+\)", told)) == 2
+    tab.ask("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+    assert tab.script("document.querySelector('.told').hidden")
+
+
+def test_all_panels_of_a_run_tell_their_values_at_one_step_by_keyboard(site: str, run, tab: Tab):
+    tab.open(f"{site}/lab/lab/runs/{run}/")
+    panels = "document.querySelectorAll('#training .panels')[1].querySelectorAll('figure')"
+    said = f"[...{panels}].map(each => each.querySelector('figcaption i').innerText)"
+    last = tab.script(said)
+    tab.script(f"{panels}[0].querySelector('svg').focus()")
+    tab.press("ArrowLeft", "ArrowLeft")
+    assert tab.text(".told").startswith("Step 2") and "Mean reward" in tab.text(".told")
+    at_two = tab.script(said)
+    assert len(at_two) > 5 and at_two != last
+    assert tab.count_of("#training .panels .pin") == len(at_two)
+    tab.press("ArrowDown")
+    assert tab.text(".told").startswith("Step 2") and "Mean" not in tab.text(".told")
+    tab.press("Home")
+    assert tab.text(".told").startswith("Step 1\n")
+    tab.press("Escape")
+    assert tab.script(said) == last and tab.count_of(".pin") == 0
+    # The charts of a group are one stop of the Tab key.
+    stops = f"[...{panels}].filter(each => each.querySelector('svg').tabIndex === 0).length"
+    assert tab.script(stops) == 1
+
+
+def test_a_flipped_item_is_opened_from_a_comparison(site: str, run, tab: Tab):
+    tab.open(f"{site}/lab/lab/compare?run=demo&run=twin&on=held_out")
+    tab.script("window.left = true; document.querySelector('#flips .example h3 a').click()")
+    tab.loaded()
+    assert tab.count_of(".pair > div") == 2
+    assert {"demo · rl · step 30 #0", "twin · rl · step 30 #0"} <= set(tab.text().split("\n"))
+
+
+def test_what_a_reader_opened_and_chose_stays_while_a_page_grows(tmp_path: Path, tab: Tab):
+    run = lab(tmp_path / "lab")
+    write_status(run.path, replace(stored_status(run.path), status="running"))
+    with hold_run(run.path), answering(application(Window({"lab": run.root}), TOKEN), 0) as port:
+        tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        tab.press("j", "x")
+        tab.script("document.querySelectorAll('main tbody a')[1].focus()")
+        focused = tab.script("document.activeElement.getAttribute('href')")
+        ticked = tab.script("document.querySelector('input:checked').value")
+        empty_run(run.root, "another")
+        tab.until(f"document.querySelectorAll('{ROW}').length === 3")
+        assert tab.script("document.activeElement.getAttribute('href')") == focused
+        assert tab.script("document.querySelector('input:checked').value") == ticked
+        tab.open(f"http://127.0.0.1:{port}/lab/lab/runs/{run}/")
+        tab.script("window.unfolded = document.querySelector('details'); unfolded.open = true")
+        append_metrics(run.metrics, "rl", 5, 1.0, reward_mean=0.5, grad_norm=1.5)
+        tab.until("document.querySelector('main').dataset.seen")
+        assert tab.script("unfolded.isConnected && unfolded.open")
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_page_fits_a_phone(site: str, run, tab: Tab, dark: bool):
     tab.screen(390, 844, dark)
-    pages = ["/", f"/lab/lab/runs/{run}/", f"/curves?run=lab/{run}", "/lab/lab/trials"]
+    pages = [
+        "/",
+        f"/lab/lab/runs/{run}/",
+        f"/curves?run=lab/{run}",
+        "/lab/lab/trials",
+        "/lab/lab/costs",
+    ]
     pages += [f"/lab/lab/samples?run={run}", f"/lab/lab/show?id={run}:rl/5/odd%230"]
     pages += [f"/lab/lab/group?run={run}&stage=rl&step=5&row=odd", "/lab/lab/notebook"]
     pages += ["/lab/lab/compare?run=demo&run=twin&on=held_out", "/lab/lab/matrix"]

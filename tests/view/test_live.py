@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from urllib.parse import parse_qs
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -13,8 +14,8 @@ from assay.runs.metrics import append_metrics
 from assay.runs.status import hold_run, stored_status, write_status
 from assay.view import live
 from assay.view.curves_page import RANGE, pooled
-from assay.view.live import changes
-from assay.view.sample_page import advantage_class, completion_blocks, logp_class, pieces_of
+from assay.view.live import changes, live_address
+from assay.view.sample_page import advantage_class, completion_blocks, pieces_of, shade
 from assay.view.window import Window
 from tests.pages.synthetic import empty_run
 
@@ -30,10 +31,12 @@ def test_a_run_tells_that_it_grew_and_that_it_ended(tmp_path, monkeypatch):
     write_status(run.path, replace(stored_status(run.path), status="running"))
 
     async def told() -> list[str]:
-        events = changes(window, [f"lab/{run}"], never)
-        found = [await anext(events)]
+        address = live_address(window, [f"lab/{run}"])
+        (seen,) = parse_qs(address)["seen"]
+        # What is recorded before the page that asked listens is not missed.
         append_metrics(run.metrics, "rl", 1, 2.0, reward_mean=0.5)
-        found.append(await anext(events))
+        events = changes(window, [f"lab/{run}"], seen, never)
+        found = [await anext(events), await anext(events)]
         write_status(run.path, replace(stored_status(run.path), status="finished"))
         async for event in events:
             found.append(event)
@@ -69,7 +72,7 @@ def test_the_pieces_of_tokens_are_the_text_and_no_character_is_cut():
 
 
 def test_a_colour_grows_with_what_it_stands_for():
-    likely = [logp_class(logp) for logp in (0.0, -0.005, -0.5, -3.0, -50.0)]
+    likely = [shade(nats, 5.0) for nats in (0.0, 0.005, 0.5, 3.0, 50.0)]
     assert likely == ["p0", "p0", "p1", "p4", "p6"]
     better = [advantage_class(each) for each in (None, 0.0, 0.4, -1.2, 9.0)]
     assert better == ["p0", "p0", "g1", "b3", "g6"]

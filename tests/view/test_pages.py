@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from assay.pages.html import style
+from assay.runs.metrics import append_metrics
+from assay.runs.records import ENTROPIES, FACTS, write_samples
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, hold_run, stored_status, write_status
 from assay.view.frame import style_sheet
 from tests.pages.synthetic import empty_run
-from tests.view.labs import EVIL, addresses, client, lab
+from tests.view.labs import EVIL, addresses, client, lab, sample
 
 
 @pytest.fixture(scope="module")
@@ -263,3 +265,87 @@ def test_a_run_whose_process_is_gone_is_no_longer_called_running(tmp_path):
     page = reader.get(address).text
     assert "<b>interrupted</b>" in page and "data-live" not in page
     assert "interrupted" in reader.get("/").text
+
+
+def test_a_damaged_file_of_samples_hides_no_other(tmp_path):
+    run = lab(tmp_path / "lab")
+    run.samples("rl", 2).write_bytes(b"cut")
+    reader, address = client(run.root), f"/lab/lab/samples?run={run}"
+    page = reader.get(address)
+    assert page.status_code == 200 and "step-000002.parquet" in page.text
+    assert "Found: 53" in page.text  # of three steps of sixteen, and of five that are written here
+    export = reader.get(f"/lab/lab/samples.jsonl?run={run}")
+    assert export.status_code == 400 and "step-000002.parquet" in export.text
+    # The run's own page says it as well, and still leads to what can be read.
+    page = reader.get(f"/lab/lab/runs/{run}/")
+    assert page.status_code == 400 and "step-000002.parquet" in page.text
+    assert "/lab/lab/answers?run=" in page.text
+    # Beside another run its curves are left out, and named.
+    page = reader.get(f"/curves?run=lab/{run}&run=lab/twin/{run.id}")
+    assert page.status_code == 200 and "step-000002.parquet" in page.text
+
+
+def test_a_run_of_another_trainer_without_log_probs_tokens_or_names_is_shown(tmp_path):
+    run = lab(tmp_path / "lab")
+    bare = {"tokens": [], "behaviour_logps": [], "advantage": None, "ended": "", "parts": "{}"}
+    facts = {FACTS: json.dumps({"prompt": "How warm is it?"})}
+    line = sample(7, "prompt-0123", 0, text="said", **bare, **facts)
+    write_samples(run.samples("rl", 7), [line])
+    for step in (41, 42):
+        append_metrics(run.metrics, "rl", step, None, **{"trl/entropy_coef_x": step / 7})  # type: ignore
+    reader, base = client(run.root), "/lab/lab"
+    page = reader.get(f"{base}/runs/{run}/")
+    assert page.status_code == 200 and "trl/entropy_coef_x" in page.text
+    assert "trl/entropy_coef_x" in reader.get(f"/curves?run=lab/{run}&stage=rl").text
+    shown = reader.get(f"{base}/show?id={run}:rl/7/prompt-0123%230")
+    assert shown.status_code == 200 and "How warm is it?" in shown.text
+    group = reader.get(f"{base}/group?run={run}&stage=rl&step=7&row=prompt-0123&visit=0")
+    assert group.status_code == 200 and "said" in group.text
+    rows = reader.get(f"{base}/samples?run={run}&step_from=7").text
+    assert "Found: 1" in rows and "said" in rows
+
+
+def test_tokens_are_coloured_by_entropy_where_it_is_recorded(tmp_path):
+    run = lab(tmp_path / "lab")
+    write_samples(run.samples("rl", 7), [sample(7, "sure", 0, **{ENTROPIES: [0.0, 1.2, 9.0]})])
+    reader, base = client(run.root), f"/lab/lab/show?id={run}:rl/"
+    page = reader.get(f"{base}7/sure%230&by=entropy").text
+    kinds = re.findall(r'<span class="(p\d)" title="[^"]*entropy ([\d.]+) nats', page)
+    assert kinds == [("p0", "0.000"), ("p3", "1.200"), ("p6", "9.000")]
+    assert "not recorded" not in page
+    page = reader.get(f"{base}5/odd%230&by=entropy").text
+    assert "not recorded" in page and "by entropy" not in page
+
+
+def test_thoughts_are_folded_side_by_side(tmp_path):
+    run = lab(tmp_path / "lab")
+    write_samples(run.samples("rl", 7), [sample(7, "a", 0, text="<think>deep</think>\n\nshort")])
+    address = f"/lab/lab/group?run={run}&stage=rl&step=7&row=a&visit=0"
+    text = client(run.root).get(address).text
+    assert re.search(r"<details><summary>Thought</summary><pre>deep</pre></details>", text)
+    assert "<pre>short</pre>" in text
+
+
+def test_a_folder_that_no_run_can_be_called_is_named(tmp_path):
+    run = empty_run(tmp_path)
+    (run.path.parent).rename(run.path.parent.with_name('it\'s a "name"'))
+    text = unescape(client(tmp_path).get("/").text)
+    assert 'it\\\'s a "name"' in text and "no run can have" in text
+
+
+def test_the_notebook_has_its_latest_entries_first_and_leads_to_their_runs(tmp_path):
+    for number in range(23):
+        empty_run(tmp_path, f"run-{number:02d}")
+    reader, base = client(tmp_path), f"/lab/{tmp_path.name}"
+    pages = [reader.get(f"{base}/notebook?page={page}").text for page in (1, 2)]
+    found = [re.findall(rf'<h2><a href="{base}/runs/(run-\d\d)/', page) for page in pages]
+    assert [len(each) for each in found] == [20, 3]
+    assert sorted([*found[0], *found[1]], reverse=True)[0] in found[0]
+
+
+def test_the_progress_between_two_steps_is_made_on_request(run, reader):
+    address = f"/lab/{run.root.name}/runs/{run}/progress"
+    page = reader.get(f"{address}?stage=rl&first=1&last=3")
+    assert page.status_code == 200 and "step 1 to step 3" in page.text
+    refused = reader.get(f"{address}?stage=rl&first=3&last=1")
+    assert refused.status_code == 400 and "step 3 is not before step 1" in refused.text

@@ -30,6 +30,7 @@ from assay.compare.fairness import (
     find_differences,
     idle_factors,
 )
+from assay.compare.judge_trust import judged_by
 from assay.compare.selection_pairs import picked, weights
 from assay.compare.table import Flips, Line, Pairing, Table, TaskFigure, TaskLine
 from assay.data.results.foreign_result import Result
@@ -343,8 +344,10 @@ def make_table(
                 outcomes=Counter(o for member in arm.members for o in member.outcomes),
             )
         )
-    found = (*findings, *_unscored(lines), *_fallbacks(arms))
-    return Table(record, tuple(lines), differing, found)
+    judge = judged_by(arms)
+    doubts = () if judge is None else judge.findings
+    found = (*findings, *doubts, *_unscored(lines), *_fallbacks(arms))
+    return Table(record, tuple(lines), differing, found, judge=judge)
 
 
 def truncated(arm: Arm) -> int | None:

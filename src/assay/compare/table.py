@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from assay.compare.judge_trust import JudgedBy
 from assay.compare.selection_pairs import PickedTable
 from assay.errors import Finding, InputError
 from assay.judge.confounds import Confound, PartState, by_part
@@ -128,6 +129,8 @@ class Table:
     """The comparison task by task, where the items are of several."""
     picked: PickedTable | None = None
     """How far the checkpoints pick the same demonstrations; None where answers are no picks."""
+    judge: JudgedBy | None = None
+    """The judge of the scores; None where no rubric was asked."""
 
     @property
     def control(self) -> Line:
@@ -200,5 +203,10 @@ def _failure(table: Table, pair: Pairing, fail_on: FailOn) -> str:
     if asked is not None:
         margin = f"at most {100 * asked.margin:g} points worse than"
         return "" if asked.shown else f"{pair.other} is not shown to be {margin} {place}"
-    bad = found.verdict in FAILING[fail_on]
-    return f"{pair.other} is {found.verdict} against {place}" if bad else ""
+    verdict, judge = found.verdict, table.judge
+    if judge is not None and verdict != "not comparable":
+        if refusal := judge.refusal(pair.other):
+            return f"{pair.other} {refusal}: no verdict against {place} passes"
+        verdict = judge.verdict(pair.other) or verdict
+    bad = verdict in FAILING[fail_on]
+    return f"{pair.other} is {verdict} against {place}" if bad else ""

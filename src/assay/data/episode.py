@@ -37,6 +37,8 @@ class Turn:
     ended: Ended = "stored"
     policy_version: int = 0
     """Optimizer updates behind the weights that sampled this turn."""
+    entropies: tuple[float, ...] | None = field(default=None, compare=False)
+    """C entropies, in nats, of what the actions were drawn from; None when unknown."""
 
 
 FULL_SCORE = 1.0

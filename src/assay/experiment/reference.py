@@ -15,6 +15,7 @@ from assay.experiment.data_tables import DataSpec
 from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
 from assay.experiment.helper_tables import HelperSpec
+from assay.experiment.rubric_file import RubricFile
 from assay.experiment.selection_tables import SelectionsSpec
 from assay.experiment.selector_table import SelectorSpec
 from assay.experiment.stage_tables import (
@@ -62,6 +63,7 @@ SECTIONS: Mapping[str, tuple[type[Table], type[Table] | None]] = {
     "`[evaluate.NAME]`": (EvaluateSpec, SamplingStage),
     "`[guard.NAME]`": (GuardSpec, None),
     "`[milestone.NAME]`": (MilestoneSpec, None),
+    "A rubric, `rubric:FILE`": (RubricFile, None),
 }
 """Heading to the model whose fields it lists, but for those it has from the second."""
 

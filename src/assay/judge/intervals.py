@@ -5,7 +5,7 @@ everything else. Two training steps have different prompts and are independent s
 checkpoints on the same items are compared in `paired`. No test or verdict is made here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -119,13 +119,42 @@ def bootstrap_limits(
     if count == 1:
         shape = totals_C.shape[1:]
         return np.full(shape, bounds[0]), np.full(shape, bounds[1])
-    weights_DC = _kept_weights(count, seed) if count <= KEPT_CLUSTERS else _weights(count, seed)
+    weights_DC = _drawn(count, seed)
     sizes_D = weights_DC @ sizes_C
     means = (weights_DC @ totals_C) / sizes_D.reshape(DRAWS, *[1] * (totals_C.ndim - 1))
-    student = special.stdtrit(count - 1, 0.5 - level / 2) * np.sqrt(count / (count - 1))
-    tail = special.ndtr(student)
-    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    low, high = np.quantile(means, _tails(count, level), axis=0)
     return _widened(low, high, totals_C, sizes_C, bounds, level)
+
+
+def bootstrap_figures(
+    columns_IK: Array,
+    clusters: Sequence[str],
+    figure: Callable[[Array], Array],
+    bounds: tuple[float, float],
+    level: float = LEVEL,
+    seed: int = SEED,
+) -> tuple[float, float]:
+    """Limits of a figure of the weighted sums of K columns of items, by the same bootstrap.
+
+    `figure` takes D x K sums and gives D values, of which NaN is none."""
+    totals_CK, _ = cluster_totals(columns_IK, tuple(clusters))
+    count = len(totals_CK)
+    if count == 1:
+        return bounds
+    values = figure(_drawn(count, seed) @ totals_CK)
+    low, high = np.nanquantile(values, _tails(count, level))
+    return float(low), float(high)
+
+
+def _tails(count: int, level: float) -> list[float]:
+    """The two percentiles of a bootstrap of so many clusters."""
+    student = special.stdtrit(count - 1, 0.5 - level / 2) * np.sqrt(count / (count - 1))
+    tail = float(special.ndtr(student))
+    return [tail, 1 - tail]
+
+
+def _drawn(count: int, seed: int) -> Array:
+    return _kept_weights(count, seed) if count <= KEPT_CLUSTERS else _weights(count, seed)
 
 
 def _weights(count: int, seed: int) -> Array:

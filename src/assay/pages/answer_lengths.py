@@ -58,8 +58,8 @@ def lengths_of_step(step: int, samples: Iterable[Sample]) -> Lengths | None:
     if not any(each.outcome for each in scored):
         return None
     ended = [each for each in scored if each.ended != CUT]
-    right = [len(each.tokens) for each in ended if each.outcome == RIGHT]
-    wrong = [len(each.tokens) for each in ended if each.outcome != RIGHT]
+    right = [each.length for each in ended if each.outcome == RIGHT]
+    wrong = [each.length for each in ended if each.outcome != RIGHT]
     return Lengths(step, _mean(right), _mean(wrong), len(ended), len(scored) - len(ended))
 
 

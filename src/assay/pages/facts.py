@@ -186,7 +186,7 @@ def _table(folder: Path, run: RunDirectory, manifest: Hashable, *measured: str) 
 @kept(1 << 14)
 def _figures(file: Path, step: int) -> tuple[RewardStep, Lengths | None] | None:
     """The rewards and lengths of a step's samples; None of a file without any."""
-    samples = list(samples_in(file, tokens=True))
+    samples = list(samples_in(file))
     return (reward_step(step, samples), lengths_of_step(step, samples)) if samples else None
 
 
@@ -242,20 +242,25 @@ class RunFacts:
         return tuple(evaluation_records(self.run))
 
     @cached_property
-    def reported(self) -> tuple[Measurement, ...]:
-        """Reporting evaluations, those of the experiment first, in its order; at the end those that
-        could not be run."""
+    def _reporting(self) -> list[tuple[str, EvaluateSpec | None, EvaluationRecord | None]]:
         known = {record.name: record for record in self.records}
         specs = {n: s for n, s in self.experiment.evaluate.items() if s.role == "report"}
         added = [r for r in self.records if r.name not in self.experiment.evaluate]
-        found = [self._measurement(name, spec, known.get(name)) for name, spec in specs.items()]
-        found += [self._measurement(r.name, None, r) for r in added]
-        return tuple(sorted(found, key=lambda each: bool(each.why)))
+        found = [(name, spec, known.get(name)) for name, spec in specs.items()]
+        found += [(r.name, None, r) for r in added]
+        return sorted(found, key=lambda each: bool(each[2] and each[2].missing))
 
-    @property
+    @cached_property
+    def reported(self) -> tuple[Measurement, ...]:
+        """Reporting evaluations, those of the experiment first, in its order; at the end those that
+        could not be run."""
+        rest = (self._measurement(*each) for each in self._reporting[1:])
+        return (self.main, *rest) if self.main else ()
+
+    @cached_property
     def main(self) -> Measurement | None:
         """The evaluation that the page is about: the first reporting one."""
-        return self.reported[0] if self.reported else None
+        return self._measurement(*self._reporting[0]) if self._reporting else None
 
     def _measurement(
         self, name: str, spec: EvaluateSpec | None, record: EvaluationRecord | None
@@ -310,6 +315,13 @@ class RunFacts:
         whole = [name for name in every if name.rpartition("/")[0] not in every]
         return self._estimated(stage, tuple(whole))
 
+    def further_curves(self, stage: str) -> list[Curve]:
+        """Every other metric of a stage that is a number, by name."""
+        lines = self.metrics.get(stage, [])
+        every = sorted({name for line in lines for name in line} - {*CURVES, "stage", "step"})
+        names = [name for name in every if not name.startswith(PART)]
+        return self._estimated(stage, tuple(names))
+
     @cached_property
     def _curves(self) -> dict[str, list[Curve]]:
         return {}
@@ -324,8 +336,9 @@ class RunFacts:
         return curves(self.metrics.get(stage, []), estimated, names)
 
     def rewards(self, stage: str) -> list[RewardStep]:
-        """The rewarded groups of every step that kept its samples."""
-        return [groups for groups, _ in self._sampled_steps(stage)]
+        """The rewarded groups of every step that kept its samples; none without any reward."""
+        found = [groups for groups, _ in self._sampled_steps(stage)]
+        return found if any(groups.counts for groups in found) else []
 
     def lengths(self, stage: str) -> list[Lengths]:
         """The lengths of right and wrong completions, of every step that recorded outcomes."""

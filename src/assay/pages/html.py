@@ -211,6 +211,11 @@ def _findings(block: model.Findings, words: Words) -> Markup:
     return _table(model.Table(heads, rows), words)
 
 
+def _folded_text(title: str, text: str) -> Markup:
+    form = Markup("<details><summary>{}</summary><pre>{}</pre></details>")
+    return form.format(_text(title), _text(text))
+
+
 def _folded(block: model.Folded, words: Words) -> Markup:
     form = Markup("<details{}><summary>{}</summary>\n{}</details>")
     return form.format(" open" * block.open, _text(block.title), blocks_html(block.blocks, words))
@@ -225,11 +230,12 @@ def _question(block: model.Question, words: Words) -> Markup:
             for name, value in answer.facts
         )
         form = Markup(
-            '<div><div class="say"><span>{}</span><span>{}</span></div><pre>{}</pre>{}{}</div>'
+            '<div><div class="say"><span>{}</span><span>{}</span></div>{}<pre>{}</pre>{}{}</div>'
         )
+        thought = _folded_text(words("page.thought"), answer.thought) if answer.thought else ""
         note = say.format(_text(answer.note)) if answer.note else ""
         title = line_html(model.Mark(answer.title, "", answer.link)) if answer.title else ""
-        head = (title, _text(answer.result), _text(answer.text))
+        head = (title, _text(answer.result), thought, _text(answer.text))
         answers.append(form.format(*head, facts, note))
     question = pre.format("question", _text(block.question)) if block.question else ""
     gold = say.format(_text(block.gold_title)) + pre.format("gold", _text(block.gold))

@@ -174,6 +174,8 @@ class Answer:
     note: str = ""
     link: str = ""
     """Where the title leads."""
+    thought: str = ""
+    """What was thought before the answer, folded where the medium can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,14 @@ from assay.judge.templates import filled, with_minus
 LANGUAGES = ("en", "zh")
 UNSEEN = (
     *range(0x80, 0xA0),
+    *(0x200B, 0x2060, 0x2061, 0x2062, 0x2063, 0x2064, 0xFEFF),
+    *range(0xE0000, 0xE0080),
     *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029),
     *(*range(0x202A, 0x202F), *range(0x2066, 0x206A)),
     *range(0xD800, 0xE000),
 )
-"""C1 control codes, characters that change the direction of text or break lines, and surrogates."""
+"""C1 control codes, what takes no room and joins no letters, what changes the direction of text or
+breaks lines, and surrogates."""
 CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9, 10)} | {
     127: 0x2421,
     **dict.fromkeys(UNSEEN, 0xFFFD),

@@ -122,14 +122,25 @@ def highest(scores_BV: Tensor) -> tuple[Tensor, Tensor]:
 def draw(logits_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     """Next tokens (B) and their log-probs (B) under the distribution they were drawn from.
 
-    Greedy tokens carry their log-prob at temperature 1. A few rows at a time, so that their
-    scores stay in the processor's cache from one pass to the next.
+    Greedy tokens carry their log-prob at temperature 1.
+    """
+    tokens_B, logps_B, _ = draw_with_entropy(logits_BV, sampling, uniform_B)
+    return tokens_B, logps_B
+
+
+def draw_with_entropy(
+    logits_BV: Tensor, sampling: Sampling, uniform_B: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Those of `draw`, and the entropies (B, nats) of the distributions they were drawn from.
+
+    A few rows at a time, so that their scores stay in the processor's cache from one pass to the
+    next.
     """
     rows = len(logits_BV) if logits_BV.is_cuda else CACHED_ROWS
     pieces = zip(logits_BV.split(rows), uniform_B.split(rows), strict=True)
     drawn = [draw_rows(scores_RV, sampling, uniform_R) for scores_RV, uniform_R in pieces]
-    tokens, logps = zip(*drawn, strict=True)
-    return torch.cat(tokens), torch.cat(logps)
+    tokens, logps, entropies = zip(*drawn, strict=True)
+    return torch.cat(tokens), torch.cat(logps), torch.cat(entropies)
 
 
 def cooled(scores_RV: Tensor, temperature: float) -> Tensor:
@@ -141,8 +152,10 @@ def cooled(scores_RV: Tensor, temperature: float) -> Tensor:
     return scores_RV / temperature
 
 
-def draw_rows(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
-    """See `draw`."""
+def draw_rows(
+    logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See `draw_with_entropy`."""
     scores_RV = widened(logits_RV)
     if sampling.temperature not in (0, 1):
         scores_RV = cooled(scores_RV, sampling.temperature)
@@ -152,10 +165,23 @@ def draw_rows(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> tuple
     if not torch.isfinite(top_R).all():
         problem = "the model's scores over the vocabulary are not finite numbers"
         raise RunFailure(f"{problem} (weights that training drove out of bounds?)")
-    shifted_RV = scores_RV - top_R[:, None]
-    if not sampling.temperature:
-        return token_R, -shifted_RV.exp_().sum(dim=-1).log()
-    weights_RV = shifted_RV.exp_()
-    token_R, total_R = choose(weights_RV, uniform_R)
+    weights_RV = (scores_RV - top_R[:, None]).exp_()
+    if sampling.temperature:
+        token_R, total_R = choose(weights_RV, uniform_R)
+    else:
+        total_R = weights_RV.sum(dim=-1)
+    entropy_R = entropy_of(weights_RV, scores_RV, top_R, total_R)
     chosen_R = scores_RV.gather(1, token_R[:, None])[:, 0] - top_R
-    return token_R, chosen_R - total_R.log().to(chosen_R.dtype)
+    return token_R, chosen_R - total_R.log().to(chosen_R.dtype), entropy_R
+
+
+def entropy_of(weights_RV: Tensor, scores_RV: Tensor, top_R: Tensor, total_R: Tensor) -> Tensor:
+    """Entropy (R, nats) of weights exp(score - top) with these totals: log total - mean score.
+
+    One pass over both, without another of their size.
+    """
+    sum_R = torch.linalg.vecdot(weights_RV, scores_RV)
+    if sum_R.isnan().any():  # what is left out has weight 0 and a score of minus infinity
+        least = torch.finfo(scores_RV.dtype).min
+        sum_R = torch.linalg.vecdot(weights_RV, scores_RV.clamp(min=least))
+    return (total_R.log() - sum_R / total_R + top_R).clamp(min=0).to(scores_RV.dtype)

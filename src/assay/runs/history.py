@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from assay.data.episode import Ended, Reward, Turn
@@ -60,6 +61,8 @@ from assay.runs.run_names import (
 from assay.runs.status import read_status
 
 Line = Mapping[str, Any]
+compute: Any = pyarrow.compute
+"""Its functions are made when it is imported, unseen by a type checker."""
 
 
 class NothingRecorded(InputError):
@@ -100,6 +103,8 @@ class Sample:
     logps: tuple[float, ...] = ()
     stored: tuple[Line, ...] = ()
     """The turns of a conversation as the file has them."""
+    length: int = 0
+    """In tokens, read or not; 0 where it is not known."""
 
     @property
     def judgement(self) -> Reward:
@@ -137,33 +142,60 @@ def samples_in(file: Path, *, tokens: bool = False) -> Iterator[Sample]:
         schema = source.schema_arrow
         names = ANSWER if ANSWER["row"] in schema.names else SAMPLE
         columns = ["sample_id", *names.values(), "parts", "why", "ended"]
-        columns += [name for name in LATER if name in schema.names]
-        if tokens:
-            columns += ["tokens", *(["behaviour_logps"] if names is SAMPLE else [])]
-            columns += [name for name in ("turns",) if name in schema.names]
+        later = (*LATER, "tokens", *(["turns"] if tokens else []))
+        columns += [name for name in later if name in schema.names]
+        columns += ["behaviour_logps"] if tokens and names is SAMPLE else []
         check_types(pa.schema([schema.field(name) for name in columns]))
         for batch in source.iter_batches(PIECE, columns=columns):
-            for line in batch.to_pylist():
-                yield _sample(line, names)
+            yield from _samples(batch, names, tokens)
 
 
-def _sample(line: Line, names: Mapping[str, str]) -> Sample:
-    return Sample(
-        id=line["sample_id"],
-        **{name: line[column] for name, column in names.items()},
-        parts=json.loads(line["parts"] or "{}"),
-        ended=line["ended"],
-        visit=line.get(VISIT) or 0,
-        why=line["why"] or "",
-        outcome=line.get(OUTCOME) or "",
-        facts=json.loads(line.get(FACTS) or "{}"),
-        prompt=line.get(PROMPT),
-        cluster=line.get(CLUSTER),
-        conversation=line.get("messages"),
-        tokens=tuple(line.get("tokens") or ()),
-        logps=tuple(line.get("behaviour_logps") or ()),
-        stored=tuple(line.get("turns") or ()),
+def _samples(batch: pa.RecordBatch, names: Mapping[str, str], tokens: bool) -> Iterator[Sample]:
+    """The samples of a piece of a file, column by column: a page reads hundreds of thousands."""
+    there, count = set(batch.schema.names), len(batch)
+    own = compute.list_value_length(batch.column("tokens")) if "tokens" in there else None
+    lengths = [0] * count if own is None else [length or 0 for length in own.to_pylist()]
+    there -= set() if tokens else {"tokens"}
+
+    def column(name: str, absent: Any = None) -> list[Any]:
+        return batch.column(name).to_pylist() if name in there else [absent] * count
+
+    named = {field: column(name) for field, name in names.items()}
+    none = [None] * count
+    parts, facts = (map(_object_reader(), column(name)) for name in ("parts", FACTS))
+    texts = ((text or "" for text in column(name)) for name in ("why", "error", OUTCOME))
+    lists = ([tuple(each or ()) for each in column(n)] for n in ("tokens", "behaviour_logps"))
+    turns = [tuple(each or ()) for each in column("turns")]
+    yield from map(
+        Sample,
+        column("sample_id"),
+        *(named[name] for name in ("row", "number", "text", "reward")),
+        parts,
+        column("ended"),
+        named.get("step", none),
+        (visit or 0 for visit in column(VISIT)),
+        *texts,
+        facts,
+        named.get("advantage", none),
+        *(column(name) for name in (PROMPT, CLUSTER, "messages")),
+        *lists,
+        turns,
+        lengths,
     )
+
+
+def _object_reader() -> Callable[[str | None], dict[str, Any]]:
+    """Reads JSON objects, of which many are alike; each caller gets its own."""
+    known: dict[str, dict[str, Any]] = {}
+
+    def read(text: str | None) -> dict[str, Any]:
+        if not text or text == "{}":
+            return {}
+        if text not in known:
+            known[text] = json.loads(text)
+        return dict(known[text])
+
+    return read
 
 
 @dataclass(frozen=True)

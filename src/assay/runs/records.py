@@ -154,11 +154,14 @@ OUTCOME = "outcome"
 """Column of `Reward.outcome`, "" where the reward gives none; older files lack it."""
 PROMPT = "prompt_sha256"
 """Column of `prompt_sha256` of a single answer; null in conversations; older files lack it."""
-OPTIONAL = (FACTS, OUTCOME, CLUSTER, PROMPT)
+ENTROPIES = "entropies"
+"""Column of the entropies, in nats, of what the tokens were drawn from; null where no engine of
+Assay's own drew them; older files lack it."""
+OPTIONAL = (FACTS, OUTCOME, CLUSTER, PROMPT, ENTROPIES)
 """Columns that a file has where its lines have them, in this order."""
 COLUMN_TYPES = {column.name: column.type for schema in (SAMPLES, ANSWERS) for column in schema}
 """Both kinds of file share the types of columns."""
-COLUMN_TYPES |= dict.fromkeys(OPTIONAL, pa.string())
+COLUMN_TYPES |= {**dict.fromkeys(OPTIONAL, pa.string()), ENTROPIES: pa.list_(pa.float32())}
 
 Line = Mapping[str, Any]
 

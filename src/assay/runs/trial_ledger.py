@@ -7,11 +7,14 @@ does not lower the count. What a count means for a verdict is decided in `judge.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.data.files import append_line
+from assay.data.kept import kept
 from assay.judge.verdict import Looks
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.run_files import DamagedFile, read_json, whole_lines
@@ -50,13 +53,35 @@ class Ledger:
     """Runs that are damaged, or gone without a command of the lab."""
 
 
+_known: ContextVar[dict[Path, Ledger] | None] = ContextVar("ledgers", default=None)
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Within it the ledger of a lab is read once, however many verdicts stand beside it."""
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
 def read_ledger(root: Path) -> Ledger:
     """All trials of a lab. Raises DamagedFile for a file of deleted trials that cannot be read."""
-    kept: list[Trial] = []
+    known = _known.get()
+    if known is None:
+        return _read_ledger(root)
+    if root not in known:
+        known[root] = _read_ledger(root)
+    return known[root]
+
+
+def _read_ledger(root: Path) -> Ledger:
+    found: list[Trial] = []
     unknown: list[str] = []
     for run in all_runs(root):
         try:
-            kept += trials_of(run)
+            found += trials_of(run)
         except UnknownTrials:
             unknown.append(str(run))
     deleted: dict[tuple[str, str], Trial] = {}
@@ -71,19 +96,27 @@ def read_ledger(root: Path) -> Ledger:
             deleted[trial.run, trial.evaluation] = trial
         else:
             unknown.append(line["run"])
-    return Ledger(tuple(kept), tuple(deleted.values()), tuple(dict.fromkeys(unknown)))
+    return Ledger(tuple(found), tuple(deleted.values()), tuple(dict.fromkeys(unknown)))
 
 
 def trials_of(run: RunDirectory) -> Iterator[Trial]:
     """What a run looked at after training. Raises UnknownTrials for a damaged record."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
-        values = read_json(file, dict, UnknownTrials)
-        names = sorted(p.stem for p in file.parent.glob("[!.]*.parquet") if p.stem != BASE)
-        benchmark, items = values.get("benchmark"), values.get("items")
-        if not isinstance(benchmark, str) or not isinstance(items, list):
-            raise UnknownTrials("cannot be read: no benchmark or no items", file=file)
+        benchmark, items, names = _looked_at(file.parent)
         if names:
-            yield Trial(str(run), file.parent.name, benchmark, tuple(names), tuple(map(str, items)))
+            yield Trial(str(run), file.parent.name, benchmark, names, items)
+
+
+@kept(1 << 14)
+def _looked_at(folder: Path) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Benchmark, items and checkpoints of an evaluation; every record changes its folder."""
+    file = folder / "evaluation.json"
+    values = read_json(file, dict, UnknownTrials)
+    names = sorted(p.stem for p in folder.glob("[!.]*.parquet") if p.stem != BASE)
+    benchmark, items = values.get("benchmark"), values.get("items")
+    if not isinstance(benchmark, str) or not isinstance(items, list):
+        raise UnknownTrials("cannot be read: no benchmark or no items", file=file)
+    return benchmark, tuple(map(str, items)), tuple(names)
 
 
 def _deleted_lines(root: Path) -> Iterator[Mapping[str, Any]]:

@@ -26,12 +26,13 @@ OPTIMIZER = "optimizer.pt"
 CHANGING = re.compile(
     r"status\.json|sinks\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
-    r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|trainers/.+|costs\.sqlite(-wal|-shm)?"
+    r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|(agreement/|judgements-)[^/]+\.jsonl|trainers/.+"
+    r"|costs\.sqlite(-wal|-shm)?"
 )
 """Files that are rewritten, or are meant for people; they have no checksum."""
 WRITTEN = re.compile(
     r"spec\.toml|manifest\.json|costs\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"
-    r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)"
+    r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)|agreement/[^/]+\.json"
 )
 """Files that the run's own list of checksums has."""
 IN_CHECKPOINT = re.compile(r"^(.*/)?checkpoints/[^/]+/step-\d+/")

@@ -53,6 +53,8 @@ class JudgeReward:
     full value, such as a log-probability."""
     maker: Callable[..., "JudgeReward"] | None = None
     """Makes the reward with other options, which are its parameters with defaults."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What its judgements depend on beside code and options, such as a rubric; for fingerprints."""
     of_stored: Callable[[Mapping[str, Any]], Reward] | None = None
     """The same reward of a stored candidate, by what it holds; None where a model must be asked.
     Pure."""

@@ -102,6 +102,8 @@ class SampleRecord:
     """Of an episode of several turns: what was judged."""
     turns: tuple[Turn, ...] = ()
     """Of an episode of several turns: each with the context it had."""
+    entropies: tuple[float, ...] = ()
+    """Of each token, in nats; none where they are not known."""
 
 
 @dataclass(frozen=True)

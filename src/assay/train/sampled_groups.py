@@ -285,6 +285,7 @@ def sample_records(
         row_id, _, sample = episode.id.rpartition("#")
         tokens = laid_out(episode.turns)
         logps = tuple(x for turn in episode.turns for x in turn.behaviour_logps or ())
+        entropies = tuple(x for turn in episode.turns for x in turn.entropies or ())
         ended = episode.turns[-1].ended if episode.turns else "stop"
         records.append(
             SampleRecord(
@@ -300,6 +301,7 @@ def sample_records(
                 prompt=None if episode.said or not episode.turns else episode.turns[0].context,
                 said=episode.said,
                 turns=episode.turns if episode.said else (),
+                entropies=entropies if len(entropies) == len(tokens) else (),
             )
         )
     return records

@@ -89,5 +89,12 @@ DROPPED_ROW = Row(
     "drop_without_signal",
     "",
     "nothing is left out, which changes no gradient where the averages count it",
-    unlike=(Unlike("counts groups without signal in its averages", dropped_uncounted),),
+    unlike=(
+        Unlike("counts groups without signal in its averages", dropped_uncounted),
+        Unlike(
+            "steps with a gradient of 0 where no group has signal, so that moments move the "
+            "weights; Assay takes no step",
+            drops,
+        ),
+    ),
 )

@@ -199,7 +199,9 @@ SFT: tuple[Row, ...] = (
         packed,
         (
             Unlike(
-                "visits the packs in the order in which it made them",
+                "visits the packs in the order in which it made them, counts in a row's length "
+                "what the template writes behind its answer, so that there may be more packs, and "
+                "asks for flash attention, which no CPU has",
                 lambda s: s.sft.pack_tokens is not None,
             ),
         ),
@@ -430,6 +432,12 @@ GRPO: tuple[Row, ...] = (
             "max_completion_length": s.grpo.sampling.max_tokens,
             "max_length": s.longest_prompt + 16,
         },
+    ),
+    Row(
+        "(ends of answers)",
+        "swift_plugin.py",
+        "a model that pads with its end token pads with another: ms-swift takes padding out of "
+        "sampled answers, and would learn no end",
     ),
     Row(
         "(rewards)",

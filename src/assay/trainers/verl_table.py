@@ -478,11 +478,12 @@ GRPO: tuple[Row, ...] = (
     ),
     Row(
         "(number formats)",
-        f"{ACTOR}.fsdp_config.model_dtype, .dtype",
-        "weights in float32, passes in bfloat16; run.sh sets float32 where it finds no GPU",
+        f"{ACTOR}.fsdp_config.model_dtype, .mixed_precision.param_dtype",
+        "weights in float32, passes in bfloat16; run.sh sets float32 where it finds no GPU (FSDP "
+        "does not read verl's own key dtype)",
         lambda s: {
             f"{ACTOR}.fsdp_config.model_dtype": "fp32",
-            f"{ACTOR}.fsdp_config.dtype": "bfloat16",
+            f"{ACTOR}.fsdp_config.mixed_precision.param_dtype": "bf16",
         },
     ),
     Row(

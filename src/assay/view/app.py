@@ -30,6 +30,7 @@ from assay.errors import AssayError
 from assay.pages.page import Page, Text
 from assay.pages.words import LANGUAGES, Words, flat, words
 from assay.runs.run_names import RunNotFound
+from assay.runs.trial_ledger import reading_once
 from assay.view.asked_pages import (
     compare_page,
     costs_shown,
@@ -42,7 +43,7 @@ from assay.view.curves_page import curves_page
 from assay.view.frame import ICON, Shown, document, script, style_sheet
 from assay.view.list_page import exported, list_page
 from assay.view.live import changes
-from assay.view.runs_page import file_address, newest, run_shown, runs_page
+from assay.view.runs_page import file_address, newest, progress_shown, run_shown, runs_page
 from assay.view.sample_page import sample_page
 from assay.view.sides_page import group_page, item_page
 from assay.view.window import Window
@@ -137,7 +138,8 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
 
     async def live(request: Request) -> Response:
         names = request.query_params.getlist("run")
-        events = changes(window, names, request.is_disconnected)
+        seen = request.query_params.get("seen", "")
+        events = changes(window, names, seen, request.is_disconnected)
         return StreamingResponse(events, media_type="text/event-stream")
 
     run = "/lab/{lab}/runs/{name}/{id}/"
@@ -147,6 +149,7 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
         page("/lab/{lab}/runs/{name}/", newest),
         page(run, run_shown),
         page(run + "costs", costs_shown),
+        page(run + "progress", progress_shown),
         page(run + "{file:path}", file_address),
         *(page(f"/lab/{{lab}}/{kind}", list_page) for kind in ("samples", "answers")),
         *(page(f"/lab/{{lab}}/{kind}.jsonl", exported) for kind in ("samples", "answers")),
@@ -174,11 +177,15 @@ def answered(window: Window, request: Request, handler: Handler, lang: str) -> R
     chosen = asked or request.cookies.get(LANG, "")
     w = words(chosen if chosen in LANGUAGES else lang)
     try:
-        found = handler(window, request, w)
+        with reading_once():
+            found = handler(window, request, w)
     except RunNotFound as error:
         found = problem_page(error, w, 404)
     except AssayError as error:
         found = problem_page(error, w, 400)
+    except OSError as error:  # a file that may not be read, or that has just gone
+        what = f"{error.filename or ''}: {error.strerror or error}"
+        found = problem_page(RuntimeError(what), w, 400)
     except Exception as error:
         traceback.print_exception(error, file=sys.stderr)
         found = problem_page(RuntimeError(w("view.failed")), w, 500)

@@ -29,21 +29,24 @@ from assay.pages.page import (
     Column,
     Field,
     Form,
+    Heading,
     Mark,
     Page,
     Table,
     Text,
     joined,
 )
-from assay.pages.run_page.notebook import notebook_blocks
+from assay.pages.run_page.notebook import dated_entries, notebook_blocks
 from assay.pages.words import Words, flat
 from assay.runs.cost_ledger import LedgerUnusable
 from assay.runs.run_directory import all_runs
 from assay.runs.trial_ledger import looks_by_benchmark
 from assay.view.frame import Shown, lab_address, run_address
-from assay.view.runs_page import run_of
+from assay.view.runs_page import page_links, page_number, run_of
 from assay.view.window import Window
 
+ENTRIES = 20
+"""Of one page of the notebook."""
 OF_FILES = ("format", "metric", "item", "score", "repeat", "cluster")
 """How files of other tools are read."""
 
@@ -76,7 +79,7 @@ def compare_page(window: Window, request: Request, w: Words) -> Shown:
 
     def made() -> Page:
         how = {"higher": True, "lower": False}.get(better)
-        files = read_options(**{name: given[name] for name in OF_FILES}, higher_is_better=how)
+        files = read_options(**{name: given[name] for name in OF_FILES}, higher_is_better=how)  # type: ignore
         paths = tuple(path for text in allow for path in text.split())
         options = CompareOptions(given["control"], given["on"], paths, files)
         table = compare_names(root, [within(root, name) for name in names], options)
@@ -169,11 +172,20 @@ def matrix_shown(window: Window, request: Request, w: Words) -> Shown:
 
 
 def notebook_shown(window: Window, request: Request, w: Words) -> Shown:
-    """The notebook of a lab, or the entry of one run."""
+    """The notebook of a lab, its latest entries first, or the entry of one run."""
     lab, name = request.path_params["lab"], request.query_params.get("run", "")
-    only = window.run(lab, name) if name else None
-    blocks = notebook_blocks(window.root(lab), only, w)
-    return Shown(Page(w, w("log.title", lab=lab), blocks or [Text(w("view.no_runs"))]), lab=lab)
+    root, title = window.root(lab), w("log.title", lab=lab)
+    if name:
+        return Shown(Page(w, title, notebook_blocks(root, window.run(lab, name), w)), lab=lab)
+    every, page = dated_entries(root, w)[::-1], page_number(request)
+    blocks = []
+    for each in every[(page - 1) * ENTRIES : page * ENTRIES]:
+        head, *rest = each.blocks()
+        if each.run is not None and isinstance(head, Heading):
+            head = Heading(joined(Mark(str(head.line), "", run_address(lab, each.run))), head.level)
+        blocks += [head, *rest]
+    links = page_links(lab_address(lab, "notebook"), {}, page, ENTRIES, len(every), w)
+    return Shown(Page(w, title, [*blocks, *links] or [Text(w("view.no_runs"))]), lab=lab)
 
 
 def trials(window: Window, request: Request, w: Words) -> Shown:

@@ -5,7 +5,7 @@ file is new or another one; texts stay in memory, tokens do not. Nothing is writ
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from assay.data.episode import FULL_SCORE
+from assay.data.kept import stamp
 from assay.data.row import Message
 from assay.errors import InputError
 from assay.runs.history import ANSWER, SAMPLE, History
@@ -26,6 +27,7 @@ from assay.runs.records import (
     RIGHT,
     VISIT,
     WRONG,
+    DamagedRecord,
     EvaluationRecord,
     check_types,
     reading,
@@ -115,7 +117,7 @@ class Completions:
     """The completions of one run, read once by whoever asks first."""
 
     run: RunDirectory
-    _stored: dict[Path, tuple[tuple[int, int], Stored]] = field(default_factory=dict)
+    _stored: dict[Path, tuple[Hashable, Stored]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def places(self, answers: bool) -> list[Place]:
@@ -133,23 +135,29 @@ class Completions:
             for step in history.sampled(stage)
         ]
 
-    def stored(self, answers: bool) -> list[Stored]:
-        """The completions of all files. Raises DamagedRecord."""
+    def stored(self, answers: bool) -> tuple[list[Stored], list[DamagedRecord]]:
+        """The completions of all files, and why some cannot be read."""
+        found: list[Stored] = []
+        damaged: list[DamagedRecord] = []
         with self._lock:
-            return [self._read(place) for place in self.places(answers)]
+            for place in self.places(answers):
+                try:
+                    found.append(self._read(place))
+                except DamagedRecord as error:  # one damaged file must not hide the others
+                    damaged.append(error)
+        return found, damaged
 
     def _read(self, place: Place) -> Stored:
-        stat = place.file.stat()
-        stamp = stat.st_mtime_ns, stat.st_size
+        written = stamp(place.file)
         known = self._stored.get(place.file)
-        if known is None or known[0] != stamp:
-            known = stamp, Stored(place, read_completions(place.file))
+        if known is None or known[0] != written:
+            known = written, Stored(place, read_completions(place.file))
             self._stored[place.file] = known
         return known[1]
 
     def find(self, asked: Filter, answers: bool) -> Found:
         """The completions that a filter keeps, one page of them. Raises InputError."""
-        own = [each for each in self.stored(answers) if wanted(each.place, asked)]
+        own = [each for each in self.stored(answers)[0] if wanted(each.place, asked)]
         table = pa.concat_tables([COLUMNS.empty_table(), *(each.table for each in own)])
         kept = pc.indices_nonzero(self._mask(table, own, asked))
         scores = table["score"].take(kept)
@@ -164,12 +172,16 @@ class Completions:
         )
 
     def every(self, asked: Filter, answers: bool) -> Iterator[dict[str, Any]]:
-        """The whole lines that a filter keeps, as their files have them but for tokens."""
-        for each in self.stored(answers):
-            if wanted(each.place, asked):
-                kept = pc.indices_nonzero(self._mask(each.table, [each], asked))
-                if len(kept):
-                    yield from whole_lines(each.place, kept)
+        """The whole lines that a filter keeps, as their files have them but for tokens.
+
+        Raises DamagedRecord before the first line where a file cannot be read.
+        """
+        stored, damaged = self.stored(answers)
+        if damaged:
+            raise damaged[0]
+        own = [each for each in stored if wanted(each.place, asked)]
+        places = [(e, pc.indices_nonzero(self._mask(e.table, [e], asked))) for e in own]
+        return (line for e, lines in places if len(lines) for line in whole_lines(e.place, lines))
 
     def _mask(self, table: pa.Table, own: Sequence[Stored], asked: Filter) -> pa.ChunkedArray:
         """Which lines of a table, made of `own`, a filter keeps."""
@@ -220,6 +232,7 @@ def read_completions(file: Path) -> pa.Table:
         column = {name: table[name] for name in table.schema.names}
     empty = pa.nulls(len(table), pa.string())
     length = column[count] if names is ANSWER else pc.list_value_length(column[count])
+    length = pc.if_else(pc.equal(length, 0), None, length)  # not known of what is text alone
     values = {
         "id": column["sample_id"],
         **{name: column[names[name]] for name in ("row", "number")},

@@ -10,18 +10,29 @@ from dataclasses import dataclass
 from markupsafe import Markup
 from starlette.requests import Request
 
-from assay.errors import InputError
+from assay.errors import AssayError, InputError
 from assay.judge.intervals import Interval
 from assay.pages.charts import Scale, band, drawing, line, path, text, ticks, told_curve
 from assay.pages.facts import Curve
-from assay.pages.page import Block, Bullets, Field, Figure, Form, Heading, Page, Panels, Text
+from assay.pages.page import (
+    Block,
+    Bullets,
+    Field,
+    Figure,
+    Folded,
+    Form,
+    Heading,
+    Page,
+    Panels,
+    Text,
+)
 from assay.pages.run_page.story import writer
-from assay.pages.words import Words, metric_label, number
+from assay.pages.words import Words, flat, metric_label, number
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
+from assay.train.metric_names import PART
 from assay.view.frame import Shown, full_name
-from assay.view.live import named, running
-from assay.view.runs_page import lab_free
+from assay.view.live import live_address, named
 from assay.view.window import Window
 
 COLOURS = 9
@@ -45,9 +56,12 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
     runs = runs_asked(window, request)
     if not runs:
         raise InputError("no run is named", field="run", fix="tick some in the list of runs")
+    live = live_address(window, [full_name(lab, run) for lab, run in runs])
+    runs, damaged = _readable(window, runs)
     stages = list(dict.fromkeys(s for _, run in runs for s in window.facts(run).metrics))
     if not stages:
-        return Shown(Page(w, w("view.curves"), [Text(w("view.no_steps"))]), _live(runs))
+        blocks = [*damaged, Text(w("view.no_steps"))]
+        return Shown(Page(w, w("view.curves"), blocks), live)
     stage = asked.get("stage") or stages[-1]
     groups = grouped_runs(window, runs, asked.get("seeds") != "apart")
     found = {
@@ -58,17 +72,36 @@ def curves_page(window: Window, request: Request, w: Words) -> Shown:
     metric = asked.get("metric", "")
     form = _form(runs, stages, stage, metrics, metric, asked.get("seeds", ""), w)
     legend = _legend({name: len(own) for name, own in groups.items()}, w)
-    blocks: list[Block] = [form, Figure(legend), Text(w("view.bands"), "soft")]
+    blocks: list[Block] = [form, *damaged, Figure(legend), Text(w("view.bands"), "soft")]
     if metric in metrics:
         series = series_of(found, metric)
-        blocks.append(Heading(metric_label(metric, w), 2))
+        blocks.append(Heading(_label(metric, w), 2))
         blocks.append(Figure(overlay(series, metric, True, w)))
         blocks.append(Bullets(_last_values(series, metric, w)))
     else:
-        blocks.append(Panels([_panel(series_of(found, each), each, w) for each in metrics]))
+        further = {c.metric for _, run in runs for c in _further(window, run, stage)}
+        panels = {each: _panel(series_of(found, each), each, w) for each in metrics}
+        blocks.append(Panels([panel for name, panel in panels.items() if name not in further]))
+        more = [panel for name, panel in panels.items() if name in further]
+        blocks += [Folded(w("view.further"), [Panels(more)])] if more else []
     labs = {lab for lab, _ in runs}
     page = Page(w, w("view.curves_of", stage=stage), blocks)
-    return Shown(page, _live(runs), labs.pop() if len(labs) == 1 else "")
+    return Shown(page, live, labs.pop() if len(labs) == 1 else "")
+
+
+def _readable(
+    window: Window, runs: Sequence[tuple[str, RunDirectory]]
+) -> tuple[list[tuple[str, RunDirectory]], list[Text]]:
+    """The runs whose curves can be drawn, and why others cannot."""
+    found, damaged = [], []
+    for lab, run in runs:
+        try:
+            for stage in window.facts(run).metrics:
+                window.facts(run).curves(stage)
+            found.append((lab, run))
+        except AssayError as error:  # one damaged run must not hide the others
+            damaged.append(Text(flat(str(error)), "error"))
+    return found, damaged
 
 
 def runs_asked(window: Window, request: Request) -> list[tuple[str, RunDirectory]]:
@@ -76,12 +109,6 @@ def runs_asked(window: Window, request: Request) -> list[tuple[str, RunDirectory
     lab = request.query_params.get("lab", "")
     names = dict.fromkeys(request.query_params.getlist("run"))
     return [(lab, window.run(lab, name)) if lab else named(window, name) for name in names]
-
-
-def _live(runs: Sequence[tuple[str, RunDirectory]]) -> str:
-    alive = any(running(run) for _, run in runs)
-    pairs = [("run", full_name(lab, run)) for lab, run in runs]
-    return lab_free("/live", pairs) if alive else ""
 
 
 def grouped_runs(
@@ -103,7 +130,14 @@ def grouped_runs(
 
 def _curves(window: Window, run: RunDirectory, stage: str) -> list[Curve]:
     facts = window.facts(run)
-    return facts.curves(stage) if stage in facts.metrics else []
+    own = [*facts.curves(stage), *facts.part_curves(stage)] if stage in facts.metrics else []
+    return [*own, *_further(window, run, stage)]
+
+
+def _further(window: Window, run: RunDirectory, stage: str) -> list[Curve]:
+    """The metrics of a run that its own page leaves out."""
+    facts = window.facts(run)
+    return facts.further_curves(stage) if stage in facts.metrics else []
 
 
 def series_of(found: dict[str, list[Curve]], metric: str) -> list[Series]:
@@ -131,9 +165,15 @@ def pooled(curves: Sequence[Curve]) -> Curve:
     return Curve(curves[0].metric, tuple(steps), tuple(values), tuple(limits))
 
 
+def _label(metric: str, w: Words) -> str:
+    """The name of a metric, or of a part of the reward."""
+    part = metric.removeprefix(PART)
+    return metric_label(metric, w) if part == metric else w("view.part_named", name=flat(part))
+
+
 def _panel(series: Sequence[Series], metric: str, w: Words) -> Figure:
     last = writer(metric)(series[0].curve.last) if len(series) == 1 else ""
-    return Figure(overlay(series, metric, False, w), metric_label(metric, w), last)
+    return Figure(overlay(series, metric, False, w), _label(metric, w), last)
 
 
 def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Markup:
@@ -164,7 +204,7 @@ def overlay(series: Sequence[Series], metric: str, large: bool, w: Words) -> Mar
         group = Markup('<g class="series c{}">{}{}</g>')
         marks.append(group.format(each.colour, band(each.curve, x, y), path(places, "curve")))
         told.append(told_curve(each.name, each.curve, write, w, x, f"c{each.colour}"))
-    return drawing(width, height, marks, metric_label(metric, w), told)
+    return drawing(width, height, marks, _label(metric, w), told)
 
 
 def _legend(seeds: Mapping[str, int], w: Words) -> Markup:
@@ -193,7 +233,7 @@ def _form(
     seeds: str,
     w: Words,
 ) -> Form:
-    known = [(name, metric_label(name, w)) for name in metrics]
+    known = [(name, _label(name, w)) for name in metrics]
     fields = [Field("run", "", full_name(lab, run), "hidden") for lab, run in runs]
     fields.append(Field("stage", w("view.stage"), stage, "choice", [(s, s) for s in stages]))
     every = [("", w("view.all_metrics")), *known]

@@ -32,8 +32,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.view.completions import Found, Place, Stored
 from assay.view.filters import FLIPS, SORTS, Filter, read_filter
 from assay.view.frame import Shown, full_name, lab_address, run_address
-from assay.view.live import running
-from assay.view.runs_page import lab_free
+from assay.view.live import live_address
 from assay.view.window import Window
 
 SHOWN = 160
@@ -52,13 +51,14 @@ def asked_for(window: Window, request: Request) -> tuple[str, RunDirectory, Filt
 def list_page(window: Window, request: Request, w: Words) -> Shown:
     """The fields of the filter, what it keeps in figures, and one page of it."""
     lab, run, asked, answers = asked_for(window, request)
-    completions = window.completions(run)
+    live, completions = live_address(window, [full_name(lab, run)]), window.completions(run)
     kind = "answers" if answers else "samples"
-    stored = completions.stored(answers)
+    stored, damaged = completions.stored(answers)
     blocks: list[Block] = [
         Text(_doors(lab, run, answers, w)),
         _form(lab, run, stored, asked, answers, w),
     ]
+    blocks += [Text(flat(str(error)), "error") for error in damaged]
     if not stored:
         blocks.append(Text(w(f"view.no_{kind}")))
     else:
@@ -67,7 +67,6 @@ def list_page(window: Window, request: Request, w: Words) -> Shown:
         rows = [_row(lab, run, place, line, answers, w) for place, line in found.lines]
         blocks += [Table(_columns(answers, w), rows)] if rows else []
         blocks += _pages(found, asked, lab, run, kind, w)
-    live = lab_free("/live", [("run", full_name(lab, run))]) if running(run) else ""
     title = w(f"view.{kind}_of", run=run.name)
     return Shown(Page(w, title, blocks), live, lab)
 
@@ -180,9 +179,11 @@ def _row(
     lab: str, run: RunDirectory, place: Place, line: Mapping[str, Any], answers: bool, w: Words
 ) -> Row:
     """One completion: where it stands, what it earned, how it begins."""
-    own = lab_address(lab, "show", id=f"{run}:{line['id']}")
     name = f"{line['row']}#{line['number']}"
-    text = flat(line["text"])
+    # A name of an evaluation may stand for several records; its folder does not.
+    id_ = f"{place.record.key}/{place.checkpoint}/{name}" if place.record else line["id"]
+    own = lab_address(lab, "show", id=f"{run}:{id_}")
+    text = flat(line["text"][: 8 * SHOWN])
     start = Cell(Mark(text[:SHOWN] + "…" * (len(text) > SHOWN) or "–", "", own), kind="start")
     score = w("view.unscored") if line["score"] is None else number(line["score"])
     outcome = Cell(w.or_own("outcome", line["outcome"]), [line["why"] or ""])

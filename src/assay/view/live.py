@@ -5,7 +5,9 @@ The events carry no numbers: the page asks for itself again, so that there is on
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from urllib.parse import urlencode
 
+from assay.data.hashing import sha256_text
 from assay.errors import AssayError
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, read_status
@@ -17,22 +19,35 @@ SILENCE = 15
 """Looks without a change after which a line is sent all the same, so that nobody hangs up."""
 
 
+def live_address(window: Window, names: Sequence[str]) -> str:
+    """Where a page asks for changes of some runs, or of all, since it was made; "" where none of
+    them runs. To be called before the page reads anything."""
+    alive, _ = now = state(window, names)
+    pairs = [("run", name) for name in names]
+    return "/live?" + urlencode([*pairs, ("seen", digest(now))]) if alive else ""
+
+
+def digest(now: Hashable) -> str:
+    """A state in a word."""
+    return sha256_text(repr(now))[:12]
+
+
 async def changes(
-    window: Window, names: Sequence[str], gone: Callable[[], Awaitable[bool]]
+    window: Window, names: Sequence[str], seen: str, gone: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[str]:
-    """An event whenever one of some runs (LAB/NAME/ID; else all) changes, until the reader left or
-    the server stops.
+    """An event whenever one of some runs (LAB/NAME/ID; else all) changes, the first one where they
+    have since the state `seen`, until the reader left or the server stops.
 
     "ended" is the last one, when none of them runs any more.
     """
-    before, quiet = await asyncio.to_thread(state, window, names), 0
+    before, quiet = seen, 0
     yield "retry: 3000\n\n"
     while not (window.closing.is_set() or await gone()):
-        now = await asyncio.to_thread(state, window, names)
-        if not now[0]:
+        found = await asyncio.to_thread(state, window, names)
+        if not found[0]:
             yield "event: ended\ndata: \n\n"
             return
-        if now != before:
+        if (now := digest(found)) != before:
             yield "event: grown\ndata: \n\n"
             before, quiet = now, 0
         elif (quiet := quiet + 1) % SILENCE == 0:

@@ -5,7 +5,8 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from assay.errors import AssayError
+from assay.errors import AssayError, InputError
+from assay.lab.monitor.progress import progress
 from assay.lab.monitor.stage_health import planned_steps
 from assay.pages.page import (
     Block,
@@ -20,15 +21,16 @@ from assay.pages.page import (
     Text,
     joined,
 )
+from assay.pages.progress.progress_content import progress_blocks, progress_title
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.run_page.page import run_page
-from assay.pages.words import Words, number, score_text
-from assay.runs.run_directory import RunDirectory
+from assay.pages.words import Words, flat, number, score_text
+from assay.runs.run_directory import RunDirectory, unnameable
 from assay.runs.run_names import RunNotFound
 from assay.runs.same_experiment import damage
 from assay.runs.status import Status, read_status
 from assay.view.frame import PARTS, Shown, full_name, lab_address, run_address
-from assay.view.live import running
+from assay.view.live import live_address
 from assay.view.window import Window
 
 SHOWN = 30
@@ -39,13 +41,16 @@ STATES = {"running": "chosen", "finished": "plain", "interrupted": "warning", "f
 
 def runs_page(window: Window, request: Request, w: Words) -> Shown:
     """The runs of all labs, the latest first, with ticks to compare some of them."""
-    wanted = request.query_params.get("text", "").strip()
+    live, wanted = live_address(window, []), request.query_params.get("text", "").strip()
     every = [pair for pair in window.everywhere() if wanted.lower() in str(pair[1]).lower()]
-    page = _page_number(request.query_params.get("page", "1"))
+    page = page_number(request)
     some = every[(page - 1) * SHOWN : page * SHOWN]
     search = Form("/", [Field("text", w("view.name_has"), wanted)], [(w("view.search"), "/")])
     labs = w.listing.join(f"{name} ({root})" for name, root in window.labs.items())
     blocks: list[Block] = [Text(labs, "soft"), search]
+    unnamed = [path for root in window.labs.values() for path in unnameable(root)]
+    if unnamed:
+        blocks.append(Text(w("view.unnameable", paths=w.listing.join(unnamed)), "warning"))
     if not every:
         blocks.append(Text(w("view.no_runs")))
     for lab in window.labs:
@@ -54,10 +59,12 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
             blocks += _of_lab(window, lab, own, w)
     blocks += page_links("/", {"text": wanted}, page, SHOWN, len(every), w)
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
-    return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), "/live", only)
+    return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), live, only)
 
 
-def _page_number(text: str) -> int:
+def page_number(request: Request) -> int:
+    """The page that is asked for, from 1."""
+    text = request.query_params.get("page", "1")
     return max(int(text), 1) if text.isdecimal() and len(text) < 7 else 1
 
 
@@ -99,12 +106,14 @@ def _of_lab(window: Window, lab: str, runs: list[RunDirectory], w: Words) -> lis
 def run_row(window: Window, lab: str, run: RunDirectory, w: Words) -> list[Cell | Line]:
     """A run in the list: state, stage and progress, the last score and its verdict."""
     tick = Field("run", str(run), str(run), "tick")
-    name = Cell(Mark(run.name, "", run_address(lab, run)), [run.id], field=tick)
+    mark = Mark(run.name, "", run_address(lab, run))
+    name = Cell(mark, [run.id], field=tick)
     try:
         why = damage(run)
         if why:
             return [name, Mark(w("view.damaged"), "error"), Cell(why, span=4)]
         status = read_status(run.path)
+        name = Cell(mark, [f"{run.id} · {w('view.seed', seed=status.seed)}"], field=tick)
         state = Cell(Mark(w(f"status.{status.status}"), STATES[status.status]), [status.message])
         score, verdict = last_verdict(window, run, w)
         started = status.started.replace("T", " ")[:16]
@@ -157,19 +166,53 @@ def run_of(window: Window, request: Request) -> tuple[str, RunDirectory]:
 def run_shown(window: Window, request: Request, w: Words) -> Shown:
     """The page of a run, live while it trains."""
     lab, run = run_of(window, request)
-    whole = run_page(window.facts(run), w)
-    name = full_name(lab, run)
+    name, status = full_name(lab, run), 200
+    live = live_address(window, [name])
+    try:
+        whole = run_page(window.facts(run), w, None)
+    except AssayError as error:  # what else the run recorded can still be read
+        whole, status = Page(w, run.name, [Text(flat(str(error)), "error")]), 400
     doors = [
         ("view.samples", lab_address(lab, "samples", run=run)),
         ("view.answers", lab_address(lab, "answers", run=run)),
         ("view.curves", lab_free("/curves", [("run", name)])),
+        ("view.progress", "progress"),
         ("view.costs", "costs"),
         ("view.notebook", lab_address(lab, "notebook", run=run)),
     ]
     line = joined(*(Mark(w(key), "", address) for key, address in doors), by=" · ")
     page = Page(w, whole.title, [Text(line), *whole.blocks], whole.footer, whole.document, True)
-    live = lab_free("/live", [("run", name)]) if running(run) else ""
-    return Shown(page, live, lab)
+    return Shown(page, live, lab, status)
+
+
+def progress_shown(window: Window, request: Request, w: Words) -> Shown:
+    """What changed between two steps: made on request, because it counts in all samples."""
+    lab, run = run_of(window, request)
+    asked, stages = request.query_params, [*window.facts(run).metrics]
+    first, last = (whole_number(asked.get(name, "")) for name in ("first", "last"))
+    stage = asked.get("stage") or None
+    fields = [Field("stage", w("view.stage"), stage or "", "choice", [(s, s) for s in stages])]
+    fields += [
+        Field(name, w(f"view.step_{end}"), "" if step is None else str(step), "number")
+        for name, end, step in (("first", "from", first), ("last", "to", last))
+    ]
+    form = Form("progress", fields, [(w("view.show"), "progress")])
+    blocks: list[Block] = [Text(Mark(str(run), "", run_address(lab, run))), form]
+    try:
+        found = progress(run, stage, first, last)
+    except InputError as error:
+        blocks.append(Text(flat(str(error)), "error"))
+        return Shown(Page(w, w("view.progress"), blocks), lab=lab, status=400)
+    if found is None:
+        blocks.append(Text(w("view.no_steps")))
+        return Shown(Page(w, w("view.progress"), blocks), lab=lab)
+    title = progress_title(found, w)
+    return Shown(Page(w, title, [*blocks, *progress_blocks(found, w)]), lab=lab)
+
+
+def whole_number(text: str) -> int | None:
+    """A number of steps; None for anything else."""
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def file_address(window: Window, request: Request, w: Words) -> Response:

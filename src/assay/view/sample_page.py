@@ -41,8 +41,12 @@ from assay.view.window import Window
 
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 SHADES = 6
-UNLIKELY = 5.0
-"""Nats at which a token has the strongest colour."""
+UNLIKELY, UNDECIDED = 5.0, 3.0
+"""Nats of a log-prob and of an entropy at which a token has the strongest colour."""
+BYTES = 4
+"""Of the longest character: so many tokens can belong to one."""
+MOST_TOKENS = 10_000
+"""In colours."""
 MOST_SIDES = 64
 """Completions that stand side by side."""
 
@@ -89,8 +93,9 @@ def _question(window: Window, run: RunDirectory, line: Mapping[str, Any], w: Wor
     place = find_record(run, line["file"].split("/")[1]).name if answer else _stage_of(line)
     id_ = line["item_id"] if answer else line["row_id"]
     row, problem = row_behind(window, run, place, id_, answer, w)
-    if row is None:
-        return [*problem]
+    if row is None:  # another trainer's sample keeps what was asked where it names no row
+        asked_then = (line.get("facts") or {}).get("prompt")
+        return [Heading(w("view.question")), Code(str(asked_then))] if asked_then else [*problem]
     question, gold = asked(row)
     blocks: list[Block] = [Heading(w("view.question")), Code(question)]
     tools = json.dumps([*row.tools], ensure_ascii=False, indent=1) if row.tools else ""
@@ -117,11 +122,16 @@ def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
     if line.get("advantage") is not None:
         found.append((w("view.advantage"), number(line["advantage"])))
     length = line.get("completion_tokens")
-    found.append((w("view.length"), number(len(line["tokens"]) if length is None else length)))
-    found.append((w("view.ended"), w(f"view.ended_{line['ended']}")))
+    found.append((w("view.length"), number(length or len(line["tokens"]) or None)))
+    found.append((w("view.ended"), ended_text(line["ended"], w)))
     found += [(w("view.why"), line["why"])] if line.get("why") else []
     found += [(flat(name), shortened(str(v))) for name, v in (line.get("facts") or {}).items()]
     return [*found, (w("view.file"), line["file"])]
+
+
+def ended_text(ended: str, w: Words) -> str:
+    """How a completion ended, where that is known."""
+    return w.or_own("view", f"ended_{ended}").removeprefix("ended_") or "–"
 
 
 def _around(lab: str, run: RunDirectory, line: Mapping[str, Any], w: Words) -> Line:
@@ -142,7 +152,7 @@ def completion_blocks(text: str, w: Words) -> list[Block]:
     end = 0
     for found in THOUGHT.finditer(text):
         blocks += [Code(text[end : found.start()])] if text[end : found.start()].strip() else []
-        blocks.append(Folded(w("view.thought"), [Code(found[1].strip("\n"))]))
+        blocks.append(Folded(w("page.thought"), [Code(found[1].strip("\n"))]))
         end = found.end()
     rest = text[end:].lstrip("\n") if end else text
     return [*blocks, Code(rest)] if rest or not blocks else blocks
@@ -154,7 +164,7 @@ def conversation(messages: Sequence[Message], w: Words) -> list[Block]:
     for message in messages:
         blocks.append(Heading(w.or_own("view", f"role_{message.role}"), 4))
         if message.reasoning:
-            blocks.append(Folded(w("view.thought"), [Code(message.reasoning)]))
+            blocks.append(Folded(w("page.thought"), [Code(message.reasoning)]))
         blocks += completion_blocks(message.content, w) if message.content else []
         for call in message.tool_calls:
             arguments = json.dumps(call.arguments, ensure_ascii=False, indent=1)
@@ -166,28 +176,39 @@ def conversation(messages: Sequence[Message], w: Words) -> list[Block]:
 def _coloured(
     lab: str, run: RunDirectory, line: Mapping[str, Any], by: str, w: Words
 ) -> list[Block]:
-    """The tokens in the colours of their log-probability or of the advantage."""
-    names = token_texts(run, _stage_of(line), line["tokens"])
+    """The tokens in the colours of their log-probability, their entropy or the advantage."""
+    names = token_texts(run, _stage_of(line), line["tokens"][:MOST_TOKENS])
+    entropies: Sequence[float | None] = line.get("entropies") or [None] * len(names)
     pieces = []
-    for name, logp in zip(names, line["behaviour_logps"], strict=True):
+    for name, logp, entropy in zip(names, line["behaviour_logps"], entropies, strict=False):
         told = w("view.token", text=repr(name), logp=f"{logp:.3f}", chance=f"{math.exp(logp):.1%}")
-        kind = logp_class(logp) if by != "advantage" else advantage_class(line["advantage"])
-        pieces.append((name, kind, told))
+        told += "" if entropy is None else w("view.token_entropy", entropy=f"{entropy:.3f}")
+        kinds = {
+            "logp": shade(-logp, UNLIKELY),
+            "entropy": shade(entropy or 0.0, UNDECIDED),
+            "advantage": advantage_class(line["advantage"]),
+        }
+        pieces.append((name, kinds.get(by, kinds["logp"]), told))
     own = {"id": f"{run}:{line['sample_id']}"}
+    known = ("logp", *(["entropy"] if line.get("entropies") else []), "advantage")
     ways = [
         Mark(
             w(f"view.by_{way}"),
             "strong" if way == by else "",
             lab_address(lab, "show", **own, by=way),
         )
-        for way in ("logp", "advantage")
+        for way in known
     ]
-    return [Heading(w("view.tokens")), Text(joined(*ways, by=" · ")), Tokens(pieces)]
+    rest = len(line["tokens"]) - len(pieces)
+    more = [Text(w("view.more_tokens", shown=number(len(pieces)), rest=number(rest)), "soft")]
+    blocks: list[Block] = [Heading(w("view.tokens")), Text(joined(*ways, by=" · "))]
+    blocks += [] if line.get("entropies") else [Text(w("view.no_entropies"), "soft")]
+    return [*blocks, Tokens(pieces), *(more if rest else [])]
 
 
-def logp_class(logp: float) -> str:
-    """The colour of a token: none where it was certain, the strongest at UNLIKELY nats."""
-    return f"p{min(SHADES, math.ceil(SHADES * -logp / UNLIKELY))}" if logp < -0.01 else "p0"
+def shade(nats: float, most: float) -> str:
+    """The colour of a token: none where nothing was open, the strongest at `most` nats."""
+    return f"p{min(SHADES, math.ceil(SHADES * nats / most))}" if nats > 0.01 else "p0"
 
 
 def advantage_class(advantage: float | None) -> str:
@@ -217,11 +238,20 @@ def tokenizer_file(run: RunDirectory, stage: str) -> Path | None:
 
 
 def pieces_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
-    """What each token adds to the text; the first bytes of a character add nothing yet."""
-    pieces, before = [], ""
+    """What each token adds to the text; the first bytes of a character add nothing yet.
+
+    Only the tokens since the last whole character are decoded again, with those of the piece before
+    it, on which a space may depend.
+    """
+    pieces, before, whole = [], 0, 0
     for end in range(1, len(tokens) + 1):
-        text = tokenizer.decode(list(tokens[:end]), skip_special_tokens=False)
-        whole = end == len(tokens) or not text.endswith("\ufffd")
-        pieces.append(text[len(before) :] if whole else "")
-        before = text if whole else before
+        known, text = (
+            tokenizer.decode(list(tokens[before:stop]), skip_special_tokens=False)
+            for stop in (whole, end)
+        )
+        if text.endswith("\ufffd") and end < len(tokens) and end - whole < BYTES:
+            pieces.append("")
+            continue
+        pieces.append(text[len(known) :])
+        before, whole = whole, end
     return pieces

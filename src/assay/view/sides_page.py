@@ -32,6 +32,8 @@ from assay.runs.records import EvaluationRecord, outcome, transcript
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
 from assay.view.questions import row_behind
+from assay.view.runs_page import whole_number
+from assay.view.sample_page import THOUGHT, ended_text
 from assay.view.window import Window
 
 
@@ -40,7 +42,7 @@ def group_page(window: Window, request: Request, w: Words) -> Shown:
     lab, asked = request.path_params["lab"], request.query_params
     run, text = window.run(lab, asked.get("run", "")), asked.get("step", "")
     stage, row = asked.get("stage", ""), asked.get("row", "")
-    step = int(text) if text.isdecimal() and len(text) < 10 else 0
+    step = whole_number(text) or 0
     own = group_of(run, stage, step, row, asked.get("visit", "0"))
     rewards = [each.reward for each in own if each.reward is not None]
     facts = [
@@ -80,13 +82,22 @@ def _sample_answer(lab: str, run: RunDirectory, sample: Sample, w: Words) -> Ans
     result = w("view.reward", reward=reward)
     if sample.advantage is not None:
         result += w.semicolon + w("view.has_advantage", advantage=number(sample.advantage))
-    text = transcript(sample.conversation) if sample.conversation else sample.text
     facts = [f"{name} {number(value)}" for name, value in sample.parts.items()]
     facts += [f"{w('view.why')}{w.colon}{sample.why}"] if sample.why else []
-    facts += [w("view.tokens_count", count=len(sample.tokens)), w(f"view.ended_{sample.ended}")]
+    facts += [w("view.tokens_count", count=number(len(sample.tokens)))] if sample.tokens else []
+    facts += [ended_text(sample.ended, w)] if sample.ended else []
     own = lab_address(lab, "show", id=f"{run}:{sample.id}")
     note = w.semicolon.join(facts)
-    return Answer(f"#{sample.number}", result, shortened(text), note=note, link=own)
+    thought, text = _said(sample)
+    return Answer(f"#{sample.number}", result, text, (), note, own, thought)
+
+
+def _said(sample: Sample) -> tuple[str, str]:
+    """What was thought, and what was said; of a conversation all in order."""
+    if sample.conversation:
+        return "", shortened(transcript(sample.conversation))
+    thought = "\n\n".join(found.strip() for found in THOUGHT.findall(sample.text))
+    return shortened(thought), shortened(THOUGHT.sub("", sample.text).strip("\n"))
 
 
 def item_page(window: Window, request: Request, w: Words) -> Shown:
@@ -101,7 +112,7 @@ def item_page(window: Window, request: Request, w: Words) -> Shown:
         records = [(run, record, checkpoint) for checkpoint in History(run).measured(record)]
     runs = list(dict.fromkeys(run for run, _, _ in records))
     answers = [
-        _answer(lab, run, each, f"{run.name} · " if len(runs) > 1 else "", checkpoint, w)
+        _answer(lab, run, record, each, f"{run.name} · " if len(runs) > 1 else "", checkpoint, w)
         for run, record, checkpoint in records
         for each in samples_in(record.file(run.evaluations, checkpoint))
         if each.row == item
@@ -130,13 +141,20 @@ def _record_of(window: Window, lab: str, name: str) -> tuple[RunDirectory, Evalu
 
 
 def _answer(
-    lab: str, run: RunDirectory, answer: Sample, before: str, checkpoint: str, w: Words
+    lab: str,
+    run: RunDirectory,
+    record: EvaluationRecord,
+    answer: Sample,
+    before: str,
+    checkpoint: str,
+    w: Words,
 ) -> Answer:
     score = number(answer.reward)
     became = outcome(answer.reward, answer.error, answer.outcome)
-    text = transcript(answer.conversation) if answer.conversation else answer.text
-    own = lab_address(lab, "show", id=f"{run}:{answer.id}")
+    thought, text = _said(answer)
+    id_ = f"{record.key}/{checkpoint}/{answer.row}#{answer.number}"
+    own = lab_address(lab, "show", id=f"{run}:{id_}")
     parts = w.semicolon.join(f"{name} {number(value)}" for name, value in answer.parts.items())
     title = f"{before}{checkpoint_label(checkpoint, w)} #{answer.number}"
     result = f"{w('answer.scored', score=score)}{w.semicolon}{w.or_own('outcome', became)}"
-    return Answer(title, result, shortened(text), note=parts, link=own)
+    return Answer(title, result, text, (), parts, own, thought)

@@ -48,7 +48,7 @@ sampling = { temperature = 1.0, max_tokens = 8 }
 optimizer = { lr = 1e-2 }
 checkpoint_every = 2
 """
-TIMES = ("stage", "seconds", "rollout_seconds", "update_seconds", "peak_memory_mb")
+LEFT_OUT = ("stage", "peak_memory_mb")
 K = ("--set", "stage.distilled.loss_top_k=20")
 
 
@@ -72,7 +72,11 @@ def lines(run: RunDirectory) -> list[dict[str, Any]]:
     """The steps' metrics, but for times and what was asked of helper models again."""
     every = map(json.loads, run.metrics.read_text().splitlines())
     return [
-        {n: v for n, v in line.items() if n not in TIMES and not n.startswith("helper/")}
+        {
+            n: v
+            for n, v in line.items()
+            if n not in LEFT_OUT and "seconds" not in n and not n.startswith("helper/")
+        }
         for line in every
     ]
 
@@ -112,7 +116,7 @@ def test_a_teacher_behind_an_endpoint_tells_what_one_here_does(
         asked = len(server.asked)
     for one, other in zip(lines(here), lines(run), strict=True):
         gap = one.pop("divergence_gap")
-        assert 0 < gap < one["divergence"] and 0 < one["teacher_tail"] < 1
+        assert gap > 0 and 0 < one["teacher_tail"] < 1
         assert other == pytest.approx(one, rel=2e-4, abs=2e-6)
     calls = [each for each in read_calls(run.path) if each.model == "teacher"]
     assert sum(each.attempts for each in calls) == asked
@@ -128,7 +132,7 @@ class Killed(BaseException):
     """Ends a step between its journal and its update."""
 
 
-@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("behind", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_as_an_unbroken_one_and_asks_nothing_twice(
     file: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,7 +31,7 @@ def spec(**values):
     return made(SynthesiseSpec, given)
 
 
-def read(text, cut=False, root=None, **values):
+def read(text, cut=False, root=Path(), **values) -> list[Any]:
     table = spec(**{"format": "math", **values})
     return rows_in(table, reader_of(table, root), SEED, 3, text, cut)
 

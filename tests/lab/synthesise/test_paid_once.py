@@ -144,8 +144,8 @@ def test_after_kill_9_the_same_command_goes_on_and_pays_for_nothing_that_came(tm
         file = make_sums(tmp_path, TABLE, url=server.url, seeds=SEEDS, model=PRICE)
         code = "from assay.cli.main import app; app()"
         command = [sys.executable, "-c", code, "--lab", str(tmp_path), "synthesise", str(file)]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, **quiet)
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
         while server.charged < after and process.poll() is None:
             time.sleep(0.005)
         with suppress(ProcessLookupError):

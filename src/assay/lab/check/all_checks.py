@@ -21,6 +21,7 @@ from assay.judge.templates import filled
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers, task_sanity
 from assay.lab.check.helper_uses import answering, helper_uses
+from assay.lab.check.judges import judges
 from assay.lab.check.memory_and_disk import helper_memory, room
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
@@ -51,6 +52,7 @@ CHECKS: Mapping[str, Check] = {
     "settings": smells,
     "preference pairs": preference_pairs,
     "helper models": helper_memory,
+    "judges": judges,
 }
 """Those of every experiment, in the order in which they are asked."""
 PRICE = "price of helper models"
@@ -171,6 +173,8 @@ def opening_error(session: Session, answerer: Answerer, place: Place) -> Finding
         answerer.check()
         session.check_helpers()
         answerer.evaluations()
+        if answerer.in_process:
+            _ = session.sets
         translations(session)
     except InputError as error:
         return error_finding(error, place)

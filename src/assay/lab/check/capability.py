@@ -92,9 +92,9 @@ def floor_finding(stage: str, where: str, floor: Floor) -> Finding:
 
 def first_look(session: Session, name: str, stage: StageSpec, method: Method) -> Method:
     """The method of a stage, which reports how many of its first prompts were solved before it
-    updates anything. A method that samples nothing is returned as it is."""
+    updates anything. A method that does not learn from sampled rewards is returned as it is."""
     reward = getattr(stage, "reward", None)
-    if not isinstance(stage, SamplingStage) or stage.stored or reward is None:
+    if not isinstance(stage, SamplingStage) or not stage.needs_reward or reward is None:
         return method
 
     def tell(samples: Sequence[SampleRecord]) -> None:
@@ -116,7 +116,7 @@ def probe(subject: Subject, prompts: int) -> Seen:
     """Every stage that samples, on the first `prompts` prompts that it will meet."""
     for name, stage in subject.session.experiment.stage.items():
         reward = getattr(stage, "reward", None)
-        if isinstance(stage, SamplingStage) and not stage.stored and reward is not None:
+        if isinstance(stage, SamplingStage) and stage.needs_reward and reward is not None:
             yield from probe_stage(subject, name, stage, reward, prompts)
 
 

@@ -13,7 +13,7 @@ from assay.compare.arm import Arm, Provenance, load_arm
 from assay.data.row import Row
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import StageSpec, StoredStage
+from assay.experiment.stage_tables import DistillStage, StageSpec, StoredStage
 from assay.judge.improvements import Aim, Cost, Fact, Improvement, Risk, Stake, Unit, Work
 from assay.judge.selection_agreement import selections_in
 from assay.lab.monitor.stage_health import stage_health
@@ -169,9 +169,11 @@ def _stage(history: History, name: str, rows: Mapping[str, Mapping[str, Row]]) -
 
 def _groups(history: History, name: str, rows: Mapping[str, Mapping[str, Row]]) -> Groups:
     """What the stage sampled, or else the stored candidates of its data, judged as the stage judges
-    them; none for other stages."""
+    them; none for other stages, and for distillation, which learns from no reward."""
     run, experiment = history.run, history.experiment
     spec, sampled = experiment.stage[name], history.sampled(name)
+    if isinstance(spec, DistillStage):
+        return Groups((), "")
     if sampled:
         return Groups(_by_visit(history, name, sampled), f"samples/{name}")
     if not isinstance(spec, StoredStage) or not spec.stored:

@@ -65,15 +65,26 @@ def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
     if _counted_in(metric) is None:
         return None
     file = run.samples(line["stage"], line["step"])
-    return _counted(file, metric) if file.exists() else None
+    return _estimates(file).get(metric) if file.exists() else None
 
 
-@kept(1 << 16)
-def _counted(file: Path, metric: str) -> Estimate | None:
-    """What the samples of a file say of a metric that they count."""
+@kept(1 << 14)
+def _estimates(file: Path) -> Mapping[str, Estimate]:
+    """Every metric that the samples of a step count."""
+    samples = tuple(samples_in(file))
+    parts = dict.fromkeys(PART + name for each in samples for name in each.parts)
+    marks = {k.rpartition("/")[2] + SHARE for s in samples for k in (*s.parts, *s.facts)}
+    return {
+        name: found
+        for name in (*COUNTED, *parts, *(name for name in STANDARD if name in marks))
+        if (found := _counted(samples, name)) is not None
+    }
+
+
+def _counted(samples: Sequence[Sample], metric: str) -> Estimate | None:
     value_of = _counted_in(metric)
-    assert value_of is not None, "the caller asks for no other metric"
-    pairs = [(float(v), each.row) for each in _samples(file) if (v := value_of(each)) is not None]
+    assert value_of is not None, "nobody asks for another metric"
+    pairs = [(float(v), each.row) for each in samples if (v := value_of(each)) is not None]
     if not pairs:
         return None
     values, rows = zip(*pairs, strict=True)
@@ -89,12 +100,6 @@ def _counted_in(metric: str) -> Callable[[Sample], float | None] | None:
         # As the step's own metric counts it: whether a reward's part or fact is set.
         return lambda sample: marked(sample.judgement, metric.removesuffix(SHARE))
     return COUNTED.get(metric)
-
-
-@kept(4)
-def _samples(file: Path) -> Sequence[Sample]:
-    """The samples of a step, for all its metrics."""
-    return tuple(samples_in(file))
 
 
 def _trials(stage: StageSpec, line: Line, metric: str) -> int | None:

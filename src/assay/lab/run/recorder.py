@@ -14,6 +14,7 @@ from assay.runs.history import History
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.metrics import append_metrics, keep_history
 from assay.runs.records import (
+    ENTROPIES,
     FACTS,
     OUTCOME,
     PROMPT,
@@ -117,5 +118,6 @@ def sample_line(stage: str, step: int, record: SampleRecord) -> dict[str, object
         FACTS: json.dumps(dict(record.reward.facts), sort_keys=True),
         OUTCOME: record.reward.outcome,
         PROMPT: prompt_sha256(record.prompt),
+        ENTROPIES: [*record.entropies] or None,
         **({} if record.said is None else conversation_columns(record.said.messages, record.turns)),
     }

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +41,7 @@ from assay.lab.evaluate.checkpoint_selection import (
     select,
     selectors,
 )
+from assay.lab.evaluate.judge_labels import measure_judges
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.guards import (
     GuardFired,
@@ -56,7 +56,7 @@ from assay.lab.monitor.sinks.sender import add_sinks, sending
 from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.restore import is_whole, restore, start_over, unfinished_restart
-from assay.lab.run.tool_training import ToolTraining, taken
+from assay.lab.run.tool_training import ToolCosts, ToolTraining
 from assay.lab.setup.learner import StagePolicy
 from assay.lab.setup.manifest import (
     check_base,
@@ -92,7 +92,6 @@ from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
-from assay.sandbox.meter import Meter
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
@@ -287,6 +286,7 @@ def work(session: Session) -> None:
         write_manifest(session.run, manifest)
     for made in session.sets.values() if answerer.in_process else ():
         session.observer.note(describe(made, session.experiment.data[made.name]))
+    measure_judges(session)
     for name in session.experiment.stage:
         run_stage(session, name)
     evaluations = answerer.evaluations().values()
@@ -345,10 +345,10 @@ def run_stage(session: Session, name: str) -> None:
 
 def train_elsewhere(session: Session, name: str, tool: str, visits: int) -> None:
     """The stage in another tool, continued from its newest checkpoint if there is one."""
-    step, meter = max(checkpoint_steps(session.run, name), default=0), Meter()
-    recorder = replace(stage_recorder(session, name, visits, step), costs=partial(taken, meter))
+    step, costs = max(checkpoint_steps(session.run, name), default=0), ToolCosts()
+    recorder = replace(stage_recorder(session, name, visits, step), costs=costs)
     made = ToolStage(session, name, tool, start_source(session, name))
-    ToolTraining(made, recorder, meter).train()
+    ToolTraining(made, recorder, costs).train()
 
 
 def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRecorder:

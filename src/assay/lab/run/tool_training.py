@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,13 +51,36 @@ ERROR = re.compile(r"[\w.]*(Error|Exception): ")
 """How the line begins that ends a traceback; tools print hints behind it."""
 
 
+@dataclass
+class ToolCosts:
+    """What the processes of a tool took, a step at a time."""
+
+    meter: Meter = field(default_factory=Meter)
+    waiting: list[Mapping[str, float]] = field(default_factory=list)
+
+    def share(self, steps: int) -> None:
+        """Spread what was taken since the last step evenly over `steps`, which were seen at once.
+        Memory is not known on a GPU, nor where nobody looked before the end."""
+        if steps:
+            found = self.meter.taken()
+            each = {**found, "cpu_seconds": found["cpu_seconds"] / steps}
+            if torch.cuda.is_available() or not each["peak_memory_mb"]:
+                del each["peak_memory_mb"]
+            self.waiting = [each] * steps
+
+    def __call__(self) -> Mapping[str, float]:
+        """The next step's."""
+        return self.waiting.pop()
+
+
 @dataclass(frozen=True)
 class ToolTraining:
     """A stage of a run that a tool trains."""
 
     made: ToolStage
     recorder: RunRecorder
-    meter: Meter
+    """Which writes down what `costs` says."""
+    costs: "ToolCosts"
 
     @property
     def session(self) -> Session:
@@ -144,7 +167,13 @@ class ToolTraining:
         self.clear(saved)
         more = self.made.trainer.resume(saved.folder if saved else None)
         self.say(saved)
-        given = self.folder, self.folder / LOG, self.environment(), str(self.folder), self.meter
+        given = (
+            self.folder,
+            self.folder / LOG,
+            self.environment(),
+            str(self.folder),
+            self.costs.meter,
+        )
         with running(["bash", "run.sh", *more], *given) as tool:
             yield tool
 
@@ -211,7 +240,9 @@ class ToolTraining:
 
     def record(self, following: Following, *, ended: bool) -> None:
         """Take what is new, and remove the checkpoints that nothing goes on from."""
-        following.take(ended)
+        steps = [*self.output.steps(following.step, ended)]
+        self.costs.share(len(steps))
+        following.take(ended, steps)
         newest = max(checkpoint_steps(self.session.run, self.made.name), default=0)
         for each in self.output.checkpoints():
             if each.step < newest:  # the run has its weights, and the tool's states are large
@@ -237,12 +268,6 @@ class ToolTraining:
             number = f"signal {-code}" if code < 0 else f"exit code {code}"
             how += f" ({number}): {last[:LAST_WORDS]}"
         return f"{self.made.trainer.title} {how}; its log is {self.folder / LOG}"
-
-
-def taken(meter: Meter) -> Mapping[str, float]:
-    """What the tool's processes took since this was last asked; on a GPU without its memory."""
-    found = meter.taken()
-    return {"cpu_seconds": found["cpu_seconds"]} if torch.cuda.is_available() else found
 
 
 def remove(path: Path) -> None:

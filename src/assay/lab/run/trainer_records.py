@@ -60,10 +60,10 @@ class Following:
     stepped: Callable[[int], None] = lambda step: None
     """Called with each step once it is recorded, with its checkpoint."""
 
-    def take(self, ended: bool = False) -> int:
-        """Record what is whole by now; returns the last recorded step. `ended`: the tool writes no
-        more. Raises what the reader and the recorder raise."""
-        steps = self.output.steps(self.step, ended)
+    def take(self, ended: bool = False, whole: Sequence[Step] | None = None) -> int:
+        """Record what is whole by now, or of it what was read already; returns the last recorded
+        step. `ended`: the tool writes no more. Raises what the reader and the recorder raise."""
+        steps = self.output.steps(self.step, ended) if whole is None else iter(whole)
         first = next(steps, None)
         # Tools save between two steps: what is whole now was saved before the first of these.
         saved = {each.step: each for each in self.output.checkpoints()}

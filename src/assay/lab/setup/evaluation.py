@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from assay.data.episode import Completion, Context
-from assay.data.hashing import hash_contents
+from assay.data.hashing import canonical_json, hash_contents, sha256_text
 from assay.data.leakage import Overlap, Played, overlap
 from assay.data.row import Row
 from assay.data.splits import SplitError, conversation_of, take
@@ -22,10 +22,11 @@ from assay.experiment.reward_tables import plain
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.learner import Learner, first_context
 from assay.lab.setup.prepare import EXAMPLES, DataSet, find_part
-from assay.lab.setup.reward_parts import reward_of, rewards_in
+from assay.lab.setup.reward_parts import reward_of, rewards_in, rubric_of
 from assay.rl.policy import Sampling, Stop
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import EvaluationRecord
+from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import (
@@ -160,7 +161,11 @@ def make_evaluation(
             problem, fix = f"asks for {count} of {len(items)} items", f"at most {len(items)}"
             raise SplitError(problem, field=f"fewer.{kind}", fix=fix)
     judges = rewards_in(score).values()
+    asked = [each.settings for each in judges if isinstance(each, JudgeReward) and each.settings]
     notes = sorted({file_note(judge) for judge in judges} - {""})
+    notes += [f"rubric {sha256_text(canonical_json(each))[:12]}" for each in asked]
+    if (alone := rubric_of(score)) is not None:
+        options["rubric"] = alone.settings
     checker += f" ({', '.join(notes)})" if notes else ""
     shared = None
     if trained is not None:

@@ -418,7 +418,14 @@ def judge_sha256(session: Session, spec: Reward | None, score: RewardFunction | 
     """The sha256 of what the judgements of a reward, or of a benchmark's checker, depend on."""
     sources = [source_sha256(each) for each in rewards_in(score).values()]
     helpers = asked_helpers(session, score)
-    return sha256_text(canonical_json([sources, plain(spec or {}), helpers]))
+    settings = [s for each in rewards_in(score).values() if (s := settings_of(each))]
+    also = [settings] if settings else []  # others have the name that they had before
+    return sha256_text(canonical_json([sources, plain(spec or {}), helpers, *also]))
+
+
+def settings_of(reward: RewardFunction) -> Mapping[str, Any]:
+    """What the judgements of a reward depend on beside its code and its options."""
+    return reward.settings if isinstance(reward, JudgeReward) else {}
 
 
 def asked_helpers(session: Session, score: RewardFunction | RewardTable) -> dict[str, str]:
@@ -446,6 +453,8 @@ def _known_by(task: Task, part: RewardPart, reward: RewardFunction) -> dict[str,
     The text of a built-in reward changes with each tidying of the package, its values only with
     its version, which a test holds (`tests/tasks/test_reward_versions.py`).
     """
+    if settings := settings_of(reward):
+        return {"settings_sha256": sha256_text(canonical_json(settings))}
     if {module.split(".")[0] for module in _sources(reward)} <= BUILT_IN:
         return {"version": reward_version(task, part.kind)}
     return {"source_sha256": source_sha256(reward)}

@@ -11,12 +11,15 @@ from assay.data.hashing import canonical_json
 from assay.errors import InputError
 from assay.experiment.reward_tables import Bounds, RewardPart, parts_of
 from assay.experiment.reward_tables import Reward as RewardSpec
+from assay.lab.setup.rubrics import open_rubric
+from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.no_verdict import OUTCOMES
 from assay.tasks.reward_options import with_options
 from assay.tasks.reward_table import Condition, RewardTable, TablePart
+from assay.tasks.rubric import RUBRIC
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction, Task, lookup, maximum, reward
-from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM, TEXT_REWARDS
+from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM, TEXT_REWARDS, always
 
 
 class WorthNothing(InputError):
@@ -31,8 +34,10 @@ def reward_of(task: Task, spec: RewardSpec, root: Path) -> RewardFunction | Rewa
 
 
 def kind_of(task: Task, kind: str, root: Path) -> RewardFunction:
-    """The reward that a kind names: one for every task, the task's own, or of a user's file. Raises
-    UnknownNameError, and what loading a file raises."""
+    """The reward that a kind names: one for every task, a rubric, the task's own, or of a user's
+    file. Raises UnknownNameError, and what loading a file raises."""
+    if kind.startswith(RUBRIC):
+        return open_rubric(kind, root).reward
     if kind.startswith(TEXT):
         return lookup(TEXT_REWARDS, kind.removeprefix(TEXT), "reward of texts")
     return reward(task, kind, root)
@@ -89,6 +94,15 @@ def full_reward(task: Task, spec: RewardSpec, root: Path) -> float:
     if isinstance(spec, str):
         return full_of(task, spec, kind_of(task, spec, root))
     return RewardTable(table_parts(task, spec, root)).maximum
+
+
+def rubric_of(score: RewardFunction | RewardTable) -> JudgeReward | None:
+    """The judge whose verdict is the whole score; None where a score is anything else."""
+    if isinstance(score, RewardTable):
+        only = [*score.parts.values()]
+        whole = len(only) == 1 and only[0].scale == 1 and not only[0].when
+        score = only[0].reward if whole else always
+    return score if isinstance(score, JudgeReward) and score.settings else None
 
 
 def rewards_in(score: RewardFunction | RewardTable) -> Mapping[str, RewardFunction]:

@@ -40,6 +40,7 @@ from assay.pages.content import (
 from assay.pages.drawn import difference_plot, score_bars, score_plot
 from assay.pages.examples import asked, item_rows
 from assay.pages.generation_content import generation_blocks
+from assay.pages.judge_content import judge_blocks
 from assay.pages.page import (
     Answer,
     Block,
@@ -130,6 +131,7 @@ def comparison_page(
             w("compare.differences", control=control),
             _differences(table, pairings, labels, w),
         ),
+        ("judge", w("judge.title"), judge_blocks(table, labels, w)),
         ("picked", w("picked.title"), _picked(table, labels, w)),
         ("outcomes", w("page.errors"), _outcomes(table, labels, w)),
         ("fairness", w("compare.fairness"), _fairness(table, control, w)),
@@ -146,7 +148,8 @@ def comparison_page(
         *(Section(anchor, title, inner) for anchor, title, inner in parts if inner),
     ]
     footer = w("compare.footer", version=version("assay-lab"))
-    return Page(w, w("compare.title", evaluation=table.evaluation.name), blocks, footer)
+    title = w("compare.title", evaluation=table.evaluation.name)
+    return Page(w, title.removesuffix(" · Assay"), blocks, footer, title)
 
 
 def comparison_shown(table: Compared, lang: str = "en", flips: bool = False) -> list[Block]:
@@ -160,12 +163,14 @@ def comparison_shown(table: Compared, lang: str = "en", flips: bool = False) -> 
     generation = generation_blocks([(table, labels)], w)
     said = [Text(sentence_line(labelled_sentence(p, labels, w), w)) for p in pairings]
     picked = [Text(line) for line in picked_sentences(table, labels, w)]
+    judge = judge_blocks(table, labels, w)
     return [
         Heading(title),
         score_table(table, w),
         *([difference_table(table, w)] if pairings else []),
         *([Heading(w("generation.title")), *generation] if generation else []),
         *_tasks(table, w),
+        *([Heading(w("judge.title")), *judge] if judge else []),
         *outcomes,
         *said,
         *picked,

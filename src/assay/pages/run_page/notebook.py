@@ -6,8 +6,9 @@ Nothing is written here.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from assay.compare.compare_names import compare_runs
@@ -139,17 +140,31 @@ def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> 
 
 def notebook_blocks(root: Path, only: RunDirectory | None, w: Words) -> list[Block]:
     """The entries, oldest first."""
-    notes = read_notes(root)
-    runs = all_runs(root) if only is None else [only]
-    dated = [(started_of(run), entry(run, notes, w)) for run in runs]
-    if only is None:
-        started = [(run.name, started_of(run)) for run in runs]
-        dated += [(note.at, plan_entry(note, w)) for note in pending_plans(notes, started)]
-        known = {str(run) for run in runs}
-        lost = [note for note in notes if note.kind == "note" and note.about not in known]
-        dated += [(note.at, lost_entry(note, w)) for note in lost]
-    dated.sort(key=lambda pair: pair[0])
-    return [block for _, blocks in dated for block in blocks]
+    if only is not None:
+        return entry(only, read_notes(root), w)
+    return [block for each in dated_entries(root, w) for block in each.blocks()]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the notebook, worded when it is asked for."""
+
+    at: str
+    blocks: Callable[[], list[Block]]
+    run: RunDirectory | None = None
+
+
+def dated_entries(root: Path, w: Words) -> list[Entry]:
+    """The runs of a lab, its plans without a run, and notes about runs that are gone, by time."""
+    notes, runs = read_notes(root), all_runs(root)
+    found = [Entry(started_of(run), partial(entry, run, notes, w), run) for run in runs]
+    started = [(run.name, started_of(run)) for run in runs]
+    plans = pending_plans(notes, started)
+    found += [Entry(note.at, partial(plan_entry, note, w)) for note in plans]
+    known = {str(run) for run in runs}
+    lost = [note for note in notes if note.kind == "note" and note.about not in known]
+    found += [Entry(note.at, partial(lost_entry, note, w)) for note in lost]
+    return sorted(found, key=lambda each: each.at)
 
 
 def started_of(run: RunDirectory) -> str:

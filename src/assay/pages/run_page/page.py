@@ -18,6 +18,7 @@ from assay.pages import content
 from assay.pages.comparison.benchmarks_content import run_benchmarks
 from assay.pages.facts import RunFacts, gather
 from assay.pages.generation_content import run_generation
+from assay.pages.judge_content import run_judges
 from assay.pages.lineage.lineage_view import lineage_blocks
 from assay.pages.markdown import page_markdown
 from assay.pages.page import Block, Bullets, Facts, Page, Section, Text
@@ -78,9 +79,10 @@ def write_progress(run: RunDirectory, stage: str, step: int, why: str, lang: str
     return file
 
 
-def run_page(facts: RunFacts, w: Words, span: Span = Span()) -> Page:
-    """Everything that the page of a run says. Sections that have nothing to say are left out."""
-    found = progress(facts.run, span.stage, span.first, span.last)
+def run_page(facts: RunFacts, w: Words, span: Span | None = Span()) -> Page:
+    """Everything that the page of a run says, its progress in a span of steps or, with None, none.
+    Sections that have nothing to say are left out."""
+    found = progress(facts.run, span.stage, span.first, span.last) if span else None
     selections = [Bullets(said)] if (said := story.selection_section(facts, w)) else []
     parts = (
         ("results", w("page.results"), [*content.results(facts, w), *selections]),
@@ -94,6 +96,7 @@ def run_page(facts: RunFacts, w: Words, span: Span = Span()) -> Page:
         else ("", "", []),
         ("others", w("page.others"), content.others(facts, w)),
         ("benchmarks", w("benchmarks.title"), run_benchmarks(facts, w)),
+        ("judge", w("judge.title"), run_judges(facts, w)),
         ("generation", w("generation.title"), run_generation(facts, w)),
         ("parts", w("page.parts"), content.score_part_table(facts, w)),
         ("outcomes", w("page.errors"), content.all_outcomes(facts, w)),

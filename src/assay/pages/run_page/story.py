@@ -31,6 +31,7 @@ from assay.pages.page import (
     Code,
     Figure,
     Findings,
+    Folded,
     Heading,
     Line,
     Mark,
@@ -44,10 +45,11 @@ from assay.pages.provenance import marks
 from assay.pages.result_tables import StageRow, checkpoint_label, marked_start, stage_rows
 from assay.pages.rounds.rounds_content import curve_in_characters, drawn
 from assay.pages.run_page.trainer_content import trainer_blocks
-from assay.pages.words import Words, named_tests, number, percent, points, visible
+from assay.pages.words import Words, metric_label, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
 from assay.runs.manifest_file import IMPORTED, PUT_ASIDE
 from assay.runs.sink_states import read_sink_states
+from assay.train.metric_names import is_written
 
 SHARES = frozenset(
     {
@@ -120,7 +122,19 @@ def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
     ]
     figures, lines = [figure for figure, _ in panels], [line for _, line in panels]
     shown = drawn(Panels(figures), lines) if panels else []
+    shown += _of_tools(facts, stage, marked, words)
     return [*shown, *(Text(each, "soft") for each in said if each)]
+
+
+def _of_tools(facts: RunFacts, stage: str, marked: Checkpoints, words: Words) -> list[Block]:
+    """The metrics of another trainer that have no name here, folded."""
+    method = facts.experiment.stage[stage].method
+    own = [c for c in facts.further_curves(stage) if not is_written(c.metric, method)]
+    panels = [panel(curve, marked, words) for curve in own if not curve.constant]
+    if not panels:
+        return []
+    figures, lines = [figure for figure, _ in panels], [line for _, line in panels]
+    return [Folded(words("chart.of_tools"), drawn(Panels(figures), lines))]
 
 
 def _rewards(facts: RunFacts, stage: str, words: Words) -> list[Block]:
@@ -183,7 +197,7 @@ def checkpoints_of(facts: RunFacts, stage: str) -> Checkpoints:
 def constants(found: Sequence[Curve], words: Words) -> str:
     """The metrics whose value never changed, in one line; empty without any."""
     values = [
-        f"{words(f'metric.{curve.metric}')} {writer(curve.metric)(curve.last)}" for curve in found
+        f"{metric_label(curve.metric, words)} {writer(curve.metric)(curve.last)}" for curve in found
     ]
     return words("chart.constant", metrics=words.listing.join(values)) if values else ""
 
@@ -207,7 +221,7 @@ def panel(curve: Curve, marked: Checkpoints, words: Words) -> tuple[Figure, Line
     """One learning curve as a drawing and in characters."""
     write = writer(curve.metric)
     first = write(next(value for value in curve.values if value is not None))
-    label, last = words(f"metric.{curve.metric}"), write(curve.last)
+    label, last = metric_label(curve.metric, words), write(curve.last)
     told = partial(told_curve, label, curve, write, words)
     drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked, told)
     line = curve_in_characters(label + words.colon, first, curve_line(curve.values), last)

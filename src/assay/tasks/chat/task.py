@@ -1,7 +1,8 @@
 """The task called "chat": any conversations that end with an answer, without a line of Python.
 
 Prompts are the rows' own, answers are imitated as they are, and five rewards compare with what the
-row says is right. It has no benchmarks: evaluations ask rows of a data set.
+row says is right. Evaluations ask rows of a data set; the benchmark `chat/rubric` asks rows of a
+file of any model, and a rubric's judge grades the answers.
 """
 
 import re
@@ -9,10 +10,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.data.episode import Completion, Reward
+from assay.data.formats.formats import Layout, iter_rows
 from assay.data.json_files import load_json
 from assay.data.row import Row
+from assay.errors import InputError
+from assay.lab.setup.rubrics import open_rubric
+from assay.tasks.rubric import RUBRIC
 from assay.tasks.running import WorkerReward
-from assay.tasks.task import BaseTask, RewardFunction, answer_text
+from assay.tasks.task import (
+    BaseTask,
+    Benchmark,
+    BenchmarkMaker,
+    BenchmarkOptions,
+    RewardFunction,
+    answer_text,
+)
 
 RIGHT, WRONG, NOT_JSON = "right", "wrong", "not_json"
 NO_ANSWER = Reward(None, why="the row has no answer: gold, an assistant message or a column answer")
@@ -131,11 +143,27 @@ REWARDS: Mapping[str, RewardFunction] = {
 }
 
 
+def rubric_benchmark(options: BenchmarkOptions) -> Benchmark:
+    """The rows of the file `path`, judged by the rubric of the file `rubric`. Raises InputError."""
+    chosen = options.over({"path": "", "format": "messages", "rubric": ""})
+    for name in ("path", "rubric"):
+        if not chosen[name]:
+            fix = 'options = { path = "rows.jsonl", rubric = "quality.toml" }'
+            raise InputError("chat/rubric needs a file", field=f"options.{name}", fix=fix)
+    rows = iter_rows(options.root / chosen["path"], chosen["format"], Layout())
+    score = open_rubric(RUBRIC + chosen["rubric"], options.root).reward
+    return Benchmark("chat/rubric", tuple(rows), score, "a rubric's judge", options=chosen)
+
+
+BENCHMARKS: Mapping[str, BenchmarkMaker] = {"chat/rubric": rubric_benchmark}
+
+
 class ChatTask(BaseTask):
     """Conversations as they are, with rewards for texts, JSON, patterns and schemas."""
 
     name = "chat"
     rewards = REWARDS
+    benchmarks = BENCHMARKS
 
 
 TASK = ChatTask()

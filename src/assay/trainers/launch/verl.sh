@@ -23,7 +23,8 @@ else
     $A.rollout.name=hf $A.rollout.free_cache_engine=False $A.rollout.agent.num_workers=1
     $A.model.use_remove_padding=False +$A.model.override_config.attn_implementation=sdpa
     $A.actor.strategy=fsdp2 $A.actor.use_torch_compile=False
-    $A.actor.fsdp_config.dtype=float32 $A.ref.fsdp_config.dtype=float32
+    $A.actor.fsdp_config.mixed_precision.param_dtype=fp32
+    +$A.ref.fsdp_config.mixed_precision.param_dtype=fp32
     reward.num_workers=1 data.dataloader_num_workers=0
     transfer_queue.backend.SimpleStorage.num_data_storage_units=1
     +ray_kwargs.ray_init.address=local +ray_kwargs.ray_init.include_dashboard=False

@@ -64,15 +64,18 @@ def test_several_waves_draw_what_one_wave_draws(monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_behaviour_log_probs_equal_the_training_forward(temperature):
+def test_behaviour_log_probs_and_entropies_equal_the_training_forward(temperature):
     model = tiny_model()
     contexts, keys = requests(4)
     turns = sample_turns(model, contexts, keys, Sampling(temperature, 20), ENDS)
     actions_S = torch.tensor([a for t in turns for a in t.actions])
     offsets_N1 = torch.tensor([0] + [len(t.actions) for t in turns]).cumsum(0)
-    scored_S, _ = score_actions(model, contexts, actions_S, offsets_N1, temperature=temperature)
-    sampled_S = torch.tensor([x for t in turns for x in t.behaviour_logps or ()])
-    torch.testing.assert_close(sampled_S, scored_S.detach(), atol=2e-5, rtol=0)
+    found = score_actions(
+        model, contexts, actions_S, offsets_N1, temperature=temperature, entropy=True
+    )
+    for name, scored_S in zip(("behaviour_logps", "entropies"), found, strict=True):
+        sampled_S = torch.tensor([x for turn in turns for x in getattr(turn, name) or ()])
+        torch.testing.assert_close(sampled_S, scored_S.detach(), atol=2e-5, rtol=0)  # type: ignore
 
 
 def test_a_turn_says_how_it_ended_and_keeps_its_end_token():
@@ -109,6 +112,7 @@ def test_shrinking_keeps_every_living_row_under_its_own_prompt(alive, prompt, dr
         drawn_B=np.full(len(flags), drawn),
         tokens_BC=np.zeros((len(flags), 40), dtype=np.int64),
         logps_BC=np.zeros((len(flags), 40)),
+        entropies_BC=np.zeros((len(flags), 40)),
     )
     before = len(flags)
     engine.shrink(running)

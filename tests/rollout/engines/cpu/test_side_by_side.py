@@ -53,6 +53,7 @@ def test_several_processes_draw_what_one_draws(two_threads, temperature, process
     for one, other in zip(found, expected, strict=True):
         assert (one.ended, one.policy_version, one.loss_mask) == (other.ended, 3, other.loss_mask)
         assert one.behaviour_logps == pytest.approx(other.behaviour_logps, abs=1e-5)
+        assert one.entropies == pytest.approx(other.entropies, abs=1e-5)
     assert beside.prefilled_tokens > 0
     assert children() == before
 

@@ -35,6 +35,8 @@ def test_a_completion_is_its_keys_whatever_runs_beside_it(family: str) -> None:
             turn.ended,
         )
         assert alone.behaviour_logps == pytest.approx(turn.behaviour_logps, abs=1e-4)
+        assert alone.entropies == pytest.approx(turn.entropies, abs=1e-4)
+        assert len(turn.entropies or ()) == len(turn.actions)
         stopped = turn.actions[-1] in ENDS
         assert turn.ended == ("stop" if stopped else "length")
         assert stopped or len(turn.actions) == 20

@@ -105,6 +105,7 @@ def empty_running(model: InferenceModel, slots: int, width: int) -> Running:
         drawn_B=np.zeros(slots, dtype=np.int64),
         tokens_BC=np.zeros((slots, OWN), dtype=np.int64),
         logps_BC=np.zeros((slots, 0)),
+        entropies_BC=np.zeros((slots, 0)),
     )
 
 

@@ -244,6 +244,7 @@ class Running:
     """Tokens drawn so far; all but the last are in the cache."""
     tokens_BC: np.ndarray
     logps_BC: np.ndarray
+    entropies_BC: np.ndarray
 
     @property
     def alive_A(self) -> np.ndarray:
@@ -257,7 +258,7 @@ class Running:
         self.cache.keep(kept, stays, slots)
         self.contexts = [self.contexts[u] for u in prompts]
         self.turn_B = turns
-        for name in ("states_B", "drawn_B", "tokens_BC", "logps_BC"):
+        for name in ("states_B", "drawn_B", "tokens_BC", "logps_BC", "entropies_BC"):
             setattr(self, name, getattr(self, name)[rows])
 
     @property

@@ -103,7 +103,10 @@ def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoR
         process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             turns, prefilled = sample(part)
-            said = [[t.actions, t.behaviour_logps, t.ended, t.policy_version] for t in turns]
+            said = [
+                [t.actions, t.behaviour_logps, t.ended, t.policy_version, t.entropies]
+                for t in turns
+            ]
             with os.fdopen(writing, "wb") as pipe:
                 pipe.write(json.dumps([said, prefilled]).encode())
     finally:
@@ -124,10 +127,16 @@ def _result(
 
 
 def _turn(
-    context: tuple[int, ...], actions: list[int], logps: list[float], ended: Ended, version: int
+    context: tuple[int, ...],
+    actions: list[int],
+    logps: list[float],
+    ended: Ended,
+    version: int,
+    entropies: list[float] | None,
 ) -> Turn:
     mask = (True,) * len(actions)
-    return Turn(context, tuple(actions), mask, tuple(logps), ended, version)
+    known = None if entropies is None else tuple(entropies)
+    return Turn(context, tuple(actions), mask, tuple(logps), ended, version, known)
 
 
 class LocalSampler:

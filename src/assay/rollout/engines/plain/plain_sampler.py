@@ -26,7 +26,7 @@ from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.cpu.continuous_batch import Row, Step
 from assay.rollout.episodes import turn_finished
-from assay.rollout.token_choice import draw, key_state, key_states, uniforms
+from assay.rollout.token_choice import draw_with_entropy, key_state, key_states, uniforms
 
 CACHES = ("past_key_values", "cache_params")
 """Names under which models take and return a cache that rows can be chosen from."""
@@ -277,17 +277,16 @@ class PlainSampler:
         device = logits_RV.device
         owner = [number for number, (_, members) in enumerate(groups) for _ in members]
         turn_R = np.array([n for _, members in groups for n in members])
-        drawn = {n: ([], []) for n in turn_R.tolist()}
+        drawn = {n: ([], [], []) for n in turn_R.tolist()}
         live = torch.tensor(owner, device=device)
         rows.select(live)
         logits_RV = logits_RV[live]
         for place in range(sampling.max_tokens):
-            token_R, logp_R = drawn_tokens(logits_RV, states_N[turn_R], place, sampling)
-            for n, token, logp in zip(
-                turn_R.tolist(), token_R.tolist(), logp_R.tolist(), strict=True
-            ):
-                drawn[n][0].append(token)
-                drawn[n][1].append(logp)
+            token_R, *told = drawn_tokens(logits_RV, states_N[turn_R], place, sampling)
+            figures = (token_R.tolist(), *(each_R.tolist() for each_R in told))
+            for n, *each in zip(turn_R.tolist(), *figures, strict=True):
+                for held, value in zip(drawn[n], each, strict=True):
+                    held.append(value)
             open_R = [
                 row
                 for row, n in enumerate(turn_R.tolist())
@@ -340,11 +339,12 @@ def length_of(turn: Turn) -> int:
 
 def drawn_tokens(
     logits_RV: Tensor, states_R: np.ndarray, place: int, sampling: Sampling
-) -> tuple[Tensor, Tensor]:
-    """The tokens (R) at a place of their completions, and their log-probs (R)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens (R) at a place of their completions, their log-probs (R), and the entropies (R) of
+    what they were drawn from."""
     at_R = np.full(len(states_R), place)
     uniform_R = moved(torch.from_numpy(uniforms(states_R, at_R)), logits_RV.device)
-    return draw(logits_RV, sampling, uniform_R)
+    return draw_with_entropy(logits_RV, sampling, uniform_R)
 
 
 def stopped(actions: Sequence[int], ends: frozenset[int], stop: Stop | None) -> bool:
@@ -356,6 +356,7 @@ def finished(
     context: tuple[int, ...],
     actions: list[int],
     logps: list[float],
+    entropies: list[float],
     ended: bool,
     policy_version: int,
 ) -> Turn:
@@ -367,6 +368,7 @@ def finished(
         behaviour_logps=tuple(logps),
         ended="stop" if ended else "length",
         policy_version=policy_version,
+        entropies=tuple(entropies),
     )
 
 
@@ -457,7 +459,7 @@ class PlainBatch:
             if not bool(logits_1V.isfinite().all()):
                 raise RunFailure("the model's scores are not numbers")
             state_1 = np.array([row.state], dtype=np.uint64)
-            token_1, logp_1 = drawn_tokens(logits_1V, state_1, row.drawn, row.sampling)
+            token_1, logp_1, _ = drawn_tokens(logits_1V, state_1, row.drawn, row.sampling)
         except Exception as error:  # this completion fails; the others go on
             del self.rows[row]
             self.logps.pop(row, None)

@@ -1,0 +1,145 @@
+"""Reads the file of a rubric: what a judge is asked about answers, and whose labels it is held to.
+
+Problems are one line with file, line and the fix. `tasks.rubric` asks the judge.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from assay.experiment.base_table import Few, Many, Name, Positive, Share, Table, raise_all, refused
+from assay.experiment.problems import problems_in
+from assay.experiment.read_file import first_error, parse_toml, read_text
+from assay.tasks.rubric import FIRST, GAPS, PREFERENCE, REASON, SECOND, Criterion, Rubric
+
+Point = Annotated[int, Field(ge=-100, le=100)]
+RESERVED = (REASON, PREFERENCE, FIRST, SECOND, "label")
+
+
+class CriterionSpec(Table):
+    """One thing that is graded."""
+
+    about: str
+    """What the grades mean."""
+    scale: Annotated[Many[Point], Field(min_length=2, max_length=2)] = (1, 5)
+    """The lowest and the highest grade; grades are whole numbers."""
+    weight: Positive = 1.0
+    """In the score, the mean of all grades from 0 to 1."""
+
+    @model_validator(mode="after")
+    def _scale_rises(self) -> Self:
+        low, high = self.scale
+        if not low < high <= low + 100:
+            problem = f"{low} to {high} is no scale"
+            raise refused("scale", problem, "write the lower grade first, at most 100 below")
+        return self
+
+
+class AgainstSpec(Table):
+    """The answers of another run, in place of the rows' own."""
+
+    run: str
+    """`NAME@CHECKPOINT`."""
+    evaluation: str
+    """Its evaluation on the same items."""
+
+
+class RubricFile(Table):
+    """The file `quality.toml` of the reward `rubric:quality.toml`."""
+
+    model: Name
+    """The helper model that judges."""
+    about: str = ""
+    """What is judged, in a sentence or two for the judge."""
+    criteria: dict[Name, CriterionSpec]
+    """What is graded, or, of pairs, looked at."""
+    pairs: bool = False
+    """The judge says which of two answers is better: 1, 0, or 0.5 for a tie."""
+    against: AgainstSpec | None = None
+    """Whose answers stand beside, for `pairs`; omitted: the rows' own."""
+    both_orders: bool = False
+    """Ask about every pair twice; a verdict that flips is a tie. Labelled pairs always are."""
+    reference: bool = False
+    """One who grades sees the row's own answer."""
+    by_likelihood: bool = False
+    """For a model in this process: the verdict is the likeliest of all, and the judge writes
+    none."""
+    attempts: Few = 3
+    """How often the judge is asked until its verdict can be read."""
+    longest: Few | None = None
+    """Characters; a longer answer earns 0 without being judged."""
+    prompt: str = ""
+    """The question in place of the usual one; `{question}`, `{answer}` or `{first}` and `{second}`,
+    `{criteria}`, `{about}`, `{reference}` and `{format}` are filled in."""
+    labels: str | None = None
+    """File of labels (docs/llm-judge.md) that the judge is held to before a run begins."""
+    least_kappa: Share = 0.6
+    """Verdicts of a judge with less say so, and pass no gate."""
+    own: Many[str] = ()
+    """Authors in the labels that are the judge itself."""
+    canaries: Annotated[int, Field(ge=0, le=1000)] = 10
+    """Labelled answers that are judged again with orders to the judge written into them."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        raise_all(self._conflicts())
+        return self
+
+    def _conflicts(self) -> Iterator[PydanticCustomError]:
+        if not self.criteria:
+            yield refused("criteria", "nothing is judged", "write [criteria.NAME] with about")
+        for name in self.criteria:
+            if name in RESERVED:
+                yield refused(f"criteria.{name}", "is a word of verdicts", "give another name")
+        of_pairs = {"against": self.against, "both_orders": self.both_orders}
+        for name, value in of_pairs.items():
+            if value and not self.pairs:
+                yield refused(name, "is for pairs", "write pairs = true, or remove it")
+        if self.pairs and self.reference:
+            yield refused("reference", "a pair has no third answer", "remove it")
+        if self.prompt:
+            yield from self._template_conflicts()
+
+    def _template_conflicts(self) -> Iterator[PydanticCustomError]:
+        gaps = set(re.findall(r"\{(\w+)\}", self.prompt))
+        needed = {"format", *((FIRST, SECOND) if self.pairs else ("answer",))}
+        for gap in sorted(needed - gaps):
+            yield refused("prompt", f"lacks {{{gap}}}", "write it where the text goes")
+        for gap in sorted(gaps - {*GAPS}):
+            known = ", ".join(f"{{{name}}}" for name in GAPS)
+            yield refused("prompt", f"{{{gap}}} is not filled in", f"known: {known}")
+
+    def rubric(self, against: str = "") -> Rubric:
+        """What the judge is asked; `against` names the other answers."""
+        criteria = {
+            name: Criterion(each.about, each.scale[0], each.scale[-1], each.weight)
+            for name, each in self.criteria.items()
+        }
+        return Rubric(
+            model=self.model,
+            about=self.about,
+            criteria=criteria,
+            pairs=self.pairs,
+            both_orders=self.both_orders,
+            reference=self.reference,
+            by_likelihood=self.by_likelihood,
+            attempts=self.attempts,
+            longest=self.longest,
+            prompt=self.prompt,
+            against=against,
+        )
+
+
+def read_rubric(file: Path) -> RubricFile:
+    """The rubric of a file. Raises SpecError with all problems."""
+    text = read_text(file)
+    values = parse_toml(text, file)
+    try:
+        return RubricFile.model_validate(values)
+    except ValidationError as invalid:
+        found = problems_in(invalid.errors(include_url=False), values, RubricFile)
+        raise first_error(found, file, text, []) from None

@@ -1,0 +1,76 @@
+"""What a judge said of answers that people labelled, stored in a run: `agreement/NAME-HASH.json`.
+
+Figures are made of it in `judge.label_agreement`; `lab.evaluate.judge_labels` writes it. Beside it
+lies the journal of what the judge was asked, which is kept: labels that are added later cost no
+verdict twice.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.judge.label_agreement import Judged
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import as_entry, read_json, write_listed
+
+FOLDER = "agreement"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A labelled answer that was judged again with a text written behind it."""
+
+    kind: str
+    item: str
+    before: float | None
+    after: float | None
+    """Scores without it, or with neutral words in its place, and with it; None where the judge gave
+    no verdict."""
+
+
+@dataclass(frozen=True)
+class JudgedLabels:
+    """The labelled answers of a rubric and what its judge said of them."""
+
+    kind: str
+    """The name of the reward."""
+    settings: Mapping[str, Any]
+    """The rubric, as records of evaluations have it among their options."""
+    levels: Mapping[str, Sequence[float]]
+    """The grades of each criterion."""
+    model: str
+    least_kappa: float
+    labels: str
+    """The name of the file of labels."""
+    waiting: int
+    """Its lines without a label."""
+    unread: int
+    """Labels whose answer nobody has: a hash that no record of the run fits."""
+    judged: Sequence[Judged]
+    why: Mapping[str, int] = field(default_factory=dict)
+    """Reasons of answers without a verdict, counted."""
+    canaries: Sequence[Canary] = ()
+
+
+def write_judged(run: RunDirectory, name: str, found: JudgedLabels) -> Path:
+    """Write what was found, in the place of what was there; returns the file."""
+    file = run.path / FOLDER / f"{name}.json"
+    file.parent.mkdir(exist_ok=True)
+    write_listed(run.path, file, json.dumps({"schema": SCHEMA, **asdict(found)}) + "\n")
+    return file
+
+
+def read_judged(run: RunDirectory) -> list[JudgedLabels]:
+    """All that the run holds. Raises DamagedFile."""
+    return [_read(file) for file in sorted((run.path / FOLDER).glob("*.json"))]
+
+
+def _read(file: Path) -> JudgedLabels:
+    values = read_json(file, dict)
+    values.pop("schema", None)
+    for name, kind in (("judged", Judged), ("canaries", Canary)):
+        values[name] = [as_entry(kind, each, file) for each in values.get(name, ())]
+    return as_entry(JudgedLabels, values, file)
