@@ -4,7 +4,7 @@ ms-swift refuses packs with any other attention, and flash attention has no kern
 SDPA, Transformers keeps the rows of a pack apart by their positions. For benchmarks alone.
 """
 
-from swift.arguments import SftArguments  # type: ignore
+from swift.arguments import SftArguments  # type: ignore[import-not-found]
 
 
 def accept(self):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import statsmodels.api as sm
-from ppi_py import ppi_mean_ci, ppi_mean_pointestimate  # type: ignore
+from ppi_py import ppi_mean_ci, ppi_mean_pointestimate  # type: ignore[import-not-found]
 from scipy import stats
-from sklearn.metrics import cohen_kappa_score  # type: ignore
+from sklearn.metrics import cohen_kappa_score  # type: ignore[import-not-found]
 
 FILE = Path(__file__).with_suffix(".json")
 LEVELS = (1, 2, 3, 4, 5)
@@ -65,8 +65,8 @@ def agreements(random):
         "verdicts": verdicts.tolist(),
         "characters": characters.tolist(),
         "kappa": cohen_kappa_score(labels, verdicts, labels=LEVELS, weights="quadratic"),
-        "ranks": float(stats.spearmanr(labels, verdicts).statistic),  # type: ignore
-        "length": float(stats.pearsonr(*left).statistic),  # type: ignore
+        "ranks": float(stats.spearmanr(labels, verdicts).statistic),  # type: ignore[attr-defined]
+        "length": float(stats.pearsonr(*left).statistic),  # type: ignore[attr-defined]
         "binary_kappa": cohen_kappa_score(*right),
     }
 

@@ -58,7 +58,7 @@ class Judge:
 
 def judged(rubric: Rubric, judge: Judge, text: str = "Hello.", row: Row = ROW) -> Reward:
     helpers = {"grader": judge}
-    with RewardRunner(rubric_reward(rubric), 20.0, helpers=helpers) as runner:  # type: ignore
+    with RewardRunner(rubric_reward(rubric), 20.0, helpers=helpers) as runner:  # type: ignore[arg-type]
         return runner.score([(row, Completion(text, id="1/r#0"))])[0]
 
 

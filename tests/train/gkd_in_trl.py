@@ -10,10 +10,10 @@ import sys
 import tempfile
 
 import torch
-from datasets import Dataset  # type: ignore
+from datasets import Dataset  # type: ignore[import-not-found]
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
-from trl.experimental.gkd import GKDConfig, GKDTrainer  # type: ignore
-from trl.experimental.server_distillation import server_distillation_trainer as server  # type: ignore
+from trl.experimental.gkd import GKDConfig, GKDTrainer  # type: ignore[import-not-found]
+from trl.experimental.server_distillation import server_distillation_trainer as server  # type: ignore[import-not-found]
 
 
 def trainer(asked, folder):
@@ -59,7 +59,7 @@ def of_tables(asked):
         else:
             loss = GKDTrainer.generalized_jsd_loss(student, teacher, beta=beta, temperature=warmth)
         loss.backward()
-        found.append({"loss": float(loss), "gradient": student.grad.tolist()})  # type: ignore
+        found.append({"loss": float(loss), "gradient": student.grad.tolist()})  # type: ignore[union-attr]
     return found
 
 

@@ -126,5 +126,5 @@ def test_the_spread_of_advantages_is_over_judged_completions():
     tensor = torch.tensor(values, dtype=torch.float64)
     assert line["advantage_mean"] == pytest.approx(float(tensor.mean()), abs=1e-9)
     assert line["advantage_std"] == pytest.approx(float(tensor.std(correction=0)))
-    assert (line["advantage_min"], line["advantage_max"]) == (min(values), max(values))  # type: ignore
-    assert min(values) < 0 < max(values)  # type: ignore
+    assert (line["advantage_min"], line["advantage_max"]) == (min(values), max(values))  # type: ignore[arg-type]
+    assert min(values) < 0 < max(values)  # type: ignore[arg-type]

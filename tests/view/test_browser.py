@@ -75,7 +75,7 @@ def training(folder: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as process:
         said: list[str] = []
-        reader = threading.Thread(target=lambda: said.append(process.stdout.read()))  # type: ignore
+        reader = threading.Thread(target=lambda: said.append(process.stdout.read()))  # type: ignore[arg-type]
         reader.start()
         yield process
         process.wait()

@@ -292,7 +292,7 @@ def test_a_run_of_another_trainer_without_log_probs_tokens_or_names_is_shown(tmp
     line = sample(7, "prompt-0123", 0, text="said", **bare, **facts)
     write_samples(run.samples("rl", 7), [line])
     for step in (41, 42):
-        append_metrics(run.metrics, "rl", step, None, **{"trl/entropy_coef_x": step / 7})  # type: ignore
+        append_metrics(run.metrics, "rl", step, None, **{"trl/entropy_coef_x": step / 7})  # type: ignore[arg-type]
     reader, base = client(run.root), "/lab/lab"
     page = reader.get(f"{base}/runs/{run}/")
     assert page.status_code == 200 and "trl/entropy_coef_x" in page.text

@@ -79,7 +79,10 @@ def compare_page(window: Window, request: Request, w: Words) -> Shown:
 
     def made() -> Page:
         how = {"higher": True, "lower": False}.get(better)
-        files = read_options(**{name: given[name] for name in OF_FILES}, higher_is_better=how)  # type: ignore
+        format, metric, item, score, repeat, cluster = (given[name] for name in OF_FILES)
+        files = read_options(
+            format, metric, cluster, item=item, score=score, repeat=repeat, higher_is_better=how
+        )
         paths = tuple(path for text in allow for path in text.split())
         options = CompareOptions(given["control"], given["on"], paths, files)
         table = compare_names(root, [within(root, name) for name in names], options)

@@ -27,7 +27,7 @@ class Unknown:
     asked: list[str] = field(default_factory=list)
 
     def called_by(self, caller) -> HelperModel:
-        return self  # type: ignore
+        return self  # type: ignore[return-value]
 
     def answer(self, conversations, sampling, keys) -> list[HelperAnswer]:
         raise AssertionError
@@ -40,7 +40,7 @@ class Unknown:
             self.asked += [texts[n] for n in places]
             return [len(texts[n]) for n in places]
 
-        return once(self, texts, compute)  # type: ignore
+        return once(self, texts, compute)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -83,13 +83,13 @@ def test_numbers_come_back_to_the_last_bit():
     values = [math.pi * 10.0**n for n in range(-8, 3)]
     texts = [str(value) for value in values]
     for _ in range(2):
-        assert once(Frozen(), texts, lambda places: [values[n] for n in places]) == values  # type: ignore
+        assert once(Frozen(), texts, lambda places: [values[n] for n in places]) == values  # type: ignore[arg-type]
 
 
 def test_a_damaged_file_is_named_in_one_line():
     frozen = Frozen()
     frozen.lengths(["a"])
-    outcome_file(frozen).write_bytes(b"no database, but long enough to be read as one" * 100)  # type: ignore
+    outcome_file(frozen).write_bytes(b"no database, but long enough to be read as one" * 100)  # type: ignore[arg-type]
     with pytest.raises(RunFailure, match=r"\.sqlite: .*delete the file"):
         frozen.lengths(["a"])
 

@@ -147,7 +147,7 @@ ROW = query_row(shown(6), Query("q", asked("wants"), ("a",)), (0, 1, 2, 3), 2)
 
 def judged(kind: str, texts: list[str], *answers: str):
     pairs = [(ROW, Completion(text)) for text in texts]
-    return REWARDS[kind].judge(pairs, {"frozen": Frozen(*answers)})  # type: ignore
+    return REWARDS[kind].judge(pairs, {"frozen": Frozen(*answers)})  # type: ignore[arg-type]
 
 
 def test_a_new_selection_earns_what_the_same_stored_one_does():
@@ -174,5 +174,5 @@ def test_a_selection_that_is_not_allowed_earns_nothing_and_is_not_asked():
 def test_only_modes_that_read_probabilities_have_answers_scored():
     for kind in MODES.keys() - {"legacy"}:
         frozen = Frozen("a")
-        REWARDS[kind].judge([(ROW, Completion("[0, 3]"))], {"frozen": frozen})  # type: ignore
+        REWARDS[kind].judge([(ROW, Completion("[0, 3]"))], {"frozen": frozen})  # type: ignore[arg-type]
         assert (frozen.scored > 0) == ("gtprob" in kind)

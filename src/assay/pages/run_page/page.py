@@ -27,7 +27,7 @@ from assay.pages.provenance import data_blocks, fingerprint_blocks
 from assay.pages.rounds.rounds_content import rounds_blocks
 from assay.pages.run_page import story
 from assay.pages.run_page.engine_content import engine_blocks
-from assay.pages.run_page.imported_content import imported_blocks
+from assay.pages.run_page.trainer_content import imported_blocks
 from assay.pages.words import Words, in_language, words
 from assay.pages.write_page import write_page
 from assay.runs.run_directory import RunDirectory

@@ -1,5 +1,6 @@
-"""What a run says about a stage that another tool trained: by which, at what cost, and what of the
-stage's settings means something else there."""
+"""What a run says about another trainer: of a stage that it trained for this run, by which tool, at
+what cost, and what of the settings means something else there; of a run that it made, where that is
+from and what is not known of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ TITLES = {"trl": "TRL", "verl": "verl", "swift": "ms-swift"}
 
 
 def trainer_blocks(facts: RunFacts, stage: str, words: Words) -> list[Block]:
-    """Nothing for a stage that Assay trained, or that was taken over (`imported_content`)."""
+    """Nothing for a stage that Assay trained, or that was taken over (`imported_blocks`)."""
     spec = facts.experiment.stage[stage]
     if spec.trainer is None or IMPORTED in facts.manifest:
         return []
@@ -41,3 +42,20 @@ def went_on(noted: Mapping[str, Any], words: Words) -> str:
     """What a training that was killed could not keep."""
     drawn = words(f"trainer.drawn_{'again' if noted['draws_again'] else 'on'}")
     return words("trainer.went_on", at=visible(noted["at"]), step=noted["step"], drawn=drawn)
+
+
+def imported_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """Nothing of a run that was made here."""
+    found = facts.manifest.get(IMPORTED)
+    if not found:
+        return []
+    told = {"package": visible(found["package"]), "folder": visible(found["folder"])}
+    blocks: list[Block] = [Text(words("imported.about", **told))]
+    if unknown := found.get("unknown"):
+        blocks += [Text(words("imported.unknown"))]
+        blocks += [Bullets([(Mark(visible(path), "code"),) for path in unknown])]
+    if differences := found.get("differences"):
+        blocks += [Text(words("imported.differences"))]
+        lines = differences.items()
+        blocks += [Bullets([(Mark(visible(k), "code"), words.colon, visible(v)) for k, v in lines])]
+    return blocks

@@ -75,7 +75,7 @@ def test_behaviour_log_probs_and_entropies_equal_the_training_forward(temperatur
     )
     for name, scored_S in zip(("behaviour_logps", "entropies"), found, strict=True):
         sampled_S = torch.tensor([x for turn in turns for x in getattr(turn, name) or ()])
-        torch.testing.assert_close(sampled_S, scored_S.detach(), atol=2e-5, rtol=0)  # type: ignore
+        torch.testing.assert_close(sampled_S, scored_S.detach(), atol=2e-5, rtol=0)  # type: ignore[union-attr]
 
 
 def test_a_turn_says_how_it_ended_and_keeps_its_end_token():
