@@ -252,7 +252,10 @@ def main() -> None:
     for name in asked:
         found = PARTS[name]()
         packages = {tool: ENVIRONMENTS[tool].requirements[1] for tool in TOOLS}
-        about = {"machine": machine(), "versions": versions("assay-lab", "torch") | packages}
+        about = {
+            "machine": machine(),
+            "versions": {"tools": versions("assay-lab", "torch") | packages},
+        }
         say(str(save_result("trainers", name, {**about, name: found})))
 
 
