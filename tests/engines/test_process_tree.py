@@ -110,7 +110,7 @@ def test_what_a_tool_took_counts_those_that_ended_and_those_without_a_parent(
 import json, resource
 spent = "import time\\nwhile time.process_time() < 1: pass"
 subprocess.run([sys.executable, "-c", spent])
-holds = "import sys, time; x = bytearray(100 << 20); open(sys.argv[1], 'w').close(); time.sleep(600)"
+holds = "import sys, time; x = bytearray(100 << 20); open(sys.argv[1], 'w'); time.sleep(600)"
 subprocess.Popen([sys.executable, "-c", holds, sys.argv[1] + "/used"], start_new_session=True)
 time.sleep(600)
 """
