@@ -106,7 +106,7 @@ def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learne
 
 def try_endpoint(experiment: Experiment, stage: DistillStage, learner: Learner) -> None:
     """Raise InputError where a teacher behind an endpoint tells no words, or others than the
-    student's. One that fails for now is left to the run, which asks it again."""
+    student's. One that is only busy is left to the run, which asks it again."""
     endpoint = endpoint_for(stage.teacher, experiment.helpers[stage.teacher])
     tokens = tuple(language_model(learner, "distillation").base.tokenizer.encode(TRIED))
     assert stage.loss_top_k is not None  # the experiment's own check
