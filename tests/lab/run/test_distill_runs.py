@@ -68,6 +68,14 @@ def file(tmp_path: Path) -> Path:
     return make_distill_lab(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run that nothing broke, which tests only read."""
+    file = make_distill_lab(tmp_path_factory.mktemp("finished"))
+    (run,) = start(file, root=file.parent)
+    return run
+
+
 def lines(run: RunDirectory) -> list[dict[str, Any]]:
     """The steps' metrics, but for times and what was asked of helper models again."""
     every = map(json.loads, run.metrics.read_text().splitlines())
@@ -85,9 +93,10 @@ def weights(run: RunDirectory, step: int) -> dict[str, torch.Tensor]:
     return load_file(run.checkpoint("distilled", step) / "model.safetensors")
 
 
-def test_a_run_records_its_teacher_its_cost_and_how_near_the_student_came(file: Path) -> None:
-    (run,) = start(file, root=file.parent)
-    found = lines(run)
+def test_a_run_records_its_teacher_its_cost_and_how_near_the_student_came(
+    finished: RunDirectory,
+) -> None:
+    run, found = finished, lines(finished)
     assert found[-1]["divergence"] < found[0]["divergence"]
     assert 0 < sum(line["on_policy_share"] for line in found) < 4
     assert "reward_mean" not in found[0] and "abstained_share" not in found[0]
@@ -99,10 +108,10 @@ def test_a_run_records_its_teacher_its_cost_and_how_near_the_student_came(file: 
     ]
     samples = list(History(run).samples("distilled", 1))
     assert samples and all(each.reward is None for each in samples)
-    again = ("replay", "tiny", "--step", 1, "--lab", file.parent)
+    again = ("replay", "tiny", "--step", 1, "--lab", run.root)
     for stage in ((), ("--stage", "distilled")):
         assert_one_line(call(*again, *stage), "'distilled' (distill) learns from its teacher")
-    page = call("report", "tiny", "--lab", file.parent, "--full")
+    page = call("report", "tiny", "--lab", run.root, "--full")
     assert "Divergence from the teacher" in (run.path / "report.html").read_text()
     assert page.exit_code == 0
 
@@ -137,12 +146,12 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("behind", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_as_an_unbroken_one_and_asks_nothing_twice(
-    file: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+    file: Path, finished: RunDirectory, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
     root = file.parent
     with teacher_server(root / "teacher") as server:
         words = [*K[1::2], *there(server)] if behind else []
-        (whole,) = start(file, words, root=root)
+        (whole,) = start(file, words, root=root) if behind else (finished,)
         asked, updates, right = len(server.asked), [0], LanguagePolicy.score
 
         def score(self: LanguagePolicy, *given: Any, **named: Any) -> Any:
