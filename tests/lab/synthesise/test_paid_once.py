@@ -28,7 +28,7 @@ LOST = ("truncated", "cut")
 """Faults of answers that were made, charged, and never came."""
 TABLE, FEW = "rows = 60\nsamples = 30", "rows = 24\nsamples = 12"
 SEEDS = 4
-MORE = "\nconcurrency = 16\ndeadline = 20.0\ntimeout = 3.0"
+MORE = "\nconcurrency = 16\ndeadline = 60.0\ntimeout = 10.0"
 PRICE = "price = { prompt = 10.0, completion = 10000.0 }" + MORE
 
 
