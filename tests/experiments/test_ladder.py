@@ -15,7 +15,7 @@ LADDER = read_sweep(TOOLS / "ladder.toml")
 EVERY = {run.name.removeprefix("ladder."): run.experiment for run in plan(LADDER)}
 GENERATED = ["start", "grpo_generated", "sft_generated"]
 """The rungs that learn from generated calls, and what they start from."""
-DISTILLED = ["teacher", "distill", "distill_mixed", "sft_teacher"]
+DISTILLED = ["teacher", "distill", "distill_mixed", "distill_own", "sft_teacher", "sft_own"]
 """The teacher and its students."""
 OTHERS = {*GENERATED, *DISTILLED}
 RUNS = {name: experiment for name, experiment in EVERY.items() if name not in OTHERS}
@@ -81,15 +81,20 @@ def test_what_learns_from_generated_calls_differs_in_how_alone():
     assert take.rows == grpo.steps * grpo.prompts
 
 
-def test_students_differ_in_what_they_learn_of_their_teacher_alone():
-    students = [EVERY[name] for name in DISTILLED[1:]]
-    assert all(each.model == EVERY["teacher"].model for each in students)
-    assert all(each.data == students[0].data for each in students)
-    assert all(each.evaluate == students[0].evaluate for each in students)
-    own, mixed, sft = (each.stage["distilled"] for each in students)
-    assert isinstance(own, DistillStage) and isinstance(sft, SftStage)
+def test_students_differ_in_how_they_learn_of_their_teacher_and_where_they_start():
+    students = {name: EVERY[name] for name in DISTILLED[1:]}
+    first = students["distill"]
+    for name, each in students.items():
+        own = name.endswith("_own")
+        assert each.model == ("run:ladder.teacher@calls.last" if own else EVERY["teacher"].model)
+        assert each.data == first.data and each.evaluate == first.evaluate
+        assert each.helpers == ({} if "sft" in name else first.helpers)
+    own, mixed, again, *controls = (each.stage["distilled"] for each in students.values())
+    assert isinstance(own, DistillStage) and own == again
     assert mixed.model_copy(update={"lmbda": own.lmbda, "beta": own.beta}) == own != mixed
-    assert (sft.steps, sft.batch, sft.optimizer) == (own.steps, own.prompts, own.optimizer)
+    for sft in controls:
+        assert isinstance(sft, SftStage)
+        assert (sft.batch, sft.optimizer) == (own.prompts, own.optimizer)
 
 
 def test_grpo_and_egpo_differ_in_the_estimator_alone():

@@ -1,6 +1,7 @@
 """Every look at a benchmark counts, over all runs, also when its run is gone."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,15 @@ def test_every_measured_checkpoint_of_every_run_is_a_look(tmp_path: Path):
     looked(tmp_path, "b", "base", "rl.step-000001")
     found = looks_at(tmp_path, "gsm8k", ITEMS)
     assert found == Looks("gsm8k", looks=4, runs=2, deleted=0)
+
+
+def test_a_look_in_the_same_tick_of_the_clock_counts(tmp_path: Path):
+    folder = looked(tmp_path, "a", "sft.step-000004").evaluations / "test-1"
+    assert looks_at(tmp_path, "gsm8k", ITEMS).looks == 1
+    before = folder.stat()
+    (folder / "sft.step-000008.parquet").touch()
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert looks_at(tmp_path, "gsm8k", ITEMS).looks == 2
 
 
 def test_other_benchmarks_and_other_items_of_one_name_are_no_looks(tmp_path: Path):

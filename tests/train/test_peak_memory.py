@@ -19,6 +19,12 @@ def touch() -> None:
             held[place] = 1
 
 
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """Without what other tests started, which comes and goes."""
+    monkeypatch.setattr(loop, "started_memory", lambda: 0)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="counts the GPU's memory")
 def test_memory_that_a_step_gave_back_counts_for_that_step_alone():
     start_peak()
@@ -36,7 +42,6 @@ def test_where_the_peak_cannot_start_again_it_is_the_process_peak(tmp_path, monk
     touch()
     monkeypatch.setattr(loop, "STATUS", tmp_path / "no" / "status")
     monkeypatch.setattr(loop, "CLEAR", tmp_path / "no" / "clear_refs")
-    monkeypatch.setattr(loop, "started_memory", lambda: 0)  # those of other tests come and go
     start_peak()
     first = peak_memory_mb()
     touch()

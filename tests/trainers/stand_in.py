@@ -1,8 +1,8 @@
 """Stands in for the Python of TRL: replays what TRL wrote, a step at a time, and fails as told.
 
 STAND_IN in the environment is JSON: at `step` it dies by the signal or the exit code `dies`, with
-half a line of the log written where `half` says so; or it `hangs`. Weights of its checkpoints are
-the start's, moved by the step. It goes on from a checkpoint as TRL does.
+`writes` in its log before; or it `hangs`, and says so. Weights of its checkpoints are the start's,
+moved by the step. It goes on from a checkpoint as TRL does.
 """
 
 import json
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
         step = json.loads(line)["step"]
         if step > done:
             if step == orders.get("step"):
-                fail(orders, line)
+                fail(orders)
             train(step, line)
     print("trained")
 
@@ -54,12 +54,12 @@ def train(step: int, line: str) -> None:
         shutil.copy(RECORDED / folder / STATE, OUTPUT / folder)
 
 
-def fail(orders: dict, line: str) -> None:
-    """Half a line where it is asked for; then hang, or die."""
-    if orders.get("half"):
-        with (OUTPUT / "logging.jsonl").open("a") as log:
-            log.write(line[:40])
+def fail(orders: dict) -> None:
+    """Write what is asked for; then hang, or die."""
+    with (OUTPUT / "logging.jsonl").open("a") as log:
+        log.write(orders.get("writes", ""))
     while orders.get("hangs"):
+        Path("hangs").touch()
         time.sleep(1)
     print("RuntimeError: out of cheese", flush=True)
     if orders["dies"] < 0:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
-from assay.trainers.backwards import CANONICAL, ReadBack, read_back
+from assay.trainers.backwards import CANONICAL, ReadBack, read_back, stage_of
 from assay.trainers.outputs.output import DamagedOutput
 from assay.trainers.outputs.plain_folders import (
     find,
@@ -124,6 +124,31 @@ def test_ms_swifts_and_verls_own_files_are_read() -> None:
     assert isinstance(stage, GrpoStage)
     assert (stage.prompts, stage.group, stage.kl.coef, stage.steps) == (2, 4, 0.01, 3)
     assert stage.updates.minibatches == 1 and stage.sampling.max_tokens == 12
+
+
+@pytest.mark.parametrize("tool", ["swift", "verl"])
+def test_a_training_that_was_told_epochs_has_the_steps_of_its_log(tool: str) -> None:
+    if tool == "swift":
+        told = kept(read_object(PLAIN / "swift" / "args.json")) | {"max_steps": -1}
+        made = back("swift", "sft", told, 7)
+    else:
+        told = hydra_values(PLAIN / "verl" / "config.yaml") | {"trainer.total_training_steps": None}
+        made = back("verl", "grpo", told, 7)
+    assert made.stage.steps == 7 and "steps" not in made.unknown
+    told = {each.key: each.what for each in made.differences}
+    assert not {"max_steps", "trainer.total_training_steps"} & told.keys(), told
+
+
+def test_nothing_is_said_of_a_configuration_that_is_not_there() -> None:
+    made = back("trl", "sft", {}, 7)
+    assert made.stage.steps == 7 and "optimizer.name" in made.unknown
+    assert not any("where an export has" in each.what for each in made.differences)
+
+
+def test_settings_that_contradict_each_other_are_one_line() -> None:
+    told = ALWAYS["grpo"] | {"method": "grpo", "steps": 2, "prompts": 2}
+    with pytest.raises(InputError, match="no stage of Assay's"):
+        stage_of(told | {"epochs": 2})
 
 
 class Bomb:

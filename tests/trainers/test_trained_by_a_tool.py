@@ -5,8 +5,10 @@ real ones.
 """
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,18 +16,20 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from assay.engines.process_tree import MARK, Running
 from assay.engines.proof import Proof
 from assay.errors import RunFailure
 from assay.judge.confounds import confounds
 from assay.lab.monitor.guards import GuardFired
 from assay.lab.run.runner import resume, start
+from assay.lab.run.trainer_records import Following
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
-from tests.cli.conftest import answer, call
+from tests.cli.conftest import answer, assert_one_line, call
 from tests.labs import make_lab
 from tests.sample_lines import read_samples
 
@@ -79,7 +83,8 @@ def test_what_a_tool_trains_is_recorded_judged_and_reported(lab: Path) -> None:
     lines = read_metrics(run.metrics)
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert [line["reward_mean"] for line in lines][:1] == [0.375]
-    assert all(line["cpu_seconds"] > 0 and line["prompt_tokens"] > 0 for line in lines)
+    assert sum(line["cpu_seconds"] for line in lines) > 0
+    assert all(line["cpu_seconds"] >= 0 and line["prompt_tokens"] > 0 for line in lines)
     found = samples(run)
     assert [*found] == [1, 2, 3, 4] and all(len(ids) == 8 for ids in found.values())
     assert len({each for ids in found.values() for each in ids}) == 32
@@ -105,7 +110,10 @@ def test_what_a_tool_trains_is_recorded_judged_and_reported(lab: Path) -> None:
     ("orders", "words"),
     [
         pytest.param({"step": 4, "dies": -9}, "step 3 of 4 (it was killed", marks=pytest.mark.slow),
-        ({"step": 4, "dies": 3, "half": True}, "(exit code 3): RuntimeError: out of cheese"),
+        (
+            {"step": 4, "dies": 3, "writes": '{"loss": 0.'},
+            "(exit code 3): RuntimeError: out of cheese",
+        ),
         pytest.param({"step": 3, "dies": 0}, "after step 2 of 4", marks=pytest.mark.slow),
     ],
 )
@@ -142,9 +150,27 @@ def test_a_run_that_was_killed_takes_what_its_tool_had_done(
     more = ("--resume_from_checkpoint", "output/checkpoint-2")
     subprocess.run([lab / "python", "trl_log.py", *more], cwd=output, check=True)
     (output / "asked.json").unlink()
+    left = subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: str(output)})
+    take = Following.take
+
+    def after_it(self: Following, *given: Any, **named: Any) -> int:
+        left.wait(60)  # nothing may write what is read here
+        return take(self, *given, **named)
+
+    monkeypatch.setattr(Following, "take", after_it)
     resume(run)
     assert steps(run) == [1, 2, 3, 4] and checkpoint_steps(run, "rl") == [2, 4]
     assert not (output / "asked.json").exists()
+
+
+def test_a_log_that_cannot_be_read_fails_the_run_and_is_no_bad_input(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(monkeypatch, step=3, dies=0, writes="no JSON\n")
+    with pytest.raises(RunFailure, match=r"output/logging\.jsonl:3: is no JSON"):
+        start(lab / "tiny.toml", root=lab)
+    (run,) = runs_of(lab, "tiny")
+    assert read_status(run.path).status == "failed"
 
 
 @pytest.mark.slow
@@ -166,7 +192,13 @@ def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
 ) -> None:
     """The tool has written three steps before anybody looks; the condition held at the second."""
     told(monkeypatch, step=4, hangs=True)
-    monkeypatch.setattr("assay.lab.run.tool_training.POLL_SECONDS", 1.0)
+
+    def once_it_hangs(tool: Running, seconds: float) -> None:
+        (run,) = runs_of(lab, "tiny")
+        while not (run.trainer("rl") / "hangs").exists():
+            time.sleep(0.02)
+
+    monkeypatch.setattr(Running, "wait", once_it_hangs)
     guard = '\n[guard.low]\nstage = "rl"\nmetric = "reward_mean"\nabove = 0.4\nsteps = 1\n'
     (lab / "tiny.toml").write_text((lab / "tiny.toml").read_text() + guard)
     with pytest.raises(GuardFired, match="'low' stopped the run at rl step 2"):
@@ -194,6 +226,19 @@ def test_what_a_tool_cannot_do_is_refused_before_anything_is_trained(
         assert refused.exit_code in (1, 2) and (verb == "check" or refused.exit_code == 2)
         for word in words:
             assert word in refused.stderr + refused.stdout
+    assert not (lab / "runs").exists()
+
+
+def test_a_reward_that_cannot_go_along_is_refused_before_anything_is_trained(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("elsewhere") / "mine.py"
+    file.write_text("def odd(row, completion):\n    return 1.0\n")
+    (lab / "link.py").symlink_to(file)
+    for name in (file, "link.py"):
+        option = ("--set", f'stage.rl.reward="path:{name}:odd"')
+        refused = call("run", lab / "tiny.toml", "--lab", lab, *option)
+        assert_one_line(refused, "does not lie in the lab")
     assert not (lab / "runs").exists()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -64,11 +65,17 @@ def tab(browser: Tab) -> Iterator[Tab]:
 @contextmanager
 def training(folder: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
     """`assay run` of a tiny model, in a process of its own."""
-    code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
     sets = [word for each in settings for word in ("--set", each)]
-    arguments = ["run", folder / "tiny.toml", "--lab", folder, *sets]
+    with verb(folder, "run", str(folder / "tiny.toml"), *sets) as process:
+        yield process
+
+
+@contextmanager
+def verb(folder: Path, *words: str, ends: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """A verb in a process of its own, with the code that it is to end with."""
+    code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
     with subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [sys.executable, "-c", code, *words, "--lab", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -80,7 +87,7 @@ def training(folder: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
         yield process
         process.wait()
         reader.join()
-        assert process.returncode == 0, said
+        assert process.returncode == ends, said
 
 
 def test_a_run_is_followed_while_it_trains(tmp_path: Path, tab: Tab):
@@ -109,6 +116,36 @@ def test_a_run_is_followed_while_it_trains(tmp_path: Path, tab: Tab):
                 and address == tab.script("location.href")
             )
         tab.until("document.querySelector('main').innerText.includes('Before and after')")
+
+
+def test_a_page_follows_a_run_that_is_killed_and_goes_on(tmp_path: Path, tab: Tab):
+    file, steps = str(make_lab(tmp_path)), ("--set", "stage.sft.steps=400")
+    states = "document.querySelector('main').innerText.includes"
+    with answering(application(Window({"tiny": tmp_path}), TOKEN), 0) as port:
+        with verb(tmp_path, "run", file, *steps, ends=-signal.SIGKILL) as process:
+            tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
+            tab.until(f"document.querySelectorAll('{ROW}').length === 1")
+            tab.until("document.querySelector('tbody').innerText.includes('sft · step')")
+            tab.script("window.here = true")
+            process.kill()
+            tab.until(f"{states}('interrupted')")
+        tab.script("window.left = true; document.querySelector('main tbody a').click()")
+        tab.loaded()
+        tab.script("window.here = true")
+        with verb(tmp_path, "resume", "tiny", ends=-signal.SIGKILL) as process:
+            tab.until(f"{states}('status running')")
+            process.kill()
+            tab.until(f"{states}('status interrupted')")
+        assert tab.script("window.here")
+
+
+def test_a_page_says_that_nobody_tells_it_of_changes(tmp_path: Path, browser: Tab):
+    with answering(application(Window({"tiny": tmp_path}), TOKEN), 0) as port:
+        browser.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        browser.until("document.querySelector('.lost').hidden")
+    browser.until("!document.querySelector('.lost').hidden")
+    with answering(application(Window({"tiny": tmp_path}), TOKEN), port):
+        browser.until("document.querySelector('.lost').hidden")
 
 
 def test_a_filter_is_typed_and_a_group_is_opened(site: str, run, tab: Tab):

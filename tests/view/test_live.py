@@ -1,7 +1,10 @@
 """A page is told when its runs record something; curves, colours and tokens are what they say."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from urllib.parse import parse_qs
 
 import pytest
@@ -11,7 +14,7 @@ from assay.judge.intervals import Interval
 from assay.pages.facts import Curve
 from assay.pages.words import words
 from assay.runs.metrics import append_metrics
-from assay.runs.status import hold_run, stored_status, write_status
+from assay.runs.status import RunState, hold_run, stored_status, write_status
 from assay.view import live
 from assay.view.curves_page import RANGE, pooled
 from assay.view.live import changes, live_address
@@ -24,29 +27,62 @@ async def never() -> bool:
     return False
 
 
-def test_a_run_tells_that_it_grew_and_that_it_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "EVERY", 0.0)
-    run = empty_run(tmp_path)
-    window = Window({"lab": tmp_path})
-    write_status(run.path, replace(stored_status(run.path), status="running"))
+def told_of(window: Window, names: list[str], deeds: list[Callable[[], object]]) -> list[str]:
+    """The events of a page that was made before the first deed; each deed waits for an event."""
+    (seen,) = parse_qs(live_address(window, names).partition("?")[2])["seen"]
 
     async def told() -> list[str]:
-        address = live_address(window, [f"lab/{run}"])
-        (seen,) = parse_qs(address)["seen"]
-        # What is recorded before the page that asked listens is not missed.
-        append_metrics(run.metrics, "rl", 1, 2.0, reward_mean=0.5)
-        events = changes(window, [f"lab/{run}"], seen, never)
-        found = [await anext(events), await anext(events)]
-        write_status(run.path, replace(stored_status(run.path), status="finished"))
-        async for event in events:
-            found.append(event)
-        return found
+        kinds = []
+        deeds[0]()
+        async for event in changes(window, names, seen, never):
+            if event.startswith("event"):
+                kinds.append(event.partition("\n")[0].removeprefix("event: "))
+                if len(kinds) == len(deeds):
+                    break
+                deeds[len(kinds)]()
+        return kinds
 
-    with hold_run(run.path):
-        events = asyncio.run(told())
-    kinds = [event.partition("\n")[0] for event in events]
-    assert kinds[0].startswith("retry") and kinds[1] == "event: grown"
-    assert kinds[-1] == "event: ended"
+    return asyncio.run(told())
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_page_is_told_that_its_run_grew_was_killed_went_on_and_ended(
+    tmp_path, monkeypatch, every
+):
+    monkeypatch.setattr(live, "EVERY", 0.0)
+    run, held = empty_run(tmp_path), ExitStack()
+
+    def says(status: RunState) -> None:
+        write_status(run.path, replace(stored_status(run.path), status=status))
+
+    def grows(step: int = 1) -> None:
+        append_metrics(run.metrics, "rl", step, 2.0, reward_mean=0.5)
+
+    says("running")
+    held.enter_context(hold_run(run.path))
+    deeds = [
+        grows,  # before the page listens
+        partial(grows, 2),
+        held.close,  # nothing is written by a process that is killed
+        lambda: held.enter_context(hold_run(run.path)),
+        lambda: (says("finished"), held.close()),
+    ]
+    names = [] if every else [f"lab/{run}"]
+    kinds = told_of(Window({"lab": tmp_path}), names, deeds)
+    assert kinds == ["grown", "grown", "turned", "turned", "turned"]
+
+
+def test_a_page_of_finished_runs_is_told_the_last_and_then_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "EVERY", 0.0)
+    run = empty_run(tmp_path)
+    window, name = Window({"lab": tmp_path}), f"lab/{run}"
+    write_status(run.path, replace(stored_status(run.path), status="finished"))
+
+    async def told() -> list[str]:
+        return [event async for event in changes(window, [name], "before", never)]
+
+    assert [event.split("\n")[0] for event in asyncio.run(told())][1:] == ["event: grown"]
+    assert live_address(window, [name]) == ""
 
 
 def test_seeds_are_their_mean_between_the_lowest_and_the_highest():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from assay.pages.html import style
+from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.metrics import append_metrics
 from assay.runs.records import ENTROPIES, FACTS, write_samples
 from assay.runs.run_directory import RunDirectory
@@ -212,6 +213,17 @@ def test_the_group_has_every_completion_with_reward_and_advantage(run, reader):
         assert f">#{number}</a>" in text and said in text
     assert "advantage −1.5" in text and "advantage 1.5" in text
     assert f"assay replay {run} --stage rl --step 5" in text
+
+
+def test_no_replay_is_offered_where_a_stage_learned_from_no_reward(tmp_path):
+    run = lab(tmp_path / "taught")
+    manifest = read_manifest(run)
+    write_manifest(run, manifest | {"stages": {"rl": {"method": "distill"}}})
+    reader, address = client(run.root), f"/lab/{run.root.name}"
+    group = reader.get(f"{address}/group?run={run}&stage=rl&step=5&row=odd&visit=0").text
+    sample = reader.get(f"{address}/show?id={run}:rl/5/odd%233").text
+    assert "#3</a>" in group and "assay show" in sample
+    assert "assay replay" not in group + sample
 
 
 def test_a_link_to_a_record_leads_to_its_answers(run, reader):

@@ -52,8 +52,10 @@ def moved(host: Tensor, device: torch.device) -> Tensor:
 
 LEAST_SIDE = 256
 """Products of a batch are computed one by one where the longest side has at least this length."""
+FASTER = 1.03
+"""The least speed-up for which another library is used; two timings of a layer differ by less."""
 WORTH = 1.2
-"""The least speed-up for which another library or format is used; two timings differ by less."""
+"""The least speed-up for which another number format is used."""
 BF16_FLAGS = ("amx_bf16", "avx512_bf16")
 """What torch calls the instruction sets with bf16 products, fastest first."""
 
@@ -63,7 +65,7 @@ class ProductSpeeds:
     """How many times as fast as torch's own float32 products others are on this processor."""
 
     onednn: float
-    """float32 by oneDNN; 0 where this torch has none."""
+    """float32 by oneDNN, over the three products of a layer; 0 where this torch has none."""
     onednn_batches: float
     """The same for a batch, each product by itself."""
     bf16: float
@@ -73,7 +75,7 @@ class ProductSpeeds:
 @cache
 def product_speeds() -> ProductSpeeds:
     """Timed once for each processor and version of torch, then read from the cache."""
-    met = content_id([processor_name(), torch.__version__])
+    met = content_id([processor_name(), torch.__version__, "layer"])
     kept = built_once(cache_root() / "products" / met, _write_speeds)
     return ProductSpeeds(**json.loads((kept / "speeds.json").read_text("utf-8")))
 
@@ -99,34 +101,54 @@ def _write_speeds(folder: Path) -> None:
 
 def timed_speeds() -> ProductSpeeds:
     """Times products of the sizes that training a small model asks for."""
-    left_MK, right_KN = torch.randn(256, 576), torch.randn(1536, 576).t()
-    left_BMK, right_BKN = torch.randn(9, 256, 64), torch.randn(9, 64, 256)
-    own = _seconds(lambda: torch.mm(left_MK, right_KN))
-    has_bf16 = any(torch.cpu.get_capabilities().get(flag) for flag in BF16_FLAGS)
-    rough_MK, rough_KN = left_MK.bfloat16(), right_KN.bfloat16()
     if not torch.backends.mkldnn.is_available():
         return ProductSpeeds(0.0, 0.0, 0.0)
-    return ProductSpeeds(
-        onednn=own / _seconds(lambda: onednn(left_MK, right_KN.t(), None)),
-        onednn_batches=_seconds(lambda: torch.bmm(left_BMK, right_BKN))
-        / _seconds(lambda: one_by_one(left_BMK, right_BKN)),
-        bf16=own / _seconds(lambda: torch.mm(rough_MK, rough_KN)) if has_bf16 else 0.0,
+    rows_TI, weight_OI, grad_TO = (torch.randn(*s) for s in ((512, 576), (1536, 576), (512, 1536)))
+    left_BMK, right_BKN = torch.randn(9, 256, 64), torch.randn(9, 64, 256)
+    own, others = _seconds(
+        lambda: _layer(torch.mm, rows_TI, weight_OI, grad_TO),
+        lambda: _layer(_mm_by_onednn, rows_TI, weight_OI, grad_TO),
     )
+    batch, alone = _seconds(
+        lambda: torch.bmm(left_BMK, right_BKN), lambda: one_by_one(left_BMK, right_BKN)
+    )
+    bf16 = 0.0
+    if any(torch.cpu.get_capabilities().get(flag) for flag in BF16_FLAGS):
+        rough_TI, rough_IO = rows_TI.bfloat16(), weight_OI.bfloat16().t()
+        wide, rough = _seconds(
+            lambda: torch.mm(rows_TI, weight_OI.t()), lambda: torch.mm(rough_TI, rough_IO)
+        )
+        bf16 = wide / rough
+    return ProductSpeeds(own / others, batch / alone, bf16)
 
 
-def _seconds(compute: Callable[[], object]) -> float:
-    # The least of 15 processor times, so that other programs do not decide the result.
-    taken = []
+def _layer(
+    mm: Callable[[Tensor, Tensor], Tensor], rows_TI: Tensor, weight_OI: Tensor, grad_TO: Tensor
+) -> None:
+    # Forward, and backward to the rows and to the weight: each favours another library.
+    mm(rows_TI, weight_OI.t())
+    mm(grad_TO, weight_OI)
+    mm(grad_TO.t(), rows_TI)
+
+
+def _mm_by_onednn(left_MK: Tensor, right_KN: Tensor) -> Tensor:
+    return onednn(left_MK, right_KN.t(), None)
+
+
+def _seconds(*computations: Callable[[], object]) -> list[float]:
+    # In turn, the least of 15 processor times, so that other programs do not decide the result.
+    taken = [1e9] * len(computations)
     for _ in range(15):
-        started = time.process_time()
-        compute()
-        taken.append(time.process_time() - started)
-    return max(min(taken), 1e-9)
+        for place, compute in enumerate(computations):
+            started = time.process_time()
+            compute()
+            taken[place] = min(taken[place], time.process_time() - started)
+    return [max(each, 1e-9) for each in taken]
 
 
 def prefers_onednn() -> bool:
     """Whether float32 products are faster by oneDNN than by torch's choice."""
-    return product_speeds().onednn >= WORTH
+    return product_speeds().onednn >= FASTER
 
 
 def takes(values: Tensor) -> bool:
@@ -149,13 +171,13 @@ def product(left_MK: Tensor, right_KN: Tensor) -> Tensor:
     """left @ right; not differentiable."""
     if not takes(left_MK):
         return torch.mm(left_MK, right_KN)
-    return onednn(left_MK, right_KN.t(), None)
+    return _mm_by_onednn(left_MK, right_KN)
 
 
 def batched(left_BMK: Tensor, right_BKN: Tensor) -> Tensor:
     """left @ right of each of a batch; not differentiable."""
     sides = (*left_BMK.shape[1:], right_BKN.shape[2])
-    if max(sides) < LEAST_SIDE or product_speeds().onednn_batches < WORTH or not takes(left_BMK):
+    if max(sides) < LEAST_SIDE or product_speeds().onednn_batches < FASTER or not takes(left_BMK):
         return torch.bmm(left_BMK, right_BKN)
     return one_by_one(left_BMK, right_BKN)
 

@@ -102,21 +102,21 @@ def _read_ledger(root: Path) -> Ledger:
 def trials_of(run: RunDirectory) -> Iterator[Trial]:
     """What a run looked at after training. Raises UnknownTrials for a damaged record."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
-        benchmark, items, names = _looked_at(file.parent)
+        benchmark, items = _asked(file)
+        # Listed anew: a folder's time is too coarse to tell two records apart.
+        names = sorted(p.stem for p in file.parent.glob("[!.]*.parquet") if p.stem != BASE)
         if names:
-            yield Trial(str(run), file.parent.name, benchmark, names, items)
+            yield Trial(str(run), file.parent.name, benchmark, tuple(names), items)
 
 
 @kept(1 << 14)
-def _looked_at(folder: Path) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Benchmark, items and checkpoints of an evaluation; every record changes its folder."""
-    file = folder / "evaluation.json"
+def _asked(file: Path) -> tuple[str, tuple[str, ...]]:
+    """Benchmark and items of an evaluation."""
     values = read_json(file, dict, UnknownTrials)
-    names = sorted(p.stem for p in folder.glob("[!.]*.parquet") if p.stem != BASE)
     benchmark, items = values.get("benchmark"), values.get("items")
     if not isinstance(benchmark, str) or not isinstance(items, list):
         raise UnknownTrials("cannot be read: no benchmark or no items", file=file)
-    return benchmark, tuple(map(str, items)), tuple(names)
+    return benchmark, tuple(map(str, items))
 
 
 def _deleted_lines(root: Path) -> Iterator[Mapping[str, Any]]:

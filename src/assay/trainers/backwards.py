@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from assay.errors import InputError
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers import swift_table, trl_table, verl_table
 from assay.trainers.scripts import nested
@@ -52,7 +53,10 @@ def canonical(config: Config) -> Config:
     if kind in LIKE["lr_scheduler_type"]:
         known["lr_scheduler_type"], more = LIKE["lr_scheduler_type"][kind]
         known["lr_scheduler_kwargs"] = {**(more or {}), **(known.get("lr_scheduler_kwargs") or {})}
-    known["optim"] = LIKE["optim"].get(known.get("optim", ""), known.get("optim"))
+    if "optim" in known:
+        known["optim"] = LIKE["optim"].get(known["optim"], known["optim"])
+    if (known.get("max_steps") or 0) < 1:  # epochs were told, and the log counts the steps
+        known.pop("max_steps", None)
     passes, each = (known.get(name) for name in (PASSES, "per_device_train_batch_size"))
     if "num_generations" in known and isinstance(passes, int) and isinstance(each, int):
         known["steps_per_generation"] = known.get("steps_per_generation") or passes
@@ -74,6 +78,8 @@ def verl_canonical(config: Config) -> Config:
         share = known.get(f"{OPTIM}.lr_warmup_steps_ratio") or 0.0
         known[f"{OPTIM}.lr_warmup_steps"] = int(share * steps)
     idle = {"trainer.total_epochs"}
+    if not steps:  # epochs were told, and the log counts the steps
+        idle |= {"trainer.total_training_steps", f"{OPTIM}.total_training_steps"}
     if not known.get(IN_LOSS):
         idle |= {f"{ACTOR}.kl_loss_coef", f"{ACTOR}.kl_loss_type"}
     if not known.get(IN_REWARD):
@@ -353,7 +359,8 @@ STAGE: TypeAdapter[Any] = TypeAdapter(StageSpec)
 
 
 def stage_of(told: Mapping[str, Any]) -> tuple[Exported, list[str]]:
-    """The stage that dotted keys make, and the keys whose values Assay does not take."""
+    """The stage that dotted keys make, and the keys whose values Assay does not take. Raises
+    InputError for values that contradict each other."""
     told, refused = dict(told), []
     while True:
         try:
@@ -363,7 +370,8 @@ def stage_of(told: Mapping[str, Any]) -> tuple[Exported, list[str]]:
             places = {".".join(map(str, each["loc"][1:])) for each in error.errors()}
             wrong = [key for key in told if any(f"{p}.".startswith(f"{key}.") for p in places)]
             if not wrong:
-                raise
+                problem = "its settings together are no stage of Assay's"
+                raise InputError(problem, fix=error.errors()[0]["msg"]) from error
             refused += wrong
             told = {key: value for key, value in told.items() if key not in wrong}
 

@@ -31,8 +31,13 @@ HEAD = Markup("""<!doctype html>
 
 PARTS = ("compare", "matrix", "notebook", "trials", "costs")
 """Pages of a lab that every page leads to."""
-FOOT = Markup('</main>\n<p class="keys" hidden>{}</p>\n</body>\n</html>\n')
-"""The keys are told where there is the script that listens to them."""
+FOOT = Markup("""</main>
+<p class="keys" hidden>{keys}</p>
+<p class="lost" role="status" hidden>{lost}</p>
+</body>
+</html>
+""")
+"""What the script shows: the keys, and that nobody tells it of changes."""
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M2 13L8 3l6 10" '
     'fill="none" stroke="#0b6e69" stroke-width="2.5"/></svg>'
@@ -74,7 +79,8 @@ def document(shown: Shown, here: str) -> str:
     )
     around = {"live": live, "links": links, "skip": w("view.skip"), "about": w("view.parts")}
     around["step"] = w("view.step")
-    return headed(shown.page, HEAD, **around) + body_html(shown.page) + FOOT.format(w("view.keys"))
+    foot = FOOT.format(keys=w("view.keys"), lost=w("view.lost"))
+    return headed(shown.page, HEAD, **around) + body_html(shown.page) + foot
 
 
 def _links(lab: str, here: str, w: Words) -> list[tuple[str, Markup, str]]:

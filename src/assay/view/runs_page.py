@@ -31,14 +31,13 @@ from assay.runs.run_names import RunNotFound
 from assay.runs.same_experiment import damage
 from assay.runs.status import Status, read_status
 from assay.view.frame import PARTS, Shown, full_name, lab_address, run_address
-from assay.view.live import live_address
+from assay.view.live import DAMAGED, live_address, state_of
 from assay.view.window import Window
 
 SHOWN = 30
 """Runs of one page of the list."""
 STATES = {"running": "chosen", "finished": "plain", "interrupted": "warning", "failed": "error"}
 """State -> the kind of its mark."""
-DAMAGED = "damaged"
 
 
 def runs_page(window: Window, request: Request, w: Words) -> Shown:
@@ -68,14 +67,6 @@ def runs_page(window: Window, request: Request, w: Words) -> Shown:
     blocks += page_links("/", {"text": wanted, "state": state}, page, SHOWN, len(every), w)
     only = next(iter(window.labs)) if len(window.labs) == 1 else ""
     return Shown(Page(w, w("view.runs_title"), blocks, document=w("view.title")), live, only)
-
-
-def state_of(run: RunDirectory) -> str:
-    """The state of a run, DAMAGED for one that does not say it."""
-    try:
-        return read_status(run.path).status
-    except AssayError:
-        return DAMAGED
 
 
 def page_number(request: Request) -> int:

@@ -33,6 +33,7 @@ from assay.pages.page import (
 )
 from assay.pages.words import Words, flat, number
 from assay.runs.history import find_record, find_samples
+from assay.runs.manifest_file import read_manifest
 from assay.runs.records import outcome, stored_messages
 from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
@@ -80,11 +81,17 @@ def _whole(
     blocks += said or completion_blocks(line["text"], w)
     if not answer and line.get("behaviour_logps"):
         blocks += _coloured(lab, run, line, by, w)
-    command = [f"assay show {shlex.quote(f'{run}:' + line['sample_id'])}"]
-    if not answer:
-        command.append(f"assay replay {run} --stage {_stage_of(line)} --step {line['step']}")
-    heading = w("view.command" if answer else "view.replay")
-    return [*blocks, Heading(heading), Code("\n".join(reversed(command)), "sh")]
+    show = f"assay show {shlex.quote(f'{run}:' + line['sample_id'])}"
+    again = "" if answer else replay_command(run, _stage_of(line), line["step"])
+    heading = w("view.replay" if again else "view.command")
+    return [*blocks, Heading(heading), Code(f"{again}\n{show}".lstrip(), "sh")]
+
+
+def replay_command(run: RunDirectory, stage: str, step: int) -> str:
+    """The line that judges a step again; "" where a stage learns from no reward."""
+    if read_manifest(run).get("stages", {}).get(stage, {}).get("method") == "distill":
+        return ""
+    return f"assay replay {run} --stage {stage} --step {step}"
 
 
 def _question(window: Window, run: RunDirectory, line: Mapping[str, Any], w: Words) -> list[Block]:
@@ -125,7 +132,10 @@ def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
     found.append((w("view.length"), number(length or len(line["tokens"]) or None)))
     found.append((w("view.ended"), ended_text(line["ended"], w)))
     found += [(w("view.why"), line["why"])] if line.get("why") else []
-    found += [(flat(name), shortened(str(v))) for name, v in (line.get("facts") or {}).items()]
+    said = ("", line.get("why"))
+    facts = [(name, str(value)) for name, value in (line.get("facts") or {}).items()]
+    new = [(name, v) for name, v in facts if name not in line["parts"] and v not in said]
+    found += [(flat(name), shortened(value)) for name, value in new]
     return [*found, (w("view.file"), line["file"])]
 
 

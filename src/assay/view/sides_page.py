@@ -33,7 +33,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.view.frame import Shown, lab_address, run_address
 from assay.view.questions import row_behind
 from assay.view.runs_page import whole_number
-from assay.view.sample_page import THOUGHT, ended_text
+from assay.view.sample_page import THOUGHT, ended_text, replay_command
 from assay.view.window import Window
 
 
@@ -59,9 +59,9 @@ def group_page(window: Window, request: Request, w: Words) -> Shown:
         Facts(facts, chips=True),
         *problem,
         Question("", question, answers, gold, w("page.gold")),
-        Heading(w("view.replay")),
-        Code(f"assay replay {run} --stage {stage} --step {step}", "sh"),
     ]
+    if command := replay_command(run, stage, step):
+        blocks += [Heading(w("view.replay")), Code(command, "sh")]
     return Shown(Page(w, w("view.group_of", row=row, stage=stage, step=step), blocks), lab=lab)
 
 

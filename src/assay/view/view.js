@@ -7,30 +7,44 @@ const SHARE = 10; // of the time, at most one part in so many goes into making t
 const main = document.querySelector("main");
 
 function follow() {
-  const address = main?.dataset.live;
-  if (!address) return;
-  let last = Date.now(), due = 0, rest = LEAST_MS;
-  const source = new EventSource(address);
-  const soon = () => {
-    if (!due && !document.hidden) due = setTimeout(again, Math.max(0, last + rest - Date.now()));
-  };
+  const lost = document.querySelector(".lost");
+  let last = Date.now(), due = 0, rest = LEAST_MS, source = null;
+  const soon = () => { due ||= setTimeout(again, Math.max(0, last + rest - Date.now())); };
   const again = async () => {
+    clearTimeout(due);
     due = 0;
     last = Date.now();
-    await refresh();
+    const free = await refresh();
     rest = Math.max(LEAST_MS, SHARE * (Date.now() - last));
+    if (!main.dataset.live) source?.close();
+    else if (!free) soon();
   };
-  source.addEventListener("grown", soon);
-  source.addEventListener("ended", () => { source.close(); refresh(); });
-  document.addEventListener("visibilitychange", soon);
+  // A page that is not seen listens to nothing: a browser opens few connections to one server.
+  const listen = () => {
+    clearTimeout(due);
+    source?.close();
+    due = 0;
+    if (document.hidden || !main.dataset.live) return;
+    source = new EventSource(main.dataset.live);
+    source.addEventListener("grown", soon);
+    source.addEventListener("turned", again);
+    source.addEventListener("open", () => { lost.hidden = true; });
+    source.addEventListener("error", () => { lost.hidden = false; });
+  };
+  document.addEventListener("visibilitychange", listen);
+  addEventListener("pagehide", () => source?.close());
+  addEventListener("pageshow", event => { if (event.persisted) listen(); });
+  listen();
 }
 
+// Shows what the page would be now; false where the reader chooses or types something.
 async function refresh() {
   const answer = await fetch(location.href, { credentials: "same-origin" }).catch(() => null);
   const fresh = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
   const active = document.activeElement, chosen = getSelection();
-  const busy = main.contains(active) && /INPUT|SELECT/.test(active.tagName) && active.type !== "checkbox";
-  if (!fresh || busy || !chosen.isCollapsed && main.contains(chosen.anchorNode)) return;
+  if (main.contains(active) && /INPUT|SELECT/.test(active.tagName) && active.type !== "checkbox") return false;
+  if (!chosen.isCollapsed && main.contains(chosen.anchorNode)) return false;
+  if (!fresh) return true;
   const ticked = new Set([...main.querySelectorAll("input:checked")].map(each => each.value));
   const link = main.contains(active) && active.getAttribute("href");
   fresh.dataset.seen = String(Number(main.dataset.seen || 0) + 1);
@@ -39,6 +53,7 @@ async function refresh() {
   if (link && document.activeElement.getAttribute("href") !== link) main.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus();
   reach();
   if (asked) tell(...asked);
+  return true;
 }
 
 // Makes `old` what `fresh` is, touching only what differs: what the reader opened, chose and focused stays.

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from assay.lab.setup.teacher import TRIED
+
 
 @dataclass
 class TeacherServer:
@@ -19,12 +21,22 @@ class TeacherServer:
 
     url: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
+    """Of the runs."""
+    tried: int = 0
+    """Before the runs."""
     failing: int = 0
-    """Requests that fail first."""
+    """Requests of the runs that fail first."""
     silent: bool = False
     """It knows no `prompt_logprobs`."""
     other: int | None = None
     """A token that it calls by another name."""
+    late: bool = False
+    """Nothing is wrong before the runs."""
+
+    @property
+    def right(self) -> bool:
+        """Whether nothing is wrong yet."""
+        return self.late and not self.asked
 
 
 @contextmanager
@@ -32,16 +44,16 @@ def teacher_server(folder: Path) -> Iterator[TeacherServer]:
     """Serves the model of a folder."""
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer, found = AutoTokenizer.from_pretrained(folder), TeacherServer()
-    lock = threading.Lock()
+    lock, tried = threading.Lock(), tokenizer.encode(TRIED)
 
     def places(asked: dict[str, Any]) -> list[Any]:
         ids = torch.tensor([asked["prompt"]])
         with torch.no_grad(), lock:
             logps_TV = model(ids).logits[0].float().log_softmax(-1)
-        told: list[Any] = [None]
+        told, other = list[Any]([None]), None if found.right else found.other
         for row, own in zip(logps_TV[:-1], asked["prompt"][1:], strict=True):
             words = {*row.topk(asked["prompt_logprobs"]).indices.tolist(), own}
-            names = {w: "!" if w == found.other else tokenizer.decode([w]) for w in words}
+            names = {w: "!" if w == other else tokenizer.decode([w]) for w in words}
             told.append(
                 {str(w): {"logprob": float(row[w]), "decoded_token": names[w]} for w in words}
             )
@@ -53,13 +65,16 @@ def teacher_server(folder: Path) -> Iterator[TeacherServer]:
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found.asked.append(asked)
-            if found.failing:
+            if asked["prompt"] == tried:
+                found.tried += 1
+            else:
+                found.asked.append(asked)
+            if found.failing and found.asked:
                 found.failing -= 1
                 self.answer(503, {"error": "busy"})
                 return
             choice: dict[str, Any] = {"text": "x", "finish_reason": "length"}
-            if not found.silent:
+            if found.right or not found.silent:
                 choice["prompt_logprobs"] = places(asked)
             usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": 1}
             self.answer(200, {"choices": [choice], "usage": usage})

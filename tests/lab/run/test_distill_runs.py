@@ -68,6 +68,14 @@ def file(tmp_path: Path) -> Path:
     return make_distill_lab(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run that nothing broke, which tests only read."""
+    file = make_distill_lab(tmp_path_factory.mktemp("finished"))
+    (run,) = start(file, root=file.parent)
+    return run
+
+
 def lines(run: RunDirectory) -> list[dict[str, Any]]:
     """The steps' metrics, but for times and what was asked of helper models again."""
     every = map(json.loads, run.metrics.read_text().splitlines())
@@ -85,9 +93,10 @@ def weights(run: RunDirectory, step: int) -> dict[str, torch.Tensor]:
     return load_file(run.checkpoint("distilled", step) / "model.safetensors")
 
 
-def test_a_run_records_its_teacher_its_cost_and_how_near_the_student_came(file: Path) -> None:
-    (run,) = start(file, root=file.parent)
-    found = lines(run)
+def test_a_run_records_its_teacher_its_cost_and_how_near_the_student_came(
+    finished: RunDirectory,
+) -> None:
+    run, found = finished, lines(finished)
     assert found[-1]["divergence"] < found[0]["divergence"]
     assert 0 < sum(line["on_policy_share"] for line in found) < 4
     assert "reward_mean" not in found[0] and "abstained_share" not in found[0]
@@ -99,7 +108,10 @@ def test_a_run_records_its_teacher_its_cost_and_how_near_the_student_came(file: 
     ]
     samples = list(History(run).samples("distilled", 1))
     assert samples and all(each.reward is None for each in samples)
-    page = call("report", "tiny", "--lab", file.parent, "--full")
+    again = ("replay", "tiny", "--step", 1, "--lab", run.root)
+    for stage in ((), ("--stage", "distilled")):
+        assert_one_line(call(*again, *stage), "'distilled' (distill) learns from its teacher")
+    page = call("report", "tiny", "--lab", run.root, "--full")
     assert "Divergence from the teacher" in (run.path / "report.html").read_text()
     assert page.exit_code == 0
 
@@ -119,7 +131,7 @@ def test_a_teacher_behind_an_endpoint_tells_what_one_here_does(
         assert gap > 0 and 0 < one["teacher_tail"] < 1
         assert other == pytest.approx(one, rel=2e-4, abs=2e-6)
     calls = [each for each in read_calls(run.path) if each.model == "teacher"]
-    assert sum(each.attempts for each in calls) == asked
+    assert sum(each.attempts for each in calls) == asked and server.tried == 1
     assert all(each.prompt_tokens and each.completion_tokens == 1 for each in calls)
 
 
@@ -134,12 +146,12 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("behind", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_as_an_unbroken_one_and_asks_nothing_twice(
-    file: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+    file: Path, finished: RunDirectory, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
     root = file.parent
     with teacher_server(root / "teacher") as server:
         words = [*K[1::2], *there(server)] if behind else []
-        (whole,) = start(file, words, root=root)
+        (whole,) = start(file, words, root=root) if behind else (finished,)
         asked, updates, right = len(server.asked), [0], LanguagePolicy.score
 
         def score(self: LanguagePolicy, *given: Any, **named: Any) -> Any:
@@ -199,18 +211,22 @@ def test_a_teacher_with_another_word_is_refused_and_the_token_named(file: Path) 
     assert not (file.parent / "runs").exists()
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
-    ("fault", "said", "code"),
+    ("fault", "said"),
     [
-        ({"silent": True}, "tells no prompt_logprobs", 1),
-        ({"other": 60}, "to the student path:model and '!' to the teacher openai:m", 2),
+        ({"silent": True}, "tells no prompt_logprobs"),
+        ({"other": 16}, "to the student path:model and '!' to the teacher openai:m"),
     ],
 )
-def test_a_server_that_cannot_teach_stops_the_run_in_one_line(
-    file: Path, fault: dict[str, Any], said: str, code: int
+def test_a_server_that_cannot_teach_is_refused_before_the_run_or_stops_it_in_one_line(
+    file: Path, fault: dict[str, Any], said: str, late: bool
 ) -> None:
     with teacher_server(file.parent / "teacher") as server:
-        for name, value in fault.items():
+        for name, value in {**fault, "late": late}.items():
             setattr(server, name, value)
         words = [word for change in there(server) for word in ("--set", change)]
-        assert_one_line(call("run", file, "--lab", file.parent, *K, *words), said, code=code)
+        result = call("run", file, "--lab", file.parent, *K, *words)
+        assert server.tried == 1
+    assert_one_line(result, said, code=1 if late and server.silent else 2)
+    assert (file.parent / "runs").exists() == late

@@ -18,7 +18,14 @@ from assay.errors import InputError, nearest
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import GrpoStage, RceStage, RftStage, StageSpec, steps_of
+from assay.experiment.stage_tables import (
+    DistillStage,
+    GrpoStage,
+    RceStage,
+    RftStage,
+    StageSpec,
+    steps_of,
+)
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation
 from assay.lab.setup.learner import first_context
@@ -117,10 +124,15 @@ class StoredStep:
 def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) -> str:
     """The stage whose samples are meant: the one named, else the only one that samples.
 
-    Raises InputError for a stage that does not exist or samples nothing, and where none is named of
-    several.
+    Raises InputError for a stage that does not exist, samples nothing or learns from no reward, and
+    where none is named of several.
     """
     able = [n for n, s in experiment.stage.items() if isinstance(s, SampledStage) and not s.stored]
+    taught = [n for n, s in experiment.stage.items() if isinstance(s, DistillStage)]
+    if name in taught or (taught and not able and name is None):
+        problem = f"stage {name or taught[0]!r} (distill) learns from its teacher, not from rewards"
+        fix = "take " + " or ".join(able) if able else "read its completions with assay show"
+        raise InputError(problem, field="--stage" if name else None, fix=fix)
     if not able:
         raise InputError(f"{run} has no stage that samples completions")
     if name is None:

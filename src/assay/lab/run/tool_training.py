@@ -22,8 +22,8 @@ import torch
 
 from assay.data.files import new_folder
 from assay.engines.environments import python_of
-from assay.engines.process_tree import Running, running
-from assay.errors import RunFailure
+from assay.engines.process_tree import Running, end_marked, running
+from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.evaluate.checkpoint_selection import selectors
@@ -123,6 +123,7 @@ class ToolTraining:
     def take_up(self) -> int:
         """Record what a killed run left, then remove what lies behind the newest checkpoint;
         returns its step. Raises CheckpointDamaged."""
+        end_marked(str(self.folder))  # what a killed run left alive would go on writing
         self.cut()
         if (self.folder / OUTPUT).is_dir():
             unwatched = replace(self.recorder, observer=Silent(), costs=dict)
@@ -230,13 +231,16 @@ class ToolTraining:
 
     def follow(self, tool: Running) -> None:
         """Record what the tool writes until it ends. Raises GuardFired, and RunFailure where it
-        ends before the last step."""
+        ends before the last step or writes what cannot be read."""
         following, code = self.following(), None
         following.stepped = self.stepped
         pause = POLL_SECONDS
         while code is None:
             code = tool.wait(pause)
-            took = self.record(following, ended=code is not None)
+            try:
+                took = self.record(following, ended=code is not None)
+            except InputError as damage:  # in files that the tool wrote, and not the user
+                raise RunFailure(str(damage)) from damage
             pause = max(POLL_SECONDS, took / READING)
         run, name = self.session.run, self.made.name
         done = max(checkpoint_steps(run, name), default=0)

@@ -1,6 +1,7 @@
 """Teachers of distill stages: who is asked, and whether its words are the student's.
 
-A teacher is a helper model; nothing is opened here before a stage asks it.
+A teacher is a helper model; no weights are opened here before a stage asks it. One behind an
+endpoint is asked about a short text before the run, which no ledger has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,13 +10,17 @@ from typing import Any
 from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import DistillStage
-from assay.lab.setup.helper_models import in_process
+from assay.lab.setup.helper_models import endpoint_for, in_process
 from assay.lab.setup.language_learner import language_model, model_folder
 from assay.lab.setup.learner import Learner
 from assay.models.load import check_loadable
+from assay.rollout.engines.endpoint.client import Unanswered
+from assay.rollout.engines.endpoint.likely_words import read_words
 from assay.tasks.helper_model import HelperModel, NextWords, Tokens
 from assay.train.distill import Tell
 
+TRIED = "Is 12 + 30 = 42? Yes."
+"""What a teacher behind an endpoint is asked about before the run."""
 SAME_TOKENIZER = "their vocabularies differ: take a teacher with the student's tokenizer"
 
 
@@ -36,17 +41,29 @@ def teller(
     def tell(contexts: Sequence[Tokens], answers: Sequence[Tokens]) -> NextWords:
         told = helpers[stage.teacher].read(contexts, answers, stage.loss_top_k)
         if told.told_SN is not None:
-            base, source = language_model(learner, "distillation").base, experiment.helpers
-            names = named(experiment.model, source[stage.teacher].source)
-            size, most = base.config.get_text_config().vocab_size, int(told.told_SN.max())
-            found = f"token {most} is absent to {names[0]}" if most >= size else ""
             texts = {n: text for n, text in told.texts.items() if n not in known}
-            if found := found or other_text(base.tokenizer, texts, names):
-                raise OtherWords(found, field=f"model.{stage.teacher}.source", fix=SAME_TOKENIZER)
+            refuse_other(experiment, stage, learner, int(told.told_SN.max()), texts)
             known.update(texts)
         return told
 
     return tell
+
+
+def refuse_other(
+    experiment: Experiment,
+    stage: DistillStage,
+    learner: Learner,
+    most: int,
+    texts: Mapping[int, str],
+) -> None:
+    """Raise OtherWords where tokens that a teacher told, up to the id `most`, or their texts are
+    not the student's."""
+    base, field = language_model(learner, "distillation").base, f"model.{stage.teacher}.source"
+    names = named(experiment.model, experiment.helpers[stage.teacher].source)
+    size = base.config.get_text_config().vocab_size
+    found = f"token {most} is absent to {names[0]}" if most >= size else ""
+    if found := found or other_text(base.tokenizer, texts, names):
+        raise OtherWords(found, field=field, fix=SAME_TOKENIZER)
 
 
 def other_text(tokenizer: Any, texts: Mapping[int, str], names: tuple[str, str]) -> str:
@@ -65,13 +82,13 @@ def named(student: str, teacher: str) -> tuple[str, str]:
 
 
 def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learner: Learner) -> None:
-    """Raise InputError where the teacher of a stage has other words than the student, reads less,
-    or the student is no language model. A model behind an endpoint is checked by its answers."""
+    """Raise InputError where the teacher of a stage has other words than the student, reads less or
+    tells none, or the student is no language model."""
     student = language_model(learner, "distillation")
-    spec = experiment.helpers[stage.teacher]
+    spec, field = experiment.helpers[stage.teacher], f"model.{stage.teacher}.source"
     if not in_process(spec):
+        try_endpoint(experiment, stage, learner)
         return
-    field = f"model.{stage.teacher}.source"
     with within(field):
         folder = model_folder(spec.source, student.root)
         config, tokenizer = check_loadable(folder)
@@ -85,6 +102,23 @@ def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learne
     if reads is not None and stage.sampling.max_tokens > reads:
         problem = f"the teacher reads {reads} tokens at once"
         raise InputError(problem, field=f"stage.{name}.sampling.max_tokens", fix="allow fewer")
+
+
+def try_endpoint(experiment: Experiment, stage: DistillStage, learner: Learner) -> None:
+    """Raise InputError where a teacher behind an endpoint tells no words, or others than the
+    student's. One that is only busy is left to the run, which asks it again."""
+    endpoint = endpoint_for(stage.teacher, experiment.helpers[stage.teacher])
+    tokens = tuple(language_model(learner, "distillation").base.tokenizer.encode(TRIED))
+    assert stage.loss_top_k is not None  # the experiment's own check
+    try:
+        said = endpoint.connections.wait(endpoint.likely_words(tokens, 1, stage.loss_top_k))
+    except Unanswered as error:
+        if error.passing:
+            return
+        fix = "ask a server of vLLM's kind, or for fewer words"
+        raise InputError(str(error), field=f"model.{stage.teacher}.source", fix=fix) from error
+    told = read_words(said.text)
+    refuse_other(experiment, stage, learner, int(told.words_TN.max()), told.texts)
 
 
 def first_difference(student: Any, teacher: Any, names: tuple[str, str]) -> str:
