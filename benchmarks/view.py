@@ -1,23 +1,33 @@
 """Times the filters of `assay view` over 200,000 completions, and the page of a run as it grows:
 python -m benchmarks.view
+What an open page takes from a run that trains: python -m benchmarks.view --training
 
 A run is made in a temporary folder, 250 steps of 100 groups of 8, with texts of about 300
 characters and 64 tokens on average. Each filter is asked ten times after the first, which reads the
 files. The table has the medians of wall and CPU time, and of the whole page as a browser gets it.
 Then the run records REFRESHES further steps, and its own page is fetched after each.
+
+With --training the experiment CAPITALS trains in short, PAIRS times without a window and with its
+page open in a headless Chromium, in turn, each in a process of one thread. The table has the CPU
+seconds of the run and of the window, and the wall time of the run.
 """
 
 import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from starlette.testclient import TestClient
+from tests.view.browser import opened
 
 from assay.runs.metrics import append_metrics
 from assay.runs.records import SAMPLES
@@ -60,6 +70,10 @@ FILTERS = {
     "unscored": Filter(unscored=True),
     "last page": Filter(page=STEPS * GROUPS * GROUP // 50),
 }
+CAPITALS = "experiments/chat/capitals.toml"
+SHORT = ("stage.sft.steps=20", "stage.rl.steps=20", "stage.rl.prompts=2", "stage.rl.group=4")
+SHORT += ('evaluate.test.take={ rows = 8, how = "first" }',)
+PAIRS = 2
 
 
 def make_run(root: Path) -> RunDirectory:
@@ -118,8 +132,63 @@ def medians(work: Callable[[], object], times: int = TIMES) -> tuple[float, floa
     return statistics.median(walls), statistics.median(loads)
 
 
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    """The CPU time of a process that is waited for, with that of its own children."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_utime + used.ru_stime
+
+
+def verb(*words: str, **pipes: Any) -> subprocess.Popen[str]:
+    """A verb in a process of one thread."""
+    code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **pipes}
+    return subprocess.Popen([sys.executable, "-c", code, *words], env=alone, text=True, **quiet)
+
+
+def train(lab: Path) -> subprocess.Popen[str]:
+    """One short run in a new lab."""
+    (lab / "experiments").mkdir(parents=True, exist_ok=True)
+    (lab / "experiments/chat").symlink_to(Path("experiments/chat").resolve())
+    sets = [word for each in SHORT for word in ("--set", each)]
+    return verb("run", CAPITALS, "--lab", str(lab), *sets)
+
+
+def unwatched(lab: Path) -> str:
+    """What a run took without a window."""
+    begun = time.perf_counter()
+    took = cpu_seconds(train(lab))
+    return f"{'no window':12}{took:>9.1f}s{time.perf_counter() - begun:>9.1f}s"
+
+
+def watched(lab: Path) -> str:
+    """What a run and the window took with the run's page open."""
+    lab.mkdir()
+    window = verb("view", str(lab), "--port", "0", stderr=subprocess.PIPE)
+    assert window.stderr is not None
+    address = next(line for line in window.stderr if line.startswith("open "))
+    with opened(lab.with_name("profile")) as tab:
+        tab.open(address.split()[1])
+        begun, run = time.perf_counter(), train(lab)
+        tab.until("document.querySelectorAll('main tbody tr').length")
+        tab.script("document.querySelector('main tbody a').click()")
+        took, wall = cpu_seconds(run), time.perf_counter() - begun
+        made = tab.script("document.querySelector('main').dataset.seen")
+    window.terminate()
+    return f"{'page open':12}{took:>9.1f}s{wall:>9.1f}s{cpu_seconds(window):>9.1f}s{made:>9}"
+
+
 def main() -> None:
     """Make the run, ask, print the table."""
+    if "--training" in sys.argv:
+        print(f"{'':12}{'run, CPU':>10}{'wall':>10}{'window':>10}{'refreshes':>10}")
+        for _ in range(PAIRS):
+            for measure in (unwatched, watched):
+                with tempfile.TemporaryDirectory() as folder:
+                    print(measure(Path(folder) / "lab"), flush=True)
+        return
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(Path(folder))
         completions = Completions(run)

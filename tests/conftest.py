@@ -1,5 +1,5 @@
-"""Fixtures that every test may use: where other people's data lies, one thread for torch, and no
-search of what was imported for garbage."""
+"""Fixtures that every test may use: where other people's data lies, one thread for torch, no search
+of what was imported for garbage, and no deadline for an example."""
 
 import gc
 import os
@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+# Everywhere as on a CI machine: the same examples each time, however long one takes.
+settings.load_profile("ci")
 # Read when torch is imported. Test processes with a thread for each core take many times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("ASSAY_SHARED", Path(__file__).parents[1].parent / "shared"))
@@ -63,6 +66,14 @@ def pytest_sessionfinish() -> None:
     """Ends the kept workers."""
     for pool in KEPT.values():
         pool.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives slow tests half an hour where they say nothing else: other programs take long to begin
+    where much runs."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 def pytest_collection_finish() -> None:

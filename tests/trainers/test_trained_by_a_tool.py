@@ -29,7 +29,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
-from tests.cli.conftest import answer, call
+from tests.cli.conftest import answer, assert_one_line, call
 from tests.labs import make_lab
 from tests.sample_lines import read_samples
 
@@ -226,6 +226,19 @@ def test_what_a_tool_cannot_do_is_refused_before_anything_is_trained(
         assert refused.exit_code in (1, 2) and (verb == "check" or refused.exit_code == 2)
         for word in words:
             assert word in refused.stderr + refused.stdout
+    assert not (lab / "runs").exists()
+
+
+def test_a_reward_that_cannot_go_along_is_refused_before_anything_is_trained(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("elsewhere") / "mine.py"
+    file.write_text("def odd(row, completion):\n    return 1.0\n")
+    (lab / "link.py").symlink_to(file)
+    for name in (file, "link.py"):
+        option = ("--set", f'stage.rl.reward="path:{name}:odd"')
+        refused = call("run", lab / "tiny.toml", "--lab", lab, *option)
+        assert_one_line(refused, "does not lie in the lab")
     assert not (lab / "runs").exists()
 
 

@@ -114,7 +114,8 @@ def check(
         return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
     notes = [] if probe else [each.what for each in found.findings if each.severity == "note"]
     shown = [*check_lines(found.numbers), *note_lines(notes), words]
-    shown += [] if found.failed else [f"next: assay run {file}"]
+    verb = "synthesise" if any(each.startswith("synthesise.") for each in found.numbers) else "run"
+    shown += [] if found.failed else [f"next: assay {verb} {file}"]
     shown += [f"everything: assay check {file} --full"]
     # The result of a probe that was asked for is a note.
     counted = () if probe else ("note",)

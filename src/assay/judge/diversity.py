@@ -50,12 +50,6 @@ def distinct(texts: Sequence[Sequence[str]], n: int, most: int | None = None) ->
     return Distinct(len(set(found)), len(found))
 
 
-def rouge_l(one: Sequence[str], other: Sequence[str]) -> float:
-    """ROUGE-L's F-measure of two texts in words; 0 where one has none."""
-    total = len(one) + len(other)
-    return 2 * common_length(masks_of(one), len(one), other) / total if one and other else 0.0
-
-
 def masks_of(text: Sequence[str]) -> dict[str, int]:
     """For each word the bits of its places."""
     masks: dict[str, int] = {}

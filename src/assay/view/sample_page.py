@@ -132,7 +132,10 @@ def _figures(line: Mapping[str, Any], w: Words) -> list[tuple[str, Line]]:
     found.append((w("view.length"), number(length or len(line["tokens"]) or None)))
     found.append((w("view.ended"), ended_text(line["ended"], w)))
     found += [(w("view.why"), line["why"])] if line.get("why") else []
-    found += [(flat(name), shortened(str(v))) for name, v in (line.get("facts") or {}).items()]
+    said = ("", line.get("why"))
+    facts = [(name, str(value)) for name, value in (line.get("facts") or {}).items()]
+    new = [(name, v) for name, v in facts if name not in line["parts"] and v not in said]
+    found += [(flat(name), shortened(value)) for name, value in new]
     return [*found, (w("view.file"), line["file"])]
 
 

@@ -35,8 +35,8 @@ source = "scripted:executor.jsonl"
 with_endpoint = "openai:m"
 rendering = "template"
 concurrency = 16
-timeout = 0.4
-deadline = 5.0
+timeout = 1.0
+deadline = 20.0
 sampling = { temperature = 0.7, max_tokens = 8 }
 price = { prompt = 10.0, completion = 10000.0 }
 budget = { run = BUDGET }

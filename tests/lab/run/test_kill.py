@@ -57,7 +57,8 @@ def steps_done(folder: Path, stage: str) -> int:
 INSTANTS: dict[str, Callable[[Path], bool]] = {
     "before the first step": lambda f: any_of(f, "manifest.json"),
     "during sft": lambda f: steps_done(f, "sft") >= 11,
-    "while a checkpoint is written": lambda f: any_of(f, "checkpoints/sft/.step-000016.part"),
+    # Or just behind it: where nobody looked in time, the run must not end before it is killed.
+    "while a checkpoint is written": lambda f: any_of(f, "checkpoints/sft/*step-000016*"),
     "while dev items are answered": lambda f: any_of(f, "evaluations/dev-*/sft.step-000024.parts"),
     "late in sft": lambda f: steps_done(f, "sft") >= 37,
     "while a rollout is judged": lambda f: steps_done(f, "rl") >= 1,

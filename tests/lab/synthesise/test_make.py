@@ -153,7 +153,9 @@ def test_calls_and_budgets_end_the_work_with_all_rows_kept_and_more_go_on(lab):
     dear = make_sums(lab, "rows = 20\nsamples = 10", numbered(), model=price)
     found = synthesise(dear, short)
     assert "budget.run" in found.stopped and 3 <= len(found.rows) < 20
-    assert found.total is not None and found.total.cost is not None and found.total.cost <= 0.003
+    assert found.total is not None and found.total.cost is not None
+    # It ended where the next call alone had no room, not beside others on their way.
+    assert 0.003 - 0.0008 < found.total.cost <= 0.003
     whole = synthesise(make_sums(lab, "rows = 20\nsamples = 10", numbered()), short)
     assert not whole.stopped and [*map(str, range(20))] == sorted(
         (text.split()[2] for _, text in asks(whole)), key=int

@@ -15,6 +15,9 @@ import pytest
 
 from assay.errors import RunFailure
 from assay.lab.synthesise import make
+from assay.pages.command_tables.synthesis_page import synthesis_page
+from assay.pages.html import body_html
+from assay.pages.words import words
 from assay.rollout.engines.endpoint import client
 from assay.runs.cost_ledger import read_calls
 from tests.lab.synthesise.sums import asks, calls_of, made, make_sums, number_in, synthesise
@@ -23,7 +26,7 @@ from tests.rollout.engines.endpoint.fault_server import FaultServer, drawn, faul
 FREE = ("429", "later", "500")
 LOST = ("truncated", "cut")
 """Faults of answers that were made, charged, and never came."""
-TABLE = "rows = 60\nsamples = 30"
+TABLE, FEW = "rows = 60\nsamples = 30", "rows = 24\nsamples = 12"
 SEEDS = 4
 MORE = "\nconcurrency = 16\ndeadline = 20.0\ntimeout = 3.0"
 PRICE = "price = { prompt = 10.0, completion = 10000.0 }" + MORE
@@ -52,30 +55,30 @@ def served(faults, **given):
 
 def test_refusals_are_asked_again_and_each_question_is_paid_for_once(tmp_path):
     with fault_server(served(("answer", *FREE))) as server:
-        file = make_sums(tmp_path, TABLE, url=server.url, seeds=SEEDS, model=PRICE)
+        file = make_sums(tmp_path, FEW, url=server.url, seeds=SEEDS, model=PRICE)
         found = synthesise(file)
         refused = sum(server.done[fault] for fault in FREE)
         # One that was refused six times is unanswered until the command is called again.
         left = found.reasons["unanswered"]
-        assert refused > 60 and server.charged == len(found.rows) + found.not_needed
+        assert refused > 24 and server.charged == len(found.rows) + found.not_needed
         assert calls_of(file) == Counter(answered=server.charged, failed=left) - Counter()
         again = synthesise(file)
         assert server.charged == len(again.rows) + again.not_needed
-    assert len(again.rows) == 60
+    assert len(again.rows) == 24
 
 
 @pytest.mark.parametrize("lost", [LOST, pytest.param(("silent",), marks=pytest.mark.slow)])
 def test_answers_that_are_lost_on_their_way_are_no_rows_and_no_row_is_lost(tmp_path, lost):
     with fault_server(served(("answer", "answer", "answer", *FREE, *lost))) as server:
-        file = make_sums(tmp_path, TABLE, url=server.url, seeds=SEEDS, model=PRICE)
+        file = make_sums(tmp_path, FEW, url=server.url, seeds=SEEDS, model=PRICE)
         found = synthesise(file)
         for _ in range(3):
             found = synthesise(file)
         gone = sum(server.done[fault] for fault in lost)
-    assert len(found.rows) == 60 and len({text for _, text in asks(found)}) == 60
+    assert len(found.rows) == 24 and len({text for _, text in asks(found)}) == 24
     calls = read_calls(found.file.parent)
     answered = [call for call in calls if call.status == "answered"]
-    assert gone > 5 and server.charged == len(answered) + gone
+    assert gone > 3 and server.charged == len(answered) + gone
     # Nothing that came was asked for again, and the ledger bounds what was charged.
     assert len({(call.problem, call.completion) for call in answered}) == len(answered)
     charged = server.prompt_tokens * 10.0 + server.charged * server.completion_tokens * 10000.0
@@ -103,28 +106,32 @@ def test_an_unanswered_question_is_asked_by_the_next_command_and_its_row_takes_i
 
 def test_what_came_before_an_error_of_the_work_is_not_asked_again(tmp_path, monkeypatch):
     with fault_server(served(("answer",))) as server:
-        file = make_sums(tmp_path, TABLE, url=server.url, seeds=SEEDS, model=PRICE)
+        file = make_sums(tmp_path, FEW, url=server.url, seeds=SEEDS, model=PRICE)
         with monkeypatch.context() as patch:
             patch.setattr(make.Making, "_read", lambda *given: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 synthesise(file)
         before = server.charged
-        assert before > 30
+        assert before > 12
         found = synthesise(file)
-        assert not found.stopped and server.charged == 60 == calls_of(file)["answered"]
+        assert not found.stopped and server.charged == 24 == calls_of(file)["answered"]
     assert max(Counter(server.texts).values()) == 1
 
 
 def test_an_endpoint_that_refuses_the_key_ends_the_work_with_its_rows_kept(tmp_path):
-    faults = lambda number: "answer" if number < 20 else "denied"  # noqa: E731
+    faults = lambda number: "answer" if number < 10 else "denied"  # noqa: E731
     with fault_server(FaultServer(faults, says=says)) as server:
-        file = make_sums(tmp_path, TABLE, url=server.url, seeds=SEEDS, model=PRICE)
-        with pytest.raises(client.EndpointError, match="HTTP 401"):
-            synthesise(file)
+        file = make_sums(tmp_path, FEW, url=server.url, seeds=SEEDS, model=PRICE)
+        found = synthesise(file)
+        (error,) = [each for each in found.findings if each.severity == "error"]
+        assert "10 of 24 rows" in error.what and "HTTP 401" in error.what
+        page = body_html(synthesis_page(found, words("en")))
+        assert "HTTP 401" in found.stopped and "HTTP 401" in page
         rows = (tmp_path / "synthesised/sums/more/rows.jsonl").read_text().splitlines()
-        assert len(rows) == 20 == server.charged
+        assert len(rows) == 10 == server.charged
         server.faults = lambda number: "answer"
-        assert len(synthesise(file).rows) == 60 == server.charged
+        whole = synthesise(file)
+        assert len(whole.rows) == 24 == server.charged - whole.not_needed
 
 
 def test_two_processes_do_not_pay_for_one_set_at_once(tmp_path):

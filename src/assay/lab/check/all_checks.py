@@ -122,32 +122,33 @@ def check_experiment(
     session = Session(experiment, nowhere, experiment.seeds[0], watching)
     answerer = answerer_of(session)
     place = partial(name_line, source=source, overrides=overrides)
-    if lacking := rows_to_make(session, place):
-        return lacking
+    making = rows_to_make(session, place)
+    if any(each.severity != "note" for each in making.findings):
+        return making
     unopened = opening_error(session, answerer, place)
     chosen = [*answering(experiment)]
     if unopened is not None:
-        return gather([unopened, *chosen])
+        return gather([unopened, *making.findings, *chosen])
     if not answerer.in_process:
         # For an endpoint, it is enough that it answers and that the items exist.
-        return gather(chosen)
+        return gather([*making.findings, *chosen])
     checks = checks_of(session)
     if calls is not None and PRICE in checks:
         checks[PRICE] = partial(helper_uses, calls=calls)
     if probe:
         checks[f"probe of {probe} prompts"] = partial(sample_groups, prompts=probe)
     found = asked(session, checks, watching)
-    return replace(found, findings=tuple(worst_first([*found.findings, *chosen])))
+    findings = worst_first([*found.findings, *making.findings, *chosen])
+    return replace(found, findings=tuple(findings), numbers={**making.numbers, **found.numbers})
 
 
-def rows_to_make(session: Session, place: Place) -> CheckResult | None:
-    """What has to be made for data sets first; None where it is there. An experiment whose rows
-    cannot be read gets that error alone."""
+def rows_to_make(session: Session, place: Place) -> CheckResult:
+    """What has to be made for data sets first, and what making rows will cost. An experiment whose
+    rows cannot be read gets that error alone."""
     try:
-        found = gather([one for maker in session.made_sources for one in maker.unmade(session)])
+        return gather([one for maker in session.made_sources for one in maker.unmade(session)])
     except InputError as error:
         return CheckResult((error_finding(error, place),), {})
-    return found if found.findings else None
 
 
 def checks_of(session: Session) -> dict[str, Check]:

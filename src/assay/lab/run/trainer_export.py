@@ -26,7 +26,7 @@ from assay.engines.environments import installed
 from assay.engines.proof import Proof, prove
 from assay.errors import InputError, look_up, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.reward_tables import parts_of, plain
+from assay.experiment.reward_tables import plain
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, rows_per_step
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.observer import Silent
@@ -38,7 +38,7 @@ from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import ToolStage, stage_alone
 from assay.runs.manifest_file import Manifest
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.user_code import SCHEME, source_files
+from assay.tasks.user_code import source_files
 from assay.trainers.register import MODEL, TRAINERS, Trainer
 from assay.trainers.scripts import README, filled
 from assay.trainers.settings import Settings
@@ -228,8 +228,8 @@ class Exporter(ToolStage):
         atomic_write_text(self.part / SETTINGS, text)
         write_jsonl(self.part / ROWS, map(row_values, given.rows))
         self.write_code("reward.py", *self.trainer.loads)
-        for named in named_files(value["task"], stage.reward):
-            self.copy_code(named)
+        for file in self.code_files():
+            self.copy_code(file)
 
     def write_code(self, *names: str) -> None:
         """Files that run inside the tool."""
@@ -237,14 +237,9 @@ class Exporter(ToolStage):
             code = files("assay.trainers.in_tool").joinpath(name).read_text(encoding="utf-8")
             atomic_write_text(self.part / name, code)
 
-    def copy_code(self, name: str) -> None:
-        """A user's file and what it imports beside it, at the same place in the folder. Raises
-        InputError for one that does not lie in the lab."""
+    def copy_code(self, file: Path) -> None:
+        """A user's file and what it imports beside it, at the same place in the folder."""
         root = self.session.run.root.resolve()
-        file = (root / name).resolve()
-        if not file.is_relative_to(root) or Path(name).is_absolute():
-            problem = f"{name} does not lie in the lab, and so cannot be taken along"
-            raise InputError(problem, field="task or reward", fix=f"put it below {root}")
         for beside, text in source_files(file).items():
             target = self.part / file.parent.relative_to(root) / beside
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -294,10 +289,3 @@ class Exporter(ToolStage):
             PROOF=proof,
         )
         atomic_write_text(self.part / "README.md", readme)
-
-
-def named_files(task: str, reward: Any) -> list[str]:
-    """The users' files that a task and a reward name."""
-    named = [task, *(part.kind for part in parts_of(reward).values())]
-    paths = [each.removeprefix(SCHEME) for each in named if each.startswith(SCHEME)]
-    return [path.rpartition(".py:")[0] + ".py" if ".py:" in path else path for path in paths]

@@ -17,6 +17,7 @@ from assay.experiment.read_file import ExperimentSource, lines_named
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import DistillStage, SamplingStage, SftStage, StageSpec
+from assay.experiment.synthesise_table import SYNTHESISE
 from assay.lab.monitor.observer import Observer
 from assay.lab.setup.evaluation import Evaluation, encoded_evaluation, trained_rows
 from assay.lab.setup.helper_models import HelperModels
@@ -104,6 +105,7 @@ class Session:
     def made_sources(self) -> list[MadeSource]:
         """What makes rows of the data sets first."""
         named = [data.source for data in self.experiment.data.values()]
+        named += [f"{SYNTHESISE}:{table}" for table in self.experiment.synthesise]
         makers = [made_source(self.task, source) for source in named]
         return [*{type(maker): maker for maker in makers if maker is not None}.values()]
 

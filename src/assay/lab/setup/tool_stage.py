@@ -13,6 +13,7 @@ from assay.engines.proof import template_of
 from assay.errors import InputError, look_up
 from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
+from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, steps_of
 from assay.lab.setup.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.setup.learner import gold_turns, question
@@ -23,6 +24,7 @@ from assay.lab.setup.stage_methods import StageInput, visits_per_epoch
 from assay.models.supported import read_config, read_tokenizer
 from assay.runs.run_names import stage_start
 from assay.tasks.judge_reward import JudgeReward
+from assay.tasks.user_code import SCHEME
 from assay.trainers.register import MODEL, TRAINERS, Trainer
 from assay.trainers.settings import Exported, Settings
 from assay.trainers.translation import Translated, translated
@@ -72,8 +74,8 @@ class ToolStage:
         return self.session.stage_input(self.stage)
 
     def refuse_untrainable(self) -> None:
-        """Raise InputError for a model without tokens, for what comes in several turns, and for a
-        reward that needs helper models."""
+        """Raise InputError for a model without tokens, for what comes in several turns, for a
+        reward that needs helper models, and for code that does not lie in the lab."""
         _ = self.learner
         task, place = self.session.task, f"stage.{self.name}.data"
         rows = find_part(self.session.sets, self.stage.data)
@@ -90,6 +92,25 @@ class ToolStage:
                 problem = f"asks the helper model {reward.helpers[0]!r}, which only a run opens"
                 fix = "another reward, or train the stage with Assay"
                 raise InputError(problem, field=f"stage.{self.name}.reward", fix=fix)
+        self.code_files()
+
+    def code_files(self) -> list[Path]:
+        """The user's files that task and reward name, which the tool's process needs; none in SFT.
+        Raises InputError for one that does not lie in the lab."""
+        if not isinstance(self.stage, GrpoStage):
+            return []
+        root, found = self.session.run.root.resolve(), []
+        kinds = [part.kind for part in parts_of(self.stage.reward or {}).values()]
+        for named in [self.session.experiment.task, *kinds]:
+            if not named.startswith(SCHEME):
+                continue
+            file, colon, _ = named.removeprefix(SCHEME).rpartition(".py:")
+            name = Path(f"{file}.py" if colon else named.removeprefix(SCHEME))
+            if name.is_absolute() or not (root / name).resolve().is_relative_to(root):
+                problem = f"{name} does not lie in the lab, and so cannot be taken along"
+                raise InputError(problem, field="task or reward", fix=f"put it below {root}")
+            found.append((root / name).resolve())
+        return found
 
     def checked(self) -> Translated:
         """The settings in the tool's words. Raises InputError for what it cannot do."""

@@ -33,7 +33,7 @@ from assay.lab.synthesise.answers import Refused, reader_of, rows_in
 from assay.lab.synthesise.made_set import HeldOut, MadeSet, diversity_of
 from assay.lab.synthesise.place import REFUSED, ROWS, made_folder, note_settings
 from assay.lab.synthesise.proof import Prover
-from assay.lab.synthesise.questions import Asker, Question, prompter_of, questions_of
+from assay.lab.synthesise.questions import AGREE, ASK, Asker, Question, prompter_of, questions_of
 from assay.runs.cost_ledger import LEDGER, STATE, LedgerCall, lost_costs, state_text
 from assay.runs.status import hold_run
 from assay.tasks.helper_model import HelperAnswer
@@ -47,7 +47,8 @@ NEAR_TEST = "near-duplicate of a test item"
 def make_table(session: Session, table: str) -> MadeSet:
     """Make the rows of a table, or go on with them, and write them.
 
-    Raises InputError, and what asking raises once everything that was paid for is written.
+    An endpoint or a budget that ends it is said by the set that is there. Raises InputError,
+    LedgerUnusable.
     """
     spec = session.experiment.synthesise[table]
     folder = made_folder(session.run.root, session.experiment.name, table)
@@ -69,8 +70,6 @@ def make_table(session: Session, table: str) -> MadeSet:
                 atomic_write_text(folder / STATE, state)
             found = making.written()
             session.helpers.release()
-    if making.asker.error is not None:
-        raise making.asker.error
     return found
 
 
@@ -307,12 +306,12 @@ class Making:
         }
         agreeing = defaultdict[str, list[int | None]](list)
         for (operator, problem, _), call in answered.items():
-            if operator == "agree":
+            if operator == AGREE:
                 agreeing[problem].append(call.cost)
         for row in rows:
             made: dict[str, Any] = dict(row.extra[MADE_BY])
             place = made["seed"], str(made["sample"])
-            call = answered.get(("ask", *place))
+            call = answered.get((ASK, *place))
             costs = [None if call is None else call.cost, *agreeing[row.id]]
             priced = [cost for cost in costs if cost is not None]
             own = units(priced[0]) / self._shares[place] if len(priced) == len(costs) else None
@@ -353,7 +352,8 @@ class Making:
             seeds=len(self.seeds),
             rows=rows,
             refused=tuple(self.refused),
-            asked=len({c.problem + "\n" + c.completion for c in calls if c.operator == "ask"}),
+            asked=sum(c.operator == ASK and c.status == "answered" for c in calls)
+            + sum(each.reason == "unanswered" for each in self.refused),
             not_needed=self.not_needed,
             diversity=diversity_of(rows, self.doubles, *given),
             held_out=tuple(HeldOut(h.name, len(h.items), dict(h.shared)) for h in self.held),

@@ -24,7 +24,7 @@ from assay.lab.check.gold_trials import judge_trials, try_reward
 from assay.lab.check.subject import Gold, Seen, render_golds
 from assay.lab.setup.reward_parts import full_reward, reward_of, rewards_in
 from assay.lab.setup.session import Session
-from assay.lab.synthesise.questions import Asker, Question
+from assay.lab.synthesise.questions import AGREE, Asker, Question
 from assay.rl.policy import SampleKey
 from assay.rollout.engines.endpoint.openai_text import portable
 from assay.sandbox.limits import Limits
@@ -159,7 +159,7 @@ class Prover:
         messages = flatten(self.session.task.prompt(row), row.tools)
         for number in range(samples):
             key = SampleKey(self.session.seed, row.id, number)
-            yield Question(messages, key, Caller(self.table, 0, row.id, str(number), "agree"))
+            yield Question(messages, key, Caller(self.table, 0, row.id, str(number), AGREE))
 
     def whole(self, golds: Sequence[Gold]) -> Seen:
         """What the checks of `assay check` find of the reward on all rows: whether the answers of

@@ -24,10 +24,13 @@ from assay.errors import AssayError, InputError, nearest
 from assay.experiment.synthesise_table import FILE, SynthesiseSpec
 from assay.lab.setup.metering import MeteredModel, contents
 from assay.rl.policy import SampleKey
+from assay.runs.cost_ledger import LedgerUnusable
 from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
 from assay.tasks.task import answer_text
 from assay.tasks.user_code import UserCodeError, function_in, in_a_line
 
+ASK, AGREE = "ask", "agree"
+"""What a call of a made set is for, as its ledger has it."""
 GAP = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 """A gap of a template; JSON's braces hold something else."""
 
@@ -138,7 +141,7 @@ def questions_of(
             Question(
                 prompter.prompt(row, number),
                 SampleKey(seed, row.id, number),
-                Caller(table, 0, row.id, str(number), "ask"),
+                Caller(table, 0, row.id, str(number), ASK),
             ),
         )
         for number in range(spec.samples)
@@ -158,8 +161,8 @@ class Asker:
     """Questions that wait for answers; how many of them an endpoint is sent is its table's."""
     stopped: str = ""
     """Why nothing more is asked; "" while something may be."""
-    error: AssayError | None = None
-    """What ended it, where that is no budget."""
+    _full: str = ""
+    """Why a budget had no room beside the calls on their way."""
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def answers(
@@ -168,8 +171,25 @@ class Asker:
         """The answers in order, those of the ledger among them; None where nothing was asked."""
         found = [model.known(each.messages, model.sampling, each.key) for each in questions]
         fresh = [n for n, answer in enumerate(found) if answer is None]
-        if not fresh or self.stopped:
-            return found
+        while fresh and not self.stopped:
+            self._full = ""
+            self._ask(model, questions, fresh, found)
+            left = [n for n in fresh if found[n] is None]
+            # A call on its way may cost more than it will: what found no room beside it is asked
+            # again once it is there.
+            if self._full and len(left) == len(fresh):
+                self.stopped = self._full
+            fresh = left if self._full else []
+        return found
+
+    def _ask(
+        self,
+        model: MeteredModel,
+        questions: Sequence[Question],
+        fresh: Sequence[int],
+        found: list[HelperAnswer | None],
+    ) -> None:
+        """Put the answers to some questions in their places, as far as there are any."""
         pool = ThreadPoolExecutor(min(len(fresh), self.at_once), thread_name_prefix="assay-teacher")
         try:
             asked = pool.map(lambda n: self._answer(model, questions[n]), fresh)
@@ -180,7 +200,6 @@ class Asker:
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-        return found
 
     def _answer(self, model: MeteredModel, question: Question) -> HelperAnswer | None:
         with self._lock:
@@ -195,7 +214,11 @@ class Asker:
         except OverBudget as full:
             if not full.stops_run:
                 return HelperAnswer("", failure=str(full))
-            self.stopped = self.stopped or str(full)
+            with self._lock:
+                self.made -= 1
+            self._full = str(full)
+        except LedgerUnusable:
+            raise
         except AssayError as error:
-            self.stopped, self.error = self.stopped or str(error), self.error or error
+            self.stopped = self.stopped or str(error)
         return None

@@ -42,8 +42,13 @@ class SynthesisedSource:
                 yield Problem((SYNTHESISE, name, key), problem, fix)
 
     def unmade(self, session: Any) -> Iterator[Any]:
-        """An error for each set that a data set takes and that is not there."""
+        """What making each table will cost at most, and an error for each that a data set takes and
+        that is not there."""
+        from assay.lab.synthesise.forecast import forecast
+
         experiment, root = session.experiment, session.run.root
+        for name in experiment.synthesise:
+            yield from forecast(session, name)
         for name in taken(experiment):
             try:
                 made_rows_file(root, experiment.name, name, experiment.synthesise[name])

