@@ -1,6 +1,7 @@
 """An exported folder has the stage's rows in its order and its own reward, or there is none."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
 from assay.trainers.in_tool import reward as in_tool
+from assay.trainers.register import TRAINERS
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.labs import make_lab
 
@@ -213,6 +215,34 @@ def test_the_files_of_the_folder_are_there_and_scripts_can_be_started(lab: Path)
         )
         subprocess.run(["bash", "-n", str(script)], check=True)
     assert len((lab / "out" / "README.md").read_text().strip().splitlines()) == 5
+
+
+PYTHON = """#!/bin/sh
+if [ "$1" = -c ]; then echo 0.0.1; else echo "trains: $*"; fi
+"""
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_another_version_of_the_tool_trains_only_where_that_is_asked_for(
+    lab: Path, tool: str
+) -> None:
+    export(lab, tool=tool)
+    python = lab / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+
+    def launched(**more: str) -> subprocess.CompletedProcess[str]:
+        given = {"PATH": os.environ["PATH"], "PYTHON": str(python), **more}
+        command = ["bash", str(lab / "out" / "run.sh")]
+        return subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+
+    refused = launched()
+    name, _, version = TRAINERS[tool].package.partition("==")
+    assert refused.returncode == 2 and not refused.stdout
+    (line,) = refused.stderr.splitlines()
+    assert f"{name} {version}" in line and "0.0.1" in line and "UNTESTED=1" in line
+    assert not (lab / "out" / "output").exists()
+    assert launched(UNTESTED="1").stdout.startswith("trains: ")
 
 
 ASKING = """

@@ -5,6 +5,9 @@ The tools' logs and completions are recorded ones; the weights are the lab's mod
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,13 +17,15 @@ from safetensors.torch import load_file, save_file
 from assay.experiment.experiment import Experiment
 from assay.judge.confounds import differences
 from assay.lab.monitor.observer import Silent
+from assay.lab.run.runner import start
 from assay.lab.setup.learner import question
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
-from assay.runs.history import History
+from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import IMPORTED, read_manifest
 from assay.runs.records import prompt_sha256
 from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.labs import make_lab
 
@@ -172,7 +177,7 @@ def test_nothing_is_left_of_a_run_with_a_checkpoint_that_cannot_be_opened(lab: P
     weights.write_bytes(weights.read_bytes()[:5000])
     done = taken(lab, folder, "--from", "trl", "--model", "path:model")
     assert_one_line(done, "not a whole safetensors file")
-    assert not any((lab / "runs" / "made").iterdir())
+    assert not (lab / "runs" / "made").exists()
 
 
 def test_a_checkpoint_that_was_never_finished_is_left_out_by_name(lab: Path) -> None:
@@ -203,3 +208,65 @@ def test_bad_input_is_one_line_and_leaves_nothing(lab: Path) -> None:
     assert_one_line(taken(lab, *given[:-1], "../x"), "'../x' is no name")
     assert_one_line(taken(lab, *given[:-1], "other", "--task", "nope"), "nope")
     assert len(all_runs(lab)) == 1
+
+
+GATED = """
+[guard.long]
+metric = "length_mean"
+above = 1000
+stage = "rl"
+"""
+
+
+def test_evaluations_of_the_exported_file_are_measured_and_what_belongs_to_training_is_named(
+    lab: Path,
+) -> None:
+    whole = make_lab(lab / "whole", until="[evaluate.sampled]").parent
+    (whole / "tiny.toml").write_text((whole / "tiny.toml").read_text() + GATED)
+    folder = exported(whole)
+    done = taken(whole, folder, "--from", "trl")
+    result = answer(done)["result"]
+    assert result["evaluations"] == ["test"]
+    assert result["unasked"] == ["evaluate.dev", "guard.long"]
+    (run,) = all_runs(whole)
+    page = (run.path / "report.html").read_text()
+    assert "guard.long" in page and f"assay resume {run.name}" in page
+    measured = call("resume", run.name, "--lab", whole)
+    assert measured.exit_code == 0, measured.stderr
+    assert "measured on what it lacked" in measured.stdout
+    (record,) = evaluation_records(run)
+    # `sft.best` is no checkpoint of this stage, and "rl.last" is its last.
+    assert {*measured_checkpoints(run, record)} == {"base", "rl.step-000004"}
+    assert f"assay resume {run.name}" not in (run.path / "report.html").read_text()
+    # Neither the evaluation nor the start keeps it from being compared with the lab's own run.
+    (own,) = start(whole / "tiny.toml", [*START[1::2], "stage.sft.steps=1"], root=whole)
+    compared = answer(call("compare", own.name, run.name, "--lab", whole, "--json"))["result"]
+    confounds = {d["path"] for d in compared["differences"] if d["kind"] == "confound"}
+    assert "stages.rl.trainer" in confounds
+    assert not [path for path in confounds if path.startswith(("evaluation.test", "base_weights."))]
+
+
+def test_each_seed_is_taken_over_once_under_one_name(lab: Path) -> None:
+    folder = exported(lab)
+    assert taken(lab, folder, "--from", "trl", "--name", "mine").exit_code == 0
+    again = taken(lab, folder, "--from", "trl", "--name", "mine")
+    assert_one_line(again, "a run named 'mine' exists")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"seed": 8}))
+    assert taken(lab, folder, "--from", "trl", "--name", "mine").exit_code == 0
+    assert [stored_status(run.path).seed for run in all_runs(lab)] == [7, 8]
+
+
+def test_the_next_import_clears_what_a_killed_one_left(lab: Path) -> None:
+    folder = exported(lab)
+    kill = "from assay.lab.run import trainer_import as t; import os, signal, sys\n"
+    kill += "t.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    kill += "from assay.cli.main import app; sys.argv[0] = 'assay'; app()"
+    given = ("import", folder, "--from", "trl", "--name", "mine", "--lab", lab)
+    killed = subprocess.run([sys.executable, "-c", kill, *map(str, given)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    left = [*(lab / "runs" / "mine").iterdir()]
+    assert left and not all_runs(lab)
+    assert call(*given).exit_code == 0
+    (run,) = all_runs(lab)
+    assert [*(lab / "runs" / "mine").iterdir()] == [run.path]

@@ -57,8 +57,14 @@ def import_run(
     shown += ["unknown: " + ", ".join(made.unknown)] if made.unknown else []
     shown += [f"differs: {key}: {what}" for key, what in made.differences.items()]
     last = f"{made.run}@{made.stage}.last"
-    shown += [f"next: assay eval {last} --benchmark NAME"] if made.checkpoints else []
+    if made.unasked:
+        shown.append(f"not asked, as nothing trains any more: {', '.join(made.unasked)}")
+    if made.evaluations:
+        shown.append(f"next: assay resume {made.run.name}: measures {', '.join(made.evaluations)}")
+    elif made.checkpoints:
+        shown.append(f"next: assay eval {last} --benchmark NAME")
     shown += [f"page: {page}"]
     result = {"run": made.run, "stage": made.stage, "steps": made.steps, "unknown": made.unknown}
     result |= {"checkpoints": made.checkpoints, "differences": made.differences, "page": page}
+    result |= {"evaluations": made.evaluations, "unasked": made.unasked}
     return Outcome(result, [visible(line) for line in shown], warnings=warnings)

@@ -66,6 +66,7 @@ def resume(
 
 
 WORDS = {
+    "measured": "was finished; measured on what it lacked",
     "resumed": "resumed and finished",
     "page written": "was finished; its page is written now",
 }

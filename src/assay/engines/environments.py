@@ -40,7 +40,10 @@ ENVIRONMENTS = {
         )
     ),
     "swift": Environment((TORCH, "ms-swift==4.6.0", "msgspec")),
-    "trl": Environment((TORCH, "trl==1.16.0", "transformers>=5.20,<5.24", "jinja2>=3.1,<4")),
+    # peft: TRL asks for it where an adapter is trained.
+    "trl": Environment(
+        (TORCH, "trl==1.16.0", "transformers>=5.20,<5.24", "jinja2>=3.1,<4", "peft==0.21.2")
+    ),
     # bfcl-eval imports soundfile, by way of qwen-agent, without asking for it.
     "bfcl": Environment(
         (TORCH, "bfcl-eval==2026.3.23", "soundfile==0.14.0", "transformers==5.23.0")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.data.files import remove_leftovers
 from assay.errors import InputError, RunFailure
-from assay.experiment.read_file import ExperimentSource
+from assay.experiment.read_file import ExperimentSource, read_experiment
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.typed_results import (
@@ -25,7 +25,7 @@ from assay.pages.live_display import progress as live_progress
 from assay.pages.run_page.page import Reporting, lacks_page, write_report
 from assay.runs.run_directory import lab_root
 from assay.runs.run_names import find_run, parse_run_name
-from assay.runs.status import hold_run
+from assay.runs.status import hold_run, read_status
 
 if TYPE_CHECKING:  # checking loads torch, which comparing and reading do without
     from assay.lab.check.all_checks import CheckResult
@@ -124,11 +124,19 @@ def resume(
 
     `log` names further programs that get its metrics; `ranks` processes go on, else as many as
     before. Of a finished run that lacks its page, the
-    page is written. Raises InputError for one that has it, and what `run_seeds` raises.
+    page is written; reporting evaluations that it lacks, such as those of a run that was taken
+    over, are measured. Raises InputError for one that has all, and what `run_seeds` raises.
     """
+    from assay.lab.run.runner import lacking, measure_added
     from assay.lab.run.runner import resume as resume_run
 
     found = open_run(target, root=root, lang=lang).directory
+    finished = read_status(found.path).status == "finished" and not (start_from or past_guard)
+    if finished and (lacks := lacking(found, read_experiment(found.spec))):
+        with observing(callbacks, progress, lang) as observer:
+            measure_added(found, lacks, observer)
+        write_report(found, lang)
+        return Run(found, lang, "measured")
     if lacks_page(found) and not (start_from or past_guard):
         with hold_run(found.path):
             remove_leftovers(found.path)

@@ -104,13 +104,18 @@ def drafted_run(
         raise InputError(f"a run named {name!r} exists", fix=fix)
     now = datetime.now(UTC)
     run = RunDirectory(root, name, _next_id(runs_of(root, name), now))
-    run.path.parent.mkdir(parents=True, exist_ok=True)
-    remove_parts(run.path.parent)
-    with new_folder(run.path) as folder:
-        draft = RunDirectory(root, name, folder.name)
-        write_listed(folder, draft.spec, spec)
-        write_status(folder, Status(seed=seed, started=now.isoformat(timespec="seconds")))
-        yield draft, run
+    named = run.path.parent
+    named.mkdir(parents=True, exist_ok=True)
+    remove_parts(named)
+    try:
+        with new_folder(run.path) as folder:
+            draft = RunDirectory(root, name, folder.name)
+            write_listed(folder, draft.spec, spec)
+            write_status(folder, Status(seed=seed, started=now.isoformat(timespec="seconds")))
+            yield draft, run
+    finally:
+        if named.is_dir() and not any(named.iterdir()):
+            named.rmdir()
 
 
 def create_run(root: Path, name: str, *, seed: int, spec: str, new: bool = False) -> RunDirectory:

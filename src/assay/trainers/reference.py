@@ -82,7 +82,13 @@ assay import DIR --from trl --model OWNER/NAME   # the base model, where the fol
 
 A run of the lab comes of it: metrics, samples, checkpoints and settings, to be shown, compared,
 evaluated (`assay eval NAME@rl.last`) and started from (`run:NAME@rl.last`). Nothing is left where a
-checkpoint cannot be opened; one that is not whole is left out by name.
+checkpoint cannot be opened; one that is not whole is left out by name. Each seed is a run of its
+own, and several may have one NAME.
+
+- **`assay resume NAME` measures** the reporting evaluations of the exported file, at the base and
+  at the stage's own checkpoints, and makes up for what a kill left.
+- **Guards, milestones and evaluations that select** belong to a training: they are named as not
+  asked, by the command and on the page.
 
 | | exported folder | made without Assay |
 |---|---|---|

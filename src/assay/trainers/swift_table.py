@@ -30,7 +30,7 @@ from assay.trainers.transformers_rows import (
     keep_special,
     measured,
 )
-from assay.trainers.translation import Row, Unlike, always
+from assay.trainers.translation import FLOAT32, Row, Unlike, always
 
 EPSILON = 1e-4
 """What ms-swift adds to a group's deviation."""
@@ -163,6 +163,7 @@ COMMON: tuple[Row, ...] = (
         "torch_dtype",
         "float32; run.sh adds bf16 in passes where it finds a GPU",
         lambda s: {"torch_dtype": "float32"},
+        unlike=(FLOAT32,),
     ),
     Row(
         "(template)",

@@ -37,6 +37,10 @@ class Unlike:
     """Nothing corresponds: the key has to be allowed by name."""
 
 
+FLOAT32 = Unlike("computes in float32 without a GPU; Assay in bfloat16 on a CPU that gains by it")
+"""Of number formats, where the tool is told so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of a translation table."""

@@ -30,7 +30,7 @@ from assay.trainers.transformers_rows import (
     keep_special,
     measured,
 )
-from assay.trainers.translation import Row, Unlike, always
+from assay.trainers.translation import FLOAT32, Row, Unlike, always
 
 EPSILON = 1e-4
 """What GRPOTrainer adds to a group's deviation."""
@@ -142,6 +142,7 @@ COMMON: tuple[Row, ...] = (
         "dtype, bf16",
         "weights in float32; bf16 in passes where run.sh finds a GPU",
         lambda s: {"dtype": "float32", "bf16": False},
+        unlike=(FLOAT32,),
     ),
     Row(
         "(files)",

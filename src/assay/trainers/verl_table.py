@@ -22,7 +22,7 @@ from assay.trainers.transformers_rows import (
     is_frozen,
     keep_special,
 )
-from assay.trainers.translation import Row, Unlike, always
+from assay.trainers.translation import FLOAT32, Row, Unlike, always
 
 ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
 OPTIM = f"{ACTOR}.optim"
@@ -485,6 +485,7 @@ GRPO: tuple[Row, ...] = (
             f"{ACTOR}.fsdp_config.model_dtype": "fp32",
             f"{ACTOR}.fsdp_config.mixed_precision.param_dtype": "bf16",
         },
+        unlike=(FLOAT32,),
     ),
     Row(
         "(log)",

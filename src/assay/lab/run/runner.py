@@ -84,7 +84,7 @@ from assay.runs.checkpoints import drop_optimizer
 from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
 from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
-from assay.runs.manifest_file import CHECKED
+from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import is_marked, remove_run
 from assay.runs.registry import check_index, note_run
@@ -459,8 +459,15 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
         problem = f"the rows that {run} was trained on are no longer there, or no longer the same"
         fix = "restore them: else nobody knows whether new items were trained on"
         raise InputError(problem, field="data", fix=fix)
-    evaluations = answerer_of(session).evaluations()
+    answerer = answerer_of(session)
+    evaluations = answerer.evaluations()
     with hold_run(run.path, shared=True), session.helpers.recorded_in(run):
+        described = read_manifest(run)
+        # A run that was taken over knows of its evaluations only now what a comparison asks.
+        if own := added.keys() & experiment.evaluate.keys() - described["evaluation"].keys():
+            tables = answerer.manifest()["evaluation"]
+            given = {name: tables[name] for name in added if name in own}
+            write_manifest(run, {**described, "evaluation": described["evaluation"] | given})
         for name in added:
             report(session, evaluations[name])
     note_run(run)

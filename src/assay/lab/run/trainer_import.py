@@ -18,9 +18,11 @@ from assay.data.hub_names import with_scheme
 from assay.data.json_files import read_jsonl
 from assay.data.row_json import row_of
 from assay.errors import InputError
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.guards import GuardWatch
 from assay.lab.monitor.observer import Observer
@@ -37,6 +39,7 @@ from assay.runs.checkpoints import steps_in
 from assay.runs.manifest_file import IMPORTED, Manifest, write_manifest
 from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, drafted_run
+from assay.runs.run_names import seed_or_damage
 from assay.runs.same_experiment import begun
 from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
@@ -85,6 +88,10 @@ class Imported:
     differences: Mapping[str, str]
     left_out: tuple[str, ...]
     """Checkpoints that are not whole, or lie inside a round."""
+    evaluations: tuple[str, ...]
+    """Of the experiment's file, which `assay resume` measures."""
+    unasked: tuple[str, ...]
+    """Tables of the experiment's file that belong to a training."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,8 @@ class Origin:
     differences: Mapping[str, str] = field(default_factory=dict)
     rows: Path | None = None
     """The rows that the folder was exported with."""
+    unasked: tuple[str, ...] = ()
+    """Tables of the exported file that belong to a training, and so are asked no more."""
 
 
 def import_run(root: Path, request: Request, observer: Observer) -> Imported:
@@ -120,7 +129,7 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
     origin = exported_origin(root, request) if exported else plain_origin(root, request)
     name = origin.experiment.name
     with hold_lab(root):
-        if begun(root, name):
+        if any(origin.seed in (None, seed_or_damage(run)) for run in begun(root, name)):
             raise InputError(f"a run named {name!r} exists", field="--name", fix="choose another")
         check_index(root)
     text, seed = experiment_toml(origin.experiment), origin.seed or 0
@@ -136,8 +145,8 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
         )
         saved = tuple(steps_in(draft.checkpoints(origin.stage)))
     note_run(run)
-    given = following.step, saved, origin.unknown, origin.differences
-    return Imported(run, origin.stage, *given, left_out(origin.output))
+    given = following.step, saved, origin.unknown, origin.differences, left_out(origin.output)
+    return Imported(run, origin.stage, *given, (*origin.experiment.evaluate,), origin.unasked)
 
 
 def left_out(output: Output) -> tuple[str, ...]:
@@ -194,9 +203,9 @@ def exported_origin(root: Path, request: Request) -> Origin:
     kind, _, place = model.partition(":")
     if kind == "path" and not (root / place).exists() and stage.start == "base":
         model = f"path:{(folder / MODEL).resolve()}"
-    experiment = stage_alone(whole, name, stage).model_copy(
-        update={"name": request.name or f"{whole.name}-{request.tool}", "model": model}
-    )
+    measured, unasked = measurable(whole, name)
+    own = {"name": request.name or f"{whole.name}-{request.tool}", "model": model}
+    experiment = stage_alone(whole, name, stage).model_copy(update={**own, "evaluate": measured})
     updates = (
         stage.updates.minibatches * stage.updates.epochs if isinstance(stage, GrpoStage) else 1
     )
@@ -212,7 +221,28 @@ def exported_origin(root: Path, request: Request) -> Origin:
         (*unknown, "machine"),
         {each["key"]: each["what"] for each in about["differences"]},
         rows if (rows := folder / ROWS).is_file() else None,
+        unasked,
     )
+
+
+def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], tuple[str, ...]]:
+    """What a trained stage can still be measured on, at its own checkpoints and the base; and the
+    tables that choose checkpoints or stop a run, which is over."""
+    found, unasked = {}, []
+    for name, spec in whole.evaluate.items():
+        references = {text: parse_checkpoint(text) for text in spec.checkpoints}
+        own = tuple(
+            text
+            for text, each in references.items()
+            if each and each.rule is None and each.stage in (None, stage)
+        )
+        if spec.role == "report" and own:
+            found[name] = spec.model_copy(update={"checkpoints": own})
+        else:
+            unasked.append(f"evaluate.{name}")
+    unasked += [f"guard.{name}" for name in whole.guard]
+    unasked += [f"milestone.{name}" for name in whole.milestone]
+    return found, tuple(unasked)
 
 
 def plain_origin(root: Path, request: Request) -> Origin:
@@ -320,6 +350,7 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
         "folder": str(folder.resolve()),
         "unknown": list(origin.unknown),
         "differences": dict(origin.differences),
+        "unasked": list(origin.unasked),
         "configuration": dict(origin.configuration),
     }
     known = origin.manifest or plain_manifest(session, origin, mark)
@@ -334,7 +365,8 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
         "machine": {"trained": mark},
     }
     base = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
-    if known.get("base_weights", base)["sha256"] != base["sha256"]:
+    base = {**known.get("base_weights", base), "source": base["source"]}
+    if base["sha256"] != session.learner.fingerprint:
         problem = f"{session.experiment.model} holds other weights than when {folder} was exported"
         raise InputError(problem, field="--model", fix=f"--model path:{folder / MODEL}")
     return {**about, **known, **kept, "base_weights": base, "evaluation": {}, IMPORTED: imported}

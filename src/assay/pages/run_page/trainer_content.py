@@ -58,4 +58,9 @@ def imported_blocks(facts: RunFacts, words: Words) -> list[Block]:
         blocks += [Text(words("imported.differences"))]
         lines = differences.items()
         blocks += [Bullets([(Mark(visible(k), "code"), words.colon, visible(v)) for k, v in lines])]
+    if unasked := found.get("unasked"):
+        blocks += [Text(words("imported.unasked"))]
+        blocks += [Bullets([(Mark(visible(path), "code"),) for path in unasked])]
+    if any(measurement.missing for measurement in facts.reported):
+        blocks += [Text(words("imported.unmeasured", name=visible(facts.run.name)))]
     return blocks
