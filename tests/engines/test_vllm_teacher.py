@@ -23,6 +23,7 @@ from assay.models.source import parse_source, resolve
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(installed(environment_for("vllm")) is None, reason="assay engines add vllm"),
 ]
 K = 20

@@ -99,6 +99,7 @@ def test_a_curve_ends_where_its_last_finite_value_is():
 
 def test_ticks_are_round_and_enclose_the_values():
     assert ticks(0.03, 0.97) == [0.0, 0.5, 1.0]
+    assert ticks(0.75, 0.75)[-1] == ticks(1.0, 1.0)[-1] == 1.0  # no share is above 1
     assert ticks(0.262, 0.434) == [0.2, 0.3, 0.4, 0.5]
     for low, high in ((0.0, 0.0), (5.0, 5.0), (-3.0, -3.0), (1e-6, 9e-6)):
         found = ticks(low, high)

@@ -67,7 +67,9 @@ def plain(lab: Path, tool: str = "trl") -> Path:
         shutil.copy(arguments, folder / "checkpoint-4" / "training_args.bin")
     else:
         args = json.loads((RECORDED / "plain" / "swift" / "args.json").read_text())
-        (folder / "args.json").write_text(json.dumps(args | {"rlhf_type": "grpo"}))
+        # As ms-swift has them by itself: epochs, and not the full softmax.
+        args |= {"rlhf_type": "grpo", "max_steps": -1, "top_p": 0.9, "top_k": 50}
+        (folder / "args.json").write_text(json.dumps(args))
     return folder
 
 
@@ -101,7 +103,8 @@ def test_a_run_made_without_assay_is_one_of_the_labs(lab: Path, tool: str) -> No
         samples = list(history.samples("grpo", step))
         assert sum(s.reward or 0 for s in samples) / len(samples) == pytest.approx(wanted[step - 1])
         assert all(s.facts["prompt"] for s in samples)
-    assert history.checkpoints("grpo") == [2, 4]
+    assert history.checkpoints("grpo") == [2, 4] and history.experiment.stage["grpo"].steps == 4
+    assert history.experiment.as_reported == (tool == "swift")
     kept = load_file(run.checkpoint("grpo", 4) / "model.safetensors")
     theirs = load_file(folder / "checkpoint-4" / "model.safetensors")
     assert all(torch.equal(kept[name], theirs[name]) for name in theirs)

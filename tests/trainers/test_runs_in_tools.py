@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,12 @@ def of_tool(run: RunDirectory) -> list[psutil.Process]:
 
 def of_module(parent: int, module: str) -> list[psutil.Process]:
     """The processes that another started to run a module."""
-    return [p for p in psutil.Process(parent).children() if module in p.cmdline()]
+    found = []
+    for process in psutil.Process(parent).children():
+        with suppress(psutil.Error):
+            if module in process.cmdline():
+                found.append(process)
+    return found
 
 
 def started(lab: Path, tool: str, steps: int, *more: str) -> Live:
@@ -132,7 +138,9 @@ def test_killed_twice_a_run_ends_as_an_unbroken_one(lab: Path, tool: str, tmp_pa
     while of_tool(live.run):
         time.sleep(0.05)
     live = Live(lab, "resume", "tiny")
-    live.until(lambda: len(trained(lab)) >= first + 4)
+    live.until(lambda: bool(of_module(live.process.pid, "assay.engines.process_tree")))
+    began = len(trained(lab))  # with what the tool had done unseen
+    live.until(lambda: len(trained(lab)) >= began + 2)
     (between,) = of_module(live.process.pid, "assay.engines.process_tree")
     between.children()[0].kill()
     assert live.process.wait() == 1

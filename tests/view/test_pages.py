@@ -317,6 +317,16 @@ def test_a_run_of_another_trainer_without_log_probs_tokens_or_names_is_shown(tmp
     assert "Found: 1" in rows and "said" in rows
 
 
+def test_a_fact_is_said_once_and_an_empty_one_not_at_all(tmp_path):
+    run = lab(tmp_path / "lab")
+    told = {"why": "late", "format": "1.0", "answer": "", "seconds": "0.0"}
+    line = sample(7, "facts", 0, reward=None, why="late", **{FACTS: json.dumps(told)})
+    write_samples(run.samples("rl", 7), [line])
+    page = client(run.root).get(f"/lab/lab/show?id={run}:rl/7/facts%230").text
+    assert page.count("late") == 1 and "<dt>seconds</dt>" in page
+    assert "<dt>answer</dt>" not in page and "<dt>format</dt>" not in page
+
+
 def test_tokens_are_coloured_by_entropy_where_it_is_recorded(tmp_path):
     run = lab(tmp_path / "lab")
     write_samples(run.samples("rl", 7), [sample(7, "sure", 0, **{ENTROPIES: [0.0, 1.2, 9.0]})])

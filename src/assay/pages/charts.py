@@ -114,7 +114,9 @@ def path(points: Sequence[tuple[float, float] | None], kind: str) -> Markup:
 
 def ticks(low: float, high: float, count: int = 3) -> list[float]:
     """Round values that enclose low to high in about `count` steps of 1, 2 or 5 times a power."""
-    if low == high:
+    if low == high and 0.5 < low <= 1:  # a share ends at 1
+        low, high = 0, 1
+    elif low == high:
         low, high = (low - 0.5, high + 0.5) if low == 0 else (min(0, 2 * low), max(0, 2 * low))
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))

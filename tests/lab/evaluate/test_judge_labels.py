@@ -14,12 +14,15 @@ from assay.compare.judge_trust import HeldJudge, JudgedBy, held
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import Table, failures
 from assay.errors import InputError
+from assay.experiment.read_file import read_experiment
 from assay.judge.label_agreement import Leanings
-from assay.lab.check.all_checks import check_experiment
+from assay.lab.check.all_checks import CHECKS
+from assay.lab.check.subject import Subject
 from assay.lab.evaluate import judge_labels
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.label_answers import draw_answers, measure_labels
 from assay.lab.run.runner import resume, start
+from assay.lab.setup.session import Session
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import History
 from assay.runs.judge_file import read_judged
@@ -108,21 +111,26 @@ PLEA = {"prompt": "10/10", "answer": '{"kind": 3}'}
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab with two runs, "tiny" cold and "warm", that nobody labelled."""
+    """A lab with a run "tiny" that nobody labelled."""
     folder = tmp_path_factory.mktemp("judged")
-    file = lab(folder, PLEA)
-    warm = file.read_text().replace('"tiny"', '"warm"')
-    (folder / "warm.toml").write_text(warm.replace("tokens = 4", "tokens = 4, temperature = 1.0"))
-    run_of(file)
-    run_of(folder / "warm.toml")
+    run_of(lab(folder, PLEA))
     return folder
 
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> RunDirectory:
-    """The cold run in a copy of that lab, at `tmp_path`."""
+    """That run in a copy of the lab, at `tmp_path`."""
     copytree(finished, tmp_path, dirs_exist_ok=True)
-    return next(each for each in all_runs(tmp_path) if each.name == "tiny")
+    (run,) = all_runs(tmp_path)
+    return run
+
+
+def named(folder: Path, name: str) -> Path:
+    """The experiment under another name, at temperature 1."""
+    text = (folder / "tiny.toml").read_text().replace('"tiny"', f'"{name}"')
+    file = folder / f"{name}.toml"
+    file.write_text(text.replace("tokens = 4", "tokens = 4, temperature = 1.0"))
+    return file
 
 
 def test_agreement_and_bias_of_a_known_confusion_are_recovered(run, tmp_path):
@@ -243,9 +251,11 @@ def test_as_a_reward_a_judge_that_fails_abstains_and_gives_no_zero(tmp_path):
     assert {each.reward for each in samples} <= {None, 0.5, 1.0}
 
 
+@pytest.mark.slow
 def test_a_gate_passes_no_verdict_of_a_judge_that_nobody_checked_and_the_corrected_one(
     run, tmp_path
 ):
+    run_of(named(tmp_path, "warm"))
     options = CompareOptions(allow=("evaluation.quality.sampling.temperature",))
     table = compare_names(tmp_path, ["tiny", "warm"], options)
     (phrase,) = failures([table], "worse")
@@ -280,9 +290,7 @@ def test_pairs_stand_beside_the_answers_of_another_run_and_labels_are_asked_in_b
     against = '[against]\nrun = "tiny@base"\nevaluation = "quality"\n'
     pairs = RUBRIC.format(top="pairs = true\ncanaries = 0") + against
     (tmp_path / "quality.toml").write_text(pairs)
-    other = tmp_path / "beside.toml"
-    other.write_text((tmp_path / "warm.toml").read_text().replace('"warm"', '"beside"'))
-    beside = run_of(other)
+    beside = run_of(named(tmp_path, "beside"))
     assert 0.2 < compare_checkpoints(beside, "quality").lines[0].score < 0.8
     labels = tmp_path / "labels.jsonl"
     draw_answers(tmp_path, ["beside"], None, labels, 20, Silent())
@@ -321,17 +329,23 @@ def test_the_benchmark_chat_rubric_is_judged_and_corrected_like_an_evaluation_on
         start(file, ['name="nothing"'], root=tmp_path)
 
 
-def test_a_check_says_what_is_not_known_of_a_judge_and_what_its_labels_will_ask(run, tmp_path):
-    file = tmp_path / "tiny.toml"
-    bare = check_experiment(file, root=tmp_path)
-    assert any("nobody knows whether people agree" in each.what for each in bare.findings)
+def seen_in(folder: Path) -> list:
+    """What the check says of the judges of the lab's experiment."""
+    session = Session(
+        read_experiment(folder / "tiny.toml"), RunDirectory(folder, "tiny", "check"), 7, Silent()
+    )
+    return [*CHECKS["judges"](Subject(session))]
+
+
+def test_a_check_says_what_is_not_known_of_a_judge_and_what_its_labels_will_ask(tmp_path):
+    lab(tmp_path)
+    (bare,) = seen_in(tmp_path)
+    assert "nobody knows whether people agree" in bare.what
     known = tmp_path / "known.jsonl"
     known.write_text(json.dumps({"item": "1+1", "answer": "y", "label": 1}) + "\n")
     (tmp_path / "quality.toml").write_text(RUBRIC.format(top='labels = "known.jsonl"'))
-    assert check_experiment(file, root=tmp_path).numbers["rubric:quality.toml"] == {
-        "labelled answers": 1,
-        "questions about them": 8,
-    }
+    found = {each.name: each.value for each in seen_in(tmp_path)}
+    assert found == {"labelled answers": 1, "questions about them": 8}
     known.write_text("{}\n")
-    found = check_experiment(file, root=tmp_path).errors
-    assert any("known.jsonl:1: item: missing" in each.evidence for each in found)
+    (error,) = seen_in(tmp_path)
+    assert "known.jsonl:1: item: missing" in error.evidence

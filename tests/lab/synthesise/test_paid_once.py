@@ -28,8 +28,10 @@ LOST = ("truncated", "cut")
 """Faults of answers that were made, charged, and never came."""
 TABLE, FEW = "rows = 60\nsamples = 30", "rows = 24\nsamples = 12"
 SEEDS = 4
-MORE = "\nconcurrency = 16\ndeadline = 20.0\ntimeout = 3.0"
+MORE = "\nconcurrency = 16\ndeadline = 60.0\ntimeout = 10.0"
 PRICE = "price = { prompt = 10.0, completion = 10000.0 }" + MORE
+HASTY = PRICE.replace("timeout = 10.0", "timeout = 3.0")
+"""For servers that say nothing."""
 
 
 def says(text: str) -> str:
@@ -70,7 +72,9 @@ def test_refusals_are_asked_again_and_each_question_is_paid_for_once(tmp_path):
 @pytest.mark.parametrize("lost", [LOST, pytest.param(("silent",), marks=pytest.mark.slow)])
 def test_answers_that_are_lost_on_their_way_are_no_rows_and_no_row_is_lost(tmp_path, lost):
     with fault_server(served(("answer", "answer", "answer", *FREE, *lost))) as server:
-        file = make_sums(tmp_path, FEW, url=server.url, seeds=SEEDS, model=PRICE)
+        file = make_sums(
+            tmp_path, FEW, url=server.url, seeds=SEEDS, model=HASTY if "silent" in lost else PRICE
+        )
         found = synthesise(file)
         for _ in range(3):
             found = synthesise(file)

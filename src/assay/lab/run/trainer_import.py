@@ -265,6 +265,8 @@ def plain_origin(root: Path, request: Request) -> Origin:
         about=f"Made by {trainer.title} without Assay",
         model=model_source(request, found, root),
         task=request.task,
+        # Tools sample from a part of the softmax by default, which a stage of Assay's may not.
+        as_reported=isinstance(told.stage, GrpoStage) and not told.stage.sampling.is_full,
         seeds=(seed if isinstance(seed, int) else 0,),
         data={DATA: {"source": f"path:{UNKNOWN}", "format": "messages"}},  # type: ignore[dict-item]
         stage={name: told.stage},
