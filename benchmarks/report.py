@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean
 
 from benchmarks import results
 from benchmarks.driver import ROOT, parser_of
@@ -357,6 +358,38 @@ def ranks() -> str:
 SECONDS = ("wall", "generation_wall", "update_wall", "cpu")
 
 
+TRAINERS = {"assay": "Assay", "trl": "TRL 1.16", "verl": "verl 0.9", "swift": "ms-swift 4.6"}
+
+
+def trainers() -> str:
+    """One GRPO experiment by each trainer and seed: rewards in its first and last third, what a
+    step took behind the first, and the judge's verdicts."""
+    parts: dict[str, Record] = {}
+    for result in load("trainers"):
+        parts |= {name: result[name] for name in ("curves", "verdicts") if name in result}
+    judged, made = parts["verdicts"], parts["curves"]["trained"]
+    lines = []
+    for name, rewards in judged["rewards"].items():
+        side, _, seed = name.partition("-")
+        third, steps = len(rewards) // 3, made[name]["steps"]
+        spent = (steps[-1]["cpu"] - steps[0]["cpu"]) / (steps[-1]["step"] - steps[0]["step"])
+        costs = [f"{spent:.1f}s", f"{made[name]['peak_bytes'] / 2**30:.1f} GiB"]
+        means = [f"{fmean(part):.2f}" for part in (rewards[:third], rewards[-third:])]
+        load_then = f"{made[name]['machine']['load_average']:.0f}"
+        lines.append([TRAINERS[side], seed, *means, *costs, load_then])
+    heads = ["trainer", "seed", "first rewards", "last", "CPU a step", "peak", "load"]
+    told = []
+    for found in judged["verdicts"].values():
+        control = "the start" if found["control"] == found["side"] else TRAINERS[found["control"]]
+        scores = [f"{found[key]:.1%}" for key in ("control_score", "score")]
+        low, high = (f"{100 * found['interval'][end]:+.1f}" for end in ("low", "high"))
+        seeds = " and ".join(map(str, found["seeds"]))
+        words = [TRAINERS[found["side"]], control, seeds, found["verdict"]]
+        told.append([*words, *scores, f"{100 * found['difference']:+.1f} ({low} to {high})"])
+    judges = ["trainer", "against", "seeds", "verdict", "that", "trainer's score", "points (95 %)"]
+    return f"{markdown(heads, lines, words=2)}\n\n{markdown(judges, told, words=4)}"
+
+
 def machines() -> str:
     """Where and when the results were measured, and by which versions."""
     found: dict[str, list[Record]] = {}
@@ -395,6 +428,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "adapters": adapters,
     "missed": missed,
     "ranks": ranks,
+    "trainers": trainers,
     "machines": machines,
 }
 

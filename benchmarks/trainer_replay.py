@@ -34,7 +34,7 @@ from assay.models.load import load_model
 from assay.models.optimizer import make_optimizer
 from assay.models.precision import choose_precision
 from assay.rl.objectives import Objective
-from assay.rl.packed import Packed
+from assay.rl.packed import Packed, pack
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.run_directory import RunDirectory
 from assay.train.likelihood import NLL, likelihood_batch
@@ -113,7 +113,8 @@ def groups_of(stage: Stage, answers: Sequence[Answer]) -> list[list[Episode]]:
 
 def replay_grpo(tool: str, folder: Path, *settings: str) -> Record:
     """Assay's updates on a tool's answers: gradient norms of both at each step, the largest
-    difference of an advantage, and how far the weights at the end are apart."""
+    difference of an advantage, how its tokens were drawn (`surprises`), and how far the weights at
+    the end are apart."""
     stage = opened(folder, settings)
     assert isinstance(stage.spec, GrpoStage)
     method = build_grpo(stage.spec, stage.given, stage.spec.steps or 0)
@@ -125,6 +126,7 @@ def replay_grpo(tool: str, folder: Path, *settings: str) -> Record:
         choice = choose(
             groups, stage.spec.prompts, drop=own.drop, count=own.keep_dropped_in_denominator
         )
+        surprise, squares = surprises(stage, [e for group in groups for e in group])
         batches, advantages, _ = method.updates(stage.policy, groups, choice)
         norms = [stage.update(packed, method.objective).grad_norm for packed in batches]
         pairs = zip([e for g in groups for e in g], step.answers, strict=True)
@@ -140,9 +142,21 @@ def replay_grpo(tool: str, folder: Path, *settings: str) -> Record:
                 "reward": fmean(a.reward or 0.0 for a in step.answers),
                 "grad_norm": [step.metrics.get("grad_norm"), sum(norms)],
                 "advantage_gap": max(gaps, default=None),
+                "surprise": [surprise, squares],
             }
         )
     return {"steps": steps, **apart(output, folder, stage)}
+
+
+def surprises(stage: Stage, episodes: Sequence[Episode]) -> tuple[float, float]:
+    """Of a step's tokens the sum of -log p - entropy under the weights before its update, and that
+    of its squares. Drawn from the model as it is, the first is 0 but for noise whose variance the
+    second estimates; below, the tool draws likelier tokens than the model gives."""
+    with torch.no_grad():
+        scores = stage.policy.score(pack(episodes), entropy=True)
+    assert scores.entropy_S is not None
+    gaps_S = -scores.logps_S.double() - scores.entropy_S.double()
+    return float(gaps_S.sum()), float(gaps_S.square().sum())
 
 
 def apart(output: Output, folder: Path, stage: Stage) -> Record:

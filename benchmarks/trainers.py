@@ -2,6 +2,7 @@
 
     python -m benchmarks.trainers           all of it, on two quiet cores about two hours
     python -m benchmarks.trainers curves    each trainer with each seed, imported and evaluated
+    python -m benchmarks.trainers verdicts  rewards and verdicts of the runs that are there
     python -m benchmarks.trainers replays   Assay's updates on each tool's own answers
     python -m benchmarks.trainers sft       the first ten losses, packed and not
     python -m benchmarks.trainers costs     CPU-seconds and memory of a step, the sides in turn
@@ -16,10 +17,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from assay.engines.environments import ENVIRONMENTS, installed
+from assay.runs.history import History
+from assay.runs.run_directory import runs_of
+from assay.runs.status import stored_status
 from benchmarks.driver import ROOT, say
 from benchmarks.process_tree import run_measured
 from benchmarks.results import machine, save_result
@@ -35,6 +40,7 @@ MARGIN = 5
 ALONE = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 SHORT = ("stage.rl.steps=4", "evaluate.test.take={rows=4,how='first'}", "evaluate.test.repeats=1")
 """What a run that is only timed is given."""
+REPLAYED = ("trl-2", "verl-1", "swift-2")
 ROUNDS = 2
 PACKED = ("stage.sft.pack_tokens=128", "stage.sft.batch=4")
 FIRST = 16
@@ -119,10 +125,11 @@ def trained(side: str, seed: int) -> Record:
     """One curve's training; a tool's run is a run of the lab afterwards, evaluated like Assay's."""
     own = f"seeds=[{seed}]"
     if side == "assay":
-        return train_here("trainers-grpo", [own])
+        return train_here(name_of(side), [own])
     folder = export("grpo.toml", side, WORK / f"{side}-{seed}", [own])
     found = train(side, folder)
     call("import", folder, "--from", side, "--name", name_of(side))
+    call("resume", f"{name_of(side)}#{seed}")
     return found
 
 
@@ -132,7 +139,7 @@ def name_of(side: str) -> str:
 
 
 def curves() -> Record:
-    """All trainings and their verdicts."""
+    """All trainings."""
     if not (ROOT / "runs" / "trainers-start").is_dir():
         call("run", FILES / "start.toml")
     pairs = [(side, seed) for seed in SEEDS for side in SIDES]
@@ -141,6 +148,49 @@ def curves() -> Record:
         for side, seed in pairs
     }
     return {"trained": found}
+
+
+def verdicts() -> Record:
+    """Of each side against the start and of each pair of sides, over the seeds that both have."""
+    runs = {side: runs_of(ROOT, name_of(side)) for side in SIDES}
+    seeds = {side: {stored_status(run.path).seed: run for run in runs[side]} for side in SIDES}
+    rewards = {
+        f"{side}-{seed}": [line["reward_mean"] for line in History(run).lines("rl")]
+        for side in SIDES
+        for seed, run in seeds[side].items()
+    }
+    found = {f"{side}, start": compared(side, "@base", side, seeds[side]) for side in SIDES}
+    for control, other in combinations(SIDES, 2):
+        shared = [seed for seed in seeds[control] if seed in seeds[other]]
+        for seed in shared:
+            found[f"{other}, {control}, seed {seed}"] = compared(control, "", other, [seed])
+        if len(shared) > 1:
+            found[f"{other}, {control}"] = compared(control, "", other, shared)
+    return {"rewards": rewards, "verdicts": found}
+
+
+def compared(control: str, checkpoint: str, other: str, seeds: Collection[int]) -> Record:
+    """A side's verdict against another side, or against its own start.
+
+    What may differ is the trainer, and Assay's code where runs were made on different days.
+    """
+    seed = f"#{min(seeds)}" if len(seeds) == 1 else ""
+    names = [
+        f"{name_of(control)}{seed}{checkpoint or '@rl.last'}",
+        f"{name_of(other)}{seed}@rl.last",
+    ]
+    page = WORK / "pages" / f"{other}-{control}{checkpoint}{seed}.html"
+    ask = ["compare", *names, "--margin", str(MARGIN), "--page", page, "--json"]
+    told = json.loads(call(*ask))["result"]
+    unlike = [each["path"] for each in told["differences"] if each["kind"] == "confound"]
+    allowed = [path for path in unlike if path.startswith(("code.", "stages.rl.trainer"))]
+    if allowed:
+        told = json.loads(call(*ask, *(f"--allow={path}" for path in allowed)))["result"]
+    comparison = told["lines"][-1]["to_control"]["comparison"]
+    kept = ("control_score", "score", "difference", "interval", "verdict", "margin", "method")
+    found = {key: comparison[key] for key in kept}
+    about = {"side": other, "control": control, "seeds": sorted(seeds), "allowed": allowed}
+    return {**about, **found}
 
 
 def replay(*arguments: str | Path) -> Record:
@@ -154,10 +204,13 @@ def replay(*arguments: str | Path) -> Record:
 
 
 def replays() -> Record:
-    """Each tool's first seed."""
+    """A seed of each tool."""
     return {
-        tool: once(f"replay-{tool}", lambda t=tool: replay("grpo", t, WORK / f"{t}-1"))
-        for tool in TOOLS
+        name: once(
+            f"replay-{name}",
+            lambda n=name: replay("grpo", n.partition("-")[0], WORK / n),
+        )
+        for name in REPLAYED
     }
 
 
@@ -238,6 +291,7 @@ def per_step(run: Record, what: str) -> float:
 
 PARTS: Mapping[str, Callable[[], Record]] = {
     "curves": curves,
+    "verdicts": verdicts,
     "replays": replays,
     "sft": sft,
     "costs": costs,
@@ -251,7 +305,7 @@ def main() -> None:
         raise SystemExit(__doc__)
     for name in asked:
         found = PARTS[name]()
-        packages = {tool: ENVIRONMENTS[tool].requirements[1] for tool in TOOLS}
+        packages = dict(ENVIRONMENTS[tool].requirements[1].split("==") for tool in TOOLS)
         about = {
             "machine": machine(),
             "versions": {"tools": versions("assay-lab", "torch") | packages},

@@ -89,3 +89,17 @@ def test_a_cell_of_the_bound_without_a_step_has_no_share(store: Path) -> None:
     cell |= {"prompt": 32, "completion": 64}
     save(store, "limit", {"cell": cell, "best_rate": 1e11, "bandwidth": 2e10, "least_seconds": 3.0})
     assert report.bound().splitlines()[-1] == "| update, 2x8, 32/64 | fp32 | failed |"
+
+
+def test_trainers_are_judged_by_name_and_cost_what_follows_their_first_step(store: Path) -> None:
+    steps = [{"step": n, "cpu": 50.0 + 3 * n} for n in (1, 2, 3)]
+    made = {"trl-1": {"steps": steps, "peak_bytes": 2**31, "machine": MACHINE}}
+    low, high = -0.02, 0.04
+    verdict = {"side": "trl", "control": "assay", "seeds": [1], "verdict": "equivalent"}
+    verdict |= {"control_score": 0.5, "score": 0.51, "difference": 0.01}
+    verdict |= {"interval": {"low": low, "high": high}}
+    judged = {"rewards": {"trl-1": [0.0, 0.5, 1.0]}, "verdicts": {"x": verdict}}
+    save(store, "trainers", {"curves": {"trained": made}, "verdicts": judged})
+    words = report.trainers()
+    assert "| TRL 1.16 | 1 | 0.00 | 1.00 | 3.0s | 2.0 GiB |" in words
+    assert "| TRL 1.16 | Assay | 1 | equivalent | 50.0% | 51.0% | +1.0 (-2.0 to +4.0) |" in words

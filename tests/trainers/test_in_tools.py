@@ -43,6 +43,7 @@ def odd(row, completion):
 SETTINGS = (
     'stage.rl.start="base"',
     "stage.rl.steps=2",
+    "stage.rl.sampling.max_tokens=64",  # some of a random model's answers end
     'stage.rl.reward="path:mine.py:odd"',
     "stage.rl.kl={ coef = 0.01 }",
     "stage.sft.steps=4",

@@ -1,16 +1,20 @@
 """What readers make of files that the tools themselves wrote (`recorded/`, see its README)."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from assay.engines.environments import installed
+from assay.errors import InputError
 from assay.trainers.outputs.output import DamagedOutput, Step
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
-from assay.trainers.outputs.verl_output import VerlOutput
+from assay.trainers.outputs.verl_output import VerlOutput, merged
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -210,3 +214,30 @@ def test_a_checkpoint_of_verl_counts_once_verl_names_it(verl: Path) -> None:
     assert [each.step for each in VerlOutput(verl).checkpoints()] == [2, 4]
     (verl / "latest_checkpointed_iteration.txt").write_text("2")
     assert [each.step for each in VerlOutput(verl).checkpoints()] == [2]
+
+
+class Command:
+    """Runs a command of whoever wrote the file, where it is unpickled."""
+
+    def __init__(self, command: str):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(installed("verl") is None, reason="verl is not installed")
+def test_a_shard_of_verl_runs_no_command(tmp_path: Path) -> None:
+    actor, mark = tmp_path / "actor", tmp_path / "it ran"
+    (actor / "huggingface").mkdir(parents=True)
+    (actor / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 1}')
+    (actor / "huggingface" / "config.json").write_text(
+        '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64}'
+    )
+    torch.save({"a": Command(f"touch '{mark}'")}, actor / "model_world_size_1_rank_0.pt")
+    with pytest.raises(InputError, match="holds other things than tensors"):
+        merged(actor, tmp_path / "merged")
+    assert not mark.exists()
+    torch.load(actor / "model_world_size_1_rank_0.pt", weights_only=False)
+    assert mark.exists()  # the file would have

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from safetensors.torch import load_file
 
 from assay.engines.environments import installed
 from assay.engines.process_tree import MARK
@@ -107,10 +108,10 @@ def of_module(parent: int, module: str) -> list[psutil.Process]:
     return found
 
 
-def started(lab: Path, tool: str, steps: int) -> Live:
+def started(lab: Path, tool: str, steps: int, *more: str) -> Live:
     if installed(tool) is None:
         pytest.skip(f"assay engines add {tool}")
-    own = (*SETTINGS, f"stage.rl.trainer={tool}", f"stage.rl.steps={steps}")
+    own = (*SETTINGS, f"stage.rl.trainer={tool}", f"stage.rl.steps={steps}", *more)
     return Live(lab, "run", lab / "tiny.toml", *(o for each in own for o in ("--set", each)))
 
 
@@ -175,3 +176,14 @@ def test_a_run_in_verl_that_was_killed_goes_on(lab: Path) -> None:
     run = is_whole(lab, 6)
     assert json.loads((run.path / "status.json").read_text())["status"] == "finished"
     assert [each["draws_again"] for each in read_manifest(run)["time"]["went_on"]] == [True]
+
+
+@pytest.mark.parametrize("tool", ["trl", "swift"])
+def test_a_tool_trains_an_adapter(lab: Path, tool: str) -> None:
+    """TRL needs peft for it, which its environment has to have."""
+    adapt = 'stage.rl.adapt={ kind = "lora", rank = 2, targets = ["q_proj", "v_proj"] }'
+    assert started(lab, tool, 2, adapt).process.wait() == 0, (lab / "live.log").read_text()[-3000:]
+    run = is_whole(lab, 2)
+    names = load_file(run.checkpoint("rl", 2) / "adapter_model.safetensors")
+    assert names and all("lora_" in name for name in names)
+    assert any(tensor.abs().sum() for name, tensor in names.items() if "lora_B" in name)
