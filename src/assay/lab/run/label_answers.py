@@ -12,6 +12,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.json_files import read_jsonl, write_jsonl
 from assay.data.splits import drawn
 from assay.errors import InputError
+from assay.judge.templates import filled
 from assay.lab.evaluate.judge_labels import Use, judge_labelled, rubrics_in
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.observer import Observer
@@ -114,7 +115,9 @@ def measure_labels(
         answers = answers_named(root, name, on, observer)
         labels = read_labels(file, answers.use.rubric)
         if not labels.labels:
-            fix = f"{labels.waiting} lines wait for one: write it in the place of null"
+            count = {"answers": labels.waiting}
+            fix = filled("{answers:answers}: write a label in the place of null", count)
+            fix = fix if labels.waiting else "--items N draws answers to label"
             raise InputError("has no labels", file=file, fix=fix)
         with held(answers.session):
             found.append(judge_labelled(answers.session, answers.use, labels))

@@ -259,7 +259,9 @@ def _undeclared(
 def _problem_of(path: KeyPath, error: InputError) -> Problem:
     """What a name leads to that cannot be used, with the place in the user's own file."""
     place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
-    return Problem(path, f"{place}: {error.problem}" if place else error.problem, error.fix or "")
+    inner = error.field if place else ""
+    said = ": ".join(filter(None, (place, inner, error.problem)))
+    return Problem(path, said, error.fix or "")
 
 
 def _estimators(place: KeyPath, stage: GrpoStage) -> Iterator[Problem | None]:
