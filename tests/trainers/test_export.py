@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import GenerationConfig
 
 from assay.data.episode import Completion
 from assay.data.row_order import visits
@@ -46,6 +47,19 @@ def export(lab: Path, *options: object, tool: str = "trl", stage: str = "rl"):
 def session(lab: Path) -> Session:
     experiment = read_whole(lab / "tiny.toml", ['stage.rl.start="base"'], lab)
     return Session(experiment, RunDirectory(lab, "tiny", "x"), experiment.seeds[0], Silent())
+
+
+def test_a_tool_ends_answers_at_every_token_at_which_assay_does(lab: Path) -> None:
+    stated = json.loads((lab / "model" / "generation_config.json").read_text())
+    ends = sorted(session(lab).learner.base.end_tokens)  # the template's, too
+    assert stated["eos_token_id"] != ends
+    assert export(lab).exit_code == 0
+    sent = lab / "out" / "model"
+    assert GenerationConfig.from_pretrained(sent).eos_token_id == ends
+    assert json.loads((sent / "generation_config.json").read_text()) == {
+        **stated,
+        "eos_token_id": ends,
+    }
 
 
 FILES = {"trl": "data/train.jsonl", "swift": "data/train.jsonl", "verl": "data/train.parquet"}

@@ -36,6 +36,7 @@ from assay.lab.setup.reward_process import ROWS, SETTINGS
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import ToolStage, stage_alone
+from assay.models.load import GENERATION
 from assay.runs.manifest_file import Manifest
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.user_code import source_files
@@ -149,12 +150,8 @@ class Exporter(ToolStage):
             self.write_rows(self.trainer.dev, [self.written(row) for row in held_out])
         if isinstance(self.stage, GrpoStage):
             self.write_reward(given, settings)
-        if self.in_run:
-            (self.part / MODEL).symlink_to(self.folder.resolve())
-        elif settings.model == MODEL:
-            shutil.copytree(self.folder, self.part / MODEL, ignore=lambda *_: [CHECKSUMS])
-            for file in (self.part / MODEL).iterdir():
-                file.chmod(0o644)  # safetensors creates files that only their owner can read
+        if settings.model == MODEL:
+            self.write_model(self.part / MODEL)
         differences = (*made.differences, *behind)
         result = ForTrainer(self.name, self.tool, len(visits), made.values, differences, proof)
         self.write_texts(settings, made, result)
@@ -230,6 +227,25 @@ class Exporter(ToolStage):
         self.write_code("reward.py", *self.trainer.loads)
         for file in self.code_files():
             self.copy_code(file)
+
+    def write_model(self, target: Path) -> None:
+        """The model, of which a run has links, with all tokens that end an answer in Assay.
+
+        Tools end one at those of the generation config, which need not name the template's.
+        """
+        apart = {CHECKSUMS, GENERATION}
+        if self.in_run:
+            target.mkdir()
+            for file in self.folder.resolve().iterdir():
+                if file.name not in apart:
+                    (target / file.name).symlink_to(file)
+        else:
+            shutil.copytree(self.folder, target, ignore=lambda *_: apart)
+            for file in target.iterdir():
+                file.chmod(0o644)  # safetensors creates files that only their owner can read
+        ends = {"eos_token_id": sorted(self.learner.base.end_tokens)}
+        text = json.dumps({**self.generation, **ends}, indent=2) + "\n"
+        atomic_write_text(target / GENERATION, text)
 
     def write_code(self, *names: str) -> None:
         """Files that run inside the tool."""

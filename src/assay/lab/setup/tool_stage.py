@@ -21,7 +21,8 @@ from assay.lab.setup.prepare import find_part
 from assay.lab.setup.reward_parts import rewards_in
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput, visits_per_epoch
-from assay.models.supported import read_config, read_tokenizer
+from assay.models.load import GENERATION
+from assay.models.supported import read_config, read_object, read_tokenizer
 from assay.runs.run_names import stage_start
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.user_code import SCHEME
@@ -61,6 +62,18 @@ class ToolStage:
     def learner(self) -> LanguageLearner:
         """The experiment's. Raises InputError for a model without tokens."""
         return language_model(self.session.learner, self.trainer.title)
+
+    @cached_property
+    def generation(self) -> Mapping[str, Any]:
+        """The model's generation config as its folder has it; empty where there is none."""
+        file = self.folder / GENERATION
+        return read_object(file) if file.is_file() else {}
+
+    @property
+    def stated_ends(self) -> frozenset[int]:
+        """Where a tool ends an answer of the model as it lies there."""
+        ids = self.generation.get("eos_token_id")
+        return frozenset([ids] if isinstance(ids, int) else ids or ())
 
     @cached_property
     def text(self) -> PlainText:
@@ -134,7 +147,9 @@ class ToolStage:
         return Settings(
             name=self.name,
             stage=stage,
-            model=name if kind == "hf" else MODEL,
+            model=name
+            if kind == "hf" and self.stated_ends == self.learner.base.end_tokens
+            else MODEL,
             seed=given.seed,
             rounds=rounds,
             rows=count,
