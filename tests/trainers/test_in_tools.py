@@ -30,7 +30,7 @@ from assay.lab.setup.validate import read_whole
 from assay.models.optimizer import make_optimizer
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, all_runs
-from assay.trainers.outputs.journal import in_order
+from assay.trainers.register import TRAINERS
 from tests.cli.conftest import answer, call
 from tests.labs import make_lab
 
@@ -136,7 +136,8 @@ def test_grpo_trains_on_the_rewards_that_assay_gives(lab: Path, tool: str) -> No
     assert any(float(each["grad_norm"]) > 0 for each in steps)
     # The end of an answer is part of what is judged and learned.
     ends = json.loads((folder / "reward.json").read_text())["end_tokens"]
-    ended = [each for each in in_order(folder / "output", 1, 2) if each.ended == "stop"]
+    made = TRAINERS[tool].output(folder / "output", 1).steps(ended=True)
+    ended = [each for step in made for each in step.answers if each.ended == "stop"]
     assert ended and all(each.tokens[-1] in ends for each in ended)
     rewards = [line["reward_mean"] for line in taken_over(lab, folder, tool).lines("rl")]
     assert rewards == pytest.approx([float(each["reward"]) for each in steps])
