@@ -92,7 +92,7 @@ class Arm:
     ended: Sequence[str] = ()
     """How every completion ended; empty where this is not known."""
     seeds: tuple["Arm", ...] = ()
-    """An arm for each training seed, the newest run first; empty where there is one."""
+    """An arm for each training seed, the highest first; empty where there is one."""
 
     @property
     def provenance(self) -> Provenance | None:

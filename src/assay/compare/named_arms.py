@@ -153,7 +153,7 @@ def pool_seeds(
     for arm, seeds in zip(arms, further, strict=True):
         assert arm.provenance is not None
         record = arm.provenance.record
-        pooled.append(_pooled(arm, [own_arm(seed, record.name) for seed in seeds]))
+        pooled.append(_pooled([arm, *(own_arm(seed, record.name) for seed in seeds)]))
     return pooled, []
 
 
@@ -173,10 +173,14 @@ def _same_items(seed: ArmRequest, arm: Arm) -> bool:
     )
 
 
-def _pooled(first: Arm, further: Sequence[Arm]) -> Arm:
-    origins = [arm.provenance for arm in (first, *further) if arm.provenance is not None]
-    numbers = "+".join(str(number) for number in sorted(_seed(origin.run) for origin in origins))
-    name = f"{origins[0].run.name}#{numbers}@{origins[0].checkpoint}"
+def _pooled(arms: Sequence[Arm]) -> Arm:
+    """One arm of several seeds, the highest first in every arm: of the first ones the manifests
+    are compared, and the order in which runs were made is no difference between arms."""
+    seeds = {_seed(arm.provenance.run): arm for arm in arms if arm.provenance is not None}
+    first, *further = (seeds[number] for number in sorted(seeds, reverse=True))
+    assert first.provenance is not None
+    numbers = "+".join(map(str, sorted(seeds)))
+    name = f"{first.provenance.run.name}#{numbers}@{first.provenance.checkpoint}"
     return with_seeds(first, further, name)
 
 
