@@ -18,6 +18,7 @@ from assay.engines.proof import Proof
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
+from assay.lab.setup.language_learner import LanguageLearner
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.runs.run_directory import RunDirectory
@@ -51,7 +52,9 @@ def session(lab: Path) -> Session:
 
 def test_a_tool_ends_answers_at_every_token_at_which_assay_does(lab: Path) -> None:
     stated = json.loads((lab / "model" / "generation_config.json").read_text())
-    ends = sorted(session(lab).learner.base.end_tokens)  # the template's, too
+    learner = session(lab).learner
+    assert isinstance(learner, LanguageLearner)
+    ends = sorted(learner.base.end_tokens)  # the template's, too
     assert stated["eos_token_id"] != ends
     assert export(lab).exit_code == 0
     sent = lab / "out" / "model"
