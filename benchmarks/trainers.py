@@ -41,7 +41,7 @@ ALONE = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM"
 SHORT = ("stage.rl.steps=4", "evaluate.test.take={rows=4,how='first'}", "evaluate.test.repeats=1")
 """What a run that is only timed is given."""
 REPLAYED = ("trl-2", "verl-1", "swift-2")
-ROUNDS = 2
+ROUNDS = 1
 PACKED = ("stage.sft.pack_tokens=128", "stage.sft.batch=4")
 FIRST = 16
 """Rows of the update that TRL repeats in packs."""
