@@ -174,12 +174,12 @@ def judged_with(subject: Subject, name: str) -> list[Judged]:
             if asking and (work := stage_work(subject, stage)):
                 count = work.steps * work.prompts * work.group
                 found.append(Judged(count, work.prompt + work.answer_most, questions_of(asking)))
-        if isinstance(stage, DistillStage) and stage.teacher == name:
-            work = stage_work(subject, stage)
-            each = stage.lmbda * work.group + 1 - stage.lmbda if work else 0
-            if work:
-                count = math.ceil(work.steps * work.prompts * each)
-                found.append(Judged(count, work.prompt + work.answer_most, 1))
+        if not isinstance(stage, DistillStage) or stage.teacher != name:
+            continue
+        if work := stage_work(subject, stage):
+            each = stage.lmbda * work.group + 1 - stage.lmbda
+            count = math.ceil(work.steps * work.prompts * each)
+            found.append(Judged(count, work.prompt + work.answer_most, 1))
     for evaluation in session.evaluations.values():
         if asking := rewards_asking(evaluation.score, name):
             golds = subject.golds_of_items(evaluation).answers
