@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.formats.formats import read_rows
-from assay.experiment.stage_tables import DistillStage, GrpoStage, SftStage
+from assay.experiment.stage_tables import DistillStage, GrpoStage, RftStage, SftStage
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
@@ -13,7 +13,7 @@ from tests.experiments.tiny import TOOLS, make_model
 
 LADDER = read_sweep(TOOLS / "ladder.toml")
 EVERY = {run.name.removeprefix("ladder."): run.experiment for run in plan(LADDER)}
-GENERATED = ["start", "grpo_generated", "sft_generated"]
+GENERATED = ["start", "grpo_generated", "rft_generated", "sft_generated"]
 """The rungs that learn from generated calls, and what they start from."""
 DISTILLED = ["teacher", "distill", "distill_mixed", "distill_own", "sft_teacher", "sft_own"]
 """The teacher and its students."""
@@ -66,19 +66,22 @@ def test_all_arms_that_learn_from_rewards_have_the_same():
     assert len(stages) == 8
 
 
-def test_what_learns_from_generated_calls_differs_in_how_alone():
+def test_the_three_arms_learn_the_same_questions_from_one_start_and_are_measured_alike():
     start, *arms = (EVERY[name] for name in GENERATED)
+    first = arms[0]
     for arm in arms:
         assert arm.model == "run:ladder.start@calls.last"
-        assert arm.data["held_out"] == arms[0].data["held_out"]
-        assert arm.data["generated"].source == arms[0].data["generated"].source
+        assert (arm.data, arm.evaluate, arm.seeds) == (first.data, first.evaluate, first.seeds)
         before, after = start.evaluate["calls"], arm.evaluate["calls"]
         assert after.model_copy(update={"checkpoints": before.checkpoints}) == before
-    grpo, sft = arms[0].stage["generated"], arms[-1].stage["generated"]
-    assert isinstance(grpo, GrpoStage) and sft.method == "sft"
-    take = arms[-1].data["generated"].take
-    assert take is not None and grpo.steps is not None
-    assert take.rows == grpo.steps * grpo.prompts
+    take = first.data["generated"].take
+    assert take is not None and len(first.seeds) == 3
+    grpo, rft, sft = (arm.stage["generated"] for arm in arms)
+    assert isinstance(grpo, GrpoStage) and isinstance(rft, RftStage) and sft.method == "sft"
+    for sampled in (grpo, rft):
+        assert sampled.steps is not None and take.rows == sampled.steps * sampled.prompts
+        assert (sampled.sampling, sampled.reward) == (grpo.sampling, grpo.reward)
+        assert (sampled.group, sampled.optimizer) == (grpo.group, grpo.optimizer)
 
 
 def test_students_differ_in_how_they_learn_of_their_teacher_and_where_they_start():
