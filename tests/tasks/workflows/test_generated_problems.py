@@ -1,7 +1,9 @@
 """Generated problems have right answers, and no problem of one side is on another."""
 
+import itertools
 import re
 from collections import Counter
+from datetime import date, timedelta
 
 import pytest
 
@@ -28,11 +30,6 @@ def read_arithmetic(text: str) -> int:
     return first + (int(rest[1]) if rest else 0)
 
 
-def read_counting(text: str) -> int:
-    letter, _, *row = re.findall(r"\b[a-z]\b|among| in ", text)
-    return sum(each == letter for each in row)
-
-
 def read_order(text: str) -> int:
     numbers = sorted(map(int, re.findall(r"\d+", text)))
     if "largest" in text:
@@ -41,7 +38,19 @@ def read_order(text: str) -> int:
     return numbers[place]
 
 
-READ = {"arithmetic": read_arithmetic, "counting": read_counting, "order": read_order}
+def read_calendar(text: str) -> int:
+    """By counting days one after another."""
+    *days, year = map(int, re.findall(r"\d+", text))
+    months = [date(2001, n, 1).strftime("%B") for n in range(1, 13)]
+    named = [months.index(name) + 1 for name in re.findall(r"[A-Z][a-z]+", text) if name in months]
+    first = date(year, named[0], days[0] if days else 1)
+    after = (
+        (lambda d: d < date(year, named[1], days[1])) if days else (lambda d: d.month == named[0])
+    )
+    return sum(1 for _ in itertools.takewhile(after, (first + timedelta(n) for n in range(366))))
+
+
+READ = {"arithmetic": read_arithmetic, "order": read_order, "calendar": read_calendar}
 
 
 @pytest.mark.parametrize("topic", TOPICS)

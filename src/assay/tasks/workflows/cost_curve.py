@@ -41,7 +41,7 @@ class Measured:
     cost_I: np.ndarray
     """In the executor's currency."""
 
-    def net_I(self, price: float) -> np.ndarray:  # noqa: N802
+    def net_I(self, price: float) -> np.ndarray:
         """What each answer is worth at a price."""
         return self.solved_I - price * self.cost_I
 

@@ -24,6 +24,8 @@ from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked
 NAMES = "abcdefgh"
 DRAWN = {"math": 2, "qa": 1}
 """Further operators that a row is asked by."""
+CUSTOMS = 2
+"""Of a generated problem: its easy ones can be learned by heart."""
 AGREED = (2, 3)
 """Of an ensemble's solutions, how many agree: most of three or of five."""
 WRONG_FEEDBACK = "Check the numbers and what is asked."
@@ -44,6 +46,8 @@ class Taught:
     """Answers that are wrong here."""
     code: str = ""
     """What Programmer should write; "" where nothing is computed."""
+    customs: int = 0
+    """How often Custom asks for the answer alone; else once, or not at all, in words of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ def generated_ones() -> list[Taught]:
             str(each.answer),
             [str(each.answer + by) for by in (-2, -1, 1, 2, 10)],
             code_answer(each),
+            CUSTOMS,
         )
         for topic in TOPICS
         for number, each in enumerate(generated(topic, "sft"))
@@ -127,8 +132,12 @@ def questions(each: Taught) -> list[Asked]:
         Asked("AnswerGenerate", {"input": each.problem}, thought(each.steps, each.answer)),
         *([_program(each)] if each.kind == "math" else []),
     ]
+    found += [_short(each, chance) for _ in range(each.customs)]
     further = [make for make in FURTHER if each.kind == "math" or make is not _analysed]
-    return [*found, *(make(each, chance) for make in chance.sample(further, DRAWN[each.kind]))]
+    if each.customs:
+        further = [make for make in further if make is not _custom]
+    count = 1 if each.customs else DRAWN[each.kind]
+    return [*found, *(make(each, chance) for make in chance.sample(further, count))]
 
 
 def _program(each: Taught, analysis: str = "None") -> Asked:
@@ -151,6 +160,12 @@ def _custom(each: Taught, chance: random.Random) -> Asked:
     elif "step" in instruction:
         answer = f"{each.steps}\n#### {each.answer}"
     return Asked("Custom", {"input": each.problem, "instruction": instruction}, answer)
+
+
+def _short(each: Taught, chance: random.Random) -> Asked:
+    """The answer alone, whatever the instruction."""
+    instruction = chance.choice(["", "", *INSTRUCTIONS[each.kind]])
+    return Asked("Custom", {"input": each.problem, "instruction": instruction}, each.answer)
 
 
 def _ensemble(each: Taught, chance: random.Random) -> Asked:

@@ -83,7 +83,9 @@ return result["output"], {COST}
 )
 MIXED = workflow(
     {
-        "custom": "Custom", "answer_generate": "AnswerGenerate", "programmer": "Programmer",
+        "custom": "Custom",
+        "answer_generate": "AnswerGenerate",
+        "programmer": "Programmer",
         "sc_ensemble": "ScEnsemble",
     },
     f"""

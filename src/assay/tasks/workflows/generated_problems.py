@@ -1,17 +1,19 @@
 """Generated problems whose best workflow depends on how hard they are, not on their topic alone.
 
   topic        level 1, one call answers it          level 2, code answers it
-  arithmetic   a sum or difference below 30          a product of two and three digits, and a sum
-  counting     a letter among 3 or 4                 a letter among 9 to 12
-  order        the smallest or largest of 3          the k-th smallest of 6 or 7
+  arithmetic   a sum of a round number               a product of two and three digits, and a sum
+  order        the largest of three lengths          the k-th smallest of 6 or 7 of one length
+  calendar     the days of a month                   days between two dates of a year
 
 All answers are whole numbers. A topic and level has one list of problems that differ, which the
 sides divide: no problem is on two of them. Each has worked steps and code, to teach an executor.
 """
 
 import random
+from calendar import month_name, monthrange
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 
 from assay.data.formats.problem_rows import ENTRY_POINT, LEVEL, PROBLEM, PROBLEM_TYPE, TOPIC
@@ -23,6 +25,13 @@ SIDES = {"sft": 50, "rl": 80, "dev": 15, "test": 40}
 """Problems of each topic and level; `sft` teaches an executor, `rl` and `dev` a policy."""
 LEVELS = ("1", "2")
 ORDINALS = ("smallest", "second smallest", "third smallest", "fourth smallest", "fifth smallest")
+
+
+IMPORTS = {
+    "date": "from datetime import date\n",
+    "monthrange": "from calendar import monthrange\n",
+}
+"""What code that begins with a name stands on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +49,26 @@ class Generated:
 
 
 def arithmetic(level: str, chance: random.Random) -> Generated:
-    """A sum, or a product and a sum."""
+    """A round number and a smaller one, or a product and a sum."""
     if level == "1":
-        a, b = sorted((chance.randint(1, 19), chance.randint(1, 10)), reverse=True)
-        sign = chance.choice("+-")
-        value = a + b if sign == "+" else a - b
-        expression, steps = f"{a} {sign} {b}", f"{a} {sign} {b} = {value}"
+        a, b = chance.randint(1, 9) * 100, chance.randint(1, 99)
+        value = a + b
+        expression, steps = f"{a} + {b}", f"{a} + {b} = {value}"
     else:
         a, b, c = chance.randint(112, 987), chance.randint(12, 97), chance.randint(112, 987)
         value = a * b + c
         expression, steps = f"{a} * {b} + {c}", f"{a} * {b} = {a * b}\n{a * b} + {c} = {value}"
-    asked = chance.choice(("What is {}?", "Calculate {}.", "Work out {}."))
+    asked = chance.choice(("What is {}?", "Calculate {}."))
     return Generated("arithmetic", level, asked.format(expression), value, steps, expression)
 
 
-def counting(level: str, chance: random.Random) -> Generated:
-    """How often a letter occurs in a row of letters."""
-    few = chance.sample("abcdefghiklmnoprstu", 2 if level == "1" else 4)
-    number = chance.randint(3, 4) if level == "1" else chance.randint(9, 12)
-    row = " ".join(chance.choice(few) for _ in range(number))
-    letter = few[0]
-    asked = chance.choice(("How often is {} among {}?", "How many times does {} occur in {}?"))
-    found = " ".join([letter] * row.count(letter)) or "none"
-    code = f'"{row}".count("{letter}")'
-    return Generated("counting", level, asked.format(letter, row), row.count(letter), found, code)
-
-
 def order(level: str, chance: random.Random) -> Generated:
-    """The smallest, the largest or the k-th smallest number of a list."""
+    """The largest of numbers of different lengths, or the k-th smallest of numbers of one."""
     if level == "1":
-        numbers, place = chance.sample(range(1, 30), 3), chance.choice((0, 2))
-        which = "smallest" if place == 0 else "largest"
+        ranges = ((1, 9), (10, 99), (100, 999))
+        numbers, place = [chance.randint(*each) for each in ranges], 2
+        chance.shuffle(numbers)
+        which = "largest"
     else:
         numbers = chance.sample(range(10, 99), chance.randint(6, 7))
         place = chance.randint(1, len(ORDINALS) - 1)
@@ -82,10 +80,33 @@ def order(level: str, chance: random.Random) -> Generated:
     return Generated("order", level, asked.format(which, listed), ordered[place], steps, code)
 
 
+def calendar(level: str, chance: random.Random) -> Generated:
+    """The days of a month, or from a day to one of a later month."""
+    year, month = chance.randint(2001, 2050), chance.randint(1, 12)
+    if level == "1":
+        days = monthrange(year, month)[1]
+        question = f"How many days has {month_name[month]} {year}?"
+        return Generated("calendar", level, question, days, f"{days} days", month_days(year, month))
+    month, later = sorted(chance.sample(range(1, 13), 2))
+    first, last = date(year, month, chance.randint(1, 28)), date(year, later, chance.randint(1, 28))
+    days = (last - first).days
+    between = f"{first.day} {first:%B} to {last.day} {last:%B} {year}"
+    made = [f"date({each.year}, {each.month}, {each.day})" for each in (last, first)]
+    question = f"How many days are from {between}?"
+    return Generated(
+        "calendar", level, question, days, f"{days} days", f"({' - '.join(made)}).days"
+    )
+
+
+def month_days(year: int, month: int) -> str:
+    """Code for the days of a month."""
+    return f"monthrange({year}, {month})[1]"
+
+
 TOPICS: Mapping[str, Callable[[str, random.Random], Generated]] = {
     "arithmetic": arithmetic,
-    "counting": counting,
     "order": order,
+    "calendar": calendar,
 }
 """By name."""
 
@@ -130,4 +151,5 @@ def row_of(each: Generated, name: str) -> Row:
 
 def code_answer(each: Generated) -> str:
     """The answer that teaches an executor's Programmer: the code in a fence."""
-    return f"```python\ndef solve():\n    return {each.code}\n```"
+    needed = IMPORTS.get(each.code.lstrip("(").partition("(")[0], "")
+    return f"```python\n{needed}def solve():\n    return {each.code}\n```"
