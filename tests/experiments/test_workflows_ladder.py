@@ -34,9 +34,15 @@ def test_what_is_rewarded_is_what_the_test_counts():
     assert isinstance(grpo, GrpoStage) and isinstance(grpo.reward, dict)
     options = ARMS["sft"].evaluate["test"].options
     assert grpo.reward["net"].options == {"price": options["price"]}
+
+
+def test_routers_are_chosen_with_the_executor_of_the_test_on_other_problems():
     training = read_experiment(FILE.parent / "ladder" / "training-problems.toml")
-    assert training.evaluate["train"].options["price"] == options["price"]
     assert training.helpers == ARMS["sft"].helpers
+    sources = training.evaluate["train"].options["sources"]
+    assert [each.replace(":rl", ":test") for each in sources] == ARMS["sft"].evaluate[
+        "test"
+    ].options["sources"]
 
 
 def test_policies_are_offered_in_the_test_what_they_learned_with():
