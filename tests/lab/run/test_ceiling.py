@@ -103,8 +103,11 @@ def test_levels_of_a_type_have_their_own_best_arm():
     }
     best, found = choices_among(arms, kinds)
     assert best == {
-        **{"sums": "code", "words": "cheap"},
-        **{"sums/1": "cheap", "sums/2": "code", "words/1": "cheap"},
+        "sums": "code",
+        "words": "cheap",
+        "sums/1": "cheap",
+        "sums/2": "code",
+        "words/1": "cheap",
     }
     assert found[BY_TYPE].mean == pytest.approx(2.2 / 3)
     assert found[BY_LEVEL].mean == pytest.approx(2.6 / 3)

@@ -142,14 +142,14 @@ return result["response"], {COST}
 FIXED: Mapping[str, str] = {
     "direct": DIRECT,
     "custom": CUSTOM,
-    "review and revise": REVIEW,
-    "self-consistency of 3": self_consistency(3),
-    "self-consistency of 5": self_consistency(5),
     "programmer": PROGRAMMER,
-    "thought, then programmer": THOUGHT,
     "agreement, else programmer": AGREED,
     "review, else programmer": REVIEWED,
+    "thought, then programmer": THOUGHT,
+    "review and revise": REVIEW,
     "ensemble of all": MIXED,
+    "self-consistency of 3": self_consistency(3),
+    "self-consistency of 5": self_consistency(5),
 }
 """By name; for problems that are answered with a text."""
 FIXED_CODE: Mapping[str, str] = {"direct code": CODE, "test-driven code": TESTED}
