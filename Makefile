@@ -7,17 +7,23 @@ DEMO := $(if $(QUICK),experiments/tools/demo-quick.toml,experiments/tools/demo.t
 # fight for the cores.
 TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: demo test test-all lint types setup setup-dev docs bench bench-full clean
+.PHONY: demo test test-all lint types pytest setup setup-dev docs bench bench-full clean
 
 demo: setup
 	$(BIN)/assay run $(DEMO) --or-resume
 
-test: lint types
-	@$(BIN)/python -m tests.size
-	$(TEST)
+# Types are checked on one core, which would leave the other idle: tests begin beside them.
+test: lint
+	@$(MAKE) --no-print-directory -k -j2 types pytest
 
-test-all: lint types .venv/installed-all
-	$(TEST) -m ''
+test-all: lint .venv/installed-all
+	@$(MAKE) --no-print-directory -k -j2 types pytest SELECT="-m ''"
+
+# To rewrite all asserts takes each process a quarter of a minute: only what failed runs again with
+# rewritten ones, to say what was compared.
+pytest: setup-dev
+	@$(BIN)/python -m tests.size
+	$(TEST) $(SELECT) --assert=plain || { $(TEST) $(SELECT) --last-failed --maxfail 10; exit 1; }
 
 lint: setup-dev
 	$(BIN)/ruff format --check .

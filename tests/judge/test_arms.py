@@ -35,8 +35,7 @@ def false_verdicts(seed_spread: float, seeds: int, judge: Judge, pairs: int = 25
     return count / pairs
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize("seed_spread", [0.0, 0.03, 0.1])
+@pytest.mark.parametrize(("seeds", "seed_spread"), [(2, 0.0), (2, 0.1), (3, 0.03), (5, 0.1)])
 def test_methods_that_are_equal_are_called_different_in_few_pairs(seeds, seed_spread):
     assert false_verdicts(seed_spread, seeds, compare_arms) <= 0.07
 
