@@ -15,7 +15,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.runs.manifest_file import SEEN_ANSWERS
-from assay.tasks.demos import easy_vqa, okvqa, subjects
+from assay.tasks.demos import easy_vqa, okvqa, subjects, verbs
 from assay.tasks.demos.demonstrations import FROZEN, POOL
 from assay.tasks.demos.oracle_search import BREADTH, oracle_answers
 from assay.tasks.demos.rewards import REWARDS
@@ -80,11 +80,13 @@ class DemosTask(BaseTask):
     kinds = (SELECTOR,)
     rewards = REWARDS
     benchmarks = {  # noqa: RUF012
+        "demos/verbs": verbs.benchmark,
         "demos/subjects": subjects.benchmark,
         "demos/easy-vqa": easy_vqa.benchmark,
         "demos/okvqa": okvqa.benchmark,
     }
     sources = {  # noqa: RUF012
+        "verbs": verbs.read_verbs,
         "subjects": subjects.read_subjects,
         "easy-vqa": easy_vqa.read_easy_vqa,
         "okvqa": okvqa.read_okvqa,
