@@ -22,14 +22,12 @@ FORMS: Mapping[str, Callable[[str, str], str]] = {
     "past": lambda verb, past: past,
     "future": lambda verb, past: f"will {verb}",
     "chance": lambda verb, past: f"may {verb}",
-    "denial": lambda verb, past: f"did not {verb}",
 }
 """The forms of a verb and its past."""
 DESKS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "past": (("Oak", "Cotton", "Falcon"), ("Copper", "Violin", "Harbour")),
     "future": (("Amber", "Tulip", "Badger"), ("Zinc", "Canyon", "Trumpet")),
     "chance": (("Maple", "Velvet", "Heron"), ("Silver", "Meadow", "Cello")),
-    "denial": (("Linen", "Otter", "Birch"), ("Iron", "Lagoon", "Flute")),
 }
 """The desks that want a form: those of queries, and those of demonstrations."""
 PEOPLE: Mapping[str, tuple[str, ...]] = {
@@ -41,11 +39,11 @@ PEOPLE: Mapping[str, tuple[str, ...]] = {
 VERBS: Mapping[str, tuple[str, ...]] = {
     side: tuple(words.split())
     for side, words in {
-        "shown": """walk jump call play clean cook paint wait watch talk bake love stop:stopped
+        "shown": """walk jump play clean wait watch talk bake love stop:stopped
             plan:planned study try enjoy sing:sang ring:rang write:wrote drive:drove speak:spoke
             take:took give:gave fall:fell know:knew throw:threw draw:drew see:saw find:found
             buy:bought think:thought sleep:slept meet:met lose:lost send:sent sell:sold hold:held
-            win:won open visit""",
+            win:won hunt invite shine:shone swing:swung bite:bit""",
         "train": """help wash ask answer start finish push pull kick climb count dance hope smile
             move use drop:dropped shop:shopped carry cry hurry marry stay pray drink:drank
             swim:swam begin:began ride:rode rise:rose break:broke choose:chose shake:shook eat:ate
@@ -56,25 +54,50 @@ VERBS: Mapping[str, tuple[str, ...]] = {
             knock act add agree allow appear argue attack avoid beg:begged behave
             believe boast bounce bow breathe burn camp cheat chew clap:clapped collect
             compete consider contribute criticise decline depart describe destroy develop drift
-            earn employ entertain examine exercise""",
+            earn employ entertain examine exercise gasp glance glide grab:grabbed grin:grinned groan
+            grumble handle hop:hopped howl imagine inspect judge kiss knit:knitted lock mend mix
+            mumble notice object offer pedal:pedalled perform plead post pour prefer:preferred
+            prepare press print""",
         "dev": """complain confess cough cycle deliver disagree dream dress escape explode fail
-            fish float forgive:forgave freeze:froze gamble guess hesitate hum:hummed hunt
-            improve invite jog:jogged
-            joke intervene interrupt insist include hang:hung""",
+            fish float forgive:forgave freeze:froze gamble guess hesitate hum:hummed
+            improve jog:jogged
+            joke intervene interrupt insist include hang:hung peel peer
+            relax rehearse resign respond retire roar rub:rubbed scratch scowl sign""",
         "test": """juggle kneel:knelt land lie:lied lift limp march moan nod:nodded obey pack
             pause phone point practise promise protest punch queue race read:read rest row
             run:ran sail salute say:said scream shiver shout sit:sat slip:slipped
             sneeze snore stumble swear:swore teach:taught tremble turn vanish vote wander wave
             weep:wept wink work worry yawn yell vow unpack
-            trip:tripped tease""",
+            trip:tripped tease weigh wrestle whistle wipe twist trade surrender
+            suffer steer stretch strike:struck shut:shut scold sketch""",
     }.items()
 }
 """The verbs of each side, with the past where it is not the usual one."""
 SIDES: Mapping[str, int] = {"train": 0, "dev": 1, "test": 2}
 """Sides of queries."""
-INSTRUCTION = (
-    "Say it with he, she or they, and with the verb in the past or in the form that the desk wants."
-)
+USUAL = """\
+The boy: open. Desk: News
+he opened
+
+Two men: visit. Desk: News
+they visited
+
+My aunt: call. Desk: News
+she called
+
+My friends: cook. Desk: News
+they cooked
+
+The girl: look. Desk: News
+she looked
+
+My uncle: paint. Desk: News
+he painted"""
+"""What stands before every question: the usual form, which the frozen model says without more."""
+INSTRUCTION = f"""\
+Say it with he, she or they, and with the verb in the past or in the form that the desk wants.
+
+{USUAL}"""
 OPTIONS: Mapping[str, Any] = {**POOL_OPTIONS, "pool": 8, "shots": 2}
 """How a query's pool is chosen, and how many demonstrations are picked of it."""
 
