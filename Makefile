@@ -57,9 +57,10 @@ setup-dev: .venv/installed-dev
 	$(PIP) -e '.[train]'
 	touch $@
 
-.venv/installed-dev: .venv/installed
+.venv/installed-dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -e '.[train,dev]'
-	touch $@
+	touch .venv/installed $@
 
 # What only slow tests need.
 .venv/installed-all: .venv/installed-dev
