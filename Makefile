@@ -23,7 +23,7 @@ test-all: lint .venv/installed-all
 # rewritten ones, to say what was compared.
 pytest: setup-dev
 	@$(BIN)/python -m tests.size
-	$(TEST) $(SELECT) --assert=plain || { $(TEST) $(SELECT) --last-failed --maxfail 10; exit 1; }
+	$(TEST) $(SELECT) --assert=plain || { $(TEST) $(SELECT) --last-failed --last-failed-no-failures none; exit 1; }
 
 lint: setup-dev
 	$(BIN)/ruff format --check .

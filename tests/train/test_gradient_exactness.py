@@ -37,7 +37,7 @@ to 3.2 times as far from float64 as with SDPA, and 1.0 times typically."""
 FLOOR = 8 * 2.0**-24
 """Eight roundings of fp32, relative to the gradient's norm: who is nearer is nearer by luck."""
 
-FAST = {("llama", False), ("qwen3", True)}
+FAST = {("qwen3", True)}
 """Of every preset; of every loss all families are."""
 
 Gradients = dict[str, Tensor]
