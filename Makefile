@@ -12,9 +12,10 @@ TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/p
 demo: setup
 	$(BIN)/assay run $(DEMO) --or-resume
 
-# Types are checked on one core, which would leave the other idle: tests begin beside them.
+# Types are checked on one core, which would leave the other idle: tests begin beside them. The types
+# of the tests themselves, which run anyway, wait for `make test-all`.
 test: lint
-	@$(MAKE) --no-print-directory -k -j2 types pytest
+	@$(MAKE) --no-print-directory -k -j2 types pytest TYPED="src benchmarks"
 
 test-all: lint .venv/installed-all
 	@$(MAKE) --no-print-directory -k -j2 types pytest SELECT="-m ''"
@@ -30,7 +31,7 @@ lint: setup-dev
 	$(BIN)/ruff check .
 
 types: setup-dev
-	$(BIN)/pyright
+	$(BIN)/pyright $(TYPED)
 
 docs: setup
 	$(BIN)/python -m assay.experiment.reference > docs/experiment.md
