@@ -1,6 +1,7 @@
 """Fixtures that every test may use: where other people's data lies, one thread for torch, no search
 of what was imported for garbage, and no deadline for an example."""
 
+import functools
 import gc
 import os
 import sys
@@ -79,7 +80,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Takes what was imported and collected out of the search for garbage."""
+    """Takes what was imported and collected out of the search for garbage; code and packages, which
+    no test changes on disk, are looked at once for all manifests."""
+    manifest = sys.modules.get("assay.lab.setup.manifest")
+    for name in ("code_fingerprint", "packages") if manifest else ():
+        once = functools.cache(getattr(manifest, name))
+        setattr(manifest, name, lambda once=once: {**once()})
     gc.collect()
     gc.freeze()
     gc.enable()
