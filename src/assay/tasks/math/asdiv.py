@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -24,6 +25,8 @@ NOT_A_NUMBER = "its answer is not one plain number"
 NO_STEPS = "no steps come to its answer"
 SIDES = {"sft": 0.22, "rl": 0.38, "dev": 0.18, "test": 0.22}
 """Share of the templates on each side. `sft` has rows with steps alone, the others all."""
+EXPRESSIONS = "expressions"
+"""The rows of `sft` whose answer is left to a calculator: `(6 * 4) - 3`, not 21."""
 
 _ANSWER = re.compile(r"\$?\s*(-?\d[\d,]*(?:\.\d+)?)(\s+[^\d]*)?")
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|[A-Za-z]+(?:-[A-Za-z]+)*")
@@ -47,12 +50,15 @@ MOST_NUMBERS = 5
 
 
 def read_asdiv(side: str) -> Loaded:
-    """The rows of one of SIDES that have a number as their answer.
+    """The rows of one of SIDES that have a number as their answer, or those of EXPRESSIONS.
 
     A row ends with its steps and `#### ANSWER`, as in GSM8K; `extra.operations` counts the steps,
     0 where none were found. Raises UnknownNameError for another side, WheelError without the wheel.
     """
-    lookup(SIDES, side, "side of asdiv")
+    if side == EXPRESSIONS:
+        loaded = read_asdiv("sft")
+        return replace(loaded, rows=tuple(map(_unsolved, loaded.rows)))
+    lookup({**SIDES, EXPRESSIONS: 0}, side, "side of asdiv")
     dropped: dict[str, list[str]] = {}
     kept = []
     for row in _problems():
@@ -64,6 +70,14 @@ def read_asdiv(side: str) -> Loaded:
         else:
             kept.append(row)
     return Loaded(tuple(kept), {why: tuple(ids) for why, ids in dropped.items()})
+
+
+def _unsolved(row: Row) -> Row:
+    question, worked = row.messages
+    first, *others = (step.partition(" = ")[0] for step in worked.content.split("\n")[:-1])
+    for step in others:
+        first = f"({first}) {step.partition(' ')[2]}"
+    return replace(row, messages=(question, Message("assistant", first)), gold=first)
 
 
 def _why_not(row: Row, side: str) -> str:
