@@ -88,7 +88,8 @@ class Worker:
         self.failure: SideFailed | None = None
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 closed with the worker
         self.process = subprocess.Popen(
-            [python, "-m", side.module, json.dumps(dict(side.settings))],
+            # -P: else the folder it is started from hides the modules of another commit.
+            [python, "-P", "-m", side.module, json.dumps(dict(side.settings))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
