@@ -14,7 +14,7 @@ from calendar import month_name, monthrange
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
+from functools import cache, partial
 
 from assay.data.formats.problem_rows import ENTRY_POINT, LEVEL, PROBLEM, PROBLEM_TYPE, TOPIC
 from assay.data.loaded import Loaded
@@ -135,6 +135,12 @@ def generated_problems(topic: str, side: str) -> Loaded:
     """The problems of a topic and side as rows. Raises UnknownNameError."""
     found = enumerate(generated(topic, side))
     return Loaded(tuple(row_of(each, f"{side}-{n}") for n, each in found))
+
+
+GENERATED: Mapping[str, Callable[[str], Loaded]] = {
+    topic: partial(generated_problems, topic) for topic in TOPICS
+}
+"""Readers by topic, which is the scheme of a source."""
 
 
 def row_of(each: Generated, name: str) -> Row:

@@ -9,7 +9,6 @@ import gzip
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from assay.data.formats.problem_rows import (
@@ -29,7 +28,7 @@ from assay.data.wheels import wheel_directory
 from assay.tasks.demos.subjects import LABELS, subject_questions
 from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.task import lookup
-from assay.tasks.workflows.generated_problems import TOPICS, generated_problems
+from assay.tasks.workflows.generated_problems import GENERATED
 
 SUBJECT_SIDES = ("executor", "rl", "dev", "test")
 """The training questions are divided: one in four teaches an executor, the others a policy."""
@@ -88,6 +87,6 @@ READERS: Mapping[str, Callable[[str], Loaded]] = {
     "asdiv": asdiv_problems,
     "subjects": subject_problems,
     "human-eval": humaneval_problems,
-    **{topic: partial(generated_problems, topic) for topic in TOPICS},
+    **GENERATED,
 }
 """By the scheme of a source."""
