@@ -4,13 +4,16 @@ Every rule is shown to catch a violation before it is believed about the reposit
 """
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,8 +129,15 @@ FORBIDDEN = {
 Places = list[str]
 
 
+@functools.lru_cache(maxsize=1)
 def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+
+
+@functools.lru_cache(maxsize=1)
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes, listed once for all checks of a file."""
+    return tuple(ast.walk(tree))
 
 
 def floor_of(file: Path) -> str:
@@ -142,7 +152,7 @@ def floor_named(path: Sequence[str]) -> str:
 
 def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and full name of every import, those inside functions and type-checking blocks too."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:
@@ -156,8 +166,12 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def called(node: ast.Call) -> str:
-    """The dotted name that is called; "" where it is something else than a name."""
-    return ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+    """The dotted name that is called; it begins with a dot where that belongs to no name."""
+    parts, function = [], node.func
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    return ".".join([function.id if isinstance(function, ast.Name) else "", *reversed(parts)])
 
 
 def upward_imports(tree: ast.Module, floor: str) -> Places:
@@ -227,7 +241,7 @@ def undocumented(tree: ast.Module) -> Places:
 def swallowed(tree: ast.Module) -> Places:
     """Handlers that catch everything and do nothing about it."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ExceptHandler) and catches_all(node.type):
             idle = (ast.Pass, ast.Continue)
             if all(isinstance(s, idle) or is_ellipsis(s) for s in node.body):
@@ -248,7 +262,7 @@ def is_ellipsis(statement: ast.stmt) -> bool:
 
 def evaluated(tree: ast.Module) -> Places:
     """Calls that run text as code or unpickle it."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(tree) if isinstance(node, ast.Call)]
     return [f"{call.lineno}: {called(call)}" for call in calls if runs_text(call)]
 
 
@@ -263,12 +277,39 @@ def runs_text(call: ast.Call) -> bool:
 def language_models_asked_for(tree: ast.Module) -> Places:
     """Places that ask of a value whether it is a language model."""
     asked = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Call) and called(node) in ("isinstance", "issubclass"):
             asked.append((node.lineno, ast.unparse(node.args[1])))
         if isinstance(node, ast.MatchClass):
             asked.append((node.lineno, ast.unparse(node.cls)))
     return [f"{line}: {kind}" for line, kind in asked if LANGUAGE_MODELS.search(kind)]
+
+
+@functools.cache
+def checked() -> dict[str, dict[Path, Any]]:
+    """What each check finds in the files that it looks at, by its name; each file is read once."""
+    found: dict[str, dict[Path, Any]] = defaultdict(dict)
+    for file in PYTHON:
+        tree = parsed(file)
+        found["swallowed"][file] = swallowed(tree)
+        if file.stat().st_size and not ast.get_docstring(tree):
+            found["silent"][file] = ["1: no docstring"]
+        if not file.is_relative_to(SOURCE):
+            continue
+        inner = file.relative_to(SOURCE).as_posix()
+        found["imports"][file] = imports_of(file)
+        if file.parent != SOURCE or file.name == "errors.py":
+            found["upward"][file] = upward_imports(tree, floor_of(file))
+        for lab, pattern in LAB_NAMES.items():
+            if not inner.startswith((f"tasks/{lab}/", *FILE_TABLES, "tasks/workflows/problems.py")):
+                found[lab][file] = lab_names(tree, pattern)
+        if file.stat().st_size:
+            found["undocumented"][file] = undocumented(tree)
+        if floor_of(file) != "sandbox":
+            found["evaluated"][file] = evaluated(tree)
+        if not inner.startswith(THEIR_OWN):
+            found["language"][file] = language_models_asked_for(tree)
+    return found
 
 
 def expect_none(places: dict[Path, Places]) -> None:
@@ -319,12 +360,7 @@ print(*sorted({name.split(".")[0] for name in set(sys.modules) - before}))
 
 
 def test_imports_point_downwards() -> None:
-    places = {
-        file: upward_imports(parsed(file), floor_of(file))
-        for file in MODULES
-        if file.parent != SOURCE or file.name == "errors.py"
-    }
-    expect_none(places)
+    expect_none(checked()["upward"])
 
 
 def test_every_folder_of_a_package_with_rooms_is_one() -> None:
@@ -335,7 +371,7 @@ def test_every_folder_of_a_package_with_rooms_is_one() -> None:
 
 def test_imports_point_downwards_between_the_rooms_of_a_package() -> None:
     own = {name: file for name, file in NAMES.items() if name.split(".")[1] in ROOMS}
-    expect_none({file: wrong_rooms(name, imports_of(file)) for name, file in own.items()})
+    expect_none({file: wrong_rooms(name, checked()["imports"][file]) for name, file in own.items()})
 
 
 def test_an_import_from_a_room_above_or_beside_is_seen() -> None:
@@ -360,7 +396,7 @@ FILE_TABLES = ("experiment/", "tasks/task.py")
 def lab_names(tree: ast.Module, pattern: re.Pattern[str]) -> Places:
     """Identifiers and imports of a lab in a module."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         fields = ("id", "attr", "name", "arg", "module")
         named = [value for f in fields if isinstance(value := getattr(node, f, None), str)]
         parts = [part for value in named for part in value.split(".")]
@@ -373,10 +409,7 @@ def lab_names(tree: ast.Module, pattern: re.Pattern[str]) -> Places:
 @pytest.mark.parametrize("lab", LAB_NAMES)
 def test_no_name_of_a_lab_stands_outside_its_folder(lab: str) -> None:
     """A lab is one folder and one line in `TASKS`."""
-    own = (f"tasks/{lab}/", *FILE_TABLES, "tasks/workflows/problems.py")
-    names = {file: file.relative_to(SOURCE).as_posix() for file in MODULES}
-    others = [file for file, name in names.items() if not name.startswith(own)]
-    expect_none({file: lab_names(parsed(file), LAB_NAMES[lab]) for file in others})
+    expect_none(checked()[lab])
 
 
 def test_a_name_of_a_lab_is_seen() -> None:
@@ -387,7 +420,7 @@ def test_a_name_of_a_lab_is_seen() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    TopologicalSorter({name: imports_of(file) for name, file in NAMES.items()}).prepare()
+    TopologicalSorter({name: checked()["imports"][file] for name, file in NAMES.items()}).prepare()
 
 
 def test_records_are_read_compared_and_shown_without_torch() -> None:
@@ -431,13 +464,11 @@ def test_no_file_is_longer_than_the_limit() -> None:
 def test_modules_and_what_they_offer_have_docstrings() -> None:
     empty = {file for file in MODULES if not file.read_text(encoding="utf-8").strip()}
     assert all(file.name == "__init__.py" for file in empty)
-    places = {file: undocumented(parsed(file)) for file in MODULES if file not in empty}
-    expect_none(places)
+    expect_none(checked()["undocumented"])
 
 
 def test_test_modules_and_programs_say_what_they_are_for() -> None:
-    files = [file for file in PYTHON if file.read_text(encoding="utf-8").strip()]
-    assert not [str(f.relative_to(ROOT)) for f in files if not ast.get_docstring(parsed(f))]
+    expect_none(checked()["silent"])
 
 
 def test_a_missing_docstring_is_seen() -> None:
@@ -447,7 +478,7 @@ def test_a_missing_docstring_is_seen() -> None:
 
 
 def test_nothing_is_caught_to_be_ignored() -> None:
-    expect_none({file: swallowed(parsed(file)) for file in PYTHON})
+    expect_none(checked()["swallowed"])
 
 
 @pytest.mark.parametrize("what", ["", "Exception", "BaseException", "(KeyError, Exception)"])
@@ -460,8 +491,7 @@ def test_a_swallowed_exception_is_seen(what: str, then: str) -> None:
 
 
 def test_no_text_is_run_as_code_outside_the_sandbox() -> None:
-    files = [file for file in MODULES if floor_of(file) != "sandbox"]
-    expect_none({file: evaluated(parsed(file)) for file in files})
+    expect_none(checked()["evaluated"])
 
 
 @pytest.mark.parametrize(
@@ -473,9 +503,7 @@ def test_running_text_as_code_is_seen(text: str) -> None:
 
 
 def test_nothing_asks_whether_a_learner_is_a_language_model() -> None:
-    names = {file: file.relative_to(SOURCE).as_posix() for file in MODULES}
-    others = [file for file, name in names.items() if not name.startswith(THEIR_OWN)]
-    expect_none({file: language_models_asked_for(parsed(file)) for file in others})
+    expect_none(checked()["language"])
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from assay.models import hub
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.few import few
 from tests.labs import make_lab, model_of
 
 STAGES = """
@@ -70,7 +71,7 @@ def own_model(root: Path, checkpoint: str) -> Any:
     return model_of(Session(experiment_of(run), run, 7, Silent()), reference).eval()
 
 
-@pytest.mark.parametrize(("dtype", "given"), [("fp32", ["--dtype", "fp32"]), ("bf16", [])])
+@few("dtype, given", [("fp32", ["--dtype", "fp32"]), ("bf16", [])], fast=1)
 def test_the_whole_chain_is_one_model_with_template_and_ends(
     stacked: Path, tmp_path: Path, dtype: str, given: list[str]
 ) -> None:

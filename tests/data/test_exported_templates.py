@@ -135,7 +135,7 @@ def test_a_checkpoint_prompts_elsewhere_as_it_was_trained(
 
 
 @pytest.mark.parametrize(("style", "name"), RENDERERS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(messages=talks(), whole=st.booleans(), with_tools=st.booleans())
 def test_any_conversation_reads_elsewhere_as_it_does_here(
     saved: Any, style: str, name: str, messages: Any, whole: bool, with_tools: bool

@@ -19,6 +19,7 @@ def test_the_file_of_the_page_has_few_lines_and_edits_nothing() -> None:
     assert len(text.splitlines()) <= 30
 
 
+@pytest.mark.slow
 def test_the_task_of_the_page_is_checked_and_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

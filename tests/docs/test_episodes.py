@@ -50,6 +50,7 @@ def test_the_experiment_has_nothing_wrong(lengths: Any, tmp_path: Path) -> None:
     assert not [f for f in report.findings if f.severity == "error"], report.findings
 
 
+@pytest.mark.slow
 def test_the_experiment_trains_and_measures_episodes(run: RunDirectory) -> None:
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3]
@@ -67,6 +68,7 @@ def test_the_experiment_trains_and_measures_episodes(run: RunDirectory) -> None:
         assert sum(t["actions"] for t in line["turns"]) == len(line["tokens"])
 
 
+@pytest.mark.slow
 def test_show_prints_the_conversation_of_a_sample_and_of_an_answer(run: RunDirectory) -> None:
     drawn = pq.read_table(run.samples("rl", 2)).to_pylist()
     row = max(drawn, key=lambda sample: len(sample["turns"]))["row_id"]

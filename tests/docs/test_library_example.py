@@ -1,8 +1,5 @@
 """The example of library.md runs as it stands, and in the cells of a notebook."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +21,14 @@ def lab(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_example_runs_as_it_stands(lab: Path):
+def test_the_example_runs_as_it_stands(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     (code, *_) = blocks("library.md", "python")
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=lab,
-        env={k: v for k, v in os.environ.items() if k != "ASSAY_LAB"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    monkeypatch.delenv("ASSAY_LAB", raising=False)
+    monkeypatch.chdir(lab)
+    exec(code, {"__name__": "__main__"})
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("{'error': 0")
     assert [line for line in lines if line.startswith("step ")][3].startswith("step 4: ")
     assert any(line.startswith("sft.step-000004 ") for line in lines)

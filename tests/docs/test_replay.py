@@ -12,6 +12,7 @@ from tests.cli.conftest import call
 from tests.docs.pages import DOCS, blocks
 from tests.models.folders import save_tiny_model
 
+pytestmark = pytest.mark.slow  # A byte is a token here, of which the page's rows have thousands.
 ANYONES = [
     "model=path:model",
     "data.train.max_prompt_tokens=2000",

@@ -1,4 +1,4 @@
-"""Counts what is wrong with the wrong answers of an ASDiv record: a sum, or the choice of sums.
+"""Counts what is wrong with the wrong answers of a record of `asdiv:test_expressions`.
 
 python -m tests.docs.wrong_steps FILE.parquet [...]
 """
@@ -6,34 +6,31 @@ python -m tests.docs.wrong_steps FILE.parquet [...]
 import re
 import sys
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 
 from assay.runs.records import read_columns
+from assay.tasks.math.answers import final_answer, worked_out
+from assay.tasks.math.asdiv import read_asdiv
 
-STEP = re.compile(r"(\d+(?:\.\d+)?) ([-+*/]) (\d+(?:\.\d+)?) = (\d+(?:\.\d+)?)")
-
-
-def holds(left: str, sign: str, right: str, value: str) -> bool:
-    """Whether a written step is true."""
-    one, other = Fraction(left), Fraction(right)
-    if sign == "/":
-        return other != 0 and one / other == Fraction(value)
-    return {"+": one + other, "-": one - other, "*": one * other}[sign] == Fraction(value)
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+GOLD = {row.id: row.gold or "" for row in read_asdiv("test_expressions").rows}
 
 
-def fault(output: str, score: float) -> str:
-    """`right`, `a sum is wrong`, `every sum holds` (of a wrong answer), or `no sums`."""
+def fault(output: str, gold: str, score: float) -> str:
+    """`right`, `no sum`, or whether a wrong sum has the numbers of the gold one, or how many."""
+    answer = final_answer(output) or ""
     if score:
         return "right"
-    steps = STEP.findall(output)
-    if not steps:
-        return "no sums"
-    return "every sum holds" if all(holds(*step) for step in steps) else "a sum is wrong"
+    if worked_out(answer) is None:
+        return "no sum"
+    wanted, given = sorted(NUMBER.findall(gold)), sorted(NUMBER.findall(answer))
+    if given == wanted:
+        return "its numbers, other operations or order"
+    return "other numbers" if len(given) == len(wanted) else "more or fewer numbers"
 
 
 if __name__ == "__main__":
     for file in sys.argv[1:]:
-        columns = read_columns(Path(file), ["output", "score"], ())
-        pairs = zip(columns["output"], columns["score"], strict=True)
-        print(file, dict(Counter(fault(output, score) for output, score in pairs)))
+        columns = read_columns(Path(file), ["item_id", "output", "score"], ())
+        rows = zip(*columns.values(), strict=True)
+        print(file, dict(Counter(fault(output, GOLD[item], score) for item, output, score in rows)))

@@ -19,6 +19,7 @@ from assay.lab.run.runner import start
 from assay.lab.setup.validate import check_names
 from assay.pages.run_page.notebook import reported_scores
 from tests.experiments.tiny import LOG, TOOLS, make_model, scaled_down
+from tests.few import few
 
 ROOT = TOOLS.parents[1]
 NAMED = [f.stem for f in LOG]
@@ -127,7 +128,7 @@ def test_the_filter_of_verl5_leaves_the_rows_whose_lengths_the_log_gives():
     assert round(len(kept), -3) == 2000 and len(kept) + len(dropped) == 5000
 
 
-@pytest.mark.parametrize("name", ["verl8", "full2"])
+@few("name", ["verl8", "full2"], fast=1)
 def test_an_experiment_checks_and_runs_two_steps_in_a_tiny_lab(
     name: str, model: Path, tmp_path: Path
 ):

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from assay.data.hashing import normalise_text
-from assay.experiment.stage_tables import DpoStage, GrpoStage
+from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import SweepFile, files_in_order
-from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW
+from assay.tasks.workflows.fixed_workflows import WORKFLOW, table_of
 from assay.tasks.workflows.problems import PROBLEM, READERS
 
 FILE = Path(__file__).parents[2] / "experiments" / "workflows" / "ladder.toml"
@@ -16,12 +17,8 @@ ARMS = {run.name.removeprefix("workflows-ladder."): run.experiment for run in pl
 
 
 def test_the_models_come_before_the_arms_that_start_from_them():
-    assert [each.stem for each in BEFORE if isinstance(each, Path)] == [
-        "executor",
-        "warm-up",
-        "executions",
-    ]
-    trained = {ARMS[name].model for name in ("sft", "grpo", "score_dpo")}
+    assert [each.stem for each in BEFORE if isinstance(each, Path)] == ["executor", "warm-up"]
+    trained = {arm.model for arm in ARMS.values() if not arm.model.startswith(WORKFLOW)}
     assert trained == {"run:workflows-warm-up@warm.last"}
 
 
@@ -32,33 +29,45 @@ def test_every_arm_answers_the_same_problems_with_the_same_executor():
     assert all(each == executors[0] for each in executors)
 
 
-def test_both_methods_learn_from_the_same_problems_with_the_same_reward():
-    rl, prefer = ARMS["grpo"].stage["rl"], ARMS["score_dpo"].stage["prefer"]
-    assert isinstance(rl, GrpoStage) and isinstance(prefer, DpoStage)
-    executions = plan_of("executions")
-    assert ARMS["score_dpo"].data["groups"].source == f"run:{executions.name}"
-    assert executions.data == {k: ARMS["grpo"].data[k] for k in executions.data}
-    assert executions.evaluate["train"].reward == rl.reward == "solved"
+def test_what_is_rewarded_is_what_the_test_counts():
+    (grpo,) = [arm.stage["rl"] for arm in ARMS.values() if "rl" in arm.stage]
+    assert isinstance(grpo, GrpoStage) and isinstance(grpo.reward, dict)
+    options = ARMS["sft"].evaluate["test"].options
+    assert grpo.reward["net"].options == {"price": options["price"]}
 
 
-def test_fixed_arms_are_workflows_that_there_are():
-    fixed = [arm.model for arm in ARMS.values() if arm.model.startswith(WORKFLOW)]
-    assert len(fixed) >= 2
-    assert {each.partition(":")[2] for each in fixed} <= FIXED_SOURCES.keys()
+def test_routers_are_chosen_with_the_executor_of_the_test_on_other_problems():
+    training = read_experiment(FILE.parent / "ladder" / "training-problems.toml")
+    assert training.helpers == ARMS["sft"].helpers
+    sources = training.evaluate["train"].options["sources"]
+    assert [each.replace(":rl", ":test") for each in sources] == ARMS["sft"].evaluate[
+        "test"
+    ].options["sources"]
+
+
+def test_policies_are_offered_in_the_test_what_they_learned_with():
+    options = [*(each.options for each in ARMS["grpo"].data.values() if each.options)]
+    options += [each.options for each in plan_of("warm-up").data.values() if each.options]
+    wanted = ARMS["sft"].evaluate["test"].options["operators"]
+    assert options and all(each["operators"] == wanted for each in options)
+
+
+def test_fixed_arms_are_workflows_and_routers_that_there_are():
+    fixed = [arm.model.partition(":")[2] for arm in ARMS.values() if arm.model.startswith(WORKFLOW)]
+    assert len(fixed) >= 4 and all(table_of(each) for each in fixed)
+    assert sum("=" in each for each in fixed) == 2
 
 
 def test_no_problem_of_the_test_teaches_anyone():
-    test = ARMS["sft"].evaluate["test"].options["sources"]
-    for source in test:
-        scheme = source.partition(":")[0]
+    for source in ARMS["sft"].evaluate["test"].options["sources"]:
+        scheme, _, side = source.partition(":")
+        assert side == "test"
         asked = {normalise_text(r.extra[PROBLEM]) for r in READERS[scheme]("test").rows}
-        for side in {"asdiv": ("sft", "rl", "dev"), "subjects": ("executor", "rl", "dev")}[scheme]:
-            seen = {normalise_text(r.extra[PROBLEM]) for r in READERS[scheme](side).rows}
-            assert not asked & seen, (scheme, side)
+        for other in ("sft", "rl", "dev"):
+            seen = {normalise_text(r.extra[PROBLEM]) for r in READERS[scheme](other).rows}
+            assert not asked & seen, (scheme, other)
 
 
 def plan_of(stem: str):
     """The experiment of a file that the ladder stands on."""
-    from assay.experiment.read_file import read_experiment
-
     return read_experiment(next(f for f in BEFORE if isinstance(f, Path) and f.stem == stem))

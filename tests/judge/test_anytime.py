@@ -9,6 +9,7 @@ from scipy.integrate import quad
 from assay.compare.sequential import compare_anytime, counted_units, items_to_stop
 from assay.judge.paired import compare
 from assay.judge.scores import Array, ItemScores, ItemsDifferError
+from tests.few import few
 from tests.judge.simulated import item_ids, single_pass
 
 NEEDED = np.log(20)
@@ -43,7 +44,7 @@ def clustered(rng: np.random.Generator, difference: float = 0.0) -> tuple[Array,
     return (rng.choice([-0.5, 0.5], LOOKS[-1]) + difference) * sizes, sizes
 
 
-@pytest.mark.parametrize("draw", [changed, graded, lopsided, clustered])
+@few("draw", [clustered, lopsided, changed, graded])
 def test_twenty_looks_at_equal_runs_reject_in_at_most_5_percent(draw):
     """A test at 5 % that is looked at 20 times rejects in 25 %."""
     rng = np.random.default_rng(1)

@@ -11,6 +11,7 @@ from assay.judge.intervals import score_interval
 from assay.judge.paired import compare
 from assay.judge.scores import Array, ItemScores, ItemsDifferError, ScoreError
 from assay.judge.verdict import Comparison
+from tests.few import few
 from tests.judge.simulated import item_ids, single_pass
 
 ITEMS = 150
@@ -35,8 +36,7 @@ def false_verdicts(seed_spread: float, seeds: int, judge: Judge, pairs: int = 25
     return count / pairs
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize("seed_spread", [0.0, 0.03, 0.1])
+@few("seeds, seed_spread", [(2, 0.1), (3, 0.03), (2, 0.0), (5, 0.1)])
 def test_methods_that_are_equal_are_called_different_in_few_pairs(seeds, seed_spread):
     assert false_verdicts(seed_spread, seeds, compare_arms) <= 0.07
 

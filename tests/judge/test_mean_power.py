@@ -16,6 +16,7 @@ from assay.judge.paired import compare
 from assay.judge.power import Precision, power_at, smallest_seen, times_needed
 from assay.judge.scores import Array, ItemScores, cluster_totals
 from tests.english import explain
+from tests.few import few
 from tests.judge.simulated import item_ids, single_pass
 
 Draw = Callable[[np.random.Generator, float, int], Array]
@@ -50,7 +51,7 @@ def _split(differences_I: Array) -> tuple[Array, Array]:
     return np.maximum(-differences_I, 0.0), np.maximum(differences_I, 0.0)
 
 
-@pytest.mark.parametrize("items", [5, 6, 8, 10, 15])
+@few("items", [5, 8, 6, 10, 15])
 def test_power_at_the_stated_difference_of_few_graded_items_is_80_percent(items):
     def draw(rng: np.random.Generator, mean: float, sets: int) -> Array:
         return rng.normal(mean, 0.05, (items, sets))
@@ -58,7 +59,7 @@ def test_power_at_the_stated_difference_of_few_graded_items_is_80_percent(items)
     assert power_of_stated(draw) == pytest.approx(0.8, abs=0.04)
 
 
-@pytest.mark.parametrize("sizes", [(10,) * 6, (20, 3, 3, 3, 3), (30, 10, 5, 2, 1, 1)])
+@few("sizes", [(10,) * 6, (20, 3, 3, 3, 3), (30, 10, 5, 2, 1, 1)])
 def test_power_at_the_stated_difference_of_few_clusters_is_80_percent_or_more(sizes):
     clusters = tuple(f"source-{c}" for c, size in enumerate(sizes) for _ in range(size))
 
@@ -69,9 +70,7 @@ def test_power_at_the_stated_difference_of_few_clusters_is_80_percent_or_more(si
     assert 0.77 < power_of_stated(draw, clusters) < 0.92
 
 
-@pytest.mark.parametrize(
-    ("items", "repeats"), [(6, 4), (8, 4), (8, 16), (10, 2), (12, 16), (15, 4)]
-)
+@few("items, repeats", [(6, 4), (12, 16), (8, 4), (8, 16), (10, 2), (15, 4)])
 def test_power_at_the_stated_difference_of_few_repeated_answers_is_80_percent_or_more(
     items, repeats
 ):
@@ -86,7 +85,7 @@ def test_power_at_the_stated_difference_of_few_repeated_answers_is_80_percent_or
     assert power_of_stated(draw) > 0.77
 
 
-@pytest.mark.parametrize("items", [5, 8, 12, 15, 40])
+@few("items", [5, 15, 8, 12, 40])
 def test_the_mean_power_by_statsmodels_over_possible_pilots_is_80_percent(items):
     """Of pilots whose standard deviations are the quantiles of their distribution."""
     shares = (np.arange(200) + 0.5) / 200

@@ -13,6 +13,7 @@ from assay.judge.families import judge_family
 from assay.judge.paired import compare, score_range, with_missing_at
 from assay.judge.scores import ItemScores
 from assay.judge.selection import choose, promote
+from tests.few import few
 from tests.judge.simulated import item_ids, single_pass, without_plans
 
 RUNS = 80
@@ -31,8 +32,7 @@ def equal_arms(
     return ItemScores(ids, first), ItemScores(ids, second)
 
 
-@pytest.mark.parametrize(("repeats", "items"), [(1, 400), (3, 100)])
-@pytest.mark.parametrize("unscored", [0.04, 0.14])
+@few("unscored, repeats, items", [(0.04, 1, 400), (0.14, 3, 100), (0.04, 3, 100), (0.14, 1, 400)])
 def test_a_run_that_leaves_failures_unscored_is_not_called_better(unscored, repeats, items):
     rng = np.random.default_rng(17)
     pairs = [equal_arms(rng, items, repeats, unscored) for _ in range(RUNS)]

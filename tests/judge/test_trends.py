@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from assay.judge.trends import forecast_total, forecast_value, trend
+from tests.few import few
 
 STEPS = list(range(1, 31))
 # Neighbours on opposite sides of the line: no resemblance, so the textbook's formulas hold.
@@ -67,7 +68,7 @@ def false_slopes(resemblance: float, count: int, level: float, runs: int = 400) 
     return float(np.mean([not t.interval.low <= 0.2 <= t.interval.high for t in found if t]))
 
 
-@pytest.mark.parametrize("resemblance", [0.0, 0.6, 0.9])
+@few("resemblance", [0.9, 0.6, 0.0])
 def test_slopes_are_false_as_rarely_as_they_say_however_much_neighbours_resemble_each_other(
     resemblance,
 ):
@@ -112,7 +113,7 @@ def test_a_forecast_of_a_value_is_the_textbooks_prediction_interval():
     assert (found.at, found.assumption, found.steps) == (50, "line", 30)
 
 
-@pytest.mark.parametrize("resemblance", [0.0, 0.6, 0.9])
+@few("resemblance", [0.9, 0.6, 0.0])
 def test_a_forecast_holds_the_later_value_as_often_as_it_says(resemblance):
     hits = []
     for seed in range(150):
@@ -160,7 +161,7 @@ def test_five_steps_leave_a_total_of_five_hundred_wide_open():
     assert found.interval.half_width > 0.4 * found.value
 
 
-@pytest.mark.parametrize("resemblance", [0.0, 0.6, 0.9])
+@few("resemblance", [0.9, 0.6, 0.0])
 def test_a_total_holds_the_sum_that_comes_as_often_as_it_says(resemblance):
     hits = []
     for seed in range(150):

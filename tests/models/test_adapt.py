@@ -234,11 +234,11 @@ def test_an_adapter_that_is_switched_off_or_merged_takes_pefts_way() -> None:
 @pytest.mark.parametrize(
     ("family", "ends"),
     [
-        ("nemotron_h", {"out_proj"}),
-        ("falcon_h1", {"out_proj"}),
+        pytest.param("nemotron_h", {"out_proj"}, marks=pytest.mark.slow),
+        pytest.param("falcon_h1", {"out_proj"}, marks=pytest.mark.slow),
         ("mamba", {"out_proj", "x_proj", "dt_proj"}),
         ("bloom", set()),
-        ("qwen3_next", set()),
+        pytest.param("qwen3_next", set(), marks=pytest.mark.slow),
     ],
 )
 def test_all_linear_leaves_out_what_a_module_computes_without_calling_it(

@@ -23,6 +23,7 @@ from assay.models.weight_files import load_weights, save_weights
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
+from tests.few import few
 
 FP32 = choose_precision("fp32", "cpu")
 SEVEN = (
@@ -103,7 +104,7 @@ def test_a_saved_checkpoint_is_read_by_transformers_and_read_back(
             torch.testing.assert_close(one(ids).logits, expected, atol=1e-6, rtol=0)
 
 
-@seven
+@few("family", SEVEN, fast=3)
 def test_an_adapter_trains_and_merges(family: str) -> None:
     model, _ = train_lora(tiny_family(family), LoraOptions(rank=2))
     with torch.no_grad():

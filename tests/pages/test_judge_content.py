@@ -1,6 +1,8 @@
 """What pages say of a judge: figures with their intervals, in both languages, and nothing that a
 judge wrote as it is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,22 @@ def stored(right: float, least: float = 0.6, answers: int = 200, own: bool = Fal
 )
 def test_trust_is_what_the_interval_of_kappa_shows(right, least, trust):
     assert held(stored(right, least)).trust == trust
+
+
+def test_the_criterion_that_is_named_is_the_one_that_is_in_doubt():
+    judge = held(stored(0.9))
+    (clear,) = judge.agreements
+    assert clear.kappa is not None and clear.kappa.interval is not None
+    few, many = replace(clear.kappa.interval, low=0.4), replace(clear.kappa.interval, low=0.65)
+    agreements = (
+        replace(clear, name="many", kappa=replace(clear.kappa, value=0.7, interval=many)),
+        replace(clear, name="few", kappa=replace(clear.kappa, value=0.75, interval=few)),
+    )
+    asked = replace(judge.stored, levels={each.name: clear.levels for each in agreements})
+    judge = replace(judge, agreements=agreements, stored=asked)
+    assert judge.trust == "unsure"
+    (unsure,) = [each for each in judge_findings(judge) if each.code == "judge_unsure"]
+    assert unsure.values["criterion"] == "few"
 
 
 def test_without_a_verdict_or_with_one_label_alone_nothing_is_known():

@@ -64,7 +64,10 @@ BATTERY: dict[str, tuple[BaseTask, list[Row], list[str]]] = {
     "chat": (CHAT, [row('{"a": 1}'), row("a")], CHAT_ANSWERS),
 }
 ASKED = {
-    "math": ("accuracy", "olympiad", "reasoning_accuracy", "cosine", "think_format", "repetition"),
+    "math": (
+        *("accuracy", "calculator", "olympiad", "reasoning_accuracy", "cosine"),
+        *("think_format", "repetition"),
+    ),
     "tools": ("ast", "fine_grained", "strict_binary", "strict_binary_think"),
     "chat": ("exact_match", "contains", "json_equal"),
 }

@@ -194,6 +194,19 @@ def test_the_divergences_are_those_of_the_paper(seed: int) -> None:
         torch.testing.assert_close(near, end, rtol=0.01, atol=1e-3)
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_a_word_that_a_model_cannot_say_counts_as_nothing_where_it_has_no_weight(beta):
+    student = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    teacher = torch.tensor([[0.5, 0.5, 0.0]]).log()
+    if beta == 1:  # KL(student || teacher) of a word of the student's that the teacher never says
+        student, teacher = teacher, student
+    kl = 0.5 * math.log(2)
+    half = 0.125 * math.log(0.25 / 0.125) + 0.25 * math.log(0.5 / 0.375)
+    half += 0.125 * math.log(0.25 / 0.375)
+    expected = {0.0: kl, 1.0: kl, 0.5: half}[beta]
+    assert divergence(student, teacher, beta)[0].item() == pytest.approx(expected, abs=1e-6)
+
+
 def test_a_head_padded_with_unused_words_changes_nothing() -> None:
     student, teacher = tables(3)
     padding = torch.randn(4, 5, dtype=torch.float64)

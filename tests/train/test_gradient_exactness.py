@@ -25,6 +25,7 @@ from assay.rollout.policies.self_check import in_tokens
 from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.pair_choice import Choice
 from tests.exact import exact_model, in_float64, random_groups
+from tests.few import few
 from tests.tiny import FAMILIES, tiny_model
 
 FP32 = choose_precision("fp32", "cpu")
@@ -36,7 +37,7 @@ to 3.2 times as far from float64 as with SDPA, and 1.0 times typically."""
 FLOOR = 8 * 2.0**-24
 """Eight roundings of fp32, relative to the gradient's norm: who is nearer is nearer by luck."""
 
-FAST = {("llama", False), ("qwen3", True)}
+FAST = {("qwen3", True)}
 """Of every preset; of every loss all families are."""
 
 Gradients = dict[str, Tensor]
@@ -169,7 +170,7 @@ def test_presets_have_the_loss_and_gradients_of_the_plain_path(family, adapter):
     )
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES))
 def test_losses_have_the_gradients_of_the_plain_path(family):
     module = exact_model(family, False)
     policy = LanguagePolicy(module, FP32, frozenset({7}))

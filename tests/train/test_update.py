@@ -1,5 +1,7 @@
 """Accumulation is exact: any split into micro-batches gives the gradient of the whole batch."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from assay.rl.packed import pack
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import in_tokens
 from assay.train.update import accumulate, micro_batches, update
+from tests.few import few
 from tests.tiny import tiny_model
 
 
@@ -61,8 +64,17 @@ def gradient(packed, objective, budget: int) -> tuple[list[torch.Tensor], float,
     return found, result.grad_norm, result.totals.sums
 
 
-@pytest.mark.parametrize("loss", sorted(LOSSES))
-@pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
+@few(
+    "loss, aggregation",
+    # Each of both once, and then every pair.
+    sorted(
+        itertools.product(sorted(LOSSES), sorted(AGGREGATIONS)),
+        key=lambda pair: (
+            sorted(LOSSES).index(pair[0]) % len(AGGREGATIONS) != sorted(AGGREGATIONS).index(pair[1])
+        ),
+    ),
+    fast=len(LOSSES),
+)
 def test_any_micro_batch_budget_gives_the_gradient_of_the_whole(loss, aggregation):
     batch = pack(episodes(3, 3, 2, seed=1))
     generator = torch.Generator().manual_seed(2)

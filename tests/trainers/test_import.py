@@ -4,19 +4,20 @@ The tools' logs and completions are recorded ones; the weights are the lab's mod
 """
 
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from assay.cli.main import app
 from assay.experiment.experiment import Experiment
 from assay.judge.confounds import differences
 from assay.lab.monitor.observer import Silent
+from assay.lab.run import trainer_import
 from assay.lab.run.runner import start
 from assay.lab.setup.learner import question
 from assay.lab.setup.session import Session
@@ -27,6 +28,7 @@ from assay.runs.records import prompt_sha256
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.forked import forked
 from tests.labs import make_lab
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -202,6 +204,10 @@ def test_bad_input_is_one_line_and_leaves_nothing(lab: Path) -> None:
     assert_one_line(taken(lab, folder, "--from", "vrl"), "unknown trainer 'vrl'")
     made = exported(lab)
     assert_one_line(taken(lab, made, "--from", "verl"), "was exported for TRL")
+    about = (made / "translation.json").read_text()
+    (made / "translation.json").write_text(about.replace("trl==", "tlr=="))
+    assert_one_line(taken(lab, made, "--from", "trl"), "which is none of ms-swift, verl, trl")
+    (made / "translation.json").write_text(about)
     shutil.rmtree(made / "output")
     assert_one_line(taken(lab, made, "--from", "trl"), "not trained yet")
     assert not all_runs(lab)
@@ -260,14 +266,17 @@ def test_each_seed_is_taken_over_once_under_one_name(lab: Path) -> None:
     assert [stored_status(run.path).seed for run in all_runs(lab)] == [7, 8]
 
 
+def killed_before_its_manifest(*words: str) -> None:
+    trainer_import.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    app(list(words))
+
+
 def test_the_next_import_clears_what_a_killed_one_left(lab: Path) -> None:
     folder = exported(lab)
-    kill = "from assay.lab.run import trainer_import as t; import os, signal, sys\n"
-    kill += "t.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-    kill += "from assay.cli.main import app; sys.argv[0] = 'assay'; app()"
     given = ("import", folder, "--from", "trl", "--name", "mine", "--lab", lab)
-    killed = subprocess.run([sys.executable, "-c", kill, *map(str, given)], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    killed = forked(killed_before_its_manifest, *map(str, given), log=lab / "log")
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     left = [*(lab / "runs" / "mine").iterdir()]
     assert left and not all_runs(lab)
     assert call(*given).exit_code == 0

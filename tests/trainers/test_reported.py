@@ -10,6 +10,7 @@ import pytest
 from assay.engines.environments import ask, installed
 from tests.cli.conftest import answer, call
 from tests.data.bfcl_handler import chat_template
+from tests.few import few
 from tests.labs import make_lab
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +97,7 @@ def exported(lab: Path, run: str, tool: str, *options: str) -> dict[str, Any]:
     return answer(done)["result"]
 
 
-@pytest.mark.parametrize("run", LOG)
+@few("run", LOG)
 def test_the_logs_settings_are_in_the_configuration(lab: Path, run: str) -> None:
     tool, wanted, options = LOG[run]
     made = exported(lab, run, tool, "--unproven", *options)

@@ -249,10 +249,15 @@ def judge_findings(judge: HeldJudge) -> Iterator[Finding]:
     if trust == "unknown":
         yield finding("judge_unknown", "warning")
     elif trust != "shown":
-        worst = min(judge.agreements, key=lambda each: each.kappa.value if each.kappa else 1.0)
-        assert worst.kappa is not None and worst.kappa.interval is not None
-        ends = {"low": worst.kappa.interval.low, "high": worst.kappa.interval.high}
-        values = {"criterion": worst.name, "kappa": worst.kappa.value, "least": stored.least_kappa}
+        shown = [
+            (each.name, each.kappa.value, each.kappa.interval)
+            for each in judge.agreements
+            if each.kappa and each.kappa.interval
+        ]
+        by_value = trust == "below"
+        name, kappa, interval = min(shown, key=lambda of: of[1] if by_value else of[2].low)
+        ends = {"low": interval.low, "high": interval.high}
+        values = {"criterion": name, "kappa": kappa, "least": stored.least_kappa}
         if trust == "below":
             yield finding("judge_below", "warning", **values, **ends)
         else:

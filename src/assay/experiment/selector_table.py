@@ -14,9 +14,9 @@ SCHEME = "selector:"
 PATH = "path:"
 ELSEWHERE = (".pt", ".pth", ".ckpt")
 """Endings of a `path:` model that is the weights of a selector trained elsewhere."""
-KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle")
+KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle", "reversed", "singles")
 """The selectors that there are, by the name behind the scheme."""
-UNTRAINED = ("random", "similarity", "oracle")
+UNTRAINED = ("random", "similarity", "oracle", "reversed", "singles")
 """Those without weights: nothing is trained. The oracle searches with the right answers."""
 
 

@@ -58,16 +58,21 @@ def divergence(student_RC: Tensor, teacher_RC: Tensor, beta: float) -> tuple[Ten
     g = dD / dp."""
     student_p, teacher_p = student_RC.exp(), teacher_RC.exp()
     if beta == 0:
-        return (teacher_p * (teacher_RC - student_RC)).sum(-1), student_p - teacher_p
+        return expected(teacher_p, teacher_RC - student_RC), student_p - teacher_p
     if beta == 1:
         gap_RC = student_RC - teacher_RC
-        found_R = (student_p * gap_RC).sum(-1)
+        found_R = expected(student_p, gap_RC)
         return found_R, student_p * (gap_RC - found_R[:, None])
     mixed_RC = torch.logaddexp(student_RC + math.log1p(-beta), teacher_RC + math.log(beta))
     gap_RC = student_RC - mixed_RC
-    own_R = (student_p * gap_RC).sum(-1)
-    found_R = beta * (teacher_p * (teacher_RC - mixed_RC)).sum(-1) + (1 - beta) * own_R
+    own_R = expected(student_p, gap_RC)
+    found_R = beta * expected(teacher_p, teacher_RC - mixed_RC) + (1 - beta) * own_R
     return found_R, (1 - beta) * student_p * (gap_RC - own_R[:, None])
+
+
+def expected(p_RC: Tensor, value_RC: Tensor) -> Tensor:
+    """Means (R); what has no probability does not count, whatever its value (0 log 0 = 0)."""
+    return torch.where(p_RC > 0, p_RC * value_RC, 0.0).sum(-1)
 
 
 def grouped(logps_RV: Tensor, words_RK: Tensor) -> Tensor:

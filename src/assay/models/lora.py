@@ -7,12 +7,13 @@ seed, step, micro-batch and layer, so a step repeated after a kill, or a forward
 backward pass, drops the same values. Files are written and read by `weight_files`.
 """
 
+import functools
 import hashlib
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from inspect import getsource
 from typing import Any
 
 import torch
@@ -270,9 +271,13 @@ def left_out(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(name for name in linear if reads_weight(model, *name.rpartition(".")[::2]))
 
 
+source_of = functools.cache(inspect.getsource)
+"""Python searches a whole module for a class, and a model has the same ones in every layer."""
+
+
 def reads_weight(model: PreTrainedModel, owner: str, name: str) -> bool:
     """Whether the code of a module computes with the whole weight of a layer of its own."""
-    code = getsource(type(model.get_submodule(owner)))
+    code = source_of(type(model.get_submodule(owner)))
     # Bloom reads slices, only where it imitates tensor parallelism.
     return bool(re.search(rf"\bself\.{name}\.weight\b(?!\.(dtype|device|shape)|\[)", code))
 

@@ -18,6 +18,7 @@ from assay.data.renderings.template import (
 from assay.data.row import Message
 from tests.data.bfcl_handler import trl_template, trl_templates
 from tests.data.chat import SPECIAL, build
+from tests.few import few
 
 ASKED = Message("user", "How warm is it?")
 PLAIN = (ASKED, Message("assistant", "It is 4."))
@@ -44,8 +45,10 @@ def told(tokenizer: Any, messages: Any, generation: bool, **options: Any) -> str
     )
 
 
-@pytest.mark.parametrize("name", ["template", "hermes"])
-@pytest.mark.parametrize("thinks", [True, False])
+@few(
+    "name, thinks",
+    [("template", True), ("hermes", False), ("template", False), ("hermes", True)],
+)
 def test_every_thinking_template_of_trl_is_told_as_transformers_tells_it(
     name: str, thinks: bool
 ) -> None:

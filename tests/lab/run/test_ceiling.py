@@ -7,11 +7,12 @@ from pathlib import Path
 from statistics import mean
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from assay.errors import InputError
 from assay.judge.scores import ItemScores
-from assay.lab.run.ceiling import BY_TYPE, CHOSEN, HINDSIGHT, choices_among
+from assay.lab.run.ceiling import BY_LEVEL, BY_TYPE, CHOSEN, HINDSIGHT, choices_among
 from assay.lab.run.runner import start
 from assay.tasks.demos import oracle_search
 from assay.tasks.demos.task import DemosTask
@@ -91,6 +92,49 @@ def test_the_best_of_a_problem_is_chosen_by_its_other_repeats():
     lucky = {"a": ItemScores(("x",), np.array([[1, 0]])), "b": ItemScores(("x",), np.eye(2)[1:])}
     best, found = choices_among(lucky, {"x": ""})
     assert not best and found[HINDSIGHT].mean == 0.5 and found[CHOSEN].mean == 0
+
+
+def test_levels_of_a_type_have_their_own_best_arm():
+    """Cheap is right on easy sums alone, code on all of them at half the worth."""
+    kinds = {"e": "sums/1", "h": "sums/2", "w": "words/1"}
+    arms = {
+        "cheap": ItemScores((*kinds,), np.array([[1.0], [0.0], [1.0]])),
+        "code": ItemScores((*kinds,), np.array([[0.6], [0.6], [0.0]])),
+    }
+    best, found = choices_among(arms, kinds)
+    assert best == {
+        "sums": "code",
+        "words": "cheap",
+        "sums/1": "cheap",
+        "sums/2": "code",
+        "words/1": "cheap",
+    }
+    assert found[BY_TYPE].mean == pytest.approx(2.2 / 3)
+    assert found[BY_LEVEL].mean == pytest.approx(2.6 / 3)
+
+
+def test_without_levels_nothing_is_chosen_by_them():
+    """The negative control: the levels of these types are one each."""
+    arms = {"a": ItemScores(("x", "y"), np.eye(2)), "b": ItemScores(("x", "y"), 1 - np.eye(2))}
+    assert BY_LEVEL not in choices_among(arms, {"x": "math", "y": "qa"})[1]
+    assert BY_LEVEL not in choices_among(arms, {"x": "sums/1", "y": "words/1"})[1]
+
+
+def test_a_price_takes_what_the_calls_cost_off_the_score(tmp_path):
+    """One question of the script costs 1 for a token read and 2 for one written."""
+    file = lab(tmp_path, "workflow:direct")
+    text = file.read_text()
+    file.write_text(text.replace('"problems.jsonl" }', '"problems.jsonl", price = 100.0 }'))
+    assert call("run", file, "--lab", tmp_path).exit_code == 0
+    (answers,) = (tmp_path / "runs").glob("sums/*/evaluations/*/base.parquet")
+    for each in pq.read_table(answers).to_pylist():
+        facts, parts = json.loads(each["facts"]), json.loads(each["parts"])
+        assert facts["cost"] > 0
+        assert each["score"] == pytest.approx(parts["correct"] - 100 * facts["cost"])
+    text = text.replace('"problems.jsonl" }', '"problems.jsonl", price = 1.0, fallback = true }')
+    file.write_text(text)
+    refused = call("check", file, "--lab", tmp_path)
+    assert_one_line(refused, "stands beside price")
 
 
 def lines_in(done) -> dict:

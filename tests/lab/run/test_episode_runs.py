@@ -59,6 +59,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, at: int) 
     monkeypatch.setattr(owner, method, deadly)
 
 
+@pytest.mark.slow
 def test_killed_between_journal_and_update_and_between_chunks_a_run_ends_bit_identical(lab):
     expected = everything(finished(lab).path)
     shutil.move(lab / "runs", lab / "unbroken")

@@ -59,6 +59,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path
 
 
+@pytest.mark.slow
 def test_a_task_in_a_file_is_run_compared_replayed_and_reported(lab: Path) -> None:
     ran = call("run", "tiny.toml", "--despite", "short answers earn nothing")
     assert ran.exit_code == 0, ran.output

@@ -5,7 +5,6 @@ reach.
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,13 +56,8 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A lab; code and packages, which no test here changes on disk, are looked at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        for function in (manifest.code_fingerprint, manifest.packages):
-            found = function()
-            patch.setattr(manifest, function.__name__, lambda found=found: found)
-        yield make_lab(tmp_path_factory.mktemp("lab")).parent
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_lab(tmp_path_factory.mktemp("lab")).parent
 
 
 @pytest.fixture(scope="module")

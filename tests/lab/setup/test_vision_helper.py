@@ -18,6 +18,7 @@ from assay.lab.setup.metering import MeteredModel
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.tasks.helper_model import HelperFailed
+from tests.few import few
 from tests.models.vision_folders import (
     KINDS,
     image_of,
@@ -88,7 +89,7 @@ def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("beams", "most"), [(3, 5), (2, 8)])
+@few("beams, most", [(3, 5), (2, 8)], fast=1)
 def test_beams_are_those_of_generate_without_a_penalty_for_length(root, kind, beams, most):
     model = helper(root, kind, sampling={"beams": beams, "max_tokens": most})
     plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)

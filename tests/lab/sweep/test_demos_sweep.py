@@ -17,6 +17,7 @@ from assay.pages.words import in_language
 from tests.cli.conftest import call
 from tests.lab.selector_task import HEAD, UNTRAINED, make_colours_lab, use_words
 
+pytestmark = pytest.mark.slow  # Five runs.
 TRAINED = """\
 [stage.weigh]
 method = "rce"

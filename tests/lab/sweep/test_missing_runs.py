@@ -27,6 +27,7 @@ from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.run_directory import runs_of
 from assay.runs.same_experiment import OtherExperiment
 from assay.runs.status import read_status
+from tests.forked import forked
 from tests.lab.pivot_lab import HARD, TEST, PivotLab, make_pivot_lab, ones, score
 from tests.labs import make_lab
 
@@ -193,22 +194,17 @@ def test_devices_are_the_gpus_that_may_be_seen_or_the_cpu(monkeypatch):
     assert devices_of(None) == ["cpu"]
 
 
-PARENT = """
-import sys
-from pathlib import Path
-from assay.lab.sweep import missing_runs
-from assay.lab.sweep.read_sweep import read_sweep
-head, _, _ = missing_runs.PROGRAM.partition("sys.argv")
-missing_runs.PROGRAM = head + '''
+SLEEPS = """
 import os, pathlib, time
 root = pathlib.Path(sys.argv[sys.argv.index("--lab") + 1])
 (root / "child").write_text(str(os.getpid()))
 time.sleep(60)
-'''
-root = Path(sys.argv[1])
-work = missing_runs.missing_work(root, read_sweep(root / "sweep.toml"))
-missing_runs.run_jobs(root, "s", work.jobs, ["cpu"], print)
 """
+
+
+def fill_whose_run_sleeps(root: Path) -> None:
+    missing_runs.PROGRAM = missing_runs.PROGRAM.partition("sys.argv")[0] + SLEEPS
+    run_jobs(root, "s", missing_work(root, read_sweep(root / "sweep.toml")).jobs, ["cpu"], print)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
@@ -228,13 +224,13 @@ def alive(process: int) -> bool:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
 def test_a_killed_fill_leaves_no_process_at_work(lab):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(lab.root)])
+    parent = forked(fill_whose_run_sleeps, lab.root, log=lab.root / "log")
     child = lab.root / "child"
     assert wait_for(lambda: child.exists() and child.read_text() != "", 60)
     number = int(child.read_text())
     assert alive(number)
     parent.kill()
-    parent.wait()
+    parent.join()
     assert wait_for(lambda: not alive(number), 5)
 
 

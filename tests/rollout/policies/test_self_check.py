@@ -40,6 +40,9 @@ METRICS = {
     "self_check_rollout",
 }
 both = pytest.mark.parametrize("precision", [FP32, BF16], ids=["fp32", "bf16"])
+in_turn = pytest.mark.parametrize(
+    ("precision", "adapter"), [(FP32, False), (BF16, True)], ids=["fp32-full", "bf16-lora"]
+)
 
 
 def trained(precision: Precision, family: str = "llama", adapter: bool = False) -> LanguagePolicy:
@@ -71,8 +74,7 @@ def check(policy: LanguagePolicy, packed: Packed, objective: Grpo | None = None)
     return check_language_policy(policy, packed, objective or Grpo(), tokens=2048)
 
 
-@both
-@pytest.mark.parametrize("adapter", [False, True])
+@in_turn
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
     policy = trained(precision, family, adapter)
@@ -83,8 +85,7 @@ def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
     assert found["self_check_rollout"] < (2e-5 if precision is FP32 else 0.05)
 
 
-@both
-@pytest.mark.parametrize("adapter", [False, True])
+@in_turn
 @pytest.mark.parametrize("change", [leak, run_on])
 def test_a_wrong_mask_or_position_stops_the_run_and_names_attention(change, adapter, precision):
     policy = trained(precision, adapter=adapter)

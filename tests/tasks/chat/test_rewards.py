@@ -22,7 +22,7 @@ def row(answer: str | None = "Paris", gold: Any = None, **extra: Any) -> Row:
 
 def judged(name: str, of: Row, *texts: str, deadline: float = 20.0) -> list[Reward]:
     judge = reward(CHAT, f"chat.{name}")
-    with RewardRunner(judge, deadline, sandbox="limits-only") as runner:
+    with RewardRunner(judge, deadline, sandbox="limits-only", workers=1) as runner:
         return runner.score([(of, Completion(text)) for text in texts])
 
 
@@ -97,7 +97,7 @@ def test_pattern_and_schema_may_be_options_of_a_reward_table() -> None:
         ("json_schema", {"schema": '{"type": "integer"}'}, "12"),
     ):
         judge = with_options(name, reward(CHAT, name), options)
-        with RewardRunner(judge, 20.0, sandbox="limits-only") as runner:
+        with RewardRunner(judge, 20.0, sandbox="limits-only", workers=1) as runner:
             found = runner.score([(row(), Completion(text)) for text in (right, "twelve")])
         assert [each.value for each in found] == [1.0, 0.0]
     with pytest.raises(InputError, match="'json_schema' cannot be made"):

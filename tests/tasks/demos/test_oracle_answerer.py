@@ -80,7 +80,8 @@ def test_a_comparison_names_the_oracle_and_refuses_another_frozen_model(lab):
 
 
 def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(demos_task, "ORACLE", replace(demos_task.ORACLE, chunk=5))
+    oracle = demos_task.ORACLES["selector:oracle"]
+    monkeypatch.setitem(demos_task.ORACLES, "selector:oracle", replace(oracle, chunk=5))
     file = make_helped_lab(tmp_path)
     real, calls = oracle_search.search, []
 
@@ -96,6 +97,30 @@ def test_an_interrupted_record_goes_on_after_its_last_chunk(lab, run, tmp_path, 
     assert calls == [5, 5, 5, 5, 5, 4], "two chunks were recorded, the third is asked again"
     (again,) = runs_of(tmp_path, "helped")
     assert columns_of(again) == columns_of(run)
+
+
+def columns_with(policy: str, root: Path) -> dict:
+    """What an arm other than the oracle picks for the same items."""
+    file = make_helped_lab(root)
+    file.write_text(file.read_text().replace("selector:oracle", policy))
+    assert call("run", file, "--lab", root).exit_code == 0
+    (again,) = runs_of(root, "helped")
+    return columns_of(again)
+
+
+def test_reversed_picks_are_the_oracles_in_the_opposite_order(run, tmp_path):
+    oracle, found = columns_of(run), columns_with("selector:reversed", tmp_path)
+    assert [picks[::-1] for picks in found["tokens"]] == oracle["tokens"]
+    expected = [float(helps(ROWS[i], t[::-1])) for i, t in zip(ROWS, found["tokens"], strict=True)]
+    assert found["score"] == expected
+    assert sum(expected) < sum(oracle["score"]), "the order matters to this frozen model"
+
+
+def test_singles_are_those_that_help_alone_with_the_best_next_to_the_query(tmp_path):
+    found = columns_with("selector:singles", tmp_path)
+    for item, picks in zip(found["item_id"], found["tokens"], strict=True):
+        alone = [n for n in ROWS[item].extra["pool"] if helps(ROWS[item], (n,))]
+        assert len(set(picks)) == 2 and list(picks[: len(alone)]) == alone
 
 
 STAGE = '\n[data.train]\nsource = "helped:train"\n\n[stage.sft]\nmethod = "sft"\ndata = "train"\n'

@@ -14,6 +14,7 @@ from assay.tasks.math.answers import (
     final_answer,
     last_boxed,
     number,
+    worked_out,
 )
 from assay.tasks.math.sentences import stated_answer
 
@@ -176,3 +177,29 @@ def test_only_plain_numbers_are_numbers(text: str, value: int | Fraction | None)
 )
 def test_all_but_prose_is_read_as_latex(answer: str, expected: str) -> None:
     assert delimited(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("(6 * 4) - 3", 21),
+        ("6 * (4 - 3)", 6),
+        ("0.1+0.2", Fraction(3, 10)),
+        ("1/3*6", 2),
+        ("1,450 * 2", 2900),
+        ("-3 + 5", 2),
+    ],
+)
+def test_a_sum_is_worked_out_exactly(text: str, value: Fraction) -> None:
+    assert worked_out(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("9**9**9", "7//2", "5(3)", "1 2", "0/0", "(5", "5 +", "", "()", "x + 1", "(1).real"),
+        *("1e5", "+".join("1" * 60), "(" * 99, "exit()"),
+    ],
+)
+def test_what_is_no_short_sum_of_numbers_is_not_worked_out(text: str) -> None:
+    assert worked_out(text) is None

@@ -1,12 +1,16 @@
 """ASDiv's problems are read with steps that hold, on sides that share no template."""
 
+import re
 from collections import Counter
 from fractions import Fraction
 
 import pytest
 
+from assay.data.episode import Completion
 from assay.tasks import task as tasks
 from assay.tasks.math.asdiv import SIDES, numbers_in, read_asdiv, template, worked_steps, written
+from assay.tasks.math.rewards import calculator
+from assay.tasks.math.task import TASK
 from assay.tasks.task import BenchmarkOptions, UnknownNameError
 
 
@@ -81,3 +85,20 @@ def test_the_benchmark_is_the_test_side_and_the_side_has_to_exist(sides: dict) -
     assert made.items == sides["test"].rows
     with pytest.raises(UnknownNameError, match="train"):
         read_asdiv("train")
+
+
+def test_an_expression_works_out_to_the_answer_and_another_does_not(sides: dict) -> None:
+    for side, loaded in sides.items():
+        solved = {row.id: row for row in loaded.rows if row.extra["operations"]}
+        unsolved = read_asdiv(f"{side}_expressions").rows
+        assert [row.id for row in unsolved] == list(solved)
+        for row in unsolved:
+            expression = row.gold or ""
+            said = TASK.target(row).content
+            assert said == rf"\boxed{{{expression}}}" and re.search(" [-+*/] ", expression)
+            exact = re.sub(r"[\d.]+", r"Fraction('\g<0>')", expression)
+            assert eval(exact, {"Fraction": Fraction}) == Fraction(solved[row.id].gold)
+            for gold in (row, solved[row.id]):
+                assert calculator(gold, Completion(said)).value == 1.0
+                wrong = rf"\boxed{{({expression}) + 1}}"
+                assert calculator(gold, Completion(wrong)).value == 0.0

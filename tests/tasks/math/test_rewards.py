@@ -48,7 +48,7 @@ def test_accuracy_agrees_with_trl(shared: Path, reward: WorkerReward) -> None:
     )
     assert len(rows) == 4
     pairs = [(row(r["input"]["solution"]), Completion(r["input"]["completion"])) for r in rows]
-    with RewardRunner(reward, 60.0) as runner:
+    with RewardRunner(reward, 60.0, workers=1) as runner:
         values = [reward.value for reward in runner.score(pairs)]
     # TRL abstains where it cannot read a gold answer in words; here "forty two" is 42.
     expected = [each["expected"] for each in rows]
@@ -130,7 +130,7 @@ def test_a_model_gains_nothing_by_making_the_checker_give_up(ways: tuple[str, ..
         (row(gold), Completion(f"\\boxed{{{text}}}"))
         for gold, text in zip(golds, texts, strict=True)
     ]
-    with RewardRunner(accuracy, 1.0) as runner:
+    with RewardRunner(accuracy, 1.0, workers=1) as runner:
         rewards = runner.score(pairs)
         assert [r.value for r in rewards] == [1.0] * half + [0.0] * half, rewards
         assert (runner.scored, runner.abstained_share) == (2 * half, 0.0)
@@ -143,7 +143,7 @@ def test_a_model_gains_nothing_by_making_the_checker_give_up(ways: tuple[str, ..
 
 def test_a_gold_answer_that_cannot_be_checked_in_time_is_an_abstention() -> None:
     pair = (row(r"9^{9^{9^{9}}}"), Completion(r"\boxed{8^{9^{9^{9}}}}"))
-    with RewardRunner(accuracy, 1.0) as runner:
+    with RewardRunner(accuracy, 1.0, workers=1) as runner:
         (reward,) = runner.score([pair])
     assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
 
@@ -164,9 +164,10 @@ def test_a_number_that_a_cut_completion_ends_with_may_go_on() -> None:
     assert boxed == said("1", RIGHT)
 
 
+@pytest.mark.slow
 def test_cosine_pays_an_answer_that_makes_the_checker_give_up_as_a_wrong_one() -> None:
     text = Completion(r"\boxed{9^{9^{9^{9}}}}", tuple(range(4)))
-    with RewardRunner(REWARDS["cosine"], 1.5) as runner:
+    with RewardRunner(REWARDS["cosine"], 1.5, workers=1) as runner:
         (reward,) = runner.score([(row(r"\frac{1}{2}"), text)])
     assert reward.value is not None and reward.value < -0.9
     assert reward.outcome in ("timed out", "out of memory")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def runner():
-    with RewardRunner(MATH.rewards["accuracy"], 60.0) as runner:
+    with RewardRunner(MATH.rewards["accuracy"], 60.0, workers=1) as runner:
         yield runner
 
 

@@ -87,7 +87,7 @@ def dialogues(bench: Benchmark, pairs: Sequence[tuple[Any, list[str]]]) -> list[
         while said.asks() is not None:
             said.hears(next(coming, ""), "stop")
         played.append((row, Completion("", messages=said.messages)))
-    with RewardRunner(bench.score) as runner:
+    with RewardRunner(bench.score, workers=1) as runner:
         rewards = runner.score(played)
     return [
         (reward.value == 1, bench.classify(*pair), results(pair[1].messages))

@@ -69,7 +69,7 @@ def test_all_of_a_category_through_dialogue_and_benchmark(category):
     made = benchmark(TASK, category, BenchmarkOptions())
     assert made.dialogue is not None
     pairs = [(row, play(made.dialogue(row), a_turn_at_once(row))) for row in made.items]
-    with RewardRunner(made.score) as scorer:
+    with RewardRunner(made.score, workers=1) as scorer:
         assert sum(r.value or 0 for r in scorer.score(pairs)) == 200
         assert scorer.abstentions == {}
     assert Counter(made.classify(*pair) for pair in pairs) == {"": 200}
@@ -141,7 +141,7 @@ def test_calls_that_end_the_simulators_earn_nothing():
     """Otherwise a model would be judged on the dialogues alone that it can play."""
     row = math_row()
     right, endless = (conversation(row, turns) for turns in (truth(row), [[[POWER]]]))
-    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.5) as scorer:
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.5, workers=1) as scorer:
         rewards = scorer.score([(row, right), (row, endless)])
         assert scorer.abstained_share == 0.0
     assert [reward.value for reward in rewards] == [1.0, 0.0]
@@ -150,7 +150,7 @@ def test_calls_that_end_the_simulators_earn_nothing():
 
 def test_simulators_that_fail_on_the_truth_too_are_an_abstention_and_never_a_zero():
     row = replace(math_row(), gold=[[POWER]])
-    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.0) as scorer:
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.0, workers=1) as scorer:
         (reward,) = scorer.score([(row, conversation(row, [[["logarithm(value=1, base=1)"]]]))])
     assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
 

@@ -28,7 +28,7 @@ def made(category: str, **options: str) -> Benchmark:
 
 
 def scored(bench: Benchmark, pairs: list[tuple[Row, str]], deadline: float = 60.0) -> list:
-    with RewardRunner(bench.score, deadline=deadline) as runner:
+    with RewardRunner(bench.score, deadline=deadline, workers=1) as runner:
         rewards = runner.score([(row, Completion(text)) for row, text in pairs])
     return [(reward.value, reward.outcome) for reward in rewards]
 
@@ -42,6 +42,7 @@ def test_gold_answers_score_and_empty_and_shuffled_ones_do_not(category: str):
     bench = made(category, parser="strict")
     rows = [row for row in bench.items if "no_target" not in row.extra]
     assert (len(bench.items), len(rows)) == SIZES[category]
+    rows = rows[::2]
     wrong = [(row, "") for row in rows]
     wrong += [(row, gold(other)) for row, other in itertools.pairwise(rows)][::4]
     found = scored(bench, [*((row, gold(row)) for row in rows), *wrong])

@@ -1,5 +1,6 @@
 """Format sensitivity: upstream's prompts, its reading of every format, and what it reports."""
 
+import functools
 import itertools
 import random
 from collections import Counter
@@ -11,18 +12,25 @@ from assay.data.episode import Completion
 from assay.data.row import Row
 from assay.engines.environments import ask
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import BenchmarkOptions, benchmark
+from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark
 from assay.tasks.tools.single_turn import config_of, spread
 from assay.tasks.tools.task import TASK
-from tests.tasks.tools.scripted import entries
 
 PROGRAM = Path(__file__).with_name("upstream_v4.py")
-ROWS = [row for row in entries("format_sensitivity") if "no_target" not in row.extra]
-MADE = benchmark(TASK, "bfcl/format_sensitivity", BenchmarkOptions())
+
+
+@functools.cache
+def made() -> Benchmark:
+    """The benchmark, which takes seconds to read."""
+    return benchmark(TASK, "bfcl/format_sensitivity", BenchmarkOptions())
+
+
+def answerable() -> list[Row]:
+    return [row for row in made().items if "no_target" not in row.extra]
 
 
 def scored(pairs: list[tuple[Row, str]]) -> list[tuple[float | None, str]]:
-    with RewardRunner(MADE.score, deadline=60.0) as runner:
+    with RewardRunner(made().score, deadline=60.0, workers=1) as runner:
         rewards = runner.score([(row, Completion(text)) for row, text in pairs])
     return [(reward.value, reward.outcome) for reward in rewards]
 
@@ -32,15 +40,15 @@ def gold(row: Row) -> str:
 
 
 def test_200_questions_are_asked_in_26_formats_and_6_have_no_answer_that_upstream_reads():
-    counts = Counter(config_of(row.id) for row in MADE.items)
+    counts = Counter(config_of(row.id) for row in made().items)
     assert len(counts) == 26 and set(counts.values()) == {200}
-    assert len({row.conversation for row in MADE.items}) <= 200
-    lost = {config_of(row.id).split("&")[0] for row in MADE.items if "no_target" in row.extra}
-    assert len(MADE.items) - len(ROWS) == 6 and lost == {"ret_fmt=json"}
+    assert len({row.conversation for row in made().items}) <= 200
+    lost = {config_of(row.id).split("&")[0] for row in made().items if "no_target" in row.extra}
+    assert len(made().items) - len(answerable()) == 6 and lost == {"ret_fmt=json"}
 
 
 def test_gold_answers_score_in_every_format_and_others_do_not():
-    rows = ROWS[::47]
+    rows = answerable()[::97]
     assert len({config_of(row.id) for row in rows}) == 26
     wrong = [(row, "") for row in rows]
     wrong += [(row, gold(other)) for row, other in itertools.pairwise(rows)]
@@ -61,9 +69,9 @@ def test_gold_answers_score_in_every_format_and_others_do_not():
 def test_a_sum_of_literals_is_computed_and_nothing_else_is_run(text: str, outcome: str):
     docs = [{"name": "f", "parameters": {"properties": {"x": {"type": "integer"}}, "required": []}}]
     extra = {"category": "simple_python_0", "functions": docs, "form": {"form": "python"}}
-    row = Row("r", ROWS[0].messages, gold=[{"f": {"x": [2]}}], extra=extra)
+    row = Row("r", answerable()[0].messages, gold=[{"f": {"x": [2]}}], extra=extra)
     right = Row("r", (*row.prompt, row.messages[-1]), gold=row.gold, extra=extra)
-    with RewardRunner(MADE.score, deadline=1.5) as runner:
+    with RewardRunner(made().score, deadline=1.5, workers=1) as runner:
         (reward,) = runner.score([(right, Completion(text))])
     assert reward.outcome == outcome or (outcome, reward.value) == ("timed out", None)
 
@@ -97,7 +105,7 @@ def changed(text: str, rng: random.Random) -> str:
 @pytest.mark.timeout(1800)
 def test_prompts_verdicts_and_figures_are_those_of_the_whole_package(tmp_path: Path):
     rng = random.Random(11)
-    rows = [row for row in MADE.items if "no_target" not in row.extra][::3]
+    rows = answerable()[::3]
     texts = {row.id: changed(gold(row), rng) for row in rows}
     request = {"scratch": str(tmp_path), "formats": texts}
     theirs = ask("bfcl", PROGRAM, request, timeout=1500)["formats"]

@@ -68,7 +68,7 @@ def scored(pairs: Sequence[tuple[Row, Sequence[str]]], reward: str) -> list[Rewa
         world = TASK.dialogue(row)
         assert world is not None
         played.append((row, play(world, script)))
-    with RewardRunner(TASK.rewards[reward]) as runner:
+    with RewardRunner(TASK.rewards[reward], workers=1) as runner:
         return runner.score(played)
 
 

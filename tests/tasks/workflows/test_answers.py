@@ -59,7 +59,7 @@ def test_where_aflows_scores_differ_they_read_the_last_number_for_the_boxed_one(
         )
         for n, line in enumerate(lines)
     ]
-    with RewardRunner(accuracy) as runner:
+    with RewardRunner(accuracy, workers=1) as runner:
         found = runner.score(pairs)
     differ = [
         (line, own.value)

@@ -17,6 +17,7 @@ from assay.tasks.workflows.rewards import (
     efficiency,
     last_number,
     levels,
+    net,
     repetition,
     simplicity,
     solved,
@@ -146,3 +147,27 @@ def test_the_later_reward_has_five_levels() -> None:
     scores = {0.0: 0, 0.2: 2, 0.39: 2, 0.4: 4, 0.69: 4, 0.7: 7, 0.99: 7, 1.0: 10}
     found = {s: levels(execution("wrong"), s, row()).value for s in scores}
     assert found == pytest.approx(scores)
+
+
+@given(amount, st.floats(0, 1), st.sampled_from([None, 0.0, 0.3, 1.0]), amount)
+def test_net_is_the_score_minus_the_price_of_its_cost(
+    price: float, spent: float, score: float | None, saved: float
+) -> None:
+    """Whoever asked first, and whatever the answer is worth; the negative control is price 0."""
+    outcome = "invalid program" if score is None else ("solved" if score == 1 else "wrong")
+    call = OperatorCall("Custom", {}, {}, cost=spent, saved=saved)
+    ran = Execution(outcome, calls=(call,))
+    worth = FAILED if score is None else score
+    assert net(ran, score, row(), price).value == worth - price * (spent + saved)
+    assert net(ran, score, row(), 0.0).value == worth
+    assert net(ran, score, row(), price, failed=0.0).value == (score or 0.0) - price * (
+        spent + saved
+    )
+
+
+def test_net_abstains_where_the_cost_is_not_known_or_nobody_is_to_blame() -> None:
+    unknown = net(execution("solved", cost=None), 1.0, row(), 1.0)
+    assert unknown.value is None and "price" in unknown.why
+    assert net(execution("executor failure", why="HTTP 500"), None, row(), 1.0).value is None
+    failed = net(execution("timeout", cost=0.5), None, row(), 1.0)
+    assert failed.outcome == "timeout" and failed.value == FAILED - 0.5

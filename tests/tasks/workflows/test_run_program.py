@@ -57,7 +57,8 @@ def attempt(source: str, settings: RunSettings = RunSettings(), row=ROW, asked=N
 def test_fixed_workflows_are_valid_and_solve_a_problem_that_the_model_solves(name: str) -> None:
     assert validate(FIXED[name]) == ()
     found = attempt(FIXED[name])
-    assert (found.execution.outcome, found.execution.answer, found.score) == ("solved", "6", 1.0)
+    assert (found.execution.outcome, found.score) == ("solved", 1.0)
+    assert "6" in found.execution.answer
     assert all(not call.error and call.questions == 1 for call in found.execution.calls)
 
 

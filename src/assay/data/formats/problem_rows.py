@@ -31,6 +31,8 @@ GIVEN = "given_code"
 SCORING = "scoring"
 """The benchmark by whose rules an answer in words is compared; HotpotQA's where a row has none."""
 TYPES = ("math", "code", "qa")
+TOPIC, LEVEL = "topic", "level"
+"""What a problem is about, where that is finer than its type, and how hard it is."""
 MARKS = ("\\boxed", "####")
 LONGEST_ANSWER = 200
 """Characters of a mathematical answer that nothing marks as final."""

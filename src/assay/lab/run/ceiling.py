@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.formats.problem_rows import PROBLEM_TYPE
+from assay.data.formats.problem_rows import LEVEL, PROBLEM_TYPE, TOPIC
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.errors import InputError, nearest
@@ -37,6 +37,7 @@ LEAST_CHOICE = 0.05
 HARD, EASY = 0.1, 0.8
 """A best arm below, and a floor above, leave no room."""
 BY_TYPE, CHOSEN = "best per type", "best per problem"
+BY_LEVEL = "best per type and level"
 HINDSIGHT = "best per problem, in hindsight"
 SHOTS = "shots"
 """The option of a benchmark that `assay ceiling --shots` changes."""
@@ -77,7 +78,8 @@ class Ceiling:
     """By arm."""
     lines: tuple[ArmLine, ...]
     best_by_type: Mapping[str, str]
-    """The best arm of each type of problem; of arms with several shots, those of the last."""
+    """The best arm of each type of problem, and of each level of it ("words/2") where problems have
+    levels; of arms with several shots, those of the last."""
     same: Mapping[str, str]
     """Arms that answer every item as another one does, which is measured in their place."""
     warnings: tuple[str, ...]
@@ -118,7 +120,7 @@ def measure_ceiling(
     for label, run in runs.items():
         (record,) = evaluation_records(run)
         scores[label] = read_scores(run, record, "base")
-    types = {row.id: str(row.extra.get(PROBLEM_TYPE) or "") for row in rows}
+    types = {row.id: kind_of(row) for row in rows}
     lines: list[ArmLine] = []
     warnings: list[str] = []
     best: dict[str, str] = {}
@@ -210,22 +212,39 @@ def alike(session: Session, arms: Mapping[str, Arm], rows: Sequence[Row]) -> dic
     return found
 
 
+def kind_of(row: Row) -> str:
+    """A problem's topic or else type, with its level where it has both: "words/2"."""
+    topic, level = row.extra.get(TOPIC), row.extra.get(LEVEL)
+    return (
+        f"{topic}/{level}" if topic and level else str(topic or row.extra.get(PROBLEM_TYPE) or "")
+    )
+
+
+def topic_of(kind: str) -> str:
+    """What `kind_of` says but for the level."""
+    return kind.partition("/")[0]
+
+
 def choices_among(
     scores: Mapping[str, ItemScores], types: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, ItemScores]]:
-    """The best arm of each type, and the scores of choices among the arms: the best of an item's
-    type, that of the item's other repeats, and in hindsight the best of each item."""
+    """The best arm of each type and of each level of it, and the scores of choices among the arms:
+    the best of an item's type, of its type and level, that of the item's other repeats, and in
+    hindsight the best of each item."""
     names, first = [*scores], next(iter(scores.values()))
     values_AIR = np.stack([_ordered(each, first.item_ids) for each in scores.values()])
     means_AI = values_AIR.mean(axis=2)
-    places: dict[str, list[int]] = {}
-    for place, item in enumerate(first.item_ids):
-        places.setdefault(types[item], []).append(place)
-    best = {kind: int(means_AI[:, own].mean(axis=1).argmax()) for kind, own in places.items()}
-    choices = {}
-    if len(best) > 1:
-        picked_I = [best[types[item]] for item in first.item_ids]
-        choices[BY_TYPE] = values_AIR[picked_I, np.arange(len(picked_I))]
+    choices, best = {}, {}
+    for choice, of in {BY_TYPE: topic_of, BY_LEVEL: str}.items():
+        kinds = [of(types[item]) for item in first.item_ids]
+        picks = {
+            kind: int(means_AI[:, [kind == each for each in kinds]].mean(axis=1).argmax())
+            for kind in dict.fromkeys(kinds)
+        }
+        if len(picks) > max(len(best), 1):
+            places = np.arange(len(kinds))
+            choices[choice] = values_AIR[[picks[kind] for kind in kinds], places]
+            best |= picks
     if first.repeats > 1:
         overall_A11 = means_AI.mean(axis=1)[:, None, None] * 1e-6  # ties go to the better arm
         others_AIR = values_AIR.sum(axis=2, keepdims=True) - values_AIR + overall_A11
@@ -233,7 +252,7 @@ def choices_among(
         choices[CHOSEN] = np.take_along_axis(values_AIR, pick_IR[None], axis=0)[0]
     choices[HINDSIGHT] = means_AI.max(axis=0)[:, None]
     return (
-        {kind: names[n] for kind, n in sorted(best.items()) if len(best) > 1},
+        {kind: names[n] for kind, n in sorted(best.items())},
         {name: replace(first, scores=values) for name, values in choices.items()},
     )
 

@@ -189,8 +189,12 @@ def exported_origin(root: Path, request: Request) -> Origin:
     if missing := {"tool", "stage", "settings", "differences"} - about.keys():
         problem = f"lacks {min(missing)!r}"
         raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
-    if not about["tool"].startswith(trainer.package.partition("==")[0] + "=="):
-        tool = next(n for n, t in TRAINERS.items() if t.package.split("==")[0] in about["tool"])
+    tools = {each.package.partition("==")[0]: name for name, each in TRAINERS.items()}
+    tool = tools.get(str(about["tool"]).partition("==")[0])
+    if tool is None:
+        problem = f"tool is {about['tool']!r}, which is none of {', '.join(tools)}"
+        raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
+    if tool != request.tool:
         problem = f"was exported for {TRAINERS[tool].title}"
         raise NotItsFolder(problem, file=folder, fix=f"--from {tool}")
     if not (folder / "output").is_dir():

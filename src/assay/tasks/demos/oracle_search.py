@@ -79,16 +79,45 @@ def _extended(
     return found
 
 
-def oracle_answers(helpers: Mapping[str, Any], rows: Sequence[Row]) -> list[tuple[Completion, int]]:
-    """The best selection of each row's pool, of equal ones the first that was asked, and the size
-    of the pool. Raises HelperFailed."""
+def best_picks(asked: Ask, rows: Sequence[Row], shots: int) -> list[Picks]:
+    """The best selection of each row's pool that the search finds, of equal ones the first."""
+    return [max(each, key=rank)[0] for each in search(asked, rows, shots, BREADTH)]
+
+
+def reversed_picks(asked: Ask, rows: Sequence[Row], shots: int) -> list[Picks]:
+    """The demonstrations of the best selections in the opposite order."""
+    return [picks[::-1] for picks in best_picks(asked, rows, shots)]
+
+
+def single_picks(asked: Ask, rows: Sequence[Row], shots: int) -> list[Picks]:
+    """The demonstrations that help the most alone, the best one next to the query: what a
+    selection is worth where they do not act together."""
+    ranked = [sorted(each, key=rank, reverse=True) for each in search(asked, rows, 1, None)]
+    return [tuple(picks[0] for picks, _ in each[:shots]) for each in ranked]
+
+
+def searched_answers(
+    find: Callable[[Ask, Sequence[Row], int], list[Picks]],
+    helpers: Mapping[str, Any],
+    rows: Sequence[Row],
+) -> list[tuple[Completion, int]]:
+    """The selection of each row that `find` finds by asking the frozen model, and the size of the
+    pool. Raises HelperFailed."""
     asked = partial(ask, find_helper(helpers, FROZEN, "model"))
     best: dict[str, Picks] = {}
     for shots in sorted({row.extra[SHOTS] for row in rows}):
         same = [row for row in rows if row.extra[SHOTS] == shots]
-        found = search(asked, same, shots, BREADTH)
-        best |= {row.id: max(each, key=rank)[0] for row, each in zip(same, found, strict=True)}
+        best |= zip([row.id for row in same], find(asked, same, shots), strict=True)
     return [
         (Completion(selection_text(best[row.id]), best[row.id], "stop"), len(row.extra[POOL]))
         for row in rows
     ]
+
+
+ARMS = {
+    "oracle": partial(searched_answers, best_picks),
+    "reversed": partial(searched_answers, reversed_picks),
+    "singles": partial(searched_answers, single_picks),
+}
+"""By name: the best selection, the same in the opposite order, and the best demonstrations alone.
+The last two say whether order and interaction matter."""

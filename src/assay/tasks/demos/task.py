@@ -15,9 +15,9 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.runs.manifest_file import SEEN_ANSWERS
-from assay.tasks.demos import easy_vqa, okvqa, subjects
+from assay.tasks.demos import easy_vqa, okvqa, subjects, verbs
 from assay.tasks.demos.demonstrations import FROZEN, POOL
-from assay.tasks.demos.oracle_search import BREADTH, oracle_answers
+from assay.tasks.demos.oracle_search import ARMS, BREADTH
 from assay.tasks.demos.rewards import REWARDS
 from assay.tasks.demos.stored import selection_record, selection_rows
 from assay.tasks.task import BaseTask, FixedArm, MadeSource
@@ -25,14 +25,17 @@ from assay.tasks.task import BaseTask, FixedArm, MadeSource
 SELECTOR = "selector"
 WEIGHTS = (".pt", ".pth", ".ckpt")
 """Endings of a `path:` model that is the weights of a selector trained elsewhere."""
-ORACLE = FixedArm(
-    oracle_answers,
-    needs=POOL,
-    fix='choose a benchmark of task = "demos"',
-    about={SEEN_ANSWERS: True, "breadth": BREADTH},
-    helper=FROZEN,
-    chunk=16,
-)
+ORACLES = {
+    f"{SELECTOR}:{name}": FixedArm(
+        answers,
+        needs=POOL,
+        fix='choose a benchmark of task = "demos"',
+        about={SEEN_ANSWERS: True, "breadth": BREADTH},
+        helper=FROZEN,
+        chunk=16,
+    )
+    for name, answers in ARMS.items()
+}
 
 
 class SelectionsSource:
@@ -80,11 +83,13 @@ class DemosTask(BaseTask):
     kinds = (SELECTOR,)
     rewards = REWARDS
     benchmarks = {  # noqa: RUF012
+        "demos/verbs": verbs.benchmark,
         "demos/subjects": subjects.benchmark,
         "demos/easy-vqa": easy_vqa.benchmark,
         "demos/okvqa": okvqa.benchmark,
     }
     sources = {  # noqa: RUF012
+        "verbs": verbs.read_verbs,
         "subjects": subjects.read_subjects,
         "easy-vqa": easy_vqa.read_easy_vqa,
         "okvqa": okvqa.read_okvqa,
@@ -97,8 +102,8 @@ class DemosTask(BaseTask):
 
     @property
     def arms(self) -> Mapping[str, FixedArm]:
-        """The best selection by search, which has seen the right answers."""
-        return {"selector:oracle": ORACLE}
+        """Selections by search, which has seen the right answers."""
+        return ORACLES
 
     @property
     def ceiling(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:

@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -24,6 +25,9 @@ NOT_A_NUMBER = "its answer is not one plain number"
 NO_STEPS = "no steps come to its answer"
 SIDES = {"sft": 0.22, "rl": 0.38, "dev": 0.18, "test": 0.22}
 """Share of the templates on each side. `sft` has rows with steps alone, the others all."""
+EXPRESSIONS = {f"{side}_expressions": side for side in SIDES}
+"""The rows of a side that have steps, with an answer that is left to a calculator: `(6 * 4) - 3`,
+not 21."""
 
 _ANSWER = re.compile(r"\$?\s*(-?\d[\d,]*(?:\.\d+)?)(\s+[^\d]*)?")
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|[A-Za-z]+(?:-[A-Za-z]+)*")
@@ -47,18 +51,25 @@ MOST_NUMBERS = 5
 
 
 def read_asdiv(side: str) -> Loaded:
-    """The rows of one of SIDES that have a number as their answer.
+    """The rows of one of SIDES that have a number as their answer, or those of EXPRESSIONS.
 
     A row ends with its steps and `#### ANSWER`, as in GSM8K; `extra.operations` counts the steps,
     0 where none were found. Raises UnknownNameError for another side, WheelError without the wheel.
     """
-    lookup(SIDES, side, "side of asdiv")
+    if side in EXPRESSIONS:
+        loaded = _read(EXPRESSIONS[side], with_steps=True)
+        return replace(loaded, rows=tuple(map(_left_open, loaded.rows)))
+    lookup({**SIDES, **EXPRESSIONS}, side, "side of asdiv")
+    return _read(side, with_steps=side == "sft")
+
+
+def _read(side: str, with_steps: bool) -> Loaded:
     dropped: dict[str, list[str]] = {}
     kept = []
     for row in _problems():
         if _side(row.conversation) != side:
             continue
-        why = _why_not(row, side)
+        why = _why_not(row, with_steps)
         if why:
             dropped.setdefault(why, []).append(row.id)
         else:
@@ -66,10 +77,21 @@ def read_asdiv(side: str) -> Loaded:
     return Loaded(tuple(kept), {why: tuple(ids) for why, ids in dropped.items()})
 
 
-def _why_not(row: Row, side: str) -> str:
+def _left_open(row: Row) -> Row:
+    """The row with its steps as one boxed expression, which is not worked out."""
+    question, worked = row.messages
+    expression, *others = (step.partition(" = ")[0] for step in worked.content.split("\n")[:-1])
+    for step in others:
+        expression = f"({expression}) {step.partition(' ')[2]}"
+    return replace(
+        row, messages=(question, Message("assistant", rf"\boxed{{{expression}}}")), gold=expression
+    )
+
+
+def _why_not(row: Row, with_steps: bool) -> str:
     if row.gold is None:
         return NOT_A_NUMBER
-    return NO_STEPS if side == "sft" and not row.extra["operations"] else ""
+    return NO_STEPS if with_steps and not row.extra["operations"] else ""
 
 
 @cache

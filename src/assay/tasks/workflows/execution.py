@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay.data.episode import Reward
-from assay.data.formats.problem_rows import PROBLEM_TYPE
+from assay.data.formats.problem_rows import PROBLEM_TYPE, TOPIC
 from assay.tasks.fact_reading import FactReading
 from assay.tasks.reward_metrics import GroupMetric
 from assay.tasks.workflows.programs.program import Shape, shape_of
@@ -135,7 +135,7 @@ KINDS = {"raised": RAISED, "operator": OPERATOR, "limit": LIMIT}
 
 def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | float]:
     """The facts by name, `row` being the fields of the problem's row; `cost` is missing where a
-    price is not known, and the fields of DIFFICULTIES where the row has no such number.
+    price is not known, and topic and the fields of DIFFICULTIES where the row has none.
 
     `operators` lists the operators called with their counts ("AnswerGenerate:1 Programmer:2"), by
     name; `program` is the source; `format` is 0 where there is none of the right form.
@@ -158,6 +158,7 @@ def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | fl
         "prompt_tokens": float(sum(call.prompt_tokens for call in calls)),
         "completion_tokens": float(sum(call.completion_tokens for call in calls)),
         **({} if cost is None else {"cost": cost}),
+        **({TOPIC: row[TOPIC]} if TOPIC in row else {}),
         **difficulties(row),
         "seconds": execution.seconds,
         "fallback": float(execution.fallback),

@@ -1,9 +1,9 @@
 """Rows that teach a small executor model the operators of the ladder's programs.
 
-ASDiv's worked problems and MedMCQA's questions with their subjects, each asked by AnswerGenerate,
-the worked ones by Programmer too, and by some of Custom, ScEnsemble, Review and Revise, drawn for
-each row. What the model is asked is the operator's own question, so that it is met again when a
-program runs. Nothing here says which operator suits which problem.
+ASDiv's worked problems, MedMCQA's questions with their subjects and generated problems, each asked
+by AnswerGenerate, all but the questions by Programmer too, and by some of Custom, ScEnsemble,
+Review and Revise, drawn for each row. What the model is asked is the operator's own question, so
+that it is met again when a program runs. Nothing here says which operator suits which problem.
 """
 
 import random
@@ -16,6 +16,7 @@ from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.task import lookup
+from assay.tasks.workflows.generated_problems import TOPICS, code_answer, generated, row_of
 from assay.tasks.workflows.generated_programs import ANALYSES, INSTRUCTIONS
 from assay.tasks.workflows.problems import PROBLEM, subject_problems
 from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked_arguments, question
@@ -23,6 +24,8 @@ from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked
 NAMES = "abcdefgh"
 DRAWN = {"math": 2, "qa": 1}
 """Further operators that a row is asked by."""
+CUSTOMS = 2
+"""Of a generated problem: its easy ones can be learned by heart."""
 AGREED = (2, 3)
 """Of an ensemble's solutions, how many agree: most of three or of five."""
 WRONG_FEEDBACK = "Check the numbers and what is asked."
@@ -41,6 +44,10 @@ class Taught:
     answer: str
     others: Sequence[str]
     """Answers that are wrong here."""
+    code: str = ""
+    """What Programmer should write; "" where nothing is computed."""
+    customs: int = 0
+    """How often Custom asks for the answer alone; else once, or not at all, in words of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +60,65 @@ class Asked:
 
 
 def read_executor_rows(side: str) -> Loaded:
-    """The rows of the only side, "sft". Raises UnknownNameError for another one."""
-    lookup({"sft": ""}, side, "side of executor")
-    rows = [_row(each, n, a) for each in taught() for n, a in enumerate(questions(each))]
+    """The rows of one of `TAUGHT`, none of which a policy's sides have. Raises UnknownNameError."""
+    found = lookup(TAUGHT, side, "side of executor")()
+    rows = [_row(each, n, a) for each in found for n, a in enumerate(questions(each))]
     return Loaded(tuple(rows))
 
 
-def taught() -> list[Taught]:
-    """The worked problems, then the questions."""
+def worked_problems() -> list[Taught]:
+    """ASDiv's, with the steps that were found for them."""
     worked = [(row, *row.messages[-1].content.split("\n#### ")) for row in read_asdiv("sft").rows]
-    asked = subject_problems("executor").rows
     numbers = sorted({answer for *_, answer in worked})
+    return [
+        Taught(
+            row,
+            "math",
+            row.messages[0].content,
+            steps,
+            answer,
+            _without(numbers, answer),
+            code_of(steps),
+        )
+        for row, steps, answer in worked
+    ]
+
+
+def asked_subjects() -> list[Taught]:
+    """MedMCQA's questions."""
+    asked = subject_problems("executor").rows
     labels = sorted({str(row.gold) for row in asked})
     return [
-        *(
-            Taught(row, "math", row.messages[0].content, steps, answer, _without(numbers, answer))
-            for row, steps, answer in worked
-        ),
-        *(
-            Taught(row, "qa", row.extra[PROBLEM], gold.lower(), gold, _without(labels, gold))
-            for row in asked
-            for gold in [str(row.gold)]
-        ),
+        Taught(row, "qa", row.extra[PROBLEM], gold.lower(), gold, _without(labels, gold))
+        for row in asked
+        for gold in [str(row.gold)]
     ]
+
+
+def generated_ones() -> list[Taught]:
+    """Generated problems, easy ones and hard ones alike."""
+    return [
+        Taught(
+            row_of(each, f"sft-{number}"),
+            "math",
+            each.question,
+            each.steps,
+            str(each.answer),
+            [str(each.answer + by) for by in (-2, -1, 1, 2, 10)],
+            code_answer(each),
+            CUSTOMS,
+        )
+        for topic in TOPICS
+        for number, each in enumerate(generated(topic, "sft"))
+    ]
+
+
+TAUGHT: Mapping[str, Callable[[], list[Taught]]] = {
+    "asdiv": worked_problems,
+    "subjects": asked_subjects,
+    "generated": generated_ones,
+}
+"""By the side of `executor:SIDE`."""
 
 
 def _without(answers: Sequence[str], right: str) -> list[str]:
@@ -89,13 +132,17 @@ def questions(each: Taught) -> list[Asked]:
         Asked("AnswerGenerate", {"input": each.problem}, thought(each.steps, each.answer)),
         *([_program(each)] if each.kind == "math" else []),
     ]
+    found += [_short(each, chance) for _ in range(each.customs)]
     further = [make for make in FURTHER if each.kind == "math" or make is not _analysed]
-    return [*found, *(make(each, chance) for make in chance.sample(further, DRAWN[each.kind]))]
+    if each.customs:
+        further = [make for make in further if make is not _custom]
+    count = 1 if each.customs else DRAWN[each.kind]
+    return [*found, *(make(each, chance) for make in chance.sample(further, count))]
 
 
 def _program(each: Taught, analysis: str = "None") -> Asked:
     given = {"problem": each.problem, "analysis": analysis}
-    return Asked("Programmer", given, code_of(each.steps))
+    return Asked("Programmer", given, each.code)
 
 
 def _analysed(each: Taught, chance: random.Random) -> Asked:
@@ -113,6 +160,12 @@ def _custom(each: Taught, chance: random.Random) -> Asked:
     elif "step" in instruction:
         answer = f"{each.steps}\n#### {each.answer}"
     return Asked("Custom", {"input": each.problem, "instruction": instruction}, answer)
+
+
+def _short(each: Taught, chance: random.Random) -> Asked:
+    """The answer alone, whatever the instruction."""
+    instruction = chance.choice(["", "", *INSTRUCTIONS[each.kind]])
+    return Asked("Custom", {"input": each.problem, "instruction": instruction}, each.answer)
 
 
 def _ensemble(each: Taught, chance: random.Random) -> Asked:

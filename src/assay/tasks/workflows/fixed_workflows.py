@@ -5,6 +5,10 @@ They are programs like those of a policy, and pass the same validator. `assay ce
 
 from collections.abc import Mapping
 
+from assay.data.formats.problem_rows import LEVEL, PROBLEM_TYPE, TOPIC
+from assay.data.row import Row
+from assay.errors import InputError, nearest
+
 WORKFLOW = "workflow"
 """Begins the model source of a fixed workflow: `workflow:direct`."""
 HEAD = """class Workflow:
@@ -55,6 +59,44 @@ result = await self.programmer(problem=problem)
 return result["output"], {COST}
 """,
 )
+AGREED = workflow(
+    {"custom": "Custom", "programmer": "Programmer"},
+    f"""
+first = await self.custom(input=problem, instruction="")
+second = await self.custom(input=problem, instruction="")
+if first["response"] == second["response"]:
+    return first["response"], {COST}
+result = await self.programmer(problem=problem)
+return result["output"], {COST}
+""",
+)
+REVIEWED = workflow(
+    {"custom": "Custom", "review": "Review", "programmer": "Programmer"},
+    f"""
+first = await self.custom(input=problem, instruction="")
+review = await self.review(problem=problem, solution=first["response"])
+if review["review_result"]:
+    return first["response"], {COST}
+result = await self.programmer(problem=problem)
+return result["output"], {COST}
+""",
+)
+MIXED = workflow(
+    {
+        "custom": "Custom",
+        "answer_generate": "AnswerGenerate",
+        "programmer": "Programmer",
+        "sc_ensemble": "ScEnsemble",
+    },
+    f"""
+short = await self.custom(input=problem, instruction="")
+result = await self.answer_generate(input=problem)
+code = await self.programmer(problem=problem)
+solutions = [short["response"], result["answer"], code["output"]]
+best = await self.sc_ensemble(solutions=solutions, problem=problem)
+return best["response"], {COST}
+""",
+)
 THOUGHT = workflow(
     {"answer_generate": "AnswerGenerate", "programmer": "Programmer"},
     f"""
@@ -100,11 +142,14 @@ return result["response"], {COST}
 FIXED: Mapping[str, str] = {
     "direct": DIRECT,
     "custom": CUSTOM,
+    "programmer": PROGRAMMER,
+    "agreement, else programmer": AGREED,
+    "review, else programmer": REVIEWED,
+    "thought, then programmer": THOUGHT,
     "review and revise": REVIEW,
+    "ensemble of all": MIXED,
     "self-consistency of 3": self_consistency(3),
     "self-consistency of 5": self_consistency(5),
-    "programmer": PROGRAMMER,
-    "thought, then programmer": THOUGHT,
 }
 """By name; for problems that are answered with a text."""
 FIXED_CODE: Mapping[str, str] = {"direct code": CODE, "test-driven code": TESTED}
@@ -116,3 +161,34 @@ FIXED_SOURCES: Mapping[str, Mapping[str, str]] = {
     for name, program in FIXED.items()
 } | {"test-driven-code": {"text": DIRECT, "code": TESTED}}
 """The programs of `model = "workflow:NAME"`, for texts and for code."""
+OTHERS = "*"
+"""In a router's table: every problem that no other entry fits."""
+
+
+def table_of(text: str) -> dict[str, str]:
+    """The workflow by TOPIC/LEVEL, TOPIC, type or OTHERS, of `KEY=NAME,...`; a single name is that
+    of all problems. Raises InputError for a workflow that there is not and a key given twice."""
+    table: dict[str, str] = {}
+    for entry in text.split(","):
+        key, named, name = entry.partition("=")
+        key, name = (key, name) if named else (OTHERS, entry)
+        if name not in FIXED_SOURCES:
+            raise InputError(
+                f"no workflow {name!r}", field="model", fix=nearest(name, FIXED_SOURCES)
+            )
+        if table.setdefault(key, name) != name:
+            fix = "one entry for each key"
+            raise InputError(f"{key!r} has two workflows", field="model", fix=fix)
+    return table
+
+
+def routed(table: Mapping[str, str], row: Row) -> str:
+    """The program for a problem: of the first of its TOPIC/LEVEL, topic, type and OTHERS that the
+    table has. Raises InputError where it has none of them."""
+    kind = row.extra[PROBLEM_TYPE]
+    topic = row.extra.get(TOPIC) or kind
+    for key in (f"{topic}/{row.extra.get(LEVEL)}", topic, kind, OTHERS):
+        if key in table:
+            return FIXED_SOURCES[table[key]]["code" if kind == "code" else "text"]
+    fix = f'add "{topic}=NAME" or "{OTHERS}=NAME"'
+    raise InputError(f"the router has no workflow for {topic!r}", field="model", fix=fix)

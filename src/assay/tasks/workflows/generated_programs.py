@@ -223,6 +223,20 @@ def checked(draw: Draw) -> Plan:
     return Plan(("Programmer", "Review", "AnswerGenerate"), lines, "answer")
 
 
+def agreed(draw: Draw) -> Plan:
+    """Two Customs, and a Programmer where they disagree."""
+    once = f'self.custom(input=problem, instruction="{draw.instruction}")'
+    lines = (
+        f"{draw.result} = await {once}",
+        f"again = await {once}",
+        f'answer = {draw.result}["response"]',
+        'if answer != again["response"]:',
+        "    code = await self.programmer(problem=problem)",
+        '    answer = code["output"]',
+    )
+    return Plan(("Custom", "Programmer"), lines, "answer")
+
+
 def ensembled(
     first: Plan, draw: Draw, picker: str = "ScEnsemble", more: Plan | None = None
 ) -> Plan:
@@ -278,6 +292,7 @@ STRATEGIES: Mapping[str, Mapping[str, Strategy]] = {
         "program": programmed,
         "analysis, program": analysed,
         "program, check": checked,
+        "agreement, program": agreed,
         "program, review": lambda draw: revised(programmed(draw)),
         "program ensemble": lambda draw: ensembled(programmed(draw), draw),
         "mixed ensemble": lambda draw: ensembled(answered(draw), draw, more=programmed(draw)),

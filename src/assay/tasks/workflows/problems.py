@@ -1,6 +1,7 @@
 """Problems that ship in wheels, as rows of `data.formats.problem_rows`.
 
-ASDiv's word problems, MedMCQA's questions with the subject that each belongs to, and HumanEval.
+ASDiv's word problems, MedMCQA's questions with the subject that each belongs to, HumanEval, and
+generated problems.
 Files of problems are read by the formats.
 """
 
@@ -12,8 +13,10 @@ from typing import Any
 
 from assay.data.formats.problem_rows import (
     ENTRY_POINT,
+    LEVEL,
     PROBLEM,
     PROBLEM_TYPE,
+    TOPIC,
     humaneval_row,
 )
 from assay.data.formats.problem_rows import PUBLIC_TESTS as PUBLIC_TESTS
@@ -25,6 +28,7 @@ from assay.data.wheels import wheel_directory
 from assay.tasks.demos.subjects import LABELS, subject_questions
 from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.task import lookup
+from assay.tasks.workflows.generated_problems import GENERATED
 
 SUBJECT_SIDES = ("executor", "rl", "dev", "test")
 """The training questions are divided: one in four teaches an executor, the others a policy."""
@@ -38,13 +42,15 @@ def with_problem(row: Row, problem: str, problem_type: str, **fields: Any) -> Ro
 
 
 def asdiv_problems(side: str) -> Loaded:
-    """ASDiv's word problems; see `tasks.math.asdiv`."""
+    """ASDiv's word problems, of level 1 where one step is known to lead to the answer, else 2; see
+    `tasks.math.asdiv`."""
     loaded = read_asdiv(side)
-    rows = tuple(
-        with_problem(row, row.messages[0].content, "math", operations=row.extra["operations"])
-        for row in loaded.rows
-    )
-    return Loaded(rows, loaded.dropped)
+    rows = []
+    for row in loaded.rows:
+        steps = row.extra["operations"]
+        more = {"operations": steps, TOPIC: "words", LEVEL: "1" if steps == 1 else "2"}
+        rows.append(with_problem(row, row.messages[0].content, "math", **more))
+    return Loaded(tuple(rows), loaded.dropped)
 
 
 def subject_problems(side: str) -> Loaded:
@@ -60,7 +66,7 @@ def subject_problems(side: str) -> Loaded:
         text = query.asked.content.removeprefix("Question: ").removesuffix("\nSubject:")
         problem = f"{text}\nWhich subject is this: {labels}?"
         row = Row(query.id, (query.asked,), gold=query.answers[0], origin=query.origin)
-        rows.append(with_problem(row, problem, "qa"))
+        rows.append(with_problem(row, problem, "qa", **{TOPIC: "subjects"}))
     return Loaded(tuple(rows))
 
 
@@ -81,5 +87,6 @@ READERS: Mapping[str, Callable[[str], Loaded]] = {
     "asdiv": asdiv_problems,
     "subjects": subject_problems,
     "human-eval": humaneval_problems,
+    **GENERATED,
 }
 """By the scheme of a source."""

@@ -1,17 +1,17 @@
 """The default rewards of workflow programs: from an execution and the score of its answer.
 
 `solved` pays correctness, minus terms of cost and length that can never outweigh it; `accuracy` is
-the score alone.
+the score alone; `net` is the score minus price x cost, whatever the answer is worth.
 
-  outcome             solved                                    accuracy
-  solved              1 - cost term - length term, above 0.5    1
-  wrong               the same shares of half the score: of     the score
-                      an answer in words its F1, else 0
-  invalid program,    FAILED, below every answer                0
-  operator error,
+  outcome             solved                                    accuracy       net
+  solved              1 - cost term - length term, above 0.5    1              1 - price x cost
+  wrong               the same shares of half the score: of     the score      the score
+                      an answer in words its F1, else 0                        - price x cost
+  invalid program,    FAILED, below every answer                0              FAILED
+  operator error,                                                              - price x cost
   timeout, over
   budget
-  executor failure    an abstention                             an abstention
+  executor failure    an abstention                             an abstention  an abstention
 
 The rewards of report 003's project (rl-agentflow-qwen 8c35b92), as its code computed them, faults
 included:
@@ -29,7 +29,7 @@ different here: an executor that failed is an abstention, and there is no fallba
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.data.episode import Reward
 from assay.data.row import Row
@@ -98,6 +98,23 @@ def accuracy(execution: Execution, score: float | None, row: Row) -> Reward:
     if execution.outcome == ABSTAINED or score is None:
         return without_score(execution, row, 0.0)
     return scored(execution, row, score, {"correct": score})
+
+
+def net(
+    execution: Execution, score: float | None, row: Row, price: float, failed: float = FAILED
+) -> Reward:
+    """score - price x cost: what an answer is worth to someone for whom a unit of the executor's
+    currency is worth `price` right answers. `failed` stands for the score of no answer. An
+    abstention where the cost is not known: taken for nothing, it would be free."""
+    cost = execution.uncached_cost
+    if execution.outcome == ABSTAINED or cost is None:
+        why = execution.why or "the executor's price is not known"
+        return Reward(None, why=why, facts=facts_of(execution, row.extra))
+    parts = {"correct": score or 0.0, "cost_term": -price * cost}
+    if score is None:
+        value = failed - price * cost
+        return replace(without_score(execution, row, value), parts=parts)
+    return scored(execution, row, score - price * cost, parts)
 
 
 def without_score(execution: Execution, row: Row, failed: float) -> Reward:

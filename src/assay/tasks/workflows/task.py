@@ -3,7 +3,9 @@
 The policy writes the program; the helper model `[model.executor]` answers its operator calls.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +21,13 @@ from assay.tasks.judge_reward import JudgeReward, Pair
 from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, lookup
 from assay.tasks.workflows.execution import GROUP_DIVERSITY, READING
 from assay.tasks.workflows.executor_rows import read_executor_rows
-from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, WORKFLOW, workflow
+from assay.tasks.workflows.fixed_workflows import (
+    FIXED_SOURCES,
+    WORKFLOW,
+    routed,
+    table_of,
+    workflow,
+)
 from assay.tasks.workflows.generated_programs import fenced, policy_prompt, warm_up_rows
 from assay.tasks.workflows.problems import ENTRY_POINT, PROBLEM, PROBLEM_TYPE, READERS, SOLUTION
 from assay.tasks.workflows.programs.operators import OPERATORS
@@ -32,6 +40,7 @@ from assay.tasks.workflows.rewards import (
     Terms,
     accuracy,
     levels,
+    net,
     solved,
     weighted,
 )
@@ -113,6 +122,14 @@ def accuracy_reward(seconds: float = 30.0, calls: int = 16, fallback: bool = Fal
     return judged_by(accuracy, RunSettings(seconds, calls, fallback), accuracy_reward)
 
 
+def net_reward(price: float = 1000.0, seconds: float = 30.0, calls: int = 16) -> JudgeReward:
+    """The score minus price x cost. Raises InputError."""
+    if not math.isfinite(price) or price < 0:
+        fix = "0 or more right answers for a unit of the executor's currency"
+        raise InputError(f"{price!r} is no price", field="options.price", fix=fix)
+    return judged_by(partial(net, price=price), RunSettings(seconds, calls), net_reward)
+
+
 def report_reward(
     rewarding: Callable[..., Reward], seconds: float = 180.0, calls: int = 16
 ) -> JudgeReward:
@@ -142,8 +159,9 @@ def judged_by(
 
 
 def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
-    """Problems of a file, or of several sources with `rows` of each in their order, judged by
-    accuracy. Raises DataError for a bad file, InputError for other options."""
+    """Problems of a file, or of several sources, `rows` of each by lot for all seeds, judged by
+    accuracy, less `price` x cost where there is one. Raises DataError for a bad file, InputError
+    for other options."""
     defaults: Mapping[str, Any] = {
         "path": "",
         "format": "workflow_problems",
@@ -151,6 +169,7 @@ def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
         "rows": 0,
         "operators": list(OPERATORS),
         "fallback": False,
+        "price": 0.0,
     }
     chosen = options.over(defaults)
     offered = operators_of(chosen)
@@ -165,14 +184,31 @@ def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
     else:
         with within("options.sources"):
             found = [read_source(source) for source in texts_of(chosen["sources"])]
-    items = [row_with(row, offered) for rows in found for row in rows[:most]]
+    items = [row_with(row, offered) for rows in found for row in some_of(rows, most)]
     return Benchmark(
         "workflows/problems",
         tuple(items),
-        accuracy_reward(fallback=chosen["fallback"]),
+        benchmark_score(chosen["price"], chosen["fallback"]),
         "workflows 1",
         options=chosen,
     )
+
+
+def some_of(rows: Sequence[Row], most: int | None) -> list[Row]:
+    """So many rows drawn by lot, in their order; all without a number."""
+    drawn = random.Random(0).sample(range(len(rows)), min(most or len(rows), len(rows)))
+    return [rows[place] for place in sorted(drawn)]
+
+
+def benchmark_score(price: float, fallback: bool) -> JudgeReward:
+    """Accuracy; with a price what is left of it, where no answer is worth 0. Raises InputError."""
+    if not price:
+        return accuracy_reward(fallback=fallback)
+    if fallback:
+        fix = "leave one of them out"
+        raise InputError("stands beside price", field="options.fallback", fix=fix)
+    net_reward(price)
+    return judged_by(partial(net, price=price, failed=0.0), RunSettings(), accuracy_reward)
 
 
 def read_source(source: str) -> Sequence[Row]:
@@ -181,24 +217,38 @@ def read_source(source: str) -> Sequence[Row]:
     return lookup(READERS, scheme, "source of problems")(side).rows
 
 
+class FixedArms(Mapping[str, FixedArm]):
+    """Fixed workflows as models, which a trained policy has to beat: `workflow:NAME`, and a router
+    such as `workflow:arithmetic/1=custom,arithmetic=programmer,*=direct`, see `routed`."""
+
+    def __iter__(self) -> Iterator[str]:
+        """The sources of single workflows: routers are too many to list."""
+        return (f"{WORKFLOW}:{name}" for name in FIXED_SOURCES)
+
+    def __len__(self) -> int:
+        """How many single workflows there are."""
+        return len(FIXED_SOURCES)
+
+    def __getitem__(self, source: str) -> FixedArm:
+        """The arm of a source. Raises KeyError for another one, InputError for a wrong table."""
+        kind, _, names = source.partition(":")
+        if kind != WORKFLOW or ("=" not in names and names not in FIXED_SOURCES):
+            raise KeyError(source)
+        table = table_of(names)
+        programs = [text for name in table.values() for text in FIXED_SOURCES[name].values()]
+        return FixedArm(
+            partial(fixed_answers, table),
+            needs=PROBLEM_TYPE,
+            fix='choose a benchmark of task = "workflows"',
+            about={"sha256": sha256_text("\n".join(programs))},
+        )
+
+
 def fixed_answers(
-    programs: Mapping[str, str], helpers: Mapping[str, Any], rows: Sequence[Row]
+    table: Mapping[str, str], helpers: Mapping[str, Any], rows: Sequence[Row]
 ) -> list[tuple[Completion, int]]:
-    """The same program for every problem of a kind."""
-    kinds = ["code" if row.extra[PROBLEM_TYPE] == "code" else "text" for row in rows]
-    return [(Completion(fenced(programs[kind])), 0) for kind in kinds]
-
-
-ARMS = {
-    f"{WORKFLOW}:{name}": FixedArm(
-        partial(fixed_answers, programs),
-        needs=PROBLEM_TYPE,
-        fix='choose a benchmark of task = "workflows"',
-        about={"sha256": sha256_text("\n".join(programs.values()))},
-    )
-    for name, programs in FIXED_SOURCES.items()
-}
-"""A fixed workflow as a model: what a trained policy has to beat."""
+    """The program that the table names for each problem."""
+    return [(Completion(fenced(routed(table, row))), 0) for row in rows]
 
 
 class WorkflowsTask(BaseTask):
@@ -210,6 +260,7 @@ class WorkflowsTask(BaseTask):
     rewards = {  # noqa: RUF012
         "solved": solved_reward(),
         "accuracy": accuracy_reward(),
+        "net": net_reward(),
         "report_v1": report_reward(partial(weighted, weights=V1)),
         "report_v2": report_reward(partial(weighted, weights=V2)),
         "report_levels": report_reward(levels),
@@ -224,7 +275,7 @@ class WorkflowsTask(BaseTask):
     @property
     def arms(self) -> Mapping[str, FixedArm]:
         """The fixed workflows."""
-        return ARMS
+        return FixedArms()
 
     @property
     def tables(self) -> Mapping[str, Callable[..., Any]]:

@@ -14,6 +14,7 @@ from assay.rollout.engines.cpu.continuous_batch import ContinuousBatch, common
 from assay.rollout.engines.cpu.decode import StaticDecode
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
+from tests.few import few
 from tests.tiny import FAMILIES
 
 SYSTEM = tuple(range(20, 90))
@@ -82,7 +83,7 @@ def alone(module: torch.nn.Module, number: int) -> list[int]:
     return list(turn.actions)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES))
 def test_whoever_joins_when_draws_what_it_draws_alone(family: str) -> None:
     module = exact_model(family, False).double()
     expected = {number: alone(module, number) for number in range(len(CONTEXTS))}

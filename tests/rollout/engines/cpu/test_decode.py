@@ -23,6 +23,7 @@ from assay.rollout.engines.cpu.kv_cache import (
 )
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
+from tests.few import few
 from tests.tiny import FAMILIES, tiny_model
 
 ENDS = frozenset({7, 8, 9, 10})
@@ -50,7 +51,7 @@ class Captures:
         return step
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES))
 def test_fixed_shapes_draw_what_living_rows_alone_draw(family, monkeypatch):
     module = exact_model(family, False).double()
     contexts, keys = requests()
@@ -82,7 +83,7 @@ def test_columns_double_up_to_the_longest_completion():
     assert found == [64, 64, 128, 128, 200, 200]
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES))
 def test_positions_read_in_vain_and_copied_parts_change_nothing(family, monkeypatch):
     module = exact_model(family, False).double()
     contexts, keys = requests()

@@ -18,6 +18,7 @@ from assay.rollout.engines.cpu.sampler import (
     dealt,
     sample_side_by_side,
 )
+from tests.few import few
 from tests.tiny import tiny_model
 
 ENDS = frozenset({7})
@@ -40,7 +41,7 @@ def two_threads():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("processes", [2, 3])
+@few("processes", [2, 3], fast=1)
 def test_several_processes_draw_what_one_draws(two_threads, temperature, processes):
     model, sampling = tiny_model(), Sampling(temperature, 12)
     before = children()

@@ -9,6 +9,7 @@ from assay.errors import RunFailure
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.plain import plain_sampler
 from assay.rollout.engines.plain.plain_sampler import Decoding, PlainSampler, Way, batched, way_of
+from tests.few import few
 from tests.tiny import generated
 
 ENDS = frozenset(range(3))
@@ -22,7 +23,7 @@ def sampled(model: torch.nn.Module, places: list[int], tokens: int = 20) -> list
     return PlainSampler(model, ENDS).sample(contexts, keys, Sampling(1.0, tokens))
 
 
-@pytest.mark.parametrize("family", ["gemma3_text", "gpt2", "mamba", "rwkv", "qwen3_next"])
+@few("family", ["gemma3_text", "mamba", "rwkv", "gpt2", "qwen3_next"])
 def test_a_completion_is_its_keys_whatever_runs_beside_it(family: str) -> None:
     model = tiny_family(family)
     together = sampled(model, list(range(len(CONTEXTS))))
