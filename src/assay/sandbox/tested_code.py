@@ -14,10 +14,12 @@ import contextlib
 import ctypes
 import importlib
 import io
+import math
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -28,6 +30,7 @@ from assay.sandbox.shared_values import WHY, NoAnswer, Peer
 PR_SET_DUMPABLE = 4
 CALL_SECONDS = 10.0
 """For one call of the tested function; the code that takes longer is ended, and fails the rest."""
+LOOK_SECONDS = 0.05
 
 
 @dataclass
@@ -174,6 +177,8 @@ class TestedProcess(Peer):
         )
         assert self.process.stdin and self.process.stdout
         super().__init__(self.process.stdout, self.process.stdin, guarded=True)
+        self.due = math.inf
+        threading.Thread(target=self.watch, daemon=True).start()
         with contextlib.suppress(OSError):
             self.send({"answer": answer})
 
@@ -198,12 +203,19 @@ class TestedProcess(Peer):
 
     def receive(self) -> dict[str, Any]:
         """As of a peer, within CALL_SECONDS."""
-        ends = threading.Timer(CALL_SECONDS, self.process.kill)
-        ends.start()
+        self.due = time.monotonic() + CALL_SECONDS
         try:
             return super().receive()
         finally:
-            ends.cancel()
+            self.due = math.inf
+
+    def watch(self) -> None:
+        """End the process once it is overdue. One thread for all calls: a timer for each would pile
+        up where the machine is busy, until a test could start no thread of its own."""
+        while self.process.poll() is None:
+            time.sleep(LOOK_SECONDS)
+            if time.monotonic() > self.due:
+                self.process.kill()
 
     def close(self) -> None:
         """End the process."""
