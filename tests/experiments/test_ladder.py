@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.formats.formats import read_rows
+from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import DistillStage, GrpoStage, RftStage, SftStage
 from assay.lab.check.all_checks import check_experiment
 from assay.lab.sweep.planned_runs import plan
@@ -74,14 +75,17 @@ def test_the_three_arms_learn_the_same_questions_from_one_start_and_are_measured
         assert (arm.data, arm.evaluate, arm.seeds) == (first.data, first.evaluate, first.seeds)
         before, after = start.evaluate["calls"], arm.evaluate["calls"]
         assert after.model_copy(update={"checkpoints": before.checkpoints}) == before
-    take = first.data["generated"].take
-    assert take is not None and len(first.seeds) == 3
+    pool = read_experiment(TOOLS / "ladder" / "pool.toml")
+    asked, learned = pool.data["generated"], first.data["generated"]
+    assert learned == asked.model_copy(update={"take": learned.take}) and pool.model == first.model
+    assert learned.take is not None and learned.take.selection and len(first.seeds) == 3
     grpo, rft, sft = (arm.stage["generated"] for arm in arms)
     assert isinstance(grpo, GrpoStage) and isinstance(rft, RftStage) and sft.method == "sft"
     for sampled in (grpo, rft):
-        assert sampled.steps is not None and take.rows == sampled.steps * sampled.prompts
         assert (sampled.sampling, sampled.reward) == (grpo.sampling, grpo.reward)
-        assert (sampled.group, sampled.optimizer) == (grpo.group, grpo.optimizer)
+        assert (sampled.steps, sampled.prompts, sampled.group) == (30, 4, 8)
+    for stage in (rft, sft):
+        assert (stage.adapt, stage.optimizer) == (grpo.adapt, grpo.optimizer)
 
 
 def test_students_differ_in_how_they_learn_of_their_teacher_and_where_they_start():
