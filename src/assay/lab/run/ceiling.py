@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.formats.problem_rows import LEVEL, PROBLEM_TYPE, TOPIC
+from assay.data.formats.problem_rows import LEVEL, PROBLEM_TYPE, TOPIC, topic_of
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.errors import InputError, nearest
@@ -218,11 +218,6 @@ def kind_of(row: Row) -> str:
     return (
         f"{topic}/{level}" if topic and level else str(topic or row.extra.get(PROBLEM_TYPE) or "")
     )
-
-
-def topic_of(kind: str) -> str:
-    """What `kind_of` says but for the level."""
-    return kind.partition("/")[0]
 
 
 def choices_among(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.data.formats.problem_rows import LEVEL, PROBLEM_TYPE, TOPIC
+from assay.data.formats.problem_rows import LEVEL, PROBLEM_TYPE, TOPIC, topic_of
 from assay.errors import InputError
 from assay.runs.history import evaluation_records
 from assay.runs.records import FACTS, read_columns
@@ -57,11 +57,6 @@ class Point:
     net: float
     table: Mapping[str, str]
     """The workflow of each kind of problem; empty for a policy."""
-
-
-def topic_of(kind: str) -> str:
-    """What a kind says but for the level."""
-    return kind.partition("/")[0]
 
 
 def everything(kind: str) -> str:

@@ -86,7 +86,8 @@ def calendar(level: str, chance: random.Random) -> Generated:
     if level == "1":
         days = monthrange(year, month)[1]
         question = f"How many days has {month_name[month]} {year}?"
-        return Generated("calendar", level, question, days, f"{days} days", month_days(year, month))
+        code = f"monthrange({year}, {month})[1]"
+        return Generated("calendar", level, question, days, f"{days} days", code)
     month, later = sorted(chance.sample(range(1, 13), 2))
     first, last = date(year, month, chance.randint(1, 28)), date(year, later, chance.randint(1, 28))
     days = (last - first).days
@@ -96,11 +97,6 @@ def calendar(level: str, chance: random.Random) -> Generated:
     return Generated(
         "calendar", level, question, days, f"{days} days", f"({' - '.join(made)}).days"
     )
-
-
-def month_days(year: int, month: int) -> str:
-    """Code for the days of a month."""
-    return f"monthrange({year}, {month})[1]"
 
 
 TOPICS: Mapping[str, Callable[[str, random.Random], Generated]] = {
