@@ -4,8 +4,10 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(if $(QUICK),experiments/tools/demo-quick.toml,experiments/tools/demo.toml)
 # Three processes on two cores, because tests wait for processes that they start; one thread each, because more would
-# fight for the cores.
-TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 3 --dist worksteal
+# fight for the cores. Files of tests lie in memory where 4 GB are free: runs wait for the disk at each
+# record, up to half of a test's time.
+MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk '$$1 + 0 > 4000000 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
+TEST := $(MEMORY) OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo test test-all lint types pytest setup setup-dev docs bench bench-full clean
 

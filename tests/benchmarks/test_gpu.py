@@ -58,6 +58,7 @@ def test_a_wrong_weight_on_the_device_fails_every_model(tmp_path: Path, section:
         assert failed, (model, found[section])
 
 
+@pytest.mark.slow
 def test_a_section_that_breaks_is_a_row(tmp_path: Path) -> None:
     found = program.run_section(Setup("no such section", "cpu"), 120, tmp_path)
     assert [(row.status, "KeyError" in row.found) for row in found] == [(FAILED, True)]

@@ -136,6 +136,7 @@ def stub_benchmark(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_benchmark_goes_on_with_the_cell_it_was_in(tmp_path: Path) -> None:
     (tmp_path / "hang").touch()
     process = stub_benchmark(tmp_path)

@@ -22,6 +22,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_files_are_written_and_named(lab: Path):
     found = call("report", "tools", "--bfcl", lab / "new" / "out")
     assert found.exit_code == 0, found.stderr

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.labs import make_lab
 
 CHILD = '''
@@ -65,6 +67,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_no_verb_lets_a_library_write_on_the_terminal(tmp_path: Path) -> None:
     make_lab(tmp_path, until="[stage.sft]", tables=STAGES)
     cache = {"ASSAY_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}

@@ -47,6 +47,7 @@ def test_the_pure_reward_scores_and_abstains(rewards: dict) -> None:
     assert scored[3].value is None
 
 
+@pytest.mark.slow
 def test_the_unsafe_reward_runs_in_a_worker_and_what_never_ends_earns_0(rewards: dict) -> None:
     pairs = [(ROW, Completion(text)) for text in ("aaa", "b", ENDLESS)]
     with RewardRunner(rewards["matches"], 3.0, sandbox="limits-only") as judge:

@@ -73,6 +73,7 @@ def rare_mark(seed: int) -> list[Member]:
     ]
 
 
+@pytest.mark.slow
 def test_a_rare_mark_near_the_end_of_the_scale_is_not_claimed_too_often():
     """Student's t calls about one in seven of these better."""
     found = [contrast(rare_mark(seed), BOUNDS) for seed in range(120)]

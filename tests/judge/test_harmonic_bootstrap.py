@@ -69,6 +69,7 @@ def test_a_measured_baseline_is_drawn_with_the_run_item_by_item():
     assert same.half_width < 0.05 < constant.half_width < other.half_width
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_true_ratio_about_as_often_as_it_says():
     rng = np.random.default_rng(5)
     sizes, hits = (60, 150), 0

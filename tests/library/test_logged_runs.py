@@ -83,6 +83,7 @@ def test_sinks_get_everything_and_change_no_weight_and_no_fingerprint(
     assert left.did == "left alone" and left.id == plain.id and not calls
 
 
+@pytest.mark.slow
 def test_a_run_that_a_callback_stopped_goes_on_with_a_sink_that_was_added(
     lab: Path, calls: list[tuple[Any, ...]]
 ):

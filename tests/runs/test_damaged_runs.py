@@ -11,6 +11,7 @@ import pytest
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.same_experiment import apart
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.few import few
 from tests.pages.synthetic import add_scores, empty_run
 
 Damage = Callable[[RunDirectory], None]
@@ -105,7 +106,7 @@ def after(first: RunDirectory) -> RunDirectory:
     return RunDirectory(root, name, place.name)
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
+@few("kind", DAMAGE, fast=6)
 def test_a_damaged_run_is_listed_with_its_reason_and_the_others_as_they_are(
     lab: tuple[Path, RunDirectory], kind: str
 ) -> None:
@@ -123,9 +124,7 @@ def test_a_damaged_run_is_listed_with_its_reason_and_the_others_as_they_are(
     assert len(found.why) < 400
 
 
-@pytest.mark.parametrize(
-    "kind", ["status, empty", "manifest, adapt of text", "spec, not UTF-8", "record outside"]
-)
+@few("kind", ["manifest, adapt of text", "record outside", "status, empty", "spec, not UTF-8"])
 def test_a_damaged_run_is_named_and_hides_no_other_from_any_verb(
     lab: tuple[Path, RunDirectory], kind: str
 ) -> None:
@@ -151,7 +150,7 @@ def test_a_damaged_run_is_named_and_hides_no_other_from_any_verb(
     assert notebook.exit_code == 0 and all(name in notebook.stdout for name in (*sound, file))
 
 
-@pytest.mark.parametrize("kind", ["status, empty", "manifest, torn", "spec, empty"])
+@few("kind", ["manifest, torn", "status, empty", "spec, empty"], fast=1)
 def test_a_damaged_run_that_is_asked_for_is_the_error(
     lab: tuple[Path, RunDirectory], kind: str
 ) -> None:

@@ -174,7 +174,7 @@ def test_a_record_in_the_making_refers_to_nothing_yet(lab):
 
 
 def note_often(run: RunDirectory) -> None:
-    for _ in range(30):
+    for _ in range(12):
         note_run(run)
 
 

@@ -12,6 +12,7 @@ from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import MultiTurn, Prompts, SingleTurn, StoredGroups, journalled
 from assay.train.update import Schedule
+from tests.few import few
 from tests.train import toys
 
 
@@ -74,7 +75,7 @@ def test_rft_with_nothing_kept_changes_no_weight():
     assert recorder.lines[0]["grad_norm"] == 0
 
 
-@pytest.mark.parametrize("stored", [True, False])
+@few("stored", [True, False], fast=1)
 def test_rce_learns_from_weighted_candidates(stored):
     groups = tuple(
         tuple(
@@ -118,6 +119,7 @@ def test_several_updates_per_rollout_use_the_log_probs_before_the_first():
     assert policy.version > 15
 
 
+@pytest.mark.slow
 def test_kl_in_the_loss_and_in_the_reward_hold_the_policy_back():
     free, _ = run(grpo(), 30)
     loss, lines = run(grpo(GrpoSettings(drop=False), GrpoObjective(kl_coef=2.0)), 30)

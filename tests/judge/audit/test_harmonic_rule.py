@@ -116,6 +116,7 @@ def test_swapping_the_runs_turns_the_sign_and_keeps_the_p_value():
 
 
 @pytest.mark.parametrize("pairs", [9, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_runs_that_are_alike_are_seldom_told_apart(pairs):
     rng = np.random.default_rng(8)
     rejected = 0

@@ -158,6 +158,7 @@ def both(lab: Path) -> list[str]:
     return [str(run) for run in runs_of(lab, "first")]
 
 
+@pytest.mark.slow
 def test_no_command_overwrites_a_checkpoint(lab, both):
     before = checkpoints(lab)
     commands = [

@@ -53,6 +53,7 @@ def steps_of(run: RunDirectory, stage: str) -> list[dict[str, Any]]:
     return [line for line in every if line["stage"] == stage]
 
 
+@pytest.mark.slow
 def test_the_first_ratio_is_1_and_the_first_kl_0_though_the_selector_has_dropout(tmp_path):
     run = trained(tmp_path, HEAD, OFFLINE)
     first, *others = steps_of(run, "rl")

@@ -169,6 +169,7 @@ def test_whoever_loads_a_damaged_checkpoint_says_so(unbroken: RunDirectory, tmp_
         assert "\n" not in str(found.value)
 
 
+@pytest.mark.slow
 def test_a_finished_run_keeps_no_optimizer_state_but_a_protected_one(
     unbroken: RunDirectory,
 ) -> None:

@@ -89,6 +89,7 @@ def selection(run: RunDirectory, stage: str, rule: str) -> Selection:
     return found
 
 
+@pytest.mark.slow
 def test_the_gate_is_recorded_with_every_look(run: RunDirectory) -> None:
     found = selection(run, "sft", "gate")
     (dev,) = [record for record in evaluation_records(run) if record.role == "select"]

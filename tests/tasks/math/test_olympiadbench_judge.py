@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.tasks.math.answers import final_answer
@@ -36,6 +38,7 @@ def test_all_sixteen_cases_of_its_authors_have_the_stated_verdict(shared: Path) 
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_every_gold_of_the_benchmark_is_its_own_answer_and_not_the_next_ones(shared: Path) -> None:
     rows = lines(shared / "data/math/olympiadbench.jsonl")
     golds = [each["final_answer"][0] for each in rows[::12]]

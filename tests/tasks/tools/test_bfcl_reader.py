@@ -128,6 +128,7 @@ def test_answers_of_every_category_are_judged_as_upstream_judges_them(tmp_path: 
     assert errors[""] > 300 and len(errors) > 12
 
 
+@pytest.mark.slow
 def test_so_are_dialogues_and_their_calls_give_what_they_give_there(tmp_path: Path) -> None:
     cases = drawn(MULTI_TURN, 8, "some")
     found, errors = differences(cases, upstreams(cases, tmp_path))

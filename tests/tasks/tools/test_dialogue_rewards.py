@@ -137,6 +137,7 @@ def math_row() -> Row:
     )
 
 
+@pytest.mark.slow
 def test_calls_that_end_the_simulators_earn_nothing():
     """Otherwise a model would be judged on the dialogues alone that it can play."""
     row = math_row()

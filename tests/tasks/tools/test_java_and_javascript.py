@@ -60,6 +60,7 @@ def test_values_that_are_no_source_text_are_refused_as_upstream_does():
     assert scored(bench, [(row, said)]) == [(0.0, "type_error:java")]
 
 
+@pytest.mark.slow
 def test_an_array_that_keeps_upstreams_pattern_busy_is_a_wrong_answer():
     bench = made("simple_javascript", parser="strict")
     row = next(row for row in bench.items if "[" in str(TASK.target(row).tool_calls[0].arguments))

@@ -12,6 +12,7 @@ from assay.sandbox.limits import Outcome
 from assay.tasks.math.rewards import accuracy
 from assay.tasks.running import RewardRunner
 from assay.tasks.workflows.answers import NoVerdict, code_in, judge_answer, judge_text
+from tests.few import few
 
 
 def problem(kind: str, gold: str) -> Row:
@@ -46,7 +47,7 @@ def test_without_a_gold_answer_there_is_no_verdict() -> None:
         judge_answer(problem("math", ""), "42", no_tests)
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "math"])
+@few("name", ["gsm8k", "math"], fast=1)
 def test_where_aflows_scores_differ_they_read_the_last_number_for_the_boxed_one(
     name: str, shared: Path
 ) -> None:

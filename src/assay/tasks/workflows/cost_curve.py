@@ -25,7 +25,7 @@ from assay.runs.records import FACTS, read_columns
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import find_run, parse_run_name
 
-PRICES = (0.0, 2000.0, 4000.0, 8000.0, 16000.0)
+PRICES = (0.0, 8000.0, 16000.0, 24000.0, 32000.0)
 FEW = (2, 3)
 """So many workflows at most, one for each topic."""
 
