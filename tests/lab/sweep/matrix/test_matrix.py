@@ -190,6 +190,23 @@ def test_a_data_axis_declares_the_rows_that_follow_from_it_and_no_other_file(lab
     assert found is not None and found.confounds == ("task",)
 
 
+def test_a_selection_of_rows_beside_all_of_them_is_nested_and_another_way_to_take_some_is_not(lab):
+    for name, take, rows in (
+        ("all", None, 300),
+        ("chosen", {"selection": "selections/signal.json"}, 100),
+        ("drawn", {"rows": 200, "how": "random"}, 200),
+    ):
+        data = {"sums": {"sha256": "one source", "take": take, "train": {"rows": rows}}}
+        score(lab.run(name, manifest={"data": data}), LAST, ones(rows // 10, 60))
+
+    def nested(*names: str) -> list[tuple[str, tuple[tuple[object, int], ...]]]:
+        matrix = make_matrix(lab.root, names, Request(rows="name", allow=("data",)))
+        return [(each.kind, each.sizes) for each in matrix.overlaps if each.of == "rows"]
+
+    assert nested("all", "chosen") == [("nested", (("all", 300), ("chosen", 100)))]
+    assert nested("chosen", "drawn") == []
+
+
 def test_nested_samples_are_marked_and_their_average_is_not_surer_than_the_largest(lab):
     draw = np.random.default_rng(1).random(200) < 0.5
     run = lab.run("n")

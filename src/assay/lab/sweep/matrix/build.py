@@ -249,7 +249,8 @@ def _nested_rows(tables: Mapping[Value, Mapping[str, Any]]) -> tuple[tuple[Value
     sources = [
         {k: v for k, v in table.items() if k not in (*ROWS, "take")} for table in tables.values()
     ]
-    ways = {table["take"]["how"] for table in tables.values() if table.get("take")}
+    takes = [table["take"] for table in tables.values() if table.get("take")]
+    ways = {take.get("how") or take["selection"] for take in takes}
     one_source = all(source == sources[0] for source in sources)
     nested = len(set(counts.values())) > 1 and len(ways) == 1 and one_source
     return tuple(counts.items()) if nested else ()
