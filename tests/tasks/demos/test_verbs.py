@@ -40,6 +40,21 @@ def test_no_pool_has_a_querys_answer_its_verb_or_its_desk(side: str) -> None:
         assert desk_of(row.prompt[0].content) not in {desk_of(d.asked.content) for d in shown}
 
 
+def test_more_questions_of_each_verb_come_behind_the_first_and_none_is_asked_twice() -> None:
+    first, more = rows_of("train"), rows_of("train", each=6)
+    assert more[: len(first)] == first and len(more) > 5 * len(first)
+    assert (
+        len({row.prompt[0].content for row in more}) == len({row.id for row in more}) == len(more)
+    )
+    assert {row.conversation for row in more} == {row.conversation for row in first}
+
+
+@pytest.mark.parametrize("each", [0, "two"])
+def test_no_questions_of_a_verb_are_refused(each: object) -> None:
+    with pytest.raises(InputError, match=r"options\.each"):
+        rows_of("train", each=each)
+
+
 def test_an_answer_that_is_put_into_a_pool_is_found() -> None:
     (row, *_) = rows_of("test")
     planted = replace(demonstrations().demonstrations[0], id="planted", answer=row.gold[0])

@@ -8,11 +8,13 @@ has its desk: which desks want the same must be learned. Nothing is drawn.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
 from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message
+from assay.errors import InputError
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from assay.tasks.demos.rewards import accuracy
@@ -100,28 +102,39 @@ Say it with he, she or they, and with the verb in the past or in the form that t
 {USUAL}"""
 OPTIONS: Mapping[str, Any] = {**POOL_OPTIONS, "pool": 8, "shots": 2}
 """How a query's pool is chosen, and how many demonstrations are picked of it."""
+EACH: Mapping[str, Any] = {"each": 1}
+"""So many questions of each verb and form are rows, about others and to other desks."""
 
 
 def read_verbs(side: str, options: BenchmarkOptions) -> Loaded:
     """The queries of one of SIDES, each with its own pool.
 
-    Raises UnknownNameError for another side or option.
+    Raises UnknownNameError for another side or option, InputError for a number below 1.
     """
     lookup(SIDES, side, "side of verbs")
-    return Loaded(with_pools(demonstrations(), verb_queries(side), options.over(OPTIONS)))
+    chosen = dict(options.over({**OPTIONS, **EACH}))
+    each = chosen.pop("each")
+    if not isinstance(each, int) or each < 1:
+        raise InputError(
+            f"{each!r} questions of each verb and form", field="options.each", fix="1 or more"
+        )
+    return Loaded(with_pools(demonstrations(), verb_queries(side, each), chosen))
 
 
 @cache
 def demonstrations() -> DemonstrationSet:
     """Every verb of "shown" in every form."""
-    made = [Demonstration(q.id, q.asked, q.answers[0]) for q in _questions("shown", 1)]
+    made = [Demonstration(q.id, q.asked, q.answers[0]) for q in _questions("shown", 1, 1)]
     return DemonstrationSet("verbs", INSTRUCTION, tuple(made))
 
 
 @cache
-def verb_queries(side: str) -> tuple[Query, ...]:
-    """Every verb of a side in every form; forms follow one another."""
-    return tuple(_questions(side, 0))
+def verb_queries(side: str, each: int = 1) -> tuple[Query, ...]:
+    """Every verb of a side in every form, so often as `each` says; none is asked twice."""
+    asked: dict[str, Query] = {}
+    for query in _questions(side, 0, each):
+        asked.setdefault(query.asked.content, query)
+    return tuple(asked.values())
 
 
 def past_of(entry: str) -> tuple[str, str]:
@@ -134,17 +147,19 @@ def past_of(entry: str) -> tuple[str, str]:
     return verb, f"{verb}d" if verb.endswith("e") else f"{verb}ed"
 
 
-def _questions(side: str, place: int) -> Iterator[Query]:
+def _questions(side: str, place: int, each: int) -> Iterator[Query]:
     """Every verb of a side in every form; who, and which of the desks, is by a hash."""
-    for verb, past in map(past_of, VERBS[side]):
+    for number, (verb, past) in product(range(each), map(past_of, VERBS[side])):
+        again = f" {number}" if number else ""
         for form, conjugate in FORMS.items():
-            chance = int(sha256_text(f"{verb} {form}")[:8], 16)
+            chance = int(sha256_text(f"{verb} {form}{again}")[:8], 16)
             chance, pronoun = _pick(chance, [*PEOPLE])
             chance, person = _pick(chance, PEOPLE[pronoun])
             _, desk = _pick(chance, DESKS[form][place])
             asked = Message("user", f"{person}: {verb}. Desk: {desk}")
             answer = f"{pronoun} {conjugate(verb, past)}"
-            yield Query(f"verbs-{verb}-{form}", asked, (answer,), conversation=f"verbs-{verb}")
+            name = f"verbs-{verb}-{form}{again.replace(' ', '-')}"
+            yield Query(name, asked, (answer,), conversation=f"verbs-{verb}")
 
 
 def _pick(chance: int, options: Sequence[str]) -> tuple[int, str]:
