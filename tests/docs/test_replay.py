@@ -22,7 +22,7 @@ ANYONES = [
 """What another model needs: a byte is a token here."""
 SHORT = [
     f"evaluate.{name}.{setting}"
-    for name in ("dev", "bfcl", "sampled")
+    for name in ("dev", "bfcl")
     for setting in ("take.rows=1", "sampling.max_tokens=1")
 ]
 """The page does not look at scores."""
