@@ -84,6 +84,7 @@ def test_a_missing_shard_is_named(lab: TinyLab):
     refuse(lab, "missing shard", "model-00002-of-00002.safetensors")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_architecture_is_refused(trained: TinyLab):
     (checkpoint,) = trained.root.glob("runs/tiny/*/checkpoints/rl/step-000004")
     config = json.loads((checkpoint / "config.json").read_text())

@@ -85,6 +85,7 @@ def stepped(folder: Path, runs: str, **inputs: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_the_action_fails_where_the_gate_does_and_keeps_the_result(files: Path):
     failed = stepped(files, "base.csv worse.csv")
     assert (

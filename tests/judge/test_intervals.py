@@ -102,6 +102,7 @@ MANY = pytest.param(100, 1, 3, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("clusters", "size", "repeats"), [(25, 4, 1), MANY])
+@pytest.mark.slow
 def test_bootstrap_covers_in_95_percent_of_simulated_runs(clusters, size, repeats):
     rng = np.random.default_rng(3)
     covered = []

@@ -150,6 +150,7 @@ def test_a_setting_is_not_chosen_for_what_it_has_no_score_for():
     assert not alone.chosen
 
 
+@pytest.mark.slow
 def test_arms_of_several_seeds_and_harmonic_scores_have_a_worst_case():
     half, gaps, good = single_pass(HALF), single_pass(GAPS), single_pass(GOOD)
     arms = compare_arms([half, half], [gaps, gaps])

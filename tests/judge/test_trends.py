@@ -69,6 +69,7 @@ def false_slopes(resemblance: float, count: int, level: float, runs: int = 400) 
 
 
 @few("resemblance", [0.9, 0.6, 0.0])
+@pytest.mark.slow
 def test_slopes_are_false_as_rarely_as_they_say_however_much_neighbours_resemble_each_other(
     resemblance,
 ):

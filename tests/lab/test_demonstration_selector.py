@@ -111,6 +111,7 @@ def test_a_selector_learns_which_demonstrations_help(kind, rate, tmp_path):
     assert found["imitate.step-000040"] > found["base"] + 0.15
 
 
+@pytest.mark.slow
 def test_every_method_trains_the_pointer(lab):
     run = run_in(lab)
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]

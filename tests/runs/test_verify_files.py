@@ -130,6 +130,7 @@ def test_a_run_whose_metrics_are_shorter_than_its_checkpoints_does_not_go_on(
     assert verify(run) == []
 
 
+@pytest.mark.slow
 def test_metrics_are_on_the_disk_before_the_checkpoint_that_needs_them(
     made: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

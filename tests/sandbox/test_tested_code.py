@@ -439,6 +439,7 @@ def {name}(*args):
     )
 
 
+@pytest.mark.slow
 def test_a_solution_of_humaneval_passes_its_tests_and_a_broken_one_fails(pool: WorkerPool) -> None:
     for row in humaneval_problems("test").rows[:2]:
         assert judged(pool, row, row.extra[SOLUTION]), row.id

@@ -69,6 +69,7 @@ def process(folder: Path) -> Iterator[subprocess.Popen[str]]:
     made.communicate()
 
 
+@pytest.mark.slow
 def test_a_process_answers_as_the_lab_samples_and_ends_cleanly(process, folder: Path) -> None:
     said = first_lines(process, "token:")
     url = re.search(r"at (http://127\.0\.0\.1:\d+/v1),", said)

@@ -8,8 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
 from assay.tasks.chat.task import TASK as CHAT
@@ -19,6 +17,7 @@ from assay.tasks.task import BaseTask, reward, reward_version
 from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.single_turn import entries
 from assay.tasks.tools.task import TASK as TOOLS
+from tests.few import few
 
 FILE = Path(__file__).with_name("reward_values.json")
 CALLS = (ToolCall("f", {"a": 1}), ToolCall("g", {"b": ["x", "y"]}))
@@ -72,6 +71,8 @@ ASKED = {
     "chat": ("exact_match", "contains", "json_equal"),
 }
 NAMES = [f"{task}.{name}" for task, names in ASKED.items() for name in names]
+DEAR = ("math.olympiad", "math.reasoning_accuracy", "math.cosine")
+"""Each starts a checker of its own."""
 
 
 def values(name: str) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def values(name: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@few("name", sorted(NAMES, key=DEAR.__contains__), fast=len(NAMES) - len(DEAR))
 def test_a_reward_gives_the_values_of_its_version(name):
     recorded = json.loads(FILE.read_text(encoding="utf-8"))[name]
     now = values(name)

@@ -227,6 +227,7 @@ stage = "rl"
 """
 
 
+@pytest.mark.slow
 def test_evaluations_of_the_exported_file_are_measured_and_what_belongs_to_training_is_named(
     lab: Path,
 ) -> None:

@@ -48,6 +48,7 @@ def told(tokenizer: Any, messages: Any, generation: bool, **options: Any) -> str
 @few(
     "name, thinks",
     [("template", True), ("hermes", False), ("template", False), ("hermes", True)],
+    fast=1,
 )
 def test_every_thinking_template_of_trl_is_told_as_transformers_tells_it(
     name: str, thinks: bool

@@ -47,6 +47,7 @@ def environment(server: Fake) -> dict[str, str]:
         pytest.param("bfcl/multi_turn_base", 2, 3, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_kill_between_answers_pays_for_none_of_them_twice(
     tmp_path: Path, benchmark: str, take: int, first: int
 ) -> None:

@@ -105,6 +105,7 @@ def test_evaluation_and_page_know_that_the_best_is_the_start(whole):
     assert steps == [0, 4] and facts.dev_scores("rl")[0].chosen
 
 
+@pytest.mark.slow
 def test_a_guard_stops_the_run_says_why_and_keeps_the_checkpoint(stopped, whole):
     status = read_status(stopped.path)
     assert (status.status, status.guard, status.stage, status.step) == ("failed", "always", "rl", 3)

@@ -92,6 +92,7 @@ def test_what_cannot_be_started_from_is_refused_and_nothing_changes(unbroken: Ru
 
 
 @pytest.mark.parametrize("moves", [pytest.param(1, marks=pytest.mark.slow), 5])
+@pytest.mark.slow
 def test_what_was_killed_while_it_started_over_starts_over_when_it_is_resumed(
     unbroken: RunDirectory, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:

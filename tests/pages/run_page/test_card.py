@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
+
 from assay.lab.run.merged_export import Exported
 from assay.pages.run_page.card import model_card
 from tests.pages.synthetic import Shape, demo_run
 
 
+@pytest.mark.slow
 def test_a_card_holds_sentences_and_no_notation_of_python(tmp_path):
     run = demo_run(tmp_path, Shape(items=20, steps=4, groups=2))
     made = Exported(run, "sft.step-000014", "bf16", "hermes", tmp_path, "0" * 64, "")

@@ -105,6 +105,7 @@ def test_what_is_another_selector_or_none_is_told_in_one_line(tmp_path, capsys, 
     assert "run" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_model_of_such_a_file_picks_as_the_selector_did_and_trains_on(tmp_path):
     """The first run's checkpoint is given the trainer's names, and is the model of the second."""
     (run,) = start(make_colours_lab(tmp_path, HEAD, SFT), root=tmp_path)

@@ -110,6 +110,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 def test_tolerance_unit_and_several_answers_of_a_row_count() -> None:
     pairs = [(row(gold, **extra), rf"\boxed{{{text}}}") for gold, text, extra, _ in CASES]
     found = judged(pairs, "olympiad", olympiad_accuracy)

@@ -47,6 +47,7 @@ def test_200_questions_are_asked_in_26_formats_and_6_have_no_answer_that_upstrea
     assert len(made().items) - len(answerable()) == 6 and lost == {"ret_fmt=json"}
 
 
+@pytest.mark.slow
 def test_gold_answers_score_in_every_format_and_others_do_not():
     rows = answerable()[::97]
     assert len({config_of(row.id) for row in rows}) == 26
