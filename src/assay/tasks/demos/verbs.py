@@ -102,17 +102,16 @@ Say it with he, she or they, and with the verb in the past or in the form that t
 {USUAL}"""
 OPTIONS: Mapping[str, Any] = {**POOL_OPTIONS, "pool": 8, "shots": 2}
 """How a query's pool is chosen, and how many demonstrations are picked of it."""
-EACH: Mapping[str, Any] = {"each": 1}
-"""So many questions of each verb and form are rows, about others and to other desks."""
 
 
 def read_verbs(side: str, options: BenchmarkOptions) -> Loaded:
     """The queries of one of SIDES, each with its own pool.
 
-    Raises UnknownNameError for another side or option, InputError for a number below 1.
+    The option `each` asks so many questions of each verb and form, about others and to other
+    desks. Raises UnknownNameError for another side or option, InputError for a number below 1.
     """
     lookup(SIDES, side, "side of verbs")
-    chosen = dict(options.over({**OPTIONS, **EACH}))
+    chosen = dict(options.over({**OPTIONS, "each": 1}))
     each = chosen.pop("each")
     if not isinstance(each, int) or each < 1:
         raise InputError(
