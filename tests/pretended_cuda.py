@@ -1,8 +1,9 @@
 """A GPU that is not there: tensors in main memory that are said to lie on `cuda:0`.
 
 The storage of each tensor carries its device. Operations whose tensors lie on different devices
-raise, as CUDA's do; so do what only a CPU can (`numpy`, oneDNN) and, where a step is captured into
-a graph, whatever waits for the device. Kernels, streams, memory and speed are not pretended.
+raise, as CUDA's do; so do what only a CPU can (`numpy`, oneDNN), attention where its compiled kernel
+does, and, where a step is captured into a graph, whatever waits for the device. Kernels, streams,
+memory and speed are not pretended.
 """
 
 import sys
@@ -191,6 +192,8 @@ def on_main_memory(kind: Any) -> str:
 def masked_attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """FlexAttention's kernel by its own mask function, all scores at once."""
     mask, scale = options["block_mask"], options["scale"]
+    if query.shape[2] < 128 and not options["kernel_options"].get("FORCE_USE_FLEX_ATTENTION"):
+        raise RuntimeError("NoValidChoicesError: the kernel for decoding has no block size")
     for piece in (query, key, value, *(t for t in mask.as_tuple() if isinstance(t, Tensor))):
         if device_of(piece) != CUDA:
             raise RuntimeError("attention's tensors are not on the GPU")
@@ -200,7 +203,17 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) 
     groups = query.shape[1] // key.shape[1]
     key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     scores = (query @ key.transpose(2, 3) * scale).masked_fill(~seen, float("-inf"))
-    return scores.softmax(dim=-1).to(value.dtype) @ value
+    result = scores.softmax(dim=-1).to(value.dtype) @ value
+    if result.requires_grad:
+        ordered = torch.are_deterministic_algorithms_enabled()
+        result.register_hook(lambda _: same_order(ordered))
+    return result
+
+
+def same_order(forward: bool) -> None:
+    """Raise RuntimeError as a compiled backward pass does (AOTAutograd's `runtime_wrappers.py`)."""
+    if torch.are_deterministic_algorithms_enabled() and not forward:
+        raise RuntimeError("the backward function was generated without deterministic algorithms")
 
 
 def lower_right(queries: int, keys: int) -> Tensor:

@@ -37,8 +37,8 @@ SECTIONS: Mapping[str, Section] = {
     "sample": Section("correct", "sample", 120),
     "updates": Section("correct", "updates", 120),
     "resume": Section("whole", "resume", 150),
-    "memory": Section("steps", "memory", 120),
-    "steps": Section("steps", "steps", 300),
+    "memory": Section("steps", "memory", 240),
+    "steps": Section("steps", "steps", 400),
     "handover": Section("whole", "handover", 180),
     "ranks": Section("whole", "ranks", 120),
 }

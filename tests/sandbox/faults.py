@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,11 @@ def open_sockets(families: list[int]) -> list[int]:
         except OSError:
             continue
     return had
+
+
+def version_of(package: str) -> str:
+    """The version of a package that the worker can import."""
+    return version(package)
 
 
 def read_file(path: str) -> str:

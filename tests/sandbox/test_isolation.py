@@ -179,6 +179,17 @@ def test_limits_only_needs_no_libseccomp() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_packages_of_a_plain_folder_have_their_versions_inside(
+    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `pip install --target` leaves them: math-verify imports nothing without ANTLR's version."""
+    metadata = tmp_path / "parser_of_sums-4.13.2.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Name: parser-of-sums\nVersion: 4.13.2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert inside("version_of", package="parser-of-sums") == Outcome("4.13.2")
+
+
 def test_what_the_user_may_not_read_is_left_out_of_the_import_path() -> None:
     """A folder, a module and a whole entry that an unprivileged lab may not look into, and a link
     to nothing, as editors make them."""

@@ -316,15 +316,14 @@ def compiled_attention() -> Callable[..., Tensor]:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
     """Queries (1, H, T, D), keys and values (1, J, T, D) -> like the queries."""
     dtype = value.dtype
-    kernel = compiled_attention() if value.is_cuda else flex_attention
-    return kernel(
-        query.to(dtype),
-        key.to(dtype),
-        value,
-        block_mask=mask,
-        scale=scale,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
+    options: dict[str, Any] = {"block_mask": mask, "scale": scale}
+    options["enable_gqa"] = query.shape[1] != key.shape[1]
+    if not value.is_cuda:
+        return flex_attention(query.to(dtype), key.to(dtype), value, **options)
+    # Below 128 tokens torch takes its kernel for decoding, which has no block size for 64 to 127
+    # tokens of grouped queries, and no backward pass.
+    options["kernel_options"] = {"FORCE_USE_FLEX_ATTENTION": True}
+    return compiled_attention()(query.to(dtype), key.to(dtype), value, **options)
 
 
 class AttentionPlan(Protocol):

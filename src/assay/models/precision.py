@@ -85,8 +85,10 @@ class FillsMemory(Protocol):
 
 @contextmanager
 def repeatable_sums(module: nn.Module) -> Iterator[None]:
-    """Inside, a backward pass on a GPU adds in one order, so that a resumed run ends in the same
-    bits.
+    """Inside, a GPU adds in one order, so that a resumed run ends in the same bits.
+
+    Forward and backward pass both belong inside: a compiled graph refuses a backward pass under
+    another setting than its forward pass.
 
     CUDA's `index_add_`, which gradients of tied embeddings go through, has no order otherwise
     (https://docs.pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html).

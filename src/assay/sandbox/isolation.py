@@ -208,7 +208,8 @@ def installed_paths(packages: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _importable(entry: Path) -> Iterator[str]:
-    """The modules and packages of one folder of the import path; the file itself for an archive.
+    """The modules and packages of one folder of the import path, with what belongs to them: their
+    metadata, by which some look up versions, and libraries; the file itself for an archive.
 
     What the lab may not read, or a link to nothing, can be imported by nobody and is left out.
     """
@@ -221,6 +222,7 @@ def _importable(entry: Path) -> Iterator[str]:
         modules = [path for path in found if path.suffix in (".py", ".so")]
         yield from (str(path) for path in modules if os.access(path, os.R_OK))
         yield from (str(path) for path in found if os.access(path / "__init__.py", os.R_OK))
+        yield from (str(path) for path in found if path.suffix in (".dist-info", ".libs"))
 
 
 def enter_private_root(

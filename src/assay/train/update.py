@@ -332,8 +332,8 @@ def add_gradients(policy: Policy, micros: Iterable[Packed], objective: Objective
     """Add the gradients of micro-batches, one after the other; returns the objective's sums."""
     totals = Totals()
     for micro in micros:
-        output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
         with repeatable_sums(policy.module):
+            output = objective(policy.score(micro, entropy=objective.needs.entropy), micro)
             output.loss.backward()
         next_masks(policy.module)
         totals.add(output)
