@@ -1,9 +1,9 @@
 """A GPU that is not there: tensors in main memory that are said to lie on `cuda:0`.
 
 The storage of each tensor carries its device. Operations whose tensors lie on different devices
-raise, as CUDA's do; so do what only a CPU can (`numpy`, oneDNN), attention where its compiled kernel
-does, and, where a step is captured into a graph, whatever waits for the device. Kernels, streams,
-memory and speed are not pretended.
+raise, as CUDA's do; so do what only a CPU can (`numpy`, oneDNN), attention where its compiled
+kernel does, and, where a step is captured into a graph, whatever waits for the device. Kernels,
+streams, memory and speed are not pretended.
 """
 
 import sys

@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Section] = {
     "gradients": Section("correct", "gradients", 120),
     "sample": Section("correct", "sample", 120),
     "updates": Section("correct", "updates", 120),
-    "resume": Section("whole", "resume", 150),
+    "resume": Section("whole", "resume", 240),
     "memory": Section("steps", "memory", 240),
     "steps": Section("steps", "steps", 400),
     "handover": Section("whole", "handover", 180),

@@ -155,7 +155,7 @@ def compare(bench: Bench, method: str, rows: Rows) -> None:
     sides = list(sides_of(bench, method, rows))
     config = AutoConfig.from_pretrained(bench.folder)
     together = 16 * model_shape(config).parameters * len(sides) <= len(sides) * TOGETHER
-    limits = Limits(seconds=20, least=2, most=3)
+    limits = Limits(seconds=40, least=3, most=5)
     for part in [sides] if together else [[side] for side in sides]:
         with running(part) as (workers, failures):
             measured = measure_in_turn(

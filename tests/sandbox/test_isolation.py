@@ -182,7 +182,7 @@ def test_limits_only_needs_no_libseccomp() -> None:
 def test_packages_of_a_plain_folder_have_their_versions_inside(
     tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `pip install --target` leaves them: math-verify imports nothing without ANTLR's version."""
+    """As `pip install --target` leaves them: math-verify asks for ANTLR's version."""
     metadata = tmp_path / "parser_of_sums-4.13.2.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Name: parser-of-sums\nVersion: 4.13.2\n")
