@@ -17,7 +17,8 @@ ARMS = {run.name.removeprefix("workflows-ladder."): run.experiment for run in pl
 
 
 def test_the_models_come_before_the_arms_that_start_from_them():
-    assert [each.stem for each in BEFORE if isinstance(each, Path)] == ["executor", "warm-up"]
+    stems = [each.stem for each in BEFORE if isinstance(each, Path)]
+    assert stems == ["executor", "warm-up", "samples"]
     trained = {arm.model for arm in ARMS.values() if not arm.model.startswith(WORKFLOW)}
     assert trained == {"run:workflows-warm-up@warm.last"}
 
@@ -34,6 +35,10 @@ def test_what_is_rewarded_is_what_the_test_counts():
     assert isinstance(grpo, GrpoStage) and isinstance(grpo.reward, dict)
     options = ARMS["sft"].evaluate["test"].options
     assert grpo.reward["net"].options == {"price": options["price"]}
+    samples = plan_of("samples")
+    assert samples.evaluate["programs"].reward == grpo.reward
+    assert {samples.model, ARMS["rce"].model} == {ARMS["sft"].model}
+    assert samples.helpers == ARMS["rce"].helpers
 
 
 def test_routers_are_chosen_with_the_executor_of_the_test_on_other_problems():
@@ -47,7 +52,8 @@ def test_routers_are_chosen_with_the_executor_of_the_test_on_other_problems():
 
 def test_policies_are_offered_in_the_test_what_they_learned_with():
     options = [*(each.options for each in ARMS["grpo"].data.values() if each.options)]
-    options += [each.options for each in plan_of("warm-up").data.values() if each.options]
+    for stem in ("warm-up", "samples"):
+        options += [each.options for each in plan_of(stem).data.values() if each.options]
     wanted = ARMS["sft"].evaluate["test"].options["operators"]
     assert options and all(each["operators"] == wanted for each in options)
 

@@ -1,6 +1,5 @@
 """Generated problems have right answers, and no problem of one side is on another."""
 
-import itertools
 import re
 from collections import Counter
 from datetime import date, timedelta
@@ -31,23 +30,23 @@ def read_arithmetic(text: str) -> int:
 
 
 def read_order(text: str) -> int:
-    numbers = sorted(map(int, re.findall(r"\d+", text)))
-    if "largest" in text:
-        return numbers[-1]
+    numbers = [*map(int, re.findall(r"\d+", text))]
+    for name, place in (("first", 0), ("last", -1)):
+        if re.search(rf"the {name}\b", text):
+            return numbers[place]
     (place,) = [n for n, name in enumerate(ORDINALS) if re.search(rf"the {name}\b", text)]
-    return numbers[place]
+    return sorted(numbers)[place]
 
 
 def read_calendar(text: str) -> int:
-    """By counting days one after another."""
+    """By counting days one after another: those of the month, or of the year up to the day."""
     *days, year = map(int, re.findall(r"\d+", text))
     months = [date(2001, n, 1).strftime("%B") for n in range(1, 13)]
-    named = [months.index(name) + 1 for name in re.findall(r"[A-Z][a-z]+", text) if name in months]
-    first = date(year, named[0], days[0] if days else 1)
-    after = (
-        (lambda d: d < date(year, named[1], days[1])) if days else (lambda d: d.month == named[0])
-    )
-    return sum(1 for _ in itertools.takewhile(after, (first + timedelta(n) for n in range(366))))
+    (month,) = [n for n, name in enumerate(months, start=1) if name in text]
+    everyday = [date(year, 1, 1) + timedelta(n) for n in range(366)]
+    if days:
+        return everyday.index(date(year, month, days[0])) + 1
+    return sum(each.month == month and each.year == year for each in everyday)
 
 
 READ = {"arithmetic": read_arithmetic, "order": read_order, "calendar": read_calendar}

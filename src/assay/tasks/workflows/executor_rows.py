@@ -24,7 +24,7 @@ from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked
 NAMES = "abcdefgh"
 DRAWN = {"math": 2, "qa": 1}
 """Further operators that a row is asked by."""
-CUSTOMS = 2
+CUSTOMS = 4
 """Of a generated problem: its easy ones can be learned by heart."""
 AGREED = (2, 3)
 """Of an ensemble's solutions, how many agree: most of three or of five."""

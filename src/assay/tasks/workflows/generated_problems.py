@@ -2,8 +2,8 @@
 
   topic        level 1, one call answers it          level 2, code answers it
   arithmetic   a sum of a round number               a product of two and three digits, and a sum
-  order        the largest of three lengths          the k-th smallest of 6 or 7 of one length
-  calendar     the days of a month                   days between two dates of a year
+  order        the first or last of three numbers    the k-th smallest of 6 or 7
+  calendar     the days of a month                   which day of its year a date is
 
 All answers are whole numbers. A topic and level has one list of problems that differ, which the
 sides divide: no problem is on two of them. Each has worked steps and code, to teach an executor.
@@ -63,40 +63,32 @@ def arithmetic(level: str, chance: random.Random) -> Generated:
 
 
 def order(level: str, chance: random.Random) -> Generated:
-    """The largest of numbers of different lengths, or the k-th smallest of numbers of one."""
+    """The first or last of three numbers as they stand, or the k-th smallest of six or seven."""
+    numbers = chance.sample(range(10, 99), 3 if level == "1" else chance.randint(6, 7))
     if level == "1":
-        ranges = ((1, 9), (10, 99), (100, 999))
-        numbers, place = [chance.randint(*each) for each in ranges], 2
-        chance.shuffle(numbers)
-        which = "largest"
+        which, place = chance.choice((("first", 0), ("last", 2)))
+        ordered, code = numbers, f"{numbers}[{place}]"
     else:
-        numbers = chance.sample(range(10, 99), chance.randint(6, 7))
         place = chance.randint(1, len(ORDINALS) - 1)
-        which = ORDINALS[place]
-    listed, ordered = ", ".join(map(str, numbers)), sorted(numbers)
+        which, ordered, code = ORDINALS[place], sorted(numbers), f"sorted({numbers})[{place}]"
+    listed, steps = (", ".join(map(str, each)) for each in (numbers, ordered))
     asked = chance.choice(("Which is the {} of {}?", "Find the {} number: {}."))
-    steps = ", ".join(map(str, ordered))
-    code = f"sorted([{listed}])[{place}]"
     return Generated("order", level, asked.format(which, listed), ordered[place], steps, code)
 
 
 def calendar(level: str, chance: random.Random) -> Generated:
-    """The days of a month, or from a day to one of a later month."""
+    """The days of a month, or the place of a date in its year."""
     year, month = chance.randint(2001, 2050), chance.randint(1, 12)
+    days = monthrange(year, month)[1]
     if level == "1":
-        days = monthrange(year, month)[1]
         question = f"How many days has {month_name[month]} {year}?"
         code = f"monthrange({year}, {month})[1]"
         return Generated("calendar", level, question, days, f"{days} days", code)
-    month, later = sorted(chance.sample(range(1, 13), 2))
-    first, last = date(year, month, chance.randint(1, 28)), date(year, later, chance.randint(1, 28))
-    days = (last - first).days
-    between = f"{first.day} {first:%B} to {last.day} {last:%B} {year}"
-    made = [f"date({each.year}, {each.month}, {each.day})" for each in (last, first)]
-    question = f"How many days are from {between}?"
-    return Generated(
-        "calendar", level, question, days, f"{days} days", f"({' - '.join(made)}).days"
-    )
+    day = date(year, month, chance.randint(1, days))
+    question = f"Which day of the year is {day.day} {day:%B} {year}?"
+    code = f"date({year}, {month}, {day.day}).timetuple().tm_yday"
+    place = day.timetuple().tm_yday
+    return Generated("calendar", level, question, place, f"day {place}", code)
 
 
 TOPICS: Mapping[str, Callable[[str, random.Random], Generated]] = {
@@ -153,5 +145,5 @@ def row_of(each: Generated, name: str) -> Row:
 
 def code_answer(each: Generated) -> str:
     """The answer that teaches an executor's Programmer: the code in a fence."""
-    needed = IMPORTS.get(each.code.lstrip("(").partition("(")[0], "")
+    needed = IMPORTS.get(each.code.partition("(")[0], "")
     return f"```python\n{needed}def solve():\n    return {each.code}\n```"
