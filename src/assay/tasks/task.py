@@ -233,6 +233,8 @@ class FixedArm:
     """What an item must have in `extra`."""
     fix: str
     """What to do about items without."""
+    check: Callable[[Row], None] = lambda row: None
+    """Raises InputError for an item that has it and that the arm still cannot answer."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the manifest says of the arm beside its source."""
     helper: str = ""

@@ -244,3 +244,10 @@ def test_an_unknown_workflow_and_one_that_is_to_be_trained_are_refused(tmp_path:
     file.write_text(file.read_text() + stage)
     with pytest.raises(InputError, match="a fixed workflow gives no log-probabilities"):
         start(file, root=tmp_path)
+
+
+def test_a_workflow_whose_operators_are_not_offered_is_refused(tmp_path: Path) -> None:
+    file = lab(tmp_path, "workflow:direct")
+    offered = 'evaluate.test.options.operators=["Custom"]'
+    with pytest.raises(InputError, match="calls AnswerGenerate, which 'm0' does not offer"):
+        start(file, [offered], root=tmp_path)

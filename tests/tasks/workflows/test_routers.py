@@ -8,7 +8,7 @@ from assay.tasks.workflows.fixed_workflows import FIXED_SOURCES, routed, table_o
 from assay.tasks.workflows.task import FixedArms
 
 
-def row(kind: str = "math", **extra: str) -> Row:
+def row(kind: str = "math", **extra: object) -> Row:
     return Row("a", (Message("user", "?"),), gold="1", extra={"problem_type": kind, **extra})
 
 
@@ -56,6 +56,15 @@ def test_a_wrong_table_is_refused_by_name(text: str, words: str) -> None:
 def test_a_problem_that_no_entry_fits_is_refused() -> None:
     with pytest.raises(InputError, match="no workflow for 'words'"):
         routed(table_of("arithmetic=custom"), EASY)
+
+
+def test_a_workflow_of_operators_that_are_not_offered_is_refused() -> None:
+    """Its programs would all be invalid: 0 % looks like a bad workflow."""
+    few = row(operators=("Custom", "Programmer"))
+    FixedArms()["workflow:custom"].check(few)
+    FixedArms()["workflow:direct"].check(row())
+    with pytest.raises(InputError, match="calls AnswerGenerate, which 'a' does not offer"):
+        FixedArms()["workflow:direct"].check(few)
 
 
 def test_other_sources_are_no_arms_of_this_kind() -> None:

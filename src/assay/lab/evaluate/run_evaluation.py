@@ -83,6 +83,8 @@ class FunctionAnswerer(Unlearned):
         if without := [item.id for item in made.items if self.arm.needs not in item.extra]:
             problem = f"item {without[0]} has no {self.arm.needs}"
             raise InputError(problem, field=f"evaluate.{name}", fix=self.arm.fix)
+        for item in made.items:
+            self.arm.check(item)
         clustered = any(conversation_of(item) != item.id for item in made.items)
         return replace(made, clustered=clustered)
 

@@ -5,6 +5,7 @@ The policy writes the program; the helper model `[model.executor]` answers its o
 
 import math
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,22 +45,30 @@ from assay.tasks.workflows.rewards import (
     solved,
     weighted,
 )
-from assay.tasks.workflows.run_program import OFFERED, TEST_SECONDS, RunSettings, run_all
+from assay.tasks.workflows.run_program import (
+    OFFERED,
+    TEST_SECONDS,
+    RunSettings,
+    offered,
+    run_all,
+)
 
 EXAMPLES = "examples"
 """The field of a row that holds completions of other problems which earned a high reward."""
 SOURCE_OPTIONS: Mapping[str, Any] = {"operators": list(OPERATORS), "programs": 0}
 """The operators that a prompt offers, and how many generated programs a row is repeated with."""
+CALLED = re.compile(r"operator\.(\w+)\(")
+"""An operator that a fixed workflow makes."""
 
 
 def read_problems(reader: Callable[[str], Loaded], side: str, options: BenchmarkOptions) -> Loaded:
     """The problems of a source with the options of its table."""
     chosen = options.over(SOURCE_OPTIONS)
-    offered = operators_of(chosen)
+    names = operators_of(chosen)
     loaded = reader(side)
-    rows = [row_with(row, offered) for row in loaded.rows]
+    rows = [row_with(row, names) for row in loaded.rows]
     if chosen["programs"]:
-        allowed = {name: OPERATORS[name] for name in offered}
+        allowed = {name: OPERATORS[name] for name in names}
         rows = [with_policy(r) for r in warm_up_rows(rows, 0, chosen["programs"], allowed)]
     return Loaded(tuple(rows), loaded.dropped, loaded.remarks)
 
@@ -85,9 +94,9 @@ def with_policy(row: Row) -> Row:
     return replace(row, gold=None, extra=kept)
 
 
-def row_with(row: Row, offered: tuple[str, ...]) -> Row:
+def row_with(row: Row, names: tuple[str, ...]) -> Row:
     """A row whose program is offered these operators."""
-    return replace(row, extra={**row.extra, OFFERED: offered})
+    return replace(row, extra={**row.extra, OFFERED: names})
 
 
 def judge_with(
@@ -172,7 +181,7 @@ def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
         "price": 0.0,
     }
     chosen = options.over(defaults)
-    offered = operators_of(chosen)
+    names = operators_of(chosen)
     most = chosen["rows"] or None
     if most is not None and (not isinstance(most, int) or most < 0):
         raise InputError(f"{most!r} is no number of rows", field="options.rows", fix="0 takes all")
@@ -184,7 +193,7 @@ def problems_benchmark(options: BenchmarkOptions) -> Benchmark:
     else:
         with within("options.sources"):
             found = [read_source(source) for source in texts_of(chosen["sources"])]
-    items = [row_with(row, offered) for rows in found for row in some_of(rows, most)]
+    items = [row_with(row, names) for rows in found for row in some_of(rows, most)]
     return Benchmark(
         "workflows/problems",
         tuple(items),
@@ -240,6 +249,7 @@ class FixedArms(Mapping[str, FixedArm]):
             partial(fixed_answers, table),
             needs=PROBLEM_TYPE,
             fix='choose a benchmark of task = "workflows"',
+            check=partial(check_problem, table),
             about={"sha256": sha256_text("\n".join(programs))},
         )
 
@@ -249,6 +259,15 @@ def fixed_answers(
 ) -> list[tuple[Completion, int]]:
     """The program that the table names for each problem."""
     return [(Completion(fenced(routed(table, row))), 0) for row in rows]
+
+
+def check_problem(table: Mapping[str, str], row: Row) -> None:
+    """Raise InputError where the program calls what the problem does not offer: it would be
+    invalid, and 0 % would look like a bad workflow."""
+    if missing := sorted(set(CALLED.findall(routed(table, row))) - offered(row).keys()):
+        problem = f"the workflow calls {missing[0]}, which {row.id!r} does not offer"
+        fix = f'add "{missing[0]}" to operators in the options of the problems'
+        raise InputError(problem, field="model", fix=fix)
 
 
 class WorkflowsTask(BaseTask):
@@ -293,13 +312,12 @@ class WorkflowsTask(BaseTask):
         teach programs or an executor are asked as they stand."""
         if PROBLEM not in row.extra:
             return row.prompt
-        offered = {name: OPERATORS[name] for name in row.extra.get(OFFERED, OPERATORS)}
         text = policy_prompt(
             row.extra[PROBLEM],
             row.extra[PROBLEM_TYPE],
             row.extra[ENTRY_POINT],
             [program_of(each["text"]) or "" for each in row.extra.get(EXAMPLES, ())],
-            operators=offered,
+            operators=offered(row),
         )
         return (Message("user", text),)
 
