@@ -199,6 +199,8 @@ def test_what_the_user_may_not_read_is_left_out_of_the_import_path() -> None:
         for each in ("pkg", "secret", "closed"):
             (folder / each).mkdir()
             (folder / each / "__init__.py").touch()
+        for each in ("pkg.libs", "pkg-1.dist-info", "data"):
+            (folder / each).mkdir()
         (folder / "module.py").touch()
         (folder / "locked.py").touch(mode=0o000)
         (folder / ".#module.py").symlink_to("nowhere")
@@ -218,4 +220,4 @@ def test_what_the_user_may_not_read_is_left_out_of_the_import_path() -> None:
         for each in ("secret", "closed"):
             (folder / each).chmod(0o755)
     os.close(write)
-    assert os.read(read, 1 << 16).decode() == "module.py closed pkg"
+    assert os.read(read, 1 << 16).decode() == "module.py closed pkg pkg-1.dist-info pkg.libs"
