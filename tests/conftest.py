@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Until all is collected: what is imported stays.
+# Until all is collected: what is imported stays. Then a search for garbage after each 700 objects,
+# which is Python's own, would take a twentieth of the time.
 gc.disable()
+gc.set_threshold(20_000, 20, 20)
 # Everywhere as on a CI machine: the same examples each time, however long one takes.
 settings.load_profile("ci")
 # Read when torch is imported. Test processes with a thread for each core take many times as long.
@@ -35,20 +37,21 @@ def shared() -> Path:
 def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Keeps the workers of built-in rewards from run to run: each imports sympy for a second.
 
-    Not where workers and runners are themselves tested, in sandbox and tasks.
+    Not where workers are themselves tested, in sandbox.
     """
     running = sys.modules.get("assay.tasks.running")
-    if running is None or {"sandbox", "tasks"} & {*request.path.parts}:
+    if running is None or "sandbox" in request.path.parts:
         yield
         return
     runner, pool = running.RewardRunner, running.RewardRunner._pool
 
     def kept(self, reward):
         key = (reward.worker, reward.limits)
-        if not reward.worker.startswith("assay.tasks.math") or key in self._pools:
+        if not reward.worker.startswith("assay.tasks.math"):
             return pool(self, reward)
         whole = (*key, self.workers, self.sandbox)
         if whole not in KEPT or KEPT[whole]._threads._shutdown:
+            self._pools.pop(key, None)
             KEPT[whole] = pool(self, reward)
         self._pools[key] = KEPT[whole]
         return KEPT[whole]
@@ -67,8 +70,9 @@ def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_sessionfinish() -> None:
     """Ends the kept workers."""
-    for pool in KEPT.values():
-        pool.close()
+    many = sys.modules.get("tests.tasks.math.many")
+    for each in (*KEPT.values(), *([many.worker()] if many else [])):
+        each.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

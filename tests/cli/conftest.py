@@ -1,5 +1,6 @@
 """The tiny lab, once as it is given and once with a finished run, and a way to call `assay`."""
 
+import functools
 import json
 import os
 import shutil
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 from typer.testing import CliRunner, Result
 
 from assay.cli.main import app
 from tests.labs import make_lab
 
 Assay = Callable[..., Result]
+typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class TinyLab:
 
 
 def call(*arguments: object) -> Result:
-    """`assay ARGUMENTS` in this process."""
+    """`assay ARGUMENTS` in this process, whose commands are built once."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.train import loop
-from assay.train.loop import peak_memory_mb, start_peak
+from assay.train.loop import held_by_others, peak_memory_mb, start_peak
 
 SIZE = 96
 """MiB, far above what else a process may take between two lines."""
@@ -22,7 +22,7 @@ def touch() -> None:
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
     """Without what other tests started, which comes and goes."""
-    monkeypatch.setattr(loop, "started_memory", lambda: 0)
+    monkeypatch.setattr(loop, "held_by_others", lambda second: 0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="counts the GPU's memory")
@@ -56,3 +56,14 @@ def test_the_gpu_counts_its_own_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
     start_peak()
     assert (calls, peak_memory_mb()) == (["reset"], 3.0)
+
+
+def test_other_processes_count_and_are_looked_at_once_a_second(monkeypatch):
+    looks = [5 * 2**20, 7 * 2**20]
+    monkeypatch.setattr(loop, "started_memory", looks.pop)
+    assert [held_by_others(second) for second in (-1, -1, -2)] == [7 * 2**20] * 2 + [5 * 2**20]
+    assert looks == []
+    monkeypatch.setattr(loop, "held_by_others", lambda second: 0)
+    alone = peak_memory_mb()
+    monkeypatch.setattr(loop, "held_by_others", lambda second: 2**30)
+    assert peak_memory_mb() - alone >= 1000

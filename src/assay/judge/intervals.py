@@ -84,18 +84,18 @@ def tango_limits(
         return (gained - lost - items * delta) ** 2 > z**2 * variance
 
     estimate = (gained - lost) / items
-    limits = []
-    for end in (-1.0, 1.0):
-        outside, inside = np.full_like(estimate, end), estimate.copy()
-        for _ in range(50):
-            middle = (outside + inside) / 2
-            beyond = rejected(middle)
-            outside, inside = np.where(beyond, middle, outside), np.where(beyond, inside, middle)
-        # Where the end of the scale is not rejected either, it is the limit itself.
-        limits.append(np.where(rejected(np.full_like(estimate, end)), inside, end))
-    return limits[0], limits[1]
+    ends = np.stack([np.full_like(estimate, -1.0), np.full_like(estimate, 1.0)])
+    outside, inside = ends, np.stack([estimate, estimate])
+    for _ in range(50):
+        middle = (outside + inside) / 2
+        beyond = rejected(middle)
+        outside, inside = np.where(beyond, middle, outside), np.where(beyond, inside, middle)
+    # Where the end of the scale is not rejected either, it is the limit itself.
+    low, high = np.where(rejected(ends), inside, ends)
+    return low, high
 
 
+@lru_cache(maxsize=4096)
 def tango(gained: int, lost: int, items: int, level: float = LEVEL) -> Interval:
     """Tango's paired score interval; has a width even when no item is discordant."""
     low, high = tango_limits(np.array(float(gained)), np.array(float(lost)), items, level)

@@ -1,5 +1,7 @@
-"""Many comparisons in one call of a worker: a process for each would take most of a test's time."""
+"""Many comparisons in one call of one worker: a call for each, or a worker for each test, would
+take most of a test's time."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -55,10 +57,16 @@ def _value(function: Callable[..., dict[str, Any]], call: Mapping[str, Any]) -> 
         return None
 
 
+@functools.cache
+def worker() -> Worker:
+    """Imports the checker once for all tests of a process, with which it ends; each call is a fork
+    of it, so that none leaves anything to the next."""
+    return Worker("tests.tasks.math.many:run_all", Limits(cpu_seconds=SECONDS))
+
+
 def in_one_call(name: str, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
     """The value of each call of one of `FUNCTIONS`, in order; None where it raised."""
-    with Worker("tests.tasks.math.many:run_all", Limits(cpu_seconds=SECONDS)) as worker:
-        outcome = worker.call({"name": name, "calls": list(calls)}, 2.0 * SECONDS)
+    outcome = worker().call({"name": name, "calls": list(calls)}, 2.0 * SECONDS)
     assert outcome.failure is None, outcome
     return outcome.value
 
