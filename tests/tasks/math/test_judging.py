@@ -4,7 +4,6 @@
 reason; adding a case is adding a line.
 """
 
-import functools
 import json
 from collections import Counter
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.episode import Reward
 from assay.tasks.math import regions, units, written
 from assay.tasks.math.answers import final_answer
 from assay.tasks.math.expressions import expression
@@ -26,29 +24,23 @@ CASES = [
 ]
 
 
-@functools.cache
-def all_cases() -> dict[tuple[str, str], Reward]:
-    """All cases together."""
-    rewards = judged([(row(case["gold"]), case["text"]) for case in CASES])
-    return {(c["gold"], c["text"]): r for c, r in zip(CASES, rewards, strict=True)}
-
-
 def test_right_answers_are_accepted_and_wrong_ones_refused() -> None:
-    found = all_cases()
-    values = [(case, found[case["gold"], case["text"]]) for case in CASES]
+    rewards = judged([(row(case["gold"]), case["text"]) for case in CASES], "ruled")
+    values = list(zip(CASES, rewards, strict=True))
     assert [pair for pair in values if pair[1].value != float(pair[0]["right"])] == []
     sides = Counter(case["right"] for case in CASES)
-    assert sides[True] >= 100 and sides[False] >= 100 and len(found) == len(CASES)
+    assert sides[True] >= 100 and sides[False] >= 100
+    assert len({(case["gold"], case["text"]) for case in CASES}) == len(CASES)
 
 
 def test_differences_to_math_verifys_own_verdict_are_a_part_of_the_reward() -> None:
     # Its own verdict credits both sides of 41=42, and agrees on 6*7=42.
-    cases = all_cases()
-    assert cases["42", r"\boxed{41=42}"].parts[DIFFERS] == 1.0
-    assert cases["42", r"\boxed{41=42}"].why == "by the rule: chain"
-    assert cases["42", r"\boxed{6*7=42}"].parts[DIFFERS] == 0.0
+    texts = (r"\boxed{41=42}", r"\boxed{6*7=42}", r"\boxed{42.}")
+    untrue, true, plain = judged([(row("42"), text) for text in texts])
+    assert untrue.parts[DIFFERS] == 1.0 and untrue.why == "by the rule: chain"
+    assert true.parts[DIFFERS] == 0.0
     # Two plain numbers are compared without it.
-    assert DIFFERS not in cases["42", r"\boxed{42.}"].parts
+    assert DIFFERS not in plain.parts
 
 
 SHORT = 80
