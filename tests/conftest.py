@@ -37,10 +37,10 @@ def shared() -> Path:
 def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Keeps the workers of built-in rewards from run to run: each imports sympy for a second.
 
-    Not where workers are themselves tested, in sandbox.
+    Not where workers and their isolation are themselves tested, in sandbox and tools.
     """
     running = sys.modules.get("assay.tasks.running")
-    if running is None or "sandbox" in request.path.parts:
+    if running is None or {"sandbox", "tools"} & {*request.path.parts}:
         yield
         return
     runner, pool = running.RewardRunner, running.RewardRunner._pool

@@ -16,7 +16,13 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+)
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import decode_source, find_spec, module_from_spec, spec_from_loader
 from pathlib import Path
@@ -152,6 +158,9 @@ def _executed(path: Path, sources: Mapping[str, str]) -> ModuleType:
     if folder not in sys.path:
         # At the end, so that what lies there shadows nothing; workers import from there too.
         sys.path.append(folder)
+    for beside in {str((path.parent / source).parent) for source in sources}:
+        kinds = (ExtensionFileLoader, EXTENSION_SUFFIXES), (_FromSource, SOURCE_SUFFIXES)
+        sys.path_importer_cache[beside] = FileFinder(beside, *kinds)
     name = f"{PRIVATE}{sha256_text(str(path))[:12]}_{path.stem}"
     spec = spec_from_loader(name, _FromSource(name, str(path)))
     assert spec is not None and spec.loader is not None
