@@ -15,8 +15,9 @@ from hypothesis import settings
 # which is Python's own, would take a twentieth of the time.
 gc.disable()
 gc.set_threshold(20_000, 20, 20)
-# Everywhere as on a CI machine: the same examples each time, however long one takes.
-settings.load_profile("ci")
+# Everywhere as on a CI machine: the same examples each time, however long one takes. A quarter of
+# them where slow tests are left out.
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)
 # Read when torch is imported. Test processes with a thread for each core take many times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("ASSAY_SHARED", Path(__file__).parents[1].parent / "shared"))
@@ -68,6 +69,11 @@ def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses how many examples a property is tried on that says nothing of it itself."""
+    settings.load_profile("quick" if config.getoption("markexpr") else "ci")
+
+
 def pytest_sessionfinish() -> None:
     """Ends the kept workers."""
     many = sys.modules.get("tests.tasks.math.many")
@@ -85,11 +91,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Takes what was imported and collected out of the search for garbage; code and packages, which
-    no test changes on disk, are looked at once for all manifests."""
+    no test changes on disk, are looked at once for all manifests, and a model's speed, which no
+    test is about, is measured in one try."""
     manifest = sys.modules.get("assay.lab.setup.manifest")
     for name in ("code_fingerprint", "packages") if manifest else ():
         once = functools.cache(getattr(manifest, name))
         setattr(manifest, name, lambda once=once: {**once()})
+    if work := sys.modules.get("assay.lab.check.work"):
+        work.TRIES = 1
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.csv_files import CsvOptions, read_csv
@@ -14,7 +14,6 @@ from assay.data.loaded import DataError, sound
 CELLS = st.text(st.sampled_from("a,;\"'\n\r \té漢"), max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5))
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_what_pythons_own_writer_wrote_is_read_back(

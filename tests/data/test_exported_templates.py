@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -135,7 +135,6 @@ def test_a_checkpoint_prompts_elsewhere_as_it_was_trained(
 
 
 @pytest.mark.parametrize(("style", "name"), RENDERERS)
-@settings(max_examples=25, deadline=None)
 @given(messages=talks(), whole=st.booleans(), with_tools=st.booleans())
 def test_any_conversation_reads_elsewhere_as_it_does_here(
     saved: Any, style: str, name: str, messages: Any, whole: bool, with_tools: bool

@@ -123,16 +123,8 @@ def test_the_rows_with_thoughts_think_before_one_call_of_a_tool_they_have():
         assert target.reasoning and call.name in described and len(described) == 2
 
 
-@pytest.mark.parametrize(
-    "arm",
-    [
-        "lora_grpo",
-        *(
-            pytest.param(arm, marks=pytest.mark.slow)
-            for arm in ("baseline", "full_sft_last", "egpo_think")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", ["lora_grpo", "baseline", "full_sft_last", "egpo_think"])
 def test_an_arm_is_sound_in_a_tiny_lab(arm: str, tmp_path: Path):
     model = make_model(tmp_path)
     (run,) = [r for r in plan(LADDER) if r.name == f"ladder.{arm}"]

@@ -46,7 +46,6 @@ def scores(rng: np.random.Generator, kind: str, items: int, gain: float) -> Item
 KINDS = ["counts", "repeats", "soft", "clusters"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 60), st.sampled_from(KINDS), st.floats(0, 0.5))
 def test_no_verdict_is_denied_by_its_interval(seed, items, kind, gain):
     rng = np.random.default_rng(seed)
@@ -76,7 +75,6 @@ def test_no_verdict_of_a_family_or_of_many_looks_is_denied_by_its_interval(seed,
         check(found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 80), st.integers(2, 80), st.data())
 def test_no_verdict_of_two_binomials_is_denied_by_its_interval(before_items, after_items, data):
     before = data.draw(st.integers(0, before_items))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
@@ -70,7 +70,6 @@ def test_the_capital_is_the_integral_over_all_bets():
     assert found == pytest.approx(np.log(expected), abs=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3), st.floats(-0.8, 0.8))
 def test_the_expected_capital_never_grows_at_the_true_mean(gained, lost, same, mean):
     """One more unit whose mean is the hypothesis: the capital's expectation stays."""
@@ -85,7 +84,6 @@ def test_the_expected_capital_never_grows_at_the_true_mean(gained, lost, same, m
     assert expected == pytest.approx(capital(), rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
 def test_interval_and_p_value_agree_and_swapping_turns_the_sign(pairs):
     control, run = (single_pass([float(v) for v in column]) for column in zip(*pairs, strict=True))

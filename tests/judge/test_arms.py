@@ -36,7 +36,7 @@ def false_verdicts(seed_spread: float, seeds: int, judge: Judge, pairs: int = 25
     return count / pairs
 
 
-@few("seeds, seed_spread", [(2, 0.1), (3, 0.03), (2, 0.0), (5, 0.1)])
+@few("seeds, seed_spread", [(2, 0.1), (3, 0.03), (2, 0.0), (5, 0.1)], fast=1)
 def test_methods_that_are_equal_are_called_different_in_few_pairs(seeds, seed_spread):
     assert false_verdicts(seed_spread, seeds, compare_arms) <= 0.07
 

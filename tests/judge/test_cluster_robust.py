@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import linalg, stats
+from statsmodels.regression.linear_model import OLS
 
 from assay.judge.cluster_robust import (
     ClusterMeans,
@@ -60,7 +60,7 @@ def test_variance_and_degrees_of_freedom_are_cr2s_of_a_regression_on_a_constant(
 
 def test_equal_clusters_have_the_variance_and_the_interval_of_statsmodels():
     values, clusters, means = drawn(2, [4] * 9)
-    fit = sm.OLS(values, np.ones(36)).fit(
+    fit = OLS(values, np.ones(36)).fit(
         cov_type="cluster", cov_kwds={"groups": np.unique(clusters, return_inverse=True)[1]}
     )
     assert means.standard_error == pytest.approx(fit.bse[0])

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.judge.arms import compare_arms
@@ -32,7 +32,11 @@ def equal_arms(
     return ItemScores(ids, first), ItemScores(ids, second)
 
 
-@few("unscored, repeats, items", [(0.04, 1, 400), (0.14, 3, 100), (0.04, 3, 100), (0.14, 1, 400)])
+@few(
+    "unscored, repeats, items",
+    [(0.04, 1, 400), (0.14, 3, 100), (0.04, 3, 100), (0.14, 1, 400)],
+    fast=1,
+)
 def test_a_run_that_leaves_failures_unscored_is_not_called_better(unscored, repeats, items):
     rng = np.random.default_rng(17)
     pairs = [equal_arms(rng, items, repeats, unscored) for _ in range(RUNS)]
@@ -68,7 +72,6 @@ def test_no_pattern_of_missing_scores_can_make_a_verdict_that_the_full_scores_re
                 assert case.p_value <= worst.p_value
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([1, 3]), st.floats(-1, 0), st.floats(1, 2))
 def test_the_worst_case_is_that_of_scores_filled_by_hand(seed, repeats, low, high):
     rng = np.random.default_rng(seed)

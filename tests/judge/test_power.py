@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multinomial
 
@@ -14,6 +14,7 @@ from assay.judge.power import (
     predicted_power,
 )
 from assay.judge.significance import mid_p_mcnemar, sampled_sign_flip
+from tests.few import few
 from tests.judge.simulated import PAIRS, discordant_pairs
 
 
@@ -69,7 +70,6 @@ def test_a_difference_of_zero_needs_no_number_of_items():
     assert predicted_power(100, 0.0, 0.0) == 0.0
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(20, 2000), st.floats(0, 1), st.floats(0.001, 1))
 def test_power_is_a_probability_that_ignores_the_sign(items, discordance, difference):
     power = predicted_power(items, discordance, difference)
@@ -77,7 +77,7 @@ def test_power_is_a_probability_that_ignores_the_sign(items, discordance, differ
     assert power == predicted_power(items, discordance, -difference)
 
 
-@pytest.mark.parametrize(("clusters", "size"), [(100, 1), (40, 3)])
+@few("clusters, size", [(40, 3), (100, 1)], fast=1)
 def test_the_detectable_difference_of_graded_scores_is_detected_in_80_percent(clusters, size):
     rng = np.random.default_rng(7)
     noise = rng.integers(-3, 4, size=(clusters, size, PAIRS)).sum(1) / 3 * 0.5

@@ -5,7 +5,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.judge.intervals import score_interval
@@ -63,7 +63,6 @@ def test_pass_at_k_agrees_with_the_published_estimator_at_many_samples():
 COMPLETIONS = st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=1, max_size=7)
 
 
-@settings(max_examples=60, deadline=None)
 @given(COMPLETIONS, st.sampled_from(["a", "b", "none"]))
 def test_the_majority_is_exact_over_all_subsets(answers, gold):
     scores = [float(answer == gold) for answer in answers]
@@ -72,7 +71,6 @@ def test_the_majority_is_exact_over_all_subsets(answers, gold):
     assert found == pytest.approx(wanted, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=1, max_size=6))
 def test_an_answer_that_was_ruled_on_in_two_ways_scores_its_mean(given_answers):
     answers = [answer for answer, _ in given_answers]
@@ -119,7 +117,6 @@ TABLES = st.integers(1, 6).flatmap(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(TABLES)
 def test_one_completion_is_the_mean_and_more_pass_more_often(answers):
     scores = [[float(answer == "a") for answer in row] for row in answers]

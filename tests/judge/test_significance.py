@@ -10,6 +10,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 from assay.judge.significance import mid_p_mcnemar, sampled_sign_flip, sign_flip
+from tests.few import few
 from tests.judge.simulated import discordant_pairs, repeated_rates
 
 
@@ -65,7 +66,7 @@ def test_mid_p_calls_few_null_pairs_different():
         assert np.mean(p_values < 0.05) <= 0.07
 
 
-@pytest.mark.parametrize(("clusters", "answers"), [(100, 3), (25, 4)])
+@few("clusters, answers", [(25, 4), (100, 3)], fast=1)
 def test_sign_flip_calls_few_null_pairs_different(clusters, answers):
     rng = np.random.default_rng(2)
     for chance in (0.1, 0.5, 0.8):

@@ -20,6 +20,7 @@ from assay.models.gguf_file import (
 )
 from assay.models.weight_files import save_weights
 from tests.data.chat import LINES, metaspace, tokenizer
+from tests.few import few
 from tests.models.folders import tiny_model
 
 TEXT = f"{LINES[0]} 2026 {LINES[3]}"
@@ -49,7 +50,7 @@ def logits(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
         return model(input_ids=torch.tensor([ids])).logits[0].float()
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@few("tied", [True, False], fast=1)
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_transformers_reads_the_same_model_from_the_gguf_file(
     tmp_path: Path, kind: str, tied: bool

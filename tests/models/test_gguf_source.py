@@ -16,6 +16,7 @@ from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
 from assay.models.weight_files import save_weights
 from tests.data.chat import tokenizer
+from tests.few import few
 from tests.models.folders import tiny_model
 
 FP32 = choose_precision("fp32", "cpu")
@@ -64,7 +65,7 @@ def edited(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
     (root / "new.gguf").rename(file)
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@few("tied", [True, False], fast=1)
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_a_file_loads_as_the_model_it_was_written_of(tmp_path: Path, kind: str, tied: bool) -> None:
     model, words = written(tmp_path, kind, tied)

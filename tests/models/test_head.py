@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -21,7 +21,6 @@ def plain(leaves, reads):
     return logps_KV[reads.kept_S, reads.targets_S], entropy_K[reads.kept_S]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(1, 40),
     reads_each=st.integers(1, 3),

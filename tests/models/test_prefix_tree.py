@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -49,7 +49,6 @@ def largest_gap(model: nn.Module, pairs: list[Pair]) -> float:
     return max(gaps)
 
 
-@settings(max_examples=40, deadline=None)
 @given(pairs=st.lists(pair, min_size=1, max_size=12))
 def test_scores_are_those_of_a_forward_per_pair(pairs):
     assert largest_gap(tiny_model(), pairs) < 2e-5
@@ -64,7 +63,6 @@ def test_every_family_and_long_contexts(family):
     assert largest_gap(tiny_model(family), pairs) < 5e-5
 
 
-@settings(max_examples=40, deadline=None)
 @given(pairs=st.lists(pair, min_size=1, max_size=12))
 def test_only_distinct_beginnings_are_computed(pairs):
     assert scores(pairs, tiny_model()).computed == fed(pairs)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import (
     AutoModelForCausalLM,
@@ -56,7 +56,6 @@ group = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None)
 @given(groups=st.lists(group, min_size=1, max_size=3), data=st.data())
 def test_shared_prompts_change_no_log_prob_and_no_gradient(groups, data):
     family = data.draw(st.sampled_from(sorted(FAMILIES)))

@@ -102,7 +102,6 @@ def test_score_dpo_multiplies_policy_and_reference_before_the_loss() -> None:
 
 
 @given(st.integers(0, 99), st.floats(0.01, 3), st.floats(0, 0.49))
-@settings(max_examples=30, deadline=None)
 def test_the_gradient_is_that_of_the_paper(seed: int, beta: float, e: float) -> None:
     """-beta * ((1 - e) sigmoid(-margin) - e sigmoid(margin)) at each chosen token, and the opposite
     at each rejected one (arXiv 2305.18290, section 4)."""

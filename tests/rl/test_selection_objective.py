@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -121,7 +121,6 @@ def test_the_coefficient_adapts_within_its_bounds(kl, coef, expected):
 
 
 @given(groups=st.lists(GROUPS, min_size=1, max_size=3))
-@settings(max_examples=40, deadline=None)
 def test_advantages_are_clamped_z_scores_with_a_least_deviation(groups):
     batch = batch_of(groups, length=1)
     found_S = ADVANTAGES["grpo"](batch, PRESET.advantage_options)
@@ -140,7 +139,6 @@ def test_a_limit_holds_what_a_least_deviation_lets_through():
 
 
 @given(groups=st.lists(GROUPS, min_size=1, max_size=3))
-@settings(max_examples=40, deadline=None)
 def test_normalised_rewards_are_held_z_scores_of_their_group(groups):
     batch = batch_of(groups)
     found_E = normalised_rewards(batch.rewards_E, batch.group_E)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.rl.advantages import ADVANTAGES, WHITENED_ESTIMATORS, AdvantageOptions
@@ -37,7 +37,6 @@ def test_a_batch_from_which_everything_abstained_has_no_signal():
 
 
 @given(groups=st.lists(GROUPS, min_size=1, max_size=4))
-@settings(max_examples=40, deadline=None)
 def test_groups_with_signal_are_those_with_an_advantage(groups):
     batch = batch_of(groups, length=1)
     advantage_E = ADVANTAGES["grpo"](batch, AdvantageOptions())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -29,7 +29,6 @@ def test_uniforms_are_uniform_and_independent_across_rows_samples_and_positions(
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-12), (torch.float32, 2e-7)])
-@settings(max_examples=60, deadline=None)
 @given(
     weights=st.lists(st.sampled_from([0.0, 1e-30, 1e-8, 0.5, 3.0]), min_size=1, max_size=700),
     uniform=st.one_of(

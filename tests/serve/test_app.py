@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from tokenizers.processors import TemplateProcessing
@@ -191,7 +191,6 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=TEXTS, stop=st.sampled_from([None, "a<", "本 "]), tools=st.booleans())
 def test_the_pieces_of_a_stream_add_up_to_the_whole_answer(text: str, stop, tools: bool) -> None:
     body = {**HELLO, "stop": stop, "tools": [TOOL] if tools else None}

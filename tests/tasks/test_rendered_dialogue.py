@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -106,7 +106,6 @@ def test_sampled_tokens_are_kept_where_encoding_them_anew_would_merge_them():
     assert made.decode(list(anew)) == made.decode(list(following))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 257), max_size=12), min_size=2, max_size=2))
 def test_every_next_context_begins_with_the_one_before_and_what_was_sampled(said):
     made = tokenizer()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import Completion, Reward
@@ -136,7 +136,6 @@ HOSTILE = st.one_of(
 )
 
 
-@settings(max_examples=30)
 @given(HOSTILE)
 def test_no_text_leaves_its_frame_or_ends_a_turn(text):
     asked = question(GRADES, ROW, {"answer": text})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -22,6 +22,7 @@ from assay.rollout.policies.language import LanguagePolicy
 from assay.train.distill import Distill
 from assay.train.sampled_groups import Prompts, SingleTurn
 from assay.train.update import constant
+from tests.few import few
 from tests.tiny import tiny_model
 from tests.train.test_gkd import ANSWERS, BETAS, PROMPTS, our_update, teller
 from tests.train.test_methods import run
@@ -79,7 +80,7 @@ def test_own_figures_are_means_over_what_the_student_sampled() -> None:
     assert line["rollout_gap_mean"] < 1e-4
 
 
-@pytest.mark.parametrize("beta", [0.5, 1.0])
+@few("beta", [0.5, 1.0], fast=1)
 def test_the_student_comes_closer_to_its_teacher_on_its_own_samples(beta: float) -> None:
     _, recorder = run(distill(1.0, Teacher(beta)), 12, lr=3e-3, policy=tiny_policy())
     found = [line["own_divergence"] for line in recorder.lines]
@@ -143,7 +144,6 @@ def tables(seed: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
     return student, teacher
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 99),
     beta=st.sampled_from([0.0, 0.03, 0.5, 0.9, 1.0]),
@@ -164,7 +164,6 @@ def test_derivatives_are_those_of_finite_differences(
     assert torch.autograd.gradcheck(found, student.requires_grad_())
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 99), beta=st.floats(0, 1), top_k=st.integers(1, 8))
 def test_what_is_not_told_apart_is_not_seen(seed: int, beta: float, top_k: int) -> None:
     student, teacher = (table.log_softmax(-1) for table in tables(seed))
@@ -176,7 +175,6 @@ def test_what_is_not_told_apart_is_not_seen(seed: int, beta: float, top_k: int) 
         torch.testing.assert_close(bounded, exact)
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 99))
 def test_the_divergences_are_those_of_the_paper(seed: int) -> None:
     student, teacher = (table.log_softmax(-1) for table in tables(seed, 1.0))

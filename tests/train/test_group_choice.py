@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import Episode, Reward, Turn
@@ -138,7 +138,6 @@ def steps(draw: st.DrawFn) -> list[list[Episode]]:
         }
     ),
 )
-@settings(max_examples=40, deadline=None)
 def test_dropping_groups_without_signal_changes_no_gradient(advantage, groups, prompts, options):
     found = [
         gradient(method(groups, prompts, advantage=advantage, drop=drop, **options))
@@ -151,7 +150,6 @@ def test_dropping_groups_without_signal_changes_no_gradient(advantage, groups, p
     "name", sorted(n for n in PRESETS if PRESETS[n].advantage not in WHITENED_ESTIMATORS)
 )
 @given(groups=steps(), prompts=st.integers(1, 6), mask_truncated=st.booleans())
-@settings(max_examples=25, deadline=None)
 def test_a_preset_that_counts_dropped_groups_loses_nothing_by_dropping_and_others_average_the_rest(
     name, groups, prompts, mask_truncated
 ):

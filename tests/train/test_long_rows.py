@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,6 +22,7 @@ from assay.rl.packed import Packed
 from assay.rollout.policies.language import LanguagePolicy
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.update import accumulate, largest_micro_batch, micro_batches
+from tests.few import few
 from tests.tiny import FAMILIES, VOCABULARY, tiny_model
 
 FP32 = choose_precision("fp32", "cpu")
@@ -59,7 +60,7 @@ def alone(episodes: Sequence[Episode], family: str) -> tuple[float, dict[str, Te
 
 
 @pytest.mark.parametrize("budget", [1, 64, 200, 10**6])
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES))
 def test_packed_rows_have_the_loss_and_gradient_of_rows_alone(family: str, budget: int) -> None:
     policy = LanguagePolicy(tiny_model(family), FP32, frozenset({1}))
     loss = accumulate(policy, likelihood_batch(rows()), NLL, budget).loss
@@ -107,7 +108,6 @@ def test_a_row_beyond_the_budget_has_a_micro_batch_of_its_own_and_all_its_tokens
 sizes = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=7)
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths=sizes, budget=st.integers(1, 200), together=st.integers(1, 4), alike=st.booleans())
 def test_no_micro_batch_is_larger_than_the_largest(
     lengths: list[tuple[int, int]], budget: int, together: int, alike: bool

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import Episode, Turn
@@ -96,7 +96,6 @@ def test_any_micro_batch_budget_gives_the_gradient_of_the_whole(loss, aggregatio
             torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     groups=st.integers(1, 4),
     group=st.integers(1, 4),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import InputError
@@ -49,7 +49,6 @@ def configured(tool: str, stage: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("tool", "method"), TABLES)
 @given(data=st.data())
-@settings(max_examples=25)
 def test_what_an_export_writes_is_read_back_as_the_stage(
     tool: str, method: str, data: st.DataObject
 ) -> None:

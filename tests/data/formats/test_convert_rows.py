@@ -20,6 +20,7 @@ from assay.data.row import ImagePart, Row
 from assay.data.row_checks import SAME, content_digest
 from assay.data.splits import conversation_of, split_by_conversation
 from assay.errors import InputError
+from tests.few import few
 
 TEXT = PlainText("qwen3")
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
@@ -229,7 +230,7 @@ REAL = {
 """Rows of each file, how many of them say what an earlier one says, and the format."""
 
 
-@pytest.mark.parametrize("name", REAL)
+@few("name", REAL, fast=3)
 def test_real_rows_are_recognised_converted_and_come_back(
     shared: Path, tmp_path: Path, name: str
 ) -> None:

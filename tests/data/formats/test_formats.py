@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.formats.convert_rows import recognise
@@ -94,7 +94,6 @@ def placeless(rows: list[Row]) -> list[Row]:
     ("format", "ending"),
     [("messages", "jsonl"), ("trl", "jsonl"), ("verl", "jsonl"), ("verl", "parquet")],
 )
-@settings(max_examples=40, deadline=None)
 @given(original=rows())
 def test_a_round_trip_keeps_rows_whole(
     tmp_path_factory: pytest.TempPathFactory, format: str, ending: str, original: list[Row]
@@ -108,7 +107,6 @@ def test_a_round_trip_keeps_rows_whole(
     assert [row.origin for row in back] == [f"{path}:{n}" for n in range(1, len(back) + 1)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(original=rows())
 def test_a_round_trip_through_swift_loses_what_it_says(
     tmp_path_factory: pytest.TempPathFactory, original: list[Row]

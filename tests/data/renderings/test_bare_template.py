@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from transformers import AutoTokenizer
 
 from assay.data.renderings.exported_template import chat_template, save_tokenizer
@@ -160,7 +160,6 @@ def test_other_programs_are_told_that_tools_have_no_place() -> None:
         )
 
 
-@settings(max_examples=25, deadline=None)
 @given(messages=talks())
 def test_any_conversation_with_a_system_text_reads_alike(messages: Any) -> None:
     whole, bare = (Renderer(tokenizer("qwen3"), name) for name in ("template", "template_bare"))

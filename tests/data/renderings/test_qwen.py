@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from assay.data.episode import tokens_of
@@ -42,7 +42,6 @@ def _beside_calls(message: Message) -> Message:
     return replace(message, content="", reasoning=thought)
 
 
-@settings(max_examples=50, deadline=None)
 @given(messages=talks(), cut=st.integers(0, 2), with_tools=st.booleans())
 def test_the_prompt_is_byte_for_byte_the_one_of_bfcls_handler(messages, cut, with_tools) -> None:
     tools = [RESPONSE, WEATHER] if with_tools else []
@@ -50,7 +49,6 @@ def test_the_prompt_is_byte_for_byte_the_one_of_bfcls_handler(messages, cut, wit
     assert qwen3_fc(asked, tools, True) == format_prompt(as_upstream(asked), tools)
 
 
-@settings(max_examples=50, deadline=None)
 @given(thought=plain, text=plain, value=st.lists(plain, max_size=2))
 def test_history_is_what_the_handler_keeps_of_what_the_model_wrote(thought, text, value) -> None:
     """The whole way: a target as it is trained, heard by the handler, and in the next prompt."""
@@ -138,7 +136,6 @@ def published():
 PUBLISHED = published()
 
 
-@settings(max_examples=50, deadline=None)
 @given(messages=talks(), whole=st.booleans(), with_tools=st.booleans())
 def test_qwen3_is_byte_for_byte_the_public_template(messages, whole, with_tools) -> None:
     tools = [RESPONSE, WEATHER] if with_tools else []
@@ -193,7 +190,6 @@ def test_the_instruct_template_asks_as_qwen3_does_and_writes_no_think_block() ->
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_fc"])
-@settings(max_examples=40, deadline=None)
 @given(messages=talks(), with_tools=st.booleans())
 def test_every_turn_is_trained_after_the_prompt_that_it_is_sampled_after(
     name: str, messages, with_tools

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import tokens_of
@@ -80,7 +80,6 @@ def renderer(style: str, name: str) -> Renderer:
 
 
 @pytest.mark.parametrize(("style", "name"), RENDERERS)
-@settings(max_examples=25, deadline=None)
 @given(messages=conversations(), with_tools=st.booleans())
 def test_the_prompt_is_an_exact_prefix_of_the_conversation(
     style: str, name: str, messages: tuple[Message, ...], with_tools: bool
@@ -94,7 +93,6 @@ def test_the_prompt_is_an_exact_prefix_of_the_conversation(
 
 
 @pytest.mark.parametrize(("style", "name"), RENDERERS)
-@settings(max_examples=25, deadline=None)
 @given(messages=conversations())
 def test_every_span_starts_where_its_own_prompt_ended(
     style: str, name: str, messages: tuple[Message, ...]
@@ -111,7 +109,6 @@ def test_every_span_starts_where_its_own_prompt_ended(
 
 
 @pytest.mark.parametrize("style", ["chatml", "llama"])
-@settings(max_examples=25, deadline=None)
 @given(messages=conversations())
 def test_the_mask_covers_the_assistant_words_with_their_ends_and_nothing_else(
     style: str, messages: tuple[Message, ...]

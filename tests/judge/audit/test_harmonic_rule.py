@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.judge.averages import (
@@ -66,7 +66,6 @@ def test_the_interval_covers_the_true_value_about_as_often_as_it_says():
     assert 0.92 <= hits / 400 <= 0.985
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 49), st.floats(0.05, 0.95)), min_size=1, max_size=4))
 def test_the_gradient_is_the_slope_of_the_score(benchmarks):
     parts = [right(hits, 50) for hits, _ in benchmarks]

@@ -18,6 +18,7 @@ from assay.lab.check.capability import rates_finding
 from assay.lab.check.rows import well_formed
 from assay.lab.check.subject import Number
 from assay.models.weight_files import save_weights
+from tests.few import few
 from tests.lab.sound_lab import SEARCH, add_row, found, look, make_sound_lab, silent
 from tests.labs import make_lab
 from tests.models.folders import tiny_model, tiny_tokenizer
@@ -302,7 +303,7 @@ batch  = 2
 """
 
 
-@pytest.mark.parametrize("answer", ["", "\u3000\u200b", "<think>\nhm\n</think>\n\n"])
+@few("answer", ["\u3000\u200b", "", "<think>\nhm\n</think>\n\n"], fast=1)
 def test_many_answers_that_say_nothing_are_a_warning(tmp_path: Path, answer: str) -> None:
     file = make_lab(tmp_path, CHATS, rows={})
     for n in range(10):

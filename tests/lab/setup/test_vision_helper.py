@@ -68,7 +68,7 @@ def selections() -> list[tuple[Message, ...]]:
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@few("kind", KINDS)
 def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
     model = helper(root, kind)
     plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
@@ -88,7 +88,7 @@ def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
     assert len({answer.text for answer in answers}) > 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@few("kind", KINDS)
 @few("beams, most", [(3, 5), (2, 8)], fast=1)
 def test_beams_are_those_of_generate_without_a_penalty_for_length(root, kind, beams, most):
     model = helper(root, kind, sampling={"beams": beams, "max_tokens": most})
@@ -123,7 +123,7 @@ def test_beams_are_refused_of_a_model_that_cannot_search(tmp_path, table, said):
         HelperModels({"frozen": spec}, tmp_path, FP32).check()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@few("kind", KINDS)
 def test_scores_are_those_of_one_forward_for_each_pair(root, kind):
     model = helper(root, kind)
     plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
@@ -144,7 +144,7 @@ def test_scores_are_those_of_one_forward_for_each_pair(root, kind):
         assert logps == pytest.approx(expected.tolist(), abs=2e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@few("kind", KINDS)
 def test_a_batch_answers_and_scores_as_each_prompt_alone(root, kind):
     model, texts = helper(root, kind), ["circle", "red", "circles", "no", "a"]
     together = model.answer(selections(), GREEDY, keys(5)), model.score(selections(), texts)

@@ -27,6 +27,7 @@ from assay.rollout.policies.self_check import (
     chosen_turns,
 )
 from tests.faults import fault, leak, run_on, scaled_activation, scaled_norm
+from tests.few import few
 from tests.tiny import FAMILIES, SIZES, tiny_model
 
 ENDS = frozenset({7})
@@ -75,7 +76,7 @@ def check(policy: LanguagePolicy, packed: Packed, objective: Grpo | None = None)
 
 
 @in_turn
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES))
 def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
     policy = trained(precision, family, adapter)
     found = check(policy, sampled(policy))

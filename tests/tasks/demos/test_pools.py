@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import InputError
@@ -32,7 +32,6 @@ def options_of(sampler: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@settings(deadline=None, max_examples=40)
 @given(
     size=st.integers(1, 12),
     seed=st.integers(0, 9),
@@ -93,7 +92,6 @@ def test_similar_pools_are_the_nearest_by_brute_force(known_features):
         assert list(pool) == sorted(range(50), key=lambda n: -cosines[n])[:9]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     scores=st.lists(st.integers(-3, 3), min_size=2, max_size=12),
     count=st.integers(1, 12),
@@ -108,7 +106,6 @@ def test_equally_similar_ones_come_in_the_order_of_their_numbers(scores, count, 
     assert list(found) == sorted(allowed, key=lambda n: (-scores[n], n))[:count]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     mix=st.fixed_dictionaries({"random": st.integers(1, 5), "text_similarity": st.integers(1, 5)}),
     size=st.integers(1, 16),
@@ -127,7 +124,6 @@ def test_a_mix_holds_the_nearest_in_their_share_and_drawn_ones_beside_them(mix, 
         assert list(pool[near:]) == others
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 64), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_quotas_add_up_and_are_within_one_of_their_share(size, shares):
     quotas = quotas_of(size, shares)

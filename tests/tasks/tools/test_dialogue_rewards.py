@@ -151,7 +151,7 @@ def test_calls_that_end_the_simulators_earn_nothing():
 
 def test_simulators_that_fail_on_the_truth_too_are_an_abstention_and_never_a_zero():
     row = replace(math_row(), gold=[[POWER]])
-    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=1.0, workers=1) as scorer:
+    with RewardRunner(DIALOGUE_REWARDS["dialogue_binary"], deadline=0.3, workers=1) as scorer:
         (reward,) = scorer.score([(row, conversation(row, [[["logarithm(value=1, base=1)"]]]))])
     assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
 

@@ -25,6 +25,7 @@ from assay.tasks.tools.simulated import (
     read_simulated,
 )
 from assay.tasks.tools.task import TASK
+from tests.few import few
 from tests.tasks.tools.scripted import play
 
 
@@ -140,7 +141,7 @@ def test_tasks_whose_calls_fail_do_nothing_or_are_not_there_are_found_out():
     assert wrong(task, ("cat", {"file_name": name})) == ""
 
 
-@pytest.mark.parametrize("category", MULTI_TURN)
+@few("category", MULTI_TURN)
 def test_no_task_asks_or_calls_what_the_benchmark_does(category):
     items = multi_turn_entries(category)
     made = [*drawn(1000, "train"), *drawn(250, "held_out")]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Completion
+from assay.data.row import Message, Row
 from assay.lab.setup.metering import MeteredModel
 from assay.lab.setup.scripted_helper import ScriptedHelper, ScriptRule
 from assay.rl.policy import Sampling
@@ -16,14 +17,19 @@ from assay.tasks.workflows import run_program
 from assay.tasks.workflows.execution import facts_of
 from assay.tasks.workflows.fixed_workflows import FIXED, FIXED_CODE
 from assay.tasks.workflows.generated_programs import fenced
-from assay.tasks.workflows.problems import asdiv_problems, humaneval_problems
+from assay.tasks.workflows.problems import humaneval_problems
 from assay.tasks.workflows.programs.validate import validate
 from assay.tasks.workflows.rewards import Terms, solved
 from assay.tasks.workflows.run_program import RunSettings, run_all, visit_of
 from assay.tasks.workflows.task import TASK
 
-ROW = asdiv_problems("rl").rows[0]
-"""Two balloons and four balloons: 6."""
+QUESTION = "Allan brought two balloons and Jake four balloons. How many did they have?"
+ROW = Row(
+    "asdiv-4",
+    (Message("user", QUESTION),),
+    gold="6",
+    extra={"problem": QUESTION, "problem_type": "math", "entry_point": "", "level": "1"},
+)
 CODE = humaneval_problems("test").rows[0]
 RULES = (
     ScriptRule(prompt="solve\\(\\)", answer="```python\ndef solve():\n    return 2 + 4\n```"),

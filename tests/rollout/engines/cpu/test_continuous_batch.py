@@ -83,7 +83,7 @@ def alone(module: torch.nn.Module, number: int) -> list[int]:
     return list(turn.actions)
 
 
-@few("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES), fast=1)
 def test_whoever_joins_when_draws_what_it_draws_alone(family: str) -> None:
     module = exact_model(family, False).double()
     expected = {number: alone(module, number) for number in range(len(CONTEXTS))}

@@ -51,7 +51,7 @@ class Captures:
         return step
 
 
-@few("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES), fast=1)
 def test_fixed_shapes_draw_what_living_rows_alone_draw(family, monkeypatch):
     module = exact_model(family, False).double()
     contexts, keys = requests()
@@ -83,7 +83,7 @@ def test_columns_double_up_to_the_longest_completion():
     assert found == [64, 64, 128, 128, 200, 200]
 
 
-@few("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES), fast=1)
 def test_positions_read_in_vain_and_copied_parts_change_nothing(family, monkeypatch):
     module = exact_model(family, False).double()
     contexts, keys = requests()

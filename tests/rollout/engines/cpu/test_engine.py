@@ -13,6 +13,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import engine
 from assay.rollout.engines.cpu.kv_cache import CacheShape, empty_cache
 from assay.rollout.engines.cpu.sampler import LocalSampler
+from tests.few import few
 from tests.tiny import FAMILIES, generated, tiny_model
 
 ENDS = frozenset({7, 8, 9, 10, 11, 12})
@@ -29,7 +30,7 @@ def requests(group: int) -> tuple[list[tuple[int, ...]], list[SampleKey]]:
     return contexts, keys
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES))
 def test_greedy_tokens_equal_generate(family):
     contexts, keys = requests(1)
     model = tiny_model(family)

@@ -16,6 +16,7 @@ from assay.rollout.engines.cpu.kv_cache import (
     shared_prefixes,
 )
 from assay.rollout.engines.cpu.sampler import LocalSampler
+from tests.few import few
 from tests.tiny import FAMILIES, tiny_model
 
 SYSTEM = tuple(range(10, 10 + 2 * BLOCK + 5))
@@ -42,7 +43,7 @@ def sample(model, contexts, ends=frozenset({3})):
     return sampler.sample(contexts, keys, Sampling(1.0, 9)), sampler.prefilled_tokens
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@few("family", sorted(FAMILIES))
 def test_shared_beginnings_change_nothing_but_the_tokens_computed(family):
     model = tiny_model(family).double()
     together, computed = sample(model, PROMPTS)

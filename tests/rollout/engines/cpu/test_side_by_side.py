@@ -40,7 +40,7 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@few("temperature", [1.0, 0.0], fast=1)
 @few("processes", [2, 3], fast=1)
 def test_several_processes_draw_what_one_draws(two_threads, temperature, processes):
     model, sampling = tiny_model(), Sampling(temperature, 12)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message
@@ -168,7 +168,6 @@ AROUND = st.lists(st.integers(128, 255), max_size=7).map(bytes)
     before=AROUND,
     behind=AROUND,
 )
-@settings(max_examples=50, deadline=None)
 def test_base64_of_a_key_is_found_whatever_stands_around_it(
     key: str, before: bytes, behind: bytes
 ) -> None:
