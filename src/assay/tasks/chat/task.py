@@ -5,7 +5,6 @@ row says is right. Evaluations ask rows of a data set; the benchmark `chat/rubri
 file of any model, and a rubric's judge grades the answers.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,15 +88,7 @@ def regex(pattern: str = "") -> WorkerReward:
             return Reward(None, why="the row has no column pattern with a text")
         return {"pattern": sought, "text": said(completion)}
 
-    return WorkerReward("assay.tasks.chat.task:searched", ask, _read_regex, maker=regex)
-
-
-def searched(pattern: str, text: str) -> bool | str:
-    """Whether a pattern occurs in a text; why where it is none. Runs in a worker."""
-    try:
-        return re.search(pattern, text) is not None
-    except re.error as error:
-        return f"the pattern is not a regular expression: {error}"
+    return WorkerReward("assay.tasks.chat.search:search", ask, _read_regex, maker=regex)
 
 
 def _read_regex(row: Row, completion: Completion, found: bool | str) -> Reward:
