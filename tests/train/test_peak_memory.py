@@ -22,7 +22,7 @@ def touch() -> None:
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
     """Without what other tests started, which comes and goes."""
-    monkeypatch.setattr(loop, "held_by_others", lambda second: 0)
+    monkeypatch.setattr(loop, "held_by_others", lambda look: 0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="counts the GPU's memory")
@@ -58,12 +58,12 @@ def test_the_gpu_counts_its_own_memory(monkeypatch):
     assert (calls, peak_memory_mb()) == (["reset"], 3.0)
 
 
-def test_other_processes_count_and_are_looked_at_once_a_second(monkeypatch):
+def test_other_processes_count_and_one_look_serves_for_seconds(monkeypatch):
     looks = [5 * 2**20, 7 * 2**20]
     monkeypatch.setattr(loop, "started_memory", looks.pop)
-    assert [held_by_others(second) for second in (-1, -1, -2)] == [7 * 2**20] * 2 + [5 * 2**20]
+    assert [held_by_others(look) for look in (-1, -1, -2)] == [7 * 2**20] * 2 + [5 * 2**20]
     assert looks == []
-    monkeypatch.setattr(loop, "held_by_others", lambda second: 0)
+    monkeypatch.setattr(loop, "held_by_others", lambda look: 0)
     alone = peak_memory_mb()
-    monkeypatch.setattr(loop, "held_by_others", lambda second: 2**30)
+    monkeypatch.setattr(loop, "held_by_others", lambda look: 2**30)
     assert peak_memory_mb() - alone >= 1000

@@ -246,21 +246,24 @@ def start_peak() -> None:
 
 
 def peak_memory_mb() -> float:
-    """MiB held at most since `start_peak`; on a CPU with what its other processes held within the
-    last second."""
+    """MiB held at most since `start_peak`; on a CPU with what its other processes held not longer
+    than LOOK_SECONDS ago."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
-    others = held_by_others(int(time.monotonic())) / 2**20
+    others = held_by_others(int(time.monotonic() / LOOK_SECONDS)) / 2**20
     try:
         return int(STATUS.read_text().split(PEAK)[1].split()[0]) / 1024 + others
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + others
 
 
+LOOK_SECONDS = 5.0
+"""How long a look at other processes counts: it takes 6 ms for each that has imported torch."""
+
+
 @functools.lru_cache(maxsize=1)
-def held_by_others(second: int) -> int:
-    """Bytes of all that this process started, looked at once in a second of the clock: a look takes
-    6 ms for each process that has imported torch."""
+def held_by_others(look: int) -> int:
+    """Bytes of all that this process started, at the look of this number."""
     return started_memory()
 
 

@@ -29,8 +29,8 @@ def answerable() -> list[Row]:
     return [row for row in made().items if "no_target" not in row.extra]
 
 
-def scored(pairs: list[tuple[Row, str]]) -> list[tuple[float | None, str]]:
-    with RewardRunner(made().score, deadline=60.0, workers=1) as runner:
+def scored(pairs: list[tuple[Row, str]], deadline: float = 60.0) -> list[tuple[float | None, str]]:
+    with RewardRunner(made().score, deadline=deadline, workers=1) as runner:
         rewards = runner.score([(row, Completion(text)) for row, text in pairs])
     return [(reward.value, reward.outcome) for reward in rewards]
 
@@ -58,24 +58,19 @@ def test_gold_answers_score_in_every_format_and_others_do_not():
     assert {value for value, _ in found[len(rows) :]} == {0.0}
 
 
-@pytest.mark.parametrize(
-    ("text", "outcome"),
-    [
-        ("[f(x=1+1)]", "right"),
-        ("[f(x=__import__('os').getpid() * 0 + 2)]", "ast_decoder:decoder_failed"),
-        ("[f(x=(9**9**9))]", "timed out"),
-        ("<think>[f(x=3)]</think>\n\n[f(x=2)]", "right"),
-    ],
-)
-def test_a_sum_of_literals_is_computed_and_nothing_else_is_run(text: str, outcome: str):
+def test_a_sum_of_literals_is_computed_and_nothing_else_is_run():
     docs = [{"name": "f", "parameters": {"properties": {"x": {"type": "integer"}}, "required": []}}]
     extra = {"category": "simple_python_0", "functions": docs, "form": {"form": "python"}}
     row = Row("r", answerable()[0].messages, gold=[{"f": {"x": [2]}}], extra=extra)
-    right = Row("r", (*row.prompt, row.messages[-1]), gold=row.gold, extra=extra)
-    deadline = 0.3 if outcome == "timed out" else 20.0
-    with RewardRunner(made().score, deadline=deadline, workers=1) as runner:
-        (reward,) = runner.score([(right, Completion(text))])
-    assert reward.outcome == outcome or (outcome, reward.value) == ("timed out", None)
+    outcomes = {
+        "[f(x=1+1)]": "right",
+        "[f(x=__import__('os').getpid() * 0 + 2)]": "ast_decoder:decoder_failed",
+        "<think>[f(x=3)]</think>\n\n[f(x=2)]": "right",
+    }
+    found = scored([(row, text) for text in outcomes])
+    assert [outcome for _, outcome in found] == [*outcomes.values()]
+    [(value, outcome)] = scored([(row, "[f(x=(9**9**9))]")], deadline=0.3)
+    assert outcome == "timed out" or value is None
 
 
 def test_the_spread_is_of_accuracies_by_format():

@@ -17,17 +17,17 @@ from tests.serve.scripted import Says, batching
 KEY = SampleKey(0, "prompt 0", 0)
 
 
-def test_a_request_of_5_tokens_ends_before_one_of_500_that_began_earlier() -> None:
+def test_a_request_of_5_tokens_ends_before_one_of_100_that_began_earlier() -> None:
     module = exact_model("llama", False).double()
     batcher = Batcher(
         ContinuousBatch(inference_model(module, next(module.parameters()).dtype)), frozenset()
     )
-    long, short = Job((4, 5, 6), KEY, Sampling(0, 500)), Job((9, 8), KEY, Sampling(0, 5))
+    long, short = Job((4, 5, 6), KEY, Sampling(0, 100)), Job((9, 8), KEY, Sampling(0, 5))
     drawn, seen = [0], []
 
     def hears(token: int) -> bool:
         drawn[0] += 1
-        if drawn[0] == 100:
+        if drawn[0] == 20:
             batcher.submit(short)
         return False
 
@@ -36,8 +36,8 @@ def test_a_request_of_5_tokens_ends_before_one_of_500_that_began_earlier() -> No
     batcher.submit(long)
     answers = [job.done.result(60) for job in (long, short)]
     batcher.close()
-    # It joins before step 101, which computes its prompt and draws its first token.
-    assert seen == [105] and drawn == [500]
+    # It joins before step 21, which computes its prompt and draws its first token.
+    assert seen == [25] and drawn == [100]
     for job, turn in zip((long, short), answers, strict=True):
         [alone] = LocalSampler(module, frozenset()).sample([job.context], [KEY], job.sampling)
         assert turn.actions == alone.actions and turn.ended == alone.ended

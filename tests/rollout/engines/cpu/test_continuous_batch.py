@@ -125,9 +125,9 @@ def test_fixed_shapes_draw_the_same(monkeypatch) -> None:
 
 
 def test_a_short_completion_that_comes_late_ends_before_a_long_one(monkeypatch) -> None:
-    monkeypatch.setitem(globals(), "SETTINGS", [Sampling(0, 500), Sampling(0, 5)])
-    _, ended = run(batch_of(exact_model("llama", False)), {0: [0], 100: [1]})
-    assert ended == {0: 499, 1: 104}
+    monkeypatch.setitem(globals(), "SETTINGS", [Sampling(0, 100), Sampling(0, 5)])
+    _, ended = run(batch_of(exact_model("llama", False)), {0: [0], 20: [1]})
+    assert ended == {0: 99, 1: 24}
 
 
 def test_a_short_request_waits_for_no_long_prompt(monkeypatch) -> None:
