@@ -4,6 +4,7 @@ from pathlib import Path
 
 from assay.data.hashing import normalise_text
 from assay.experiment.read_file import read_experiment
+from assay.experiment.reward_tables import RewardPart
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import SweepFile, files_in_order
@@ -34,7 +35,8 @@ def test_what_is_rewarded_is_what_the_test_counts():
     (grpo,) = [arm.stage["rl"] for arm in ARMS.values() if "rl" in arm.stage]
     assert isinstance(grpo, GrpoStage) and isinstance(grpo.reward, dict)
     options = ARMS["sft"].evaluate["test"].options
-    assert grpo.reward["net"].options == {"price": options["price"]}
+    assert isinstance(net := grpo.reward["net"], RewardPart)
+    assert net.options == {"price": options["price"]}
     samples = plan_of("samples")
     assert samples.evaluate["programs"].reward == grpo.reward
     assert {samples.model, ARMS["rce"].model} == {ARMS["sft"].model}

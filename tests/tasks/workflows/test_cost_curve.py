@@ -5,6 +5,7 @@ import pytest
 
 from assay.tasks.workflows.cost_curve import (
     Measured,
+    Point,
     best_table,
     curve,
     everything,
@@ -23,7 +24,7 @@ CHEAP, CODE = did([1, 0, 1, 0], 1.0), did([1, 1, 1, 0], 3.0)
 BOTH = {"cheap": CHEAP, "code": CODE}
 
 
-def lines(price: float, **policies: Measured) -> dict[str, object]:
+def lines(price: float, **policies: Measured) -> dict[str, Point]:
     return {each.name: each for each in curve(BOTH, BOTH, policies, [price])}
 
 
