@@ -44,7 +44,7 @@ def clustered(rng: np.random.Generator, difference: float = 0.0) -> tuple[Array,
     return (rng.choice([-0.5, 0.5], LOOKS[-1]) + difference) * sizes, sizes
 
 
-@few("draw", [clustered, lopsided, changed, graded])
+@few("draw", [clustered, lopsided, changed, graded], fast=1)
 def test_twenty_looks_at_equal_runs_reject_in_at_most_5_percent(draw):
     """A test at 5 % that is looked at 20 times rejects in 25 %."""
     rng = np.random.default_rng(1)

@@ -12,6 +12,7 @@ import pytest
 from assay.tasks.tools.drawing import FOLDER, Draw, Names, Side, tables
 from assay.tasks.tools.generated_calls import draw_rows
 from assay.tasks.tools.simulated import PAIRS, SCENES, draw_scene, draw_tasks
+from tests.few import few
 
 VALUES = {
     "pets": ["cat", "dog", "hen", "owl"],
@@ -47,7 +48,7 @@ SHA256 = {
 """Of the first 300."""
 
 
-@pytest.mark.parametrize("side", ["train", "held_out"])
+@few("side", ["train", "held_out"], fast=1)
 def test_tasks_and_questions_are_those_that_earlier_runs_trained_on(side: Side):
     assert sha256_of(draw_tasks(300, side)) == SHA256["tasks", side]
     assert sha256_of(draw_rows(300, side)) == SHA256["rows", side]

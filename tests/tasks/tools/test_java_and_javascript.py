@@ -17,6 +17,7 @@ from assay.tasks.tools.checker import LANGUAGES
 from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.rewards import SOURCE
 from assay.tasks.tools.task import TASK
+from tests.few import few
 
 PROGRAM = Path(__file__).with_name("upstream_v4.py")
 SIZES = {"simple_java": (100, 90), "simple_javascript": (50, 50)}
@@ -37,7 +38,7 @@ def gold(row: Row) -> str:
     return call_text(TASK.target(row).tool_calls)
 
 
-@pytest.mark.parametrize("category", LANGUAGES)
+@few("category", reversed(LANGUAGES), fast=1)
 def test_gold_answers_score_and_empty_and_shuffled_ones_do_not(category: str):
     bench = made(category, parser="strict")
     rows = [row for row in bench.items if "no_target" not in row.extra]
