@@ -1,7 +1,7 @@
 # Two commands: `make demo` sets everything up and does the main job, `make test` proves it.
 PYTHON ?= python3
 BIN := .venv/bin
-# Python compiles what is imported when it first is; pip would compile five times as much, half a minute long.
+# Python compiles what is imported when it first is; pip would compile three times as much, half a minute long.
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 DEMO := $(if $(QUICK),experiments/tools/demo-quick.toml,experiments/tools/demo.toml)
