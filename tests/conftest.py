@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 # Until all is collected: what is imported stays. Then a search for garbage after each 700 objects,
-# which is Python's own, would take a twentieth of the time.
+# which is Python's own, would take a hundredth of the time.
 gc.disable()
 gc.set_threshold(20_000, 20, 20)
 # Everywhere as on a CI machine: the same examples each time, however long one takes. A quarter of

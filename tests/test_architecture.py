@@ -137,16 +137,8 @@ def parsed(file: Path) -> ast.Module:
 
 @functools.lru_cache(maxsize=1)
 def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
-    """All nodes, listed once for all checks of a file, in half of the time of `ast.walk`."""
-    found: list[ast.AST] = [tree]
-    for node in found:
-        for field in node._fields:
-            value = getattr(node, field, None)
-            if isinstance(value, ast.AST):
-                found.append(value)
-            elif isinstance(value, list):
-                found += [each for each in value if isinstance(each, ast.AST)]
-    return tuple(found)
+    """All nodes, listed once for all checks of a file."""
+    return tuple(ast.walk(tree))
 
 
 def floor_of(file: Path) -> str:

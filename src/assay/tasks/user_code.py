@@ -158,6 +158,7 @@ def _executed(path: Path, sources: Mapping[str, str]) -> ModuleType:
     if folder not in sys.path:
         # At the end, so that what lies there shadows nothing; workers import from there too.
         sys.path.append(folder)
+    # What it imports beside it is compiled from the source that is there, as it is itself.
     for beside in {str((path.parent / source).parent) for source in sources}:
         kinds = (ExtensionFileLoader, EXTENSION_SUFFIXES), (_FromSource, SOURCE_SUFFIXES)
         sys.path_importer_cache[beside] = FileFinder(beside, *kinds)

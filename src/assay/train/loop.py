@@ -232,6 +232,8 @@ def loss_metrics(updates: Sequence[Totals]) -> dict[str, float]:
 
 PEAK, RESET = "VmHWM:", "5"
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+LOOK_SECONDS = 5.0
+"""How long a look at other processes counts: it takes 6 ms for each that has imported torch."""
 
 
 def start_peak() -> None:
@@ -255,10 +257,6 @@ def peak_memory_mb() -> float:
         return int(STATUS.read_text().split(PEAK)[1].split()[0]) / 1024 + others
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + others
-
-
-LOOK_SECONDS = 5.0
-"""How long a look at other processes counts: it takes 6 ms for each that has imported torch."""
 
 
 @functools.lru_cache(maxsize=1)

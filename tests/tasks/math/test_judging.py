@@ -16,6 +16,7 @@ from assay.tasks.math import regions, units, written
 from assay.tasks.math.answers import final_answer
 from assay.tasks.math.expressions import expression
 from assay.tasks.math.rewards import DIFFERS
+from tests.few import few
 from tests.tasks.math.many import in_one_call, judged, row
 
 CASES = [
@@ -24,8 +25,9 @@ CASES = [
 ]
 
 
-def test_right_answers_are_accepted_and_wrong_ones_refused() -> None:
-    rewards = judged([(row(case["gold"]), case["text"]) for case in CASES], "ruled")
+@few("function", ["ruled", "judge"], fast=1)
+def test_right_answers_are_accepted_and_wrong_ones_refused(function: str) -> None:
+    rewards = judged([(row(case["gold"]), case["text"]) for case in CASES], function)
     values = list(zip(CASES, rewards, strict=True))
     assert [pair for pair in values if pair[1].value != float(pair[0]["right"])] == []
     sides = Counter(case["right"] for case in CASES)
