@@ -1,11 +1,12 @@
 """Fixtures that every test may use: where other people's data lies, one thread for torch, no search
 of what was imported for garbage, and no deadline for an example."""
 
+import fcntl
 import functools
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     """Chooses how many examples a property is tried on that says nothing of it itself."""
     settings.load_profile("quick" if config.getoption("markexpr") else "ci")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Lets one process collect before the others: they load what it has compiled."""
+    with Path(__file__).open(encoding="utf-8") as own:
+        try:
+            fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(own, fcntl.LOCK_SH)
+        return (yield)
 
 
 def pytest_sessionfinish() -> None:
