@@ -291,11 +291,9 @@ def _is_private(path: str) -> bool:
 
 def _open_outermost(paths: Sequence[str]) -> dict[str, int]:
     """Descriptors by path, without paths inside of others."""
-    opened: dict[str, int] = {}
-    for path in sorted(set(paths)):
-        if not any(Path(path).is_relative_to(other) for other in opened):
-            opened[path] = os.open(path, os.O_PATH)
-    return opened
+    every = {Path(path) for path in paths}
+    outermost = sorted(path for path in every if every.isdisjoint(path.parents))
+    return {str(path): os.open(path, os.O_PATH) for path in outermost}
 
 
 def _bind(descriptor: int, target: str) -> None:

@@ -37,7 +37,6 @@ from assay.sandbox.call_process import (
     PR_SET_DUMPABLE,
     Privacy,
     process_control,
-    run_asking_call,
     run_call,
 )
 from assay.sandbox.call_watch import (
@@ -306,6 +305,9 @@ class Supervisor:
 
     def serve(self, function: Callable[..., Any]) -> NoReturn:
         """Answers one request after another; never returns."""
+        if self.calls:
+            # Before what this process holds is looked at, and for all calls.
+            importlib.import_module("assay.sandbox.asking_call")
         self.own = held(os.getpid())
         # Of a fixed size: what grows leaves copies behind.
         self.room = room(self.limits, self.calls) if self.calls else bytearray()
@@ -335,6 +337,8 @@ class Supervisor:
 
     def _converse(self, function: Callable[..., Any], calls: CallLimits, nonce: bytearray) -> None:
         """Runs a call that may ask the lab, and carries what both say until the lab ends it."""
+        from assay.sandbox.asking_call import run_asking_call
+
         head = read_exactly(self.requests.descriptor, PROGRAM.size)
         deadline, longest, length = PROGRAM.unpack(head or bytes(PROGRAM.size))
         arguments = read_exactly(self.requests.descriptor, length)
