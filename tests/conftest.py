@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from assay.sandbox.pool import WorkerPools
+
 # Until all is collected: what is imported stays. Then a search for garbage after each 700 objects,
 # which is Python's own, would take a hundredth of the time.
 gc.disable()
@@ -23,8 +25,7 @@ settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("ASSAY_SHARED", Path(__file__).parents[1].parent / "shared"))
 
-KEPT: dict = {}
-"""Pools of workers by function, limits, size and isolation."""
+KEPT = WorkerPools()
 
 
 @pytest.fixture
@@ -41,32 +42,17 @@ def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Not where workers and their isolation are themselves tested, in sandbox and tools.
     """
-    running = sys.modules.get("assay.tasks.running")
-    if running is None or {"sandbox", "tools"} & {*request.path.parts}:
+    if {"sandbox", "tools"} & {*request.path.parts}:
         yield
         return
-    runner, pool = running.RewardRunner, running.RewardRunner._pool
+    pool, renew = WorkerPools.pool, WorkerPools.renew
 
-    def kept(self, reward):
-        key = (reward.worker, reward.limits)
-        if not reward.worker.startswith("assay.tasks.math"):
-            return pool(self, reward)
-        whole = (*key, self.workers, self.sandbox)
-        if whole not in KEPT or KEPT[whole]._threads._shutdown:
-            self._pools.pop(key, None)
-            KEPT[whole] = pool(self, reward)
-        self._pools[key] = KEPT[whole]
-        return KEPT[whole]
-
-    def close(self) -> None:
-        for each in self._pools.values():
-            if each not in KEPT.values():
-                each.close()
-        self._pools.clear()
+    def kept(pools: WorkerPools, function: str) -> WorkerPools:
+        return KEPT if function.startswith("assay.tasks.math") else pools
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "_pool", kept)
-        patch.setattr(runner, "close", close)
+        patch.setattr(WorkerPools, "pool", lambda self, of, *how: pool(kept(self, of), of, *how))
+        patch.setattr(WorkerPools, "renew", lambda self, of, *how: renew(kept(self, of), of, *how))
         yield
 
 
@@ -89,7 +75,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_sessionfinish() -> None:
     """Ends the kept workers."""
     many = sys.modules.get("tests.tasks.math.many")
-    for each in (*KEPT.values(), *([many.worker()] if many else [])):
+    for each in (KEPT, *([many.worker()] if many else [])):
         each.close()
 
 

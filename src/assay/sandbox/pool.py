@@ -276,3 +276,38 @@ class WorkerPool:
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
             worker.close()
+
+
+class WorkerPools:
+    """Pools by what their workers are, for all that ask one after the other: a worker may import
+    for a second. Not for several threads, one of which could renew what another one uses."""
+
+    def __init__(self) -> None:
+        """Without any yet."""
+        self._pools: dict[tuple[Any, ...], WorkerPool] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def pool(
+        self, function: str, size: int, limits: Limits, isolation: Mode, folders: tuple[str, ...]
+    ) -> WorkerPool:
+        """The pool, arguments as `WorkerPool` has them. Raises RunFailure."""
+        key = (function, size, limits, isolation, folders)
+        if key not in self._pools:
+            self._pools[key] = WorkerPool(*key)
+        return self._pools[key]
+
+    def renew(self, *key: Any) -> None:
+        """Whoever asks for this pool next gets workers that have served nobody."""
+        if key in self._pools:
+            self._pools.pop(key).close()
+
+    def close(self) -> None:
+        """Ends all workers."""
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()

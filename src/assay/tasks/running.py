@@ -25,7 +25,7 @@ from assay.data.row_json import (
 )
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import Limits, Outcome
-from assay.sandbox.pool import WorkerPool
+from assay.sandbox.pool import WorkerPool, WorkerPools
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import Done, JudgeReward, Pair, run_judge
 from assay.tasks.no_verdict import (
@@ -108,10 +108,12 @@ class RewardRunner:
         concurrency: int = 8,
         helpers: Mapping[str, HelperModel] | None = None,
         journal: Judgements | None = None,
+        pools: WorkerPools | None = None,
     ):
         """`deadline` is in seconds for each completion, those of a judge's batch together;
         `sandbox` "limits-only" leaves the namespaces out; `concurrency` counts batches of judges,
-        which may ask `helpers`. With a journal, what it knows is not judged again."""
+        which may ask `helpers`. With a journal, what it knows is not judged again. Workers are
+        those of `pools`, which the caller closes; without, the runner's own."""
         self.reward, self.deadline, self.workers = reward, deadline, workers
         self.concurrency, self.helpers, self.journal = concurrency, helpers or {}, journal
         self.sandbox: Mode = sandbox
@@ -123,7 +125,7 @@ class RewardRunner:
         """What became of the answers that were scored -> how often, where the reward tells."""
         self._gold_checks: dict[str, bool] = {}
         """Whether a gold answer alone is checked within the limits, by what the worker is asked."""
-        self._pools: dict[tuple[str, Limits], WorkerPool] = {}
+        self._pools, self._own_pools = pools or WorkerPools(), pools is None
 
     def __enter__(self) -> Self:
         return self
@@ -132,10 +134,9 @@ class RewardRunner:
         self.close()
 
     def close(self) -> None:
-        """Ends the workers."""
-        for pool in self._pools.values():
-            pool.close()
-        self._pools.clear()
+        """Ends the workers, unless they are others' too."""
+        if self._own_pools:
+            self._pools.close()
 
     @property
     def abstained_share(self) -> float:
@@ -269,21 +270,13 @@ class RewardRunner:
 
     def _renew(self, reward: WorkerReward) -> None:
         """The next call of the reward's function gets workers that have served no other."""
-        pool = self._pools.pop((reward.worker, reward.limits), None)
-        if pool is not None:
-            pool.close()
+        self._pools.renew(*self._workers_of(reward))
 
     def _pool(self, reward: WorkerReward) -> WorkerPool:
-        key = (reward.worker, reward.limits)
-        if key not in self._pools:
-            self._pools[key] = WorkerPool(
-                reward.worker,
-                self.workers,
-                reward.limits,
-                isolation=self.sandbox,
-                folders=reward.folders(),
-            )
-        return self._pools[key]
+        return self._pools.pool(*self._workers_of(reward))
+
+    def _workers_of(self, reward: WorkerReward) -> tuple[str, int, Limits, Mode, tuple[str, ...]]:
+        return reward.worker, self.workers, reward.limits, self.sandbox, tuple(reward.folders())
 
 
 def asked_of(reward: WorkerReward, pair: Pair) -> Reward | Mapping[str, Any] | Outcome:

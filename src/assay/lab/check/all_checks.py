@@ -38,6 +38,7 @@ from assay.lab.setup.validate import read_whole
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import stage_start
+from assay.sandbox.pool import WorkerPools
 
 Check = Callable[[Subject], Seen]
 Place = Callable[[InputError], None]
@@ -159,11 +160,12 @@ def checks_of(session: Session) -> dict[str, Check]:
 
 def asked(session: Session, checks: Mapping[str, Check], observer: Observer) -> CheckResult:
     """The findings of the checks on an opened experiment; `observer` is told how far they are."""
-    subject = Subject(session)
     seen: list[Finding | Number | Histogram | Shared] = []
-    for done, (name, check) in enumerate(checks.items()):
-        observer.work("checking", done, len(checks), name)
-        seen += check(subject)
+    with WorkerPools() as pools:
+        subject = Subject(session.copy(pools=pools))
+        for done, (name, check) in enumerate(checks.items()):
+            observer.work("checking", done, len(checks), name)
+            seen += check(subject)
     observer.work("checking", len(checks), len(checks))
     return gather(seen)
 

@@ -92,6 +92,7 @@ from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
+from assay.sandbox.pool import WorkerPools
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
@@ -230,8 +231,9 @@ def check_ledger(session: Session, despite: str | None) -> None:
 def proceed(session: Session) -> None:
     """Do the remaining work of a run that this process holds, and keep its status up to date.
     Raises whatever stopped the run, after noting it."""
-    with sending(session.experiment, session.run, session.observer) as observer:
-        session = session.copy(observer=observer)
+    sinks = sending(session.experiment, session.run, session.observer)
+    with sinks as observer, WorkerPools() as pools:
+        session = session.copy(observer=observer, pools=pools)
         try:
             with noted(session), session.helpers.recorded_in(session.run):
                 session.observer.begin(session.run)

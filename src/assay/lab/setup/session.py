@@ -33,6 +33,7 @@ from assay.runs.cost_ledger import CostLedger
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox.isolation import choose_isolation
+from assay.sandbox.pool import WorkerPools
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import Judgements, RewardRunner
 from assay.tasks.task import (
@@ -59,6 +60,8 @@ class Session:
     observer: Observer
     checked: Mapping[str, Any] | None = None
     """Findings before the run, see `lab.check.all_checks`; None if it was not checked."""
+    pools: WorkerPools | None = None
+    """Where all rewards of the session have their workers; None for each its own."""
 
     def __post_init__(self) -> None:
         choose_isolation(self.experiment.sandbox or "namespaces")
@@ -192,6 +195,7 @@ class Session:
             concurrency=settings.reward_concurrency,
             helpers=self.helpers,
             journal=journal,
+            pools=self.pools,
         )
 
 
