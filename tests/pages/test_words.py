@@ -37,6 +37,8 @@ SOURCES = "\n".join(
     file.read_text("utf-8") for file in sorted(Path(assay.__file__).parent.rglob("*.py"))
 )
 NAMES = set(re.findall(r"\w+", SOURCES))
+WHOLE = set(re.findall(r"""["'](?=(\w+\.[^"'\n]+)["'])""", SOURCES))
+"""What stands in quotes and looks like a key."""
 GAP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 BY_NAME = {
     *("verdict", "outcome", "metric", "report_why", "error_family", "program_outcome", "mark"),
@@ -47,7 +49,7 @@ BY_NAME = {
 
 def is_used(section: str, key: str, patterns: list[str]) -> bool:
     """Whether the source names a key, whole or put together from names in quotes."""
-    if f'"{section}.{key}"' in SOURCES or f"'{section}.{key}'" in SOURCES:
+    if f"{section}.{key}" in WHOLE:
         return True
     matches = (re.fullmatch("(.+)".join(map(re.escape, re.split(GAP, p))), key) for p in patterns)
     parts = [m.groups() for m in matches if m]

@@ -13,6 +13,7 @@ from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
 from assay.data.row_json import row_of, row_values
 from assay.errors import InputError
 from assay.sandbox.isolation import isolation_available
+from assay.sandbox.pool import WorkerPools
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import RewardRunner, WorkerReward
 from assay.tasks.task import RewardFunction
@@ -207,3 +208,21 @@ def test_the_runner_ends_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         runner.score([(ROW, Completion("fine"))] * 3)
         assert len(psutil.Process().children()) > len(before)
     assert [p for p in psutil.Process().children() if p not in before] == []
+
+
+def test_runners_share_the_workers_of_their_callers_pools_until_one_is_under_suspicion() -> None:
+    import psutil
+
+    before = psutil.Process().children()
+
+    def workers_after(text: str, pools: WorkerPools) -> list[psutil.Process]:
+        with RewardRunner(moody, sandbox="limits-only", workers=1, pools=pools) as runner:
+            runner.score([(ROW, Completion(text))])
+        return [each for each in psutil.Process().children() if each not in before]
+
+    with WorkerPools() as pools:
+        first, second = (workers_after("fine", pools) for _ in range(2))
+        assert len(first) == 1 and second == first
+        renewed = workers_after("raise", pools)
+        assert len(renewed) == 1 and renewed != first
+    assert [each for each in psutil.Process().children() if each not in before] == []

@@ -139,7 +139,15 @@ def killed_and_resumed(tmp_path: Path, settings: Sequence[str], instants: Sequen
 
 FEW = ("while a checkpoint is written", "between journal and update", "while the test is answered")
 """The instants at which something of each kind is half written."""
-LESS = ["--set", "stage.sft.steps=16", "--set", "stage.rl.steps=3"]
+ONE_WORKER = [
+    f"{table}.reward_workers=1"
+    for table in ("stage.rl", "evaluate.dev", "evaluate.test", "evaluate.sampled")
+]
+LESS = [
+    word
+    for setting in ("stage.sft.steps=16", "stage.rl.steps=3", *ONE_WORKER)
+    for word in ("--set", setting)
+]
 
 
 @pytest.mark.timeout(900)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,9 +10,12 @@ import torch
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import start_of
 from assay.lab.run.runner import start
+from assay.lab.setup import session
 from assay.lab.setup.session import Session
 from assay.models.folder import ModelFolderError
 from assay.models.load import load_model
+from assay.sandbox.pool import WorkerPools
+from assay.tasks.running import RewardRunner
 from tests.labs import make_lab, model_of
 
 STAGES = """
@@ -61,10 +65,23 @@ optimizer = { lr = 1e-3 }
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pools() -> list[WorkerPools | None]:
+    """Those of each reward that the run of `lab` asked."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, pools: list[WorkerPools | None]) -> Path:
     """A lab whose run went through SFT with LoRA, RFT with frozen parts, RCE and LoRA GRPO."""
     folder = tmp_path_factory.mktemp("stages")
-    start(make_lab(folder, until="[stage.sft]", tables=STAGES), root=folder)
+
+    def noted(*reward: Any, **how: Any) -> RewardRunner:
+        pools.append(how["pools"])
+        return RewardRunner(*reward, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "RewardRunner", noted)
+        start(make_lab(folder, until="[stage.sft]", tables=STAGES), root=folder)
     return folder
 
 
@@ -91,6 +108,13 @@ def test_all_stages_finish_and_record_what_they_did(lab: Path):
     assert not any(checked["adapter"] + checked["kept"] + checked["weighted"])
 
 
+def test_the_stages_of_a_run_and_its_check_share_the_workers_of_their_rewards(
+    lab: Path, pools: list[WorkerPools | None]
+):
+    assert len(pools) == 4 and pools[0] is not None
+    assert {id(each) for each in pools} == {id(pools[0])}
+
+
 def test_a_run_source_takes_a_merged_adapter_and_refers_to_its_checkpoint(
     lab: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -102,17 +126,17 @@ def test_a_run_source_takes_a_merged_adapter_and_refers_to_its_checkpoint(
     (run,) = start(file, root=lab)
     manifest = json.loads(run.manifest.read_text())
     assert manifest["base_weights"]["checkpoint"].endswith("checkpoints/tuned/step-000002")
-    session = Session(*whole(lab, "tiny"))
-    merged = model_of(session, parse_checkpoint("tuned.last"))  # type: ignore[arg-type]
+    tiny = Session(*whole(lab, "tiny"))
+    merged = model_of(tiny, parse_checkpoint("tuned.last"))  # type: ignore[arg-type]
     again = model_of(Session(*whole(lab, "next")), parse_checkpoint("base"))  # type: ignore[arg-type]
     for a, b in zip(merged.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(a, b)
-    assert start_of(session.experiment.stage["tuned"]).stage == "weighted"
+    assert start_of(tiny.experiment.stage["tuned"]).stage == "weighted"
     (cached,) = tmp_path.glob("merged/*/model.safetensors")
     content = cached.read_bytes()
     cached.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ModelFolderError, match="is damaged"):
-        load_model(cached.parent, session.precision)
+        load_model(cached.parent, tiny.precision)
 
 
 def whole(lab: Path, name: str):

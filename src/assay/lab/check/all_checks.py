@@ -161,8 +161,8 @@ def checks_of(session: Session) -> dict[str, Check]:
 def asked(session: Session, checks: Mapping[str, Check], observer: Observer) -> CheckResult:
     """The findings of the checks on an opened experiment; `observer` is told how far they are."""
     seen: list[Finding | Number | Histogram | Shared] = []
-    with WorkerPools() as pools:
-        subject = Subject(session.copy(pools=pools))
+    with WorkerPools() as own:
+        subject = Subject(session.copy(pools=session.pools or own))
         for done, (name, check) in enumerate(checks.items()):
             observer.work("checking", done, len(checks), name)
             seen += check(subject)

@@ -115,18 +115,20 @@ def start(
     """
     experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
-    session = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
-    with lines_named(source, overrides):
-        answerer_of(session).check()
-        refuse_existing(root, experiment, new, experiment.seeds if beside else None)
-        session.make_rows()
-        session = looked_at(session, despite)
-    runs = []
-    for index, seed in enumerate(experiment.seeds):
-        others = beside or index > 0
-        with fresh_run(root, experiment, seed, new=new, beside=others) as run:
-            proceed(session.copy(run=run, seed=seed))
-        runs.append(run)
+    with WorkerPools() as pools:
+        first = experiment.seeds[0]
+        session = Session(experiment, nowhere, first, observer or Silent(), pools=pools)
+        with lines_named(source, overrides):
+            answerer_of(session).check()
+            refuse_existing(root, experiment, new, experiment.seeds if beside else None)
+            session.make_rows()
+            session = looked_at(session, despite)
+        runs = []
+        for index, seed in enumerate(experiment.seeds):
+            others = beside or index > 0
+            with fresh_run(root, experiment, seed, new=new, beside=others) as run:
+                proceed(session.copy(run=run, seed=seed))
+            runs.append(run)
     return runs
 
 
@@ -232,8 +234,8 @@ def proceed(session: Session) -> None:
     """Do the remaining work of a run that this process holds, and keep its status up to date.
     Raises whatever stopped the run, after noting it."""
     sinks = sending(session.experiment, session.run, session.observer)
-    with sinks as observer, WorkerPools() as pools:
-        session = session.copy(observer=observer, pools=pools)
+    with sinks as observer, WorkerPools() as own:
+        session = session.copy(observer=observer, pools=session.pools or own)
         try:
             with noted(session), session.helpers.recorded_in(session.run):
                 session.observer.begin(session.run)
