@@ -25,7 +25,7 @@ from tests.tiny import tiny_model
 ENDS = frozenset({1})
 CONTEXTS = [tuple(range(5 + n, 25 + n)) for n in range(8) for _ in range(2)]
 KEYS = [SampleKey(7, f"row {n // 2}", n % 2) for n in range(16)]
-SAMPLING = Sampling(max_tokens=24)
+SAMPLING = Sampling(max_tokens=12)
 BF16 = torch.bfloat16
 
 
@@ -179,7 +179,7 @@ def test_a_completion_that_the_engine_cuts_early_is_no_long_answer() -> None:
             (tokens[:9], logps[:9], False) for tokens, logps, _ in whole(*asked)
         ]
     )
-    with pytest.raises(RunFailure, match="after 9 of 24 tokens, behind a prompt of 20"):
+    with pytest.raises(RunFailure, match="after 9 of 12 tokens, behind a prompt of 20"):
         turns_of(sampler)
 
 
