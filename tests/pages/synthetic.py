@@ -3,7 +3,11 @@
 Records only: no model answered and nothing was trained.
 """
 
+import atexit
+import functools
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -217,9 +221,20 @@ MANIFEST: dict[str, Any] = {
 
 def demo_run(root: Path, shape: Shape = Shape(), name: str = "demo") -> RunDirectory:
     """A run of the demo: base knows nothing, SFT learns the form, GRPO adds a little."""
-    draw = np.random.default_rng(7)
     write_questions(root / "held_out.jsonl", shape.items)
     run = empty_run(root, name)
+    own = shutil.ignore_patterns("spec.toml", "status.json")
+    shutil.copytree(recorded(shape), run.path, ignore=own, dirs_exist_ok=True)
+    return run
+
+
+@functools.cache
+def recorded(shape: Shape) -> Path:
+    """The folder of such a run. Its records, which are the same each time, take the most."""
+    draw = np.random.default_rng(7)
+    root = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, root)
+    run = empty_run(root)
     add_stages(run, shape, draw)
     easy = draw.random(shape.items)
     sft = (easy < 0.47).astype(float)
@@ -236,7 +251,7 @@ def demo_run(root: Path, shape: Shape = Shape(), name: str = "demo") -> RunDirec
     sampled = replace(RECORD, name="sampled", sampling={"temperature": 0.7, "max_tokens": 256})
     repeats = (draw.random((shape.items, 3)) < (0.15 + 0.7 * rl)[:, None]).astype(float)
     add_scores(run, "rl.step-000030", repeats[:100], sampled)
-    return run
+    return run.path
 
 
 def write_questions(file: Path, count: int) -> None:
