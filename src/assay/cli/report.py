@@ -10,6 +10,7 @@ from assay.cli.compare import Item, Repeat, Score, Where
 from assay.cli.output import Lang, Outcome
 from assay.cli.resume import RunName
 from assay.cli.run import Full
+from assay.runs.run_names import experiment_of
 
 ID_HELP = (
     "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
@@ -42,13 +43,12 @@ def show(
 
 def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines with the prompt that each answers."""
-    from assay.experiment.read_file import read_experiment
     from assay.lab.monitor.observer import Silent
     from assay.lab.replay.side import prompt_of
     from assay.lab.setup.session import Session
     from assay.runs.status import stored_status
 
-    session = Session(read_experiment(run.spec), run, stored_status(run.path).seed, Silent())
+    session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
     return [{**line, "prompt": prompt_of(session, line)} for line in lines]
 
 

@@ -34,12 +34,12 @@ from assay.compare.sequential import judged_sequentially
 from assay.compare.table import Table, judged_again, with_trials
 from assay.data.loaded import DataError
 from assay.errors import Finding, InputError, finding, nearest
-from assay.experiment.read_file import read_experiment
 from assay.judge.verdict import asked_non_inferior, with_margin
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import DamagedManifest
 from assay.runs.records import DamagedRecord, EvaluationRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 
 Value = TypeVar("Value")
 
@@ -258,7 +258,7 @@ def _shared_evaluations(
 ) -> list[str]:
     """The reporting evaluations of the first run that every run has a record of, in its order."""
     names = [{record.name for record in records} for records in known]
-    reporting = read_experiment(first.spec).evaluate.items()
+    reporting = experiment_of(first).evaluate.items()
     shared = [
         name
         for name, spec in reporting

@@ -14,12 +14,12 @@ from typing import Any
 from assay.compare.arm import Arm, Provenance, one_metric
 from assay.data.results.foreign_result import Result
 from assay.errors import Finding, InputError, finding, nearest
-from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 from assay.runs.status import read_status
 
 BASE = "base"
@@ -124,7 +124,7 @@ def _other_renderings(own: Sequence[Arm]) -> list[Finding]:
     marked = []
     for arm in own:
         origin = _origin(arm)
-        stage = read_experiment(origin.run.spec).stage.get(origin.checkpoint.partition(".")[0])
+        stage = experiment_of(origin.run).stage.get(origin.checkpoint.partition(".")[0])
         if stage is not None and origin.record.name in (stage.other_rendering_than or ()):
             marked.append(arm.name)
     if not marked:
@@ -404,7 +404,7 @@ def _declared(one: Provenance, two: Provenance) -> tuple[str, ...]:
     """The differences that the experiment files of two runs declare."""
     if one.run == two.run:
         return ()
-    return (*read_experiment(one.run.spec).vary, *read_experiment(two.run.spec).vary)
+    return (*experiment_of(one.run).vary, *experiment_of(two.run).vary)
 
 
 def _described(origin: Provenance, name: str, untrained: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from assay.runs.history import evaluation_records, find_record, measured_checkpo
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     RunReference,
+    experiment_of,
     find_run,
     parse_run_name,
     read_run_name,
@@ -77,7 +78,7 @@ def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
     run = find_run(root, reference)
     if reference.id is not None or reference.seed is not None:
         return [run]
-    experiment = read_experiment(run.spec)
+    experiment = experiment_of(run)
     sound, _ = apart(begun(root, run.name))
     done = [r for r in sound if read_status(r.path).status == "finished"]
     others = [r for r in newest_by_seed(done) if _seed(r) != _seed(run)]
@@ -130,7 +131,7 @@ def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
 
 
 def _first_reporting(run: RunDirectory) -> str:
-    for name, spec in read_experiment(run.spec).evaluate.items():
+    for name, spec in experiment_of(run).evaluate.items():
         if spec.role == "report":
             return name
     raise InputError(f"{run} has no reporting evaluation", fix="name one with --on")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.data.files import remove_leftovers
 from assay.errors import InputError, RunFailure
-from assay.experiment.read_file import ExperimentSource, read_experiment
+from assay.experiment.read_file import ExperimentSource
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.typed_results import (
@@ -24,7 +24,7 @@ from assay.library.typed_results import (
 from assay.pages.live_display import progress as live_progress
 from assay.pages.run_page.page import Reporting, lacks_page, write_report
 from assay.runs.run_directory import lab_root
-from assay.runs.run_names import find_run, parse_run_name
+from assay.runs.run_names import experiment_of, find_run, parse_run_name
 from assay.runs.status import hold_run, read_status
 
 if TYPE_CHECKING:  # checking loads torch, which comparing and reading do without
@@ -132,7 +132,7 @@ def resume(
 
     found = open_run(target, root=root, lang=lang).directory
     finished = read_status(found.path).status == "finished" and not (start_from or past_guard)
-    if finished and (lacks := lacking(found, read_experiment(found.spec))):
+    if finished and (lacks := lacking(found, experiment_of(found))):
         with observing(callbacks, progress, lang) as observer:
             measure_added(found, lacks, observer)
         write_report(found, lang)

@@ -12,12 +12,12 @@ from assay.compare.table import Pairing, Table
 from assay.data.hashing import canonical_json
 from assay.data.row import Row
 from assay.errors import AssayError
-from assay.experiment.read_file import read_experiment
 from assay.lab.setup.prepare import rows_by_id
 from assay.pages.facts import RunFacts
 from assay.pages.words import flat, visible
 from assay.runs.records import FACTS, transcript
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 from assay.tasks.task import BenchmarkOptions, benchmark, task
 
 LONGEST = 3000
@@ -125,7 +125,7 @@ def item_rows(run: RunDirectory, evaluation: str) -> Mapping[str, Row]:
     """The items of an evaluation by id, from their source; empty for one that the experiment file
     does not name. Raises what reading the source raises.
     """
-    experiment = read_experiment(run.spec)
+    experiment = experiment_of(run)
     spec = experiment.evaluate.get(evaluation)
     if spec is None:
         return {}

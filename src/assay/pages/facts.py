@@ -18,7 +18,6 @@ from assay.data.kept import kept, stamp
 from assay.errors import Finding, InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.milestones import estimate
@@ -37,6 +36,7 @@ from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 from assay.runs.status import Status, read_status
 from assay.train.metric_names import PART
 
@@ -373,4 +373,4 @@ def gather(run: RunDirectory) -> RunFacts:
     """The facts of a run. Raises NothingToReport where there is no run."""
     if not run.spec.is_file():
         raise NothingToReport("no run here", file=run.path, fix="list runs with 'assay runs'")
-    return RunFacts(run, read_experiment(run.spec), read_status(run.path))
+    return RunFacts(run, experiment_of(run), read_status(run.path))

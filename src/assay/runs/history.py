@@ -53,6 +53,7 @@ from assay.runs.run_files import FIX, read_json
 from assay.runs.run_names import (
     RunNotFound,
     checkpoint_steps,
+    experiment_of,
     find_run,
     read_run_name,
     resolve_checkpoint,
@@ -218,7 +219,7 @@ class History:
     @cached_property
     def experiment(self) -> Experiment:
         """The resolved experiment."""
-        return read_experiment(self.run.spec)
+        return experiment_of(self.run)
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -381,7 +382,7 @@ def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[st
 def known_checkpoints(run: RunDirectory) -> list[str]:
     """Checkpoints that some record of the run is of, or that it keeps: the base, then in order."""
     found = {name for each in evaluation_records(run) for name in measured_checkpoints(run, each)}
-    for stage in read_experiment(run.spec).stage:
+    for stage in experiment_of(run).stage:
         found |= {f"{stage}.{step_name(step)}" for step in checkpoint_steps(run, stage)}
     return _in_order(run, found)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from assay.data.files import PART, atomic_write_text, remove_parts
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.read_file import read_experiment
 from assay.runs.manifest_file import read_manifest
 from assay.runs.registry import forget_run
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
@@ -20,6 +19,7 @@ from assay.runs.run_names import (
     RunNotFound,
     checkpoint_directory,
     checkpoint_steps,
+    experiment_of,
     find_run,
     read_run_name,
 )
@@ -63,7 +63,7 @@ def _possible_references(run: RunDirectory) -> Iterator[Reference]:
     here = _inner(run, run.path)
     yield here, _inner(run, run.path / "checkpoints")
     try:
-        experiment = read_experiment(run.spec)
+        experiment = experiment_of(run)
     except InputError:
         return
     sources = [experiment.model, *(each.source for each in experiment.helpers.values())]

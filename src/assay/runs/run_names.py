@@ -5,10 +5,12 @@ for the run and checkpoint that a sweep chose. A bare name means the latest run 
 only folders, never the index.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.data.kept import kept
 from assay.errors import FEW_NAMES, InputError, nearest
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
@@ -17,6 +19,7 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
+from assay.experiment.helper_tables import URL
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
 from assay.runs.checkpoints import check_checkpoint, read_selection
@@ -251,8 +254,14 @@ def _by_seed(runs: list[RunDirectory], seed: int) -> RunDirectory:
 
 
 def experiment_of(run: RunDirectory) -> Experiment:
-    """The resolved experiment of a run."""
-    return read_experiment(run.spec)
+    """The resolved experiment of a run. Raises SpecError."""
+    return _experiment_in(run.spec, bool(os.environ.get(URL)))
+
+
+@kept(256)
+def _experiment_in(spec: Path, endpoint: bool) -> Experiment:
+    """`endpoint` is whether the environment has one, which may choose a helper model."""
+    return read_experiment(spec)
 
 
 def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:

@@ -13,11 +13,11 @@ from typing import Any
 from assay.errors import InputError
 from assay.experiment.engine_table import EngineSpec
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.judge.confounds import differences
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_names import experiment_of
 from assay.runs.status import is_held, read_status, stored_status
 
 
@@ -71,7 +71,7 @@ def check_same(run: RunDirectory, experiment: Experiment) -> None:
 
     A reporting evaluation that only one of them has makes no other run: it changes no weight.
     """
-    own = read_experiment(run.spec)
+    own = experiment_of(run)
     before, now = _compared(own, experiment), _compared(experiment, own)
     changed = [difference.path for difference in differences(before, now)]
     if changed:
@@ -139,7 +139,7 @@ def damage(run: RunDirectory) -> str:
     try:
         stored_status(run.path)
         read_manifest(run)
-        read_experiment(run.spec)
+        experiment_of(run)
         evaluation_records(run)
     except InputError as error:
         return str(error)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from assay.experiment.price_table import units
-from assay.experiment.read_file import read_experiment
 from assay.judge.trends import Forecast, forecast_total
 from assay.lab.monitor.stage_health import planned_steps
 from assay.runs.cost_ledger import LedgerCall, LedgerUnusable, lost_calls, read_calls
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 from assay.runs.status import read_status
 
 FEWEST = 3
@@ -91,7 +91,7 @@ def run_costs(run: RunDirectory) -> RunCosts:
         if not lost:
             raise
         calls = []
-    stages = tuple(read_experiment(run.spec).stage)
+    stages = tuple(experiment_of(run).stage)
     asked = [call for call in calls if call.stage]
     trained = [call for call in calls if call.stage in stages and call.step]
     return RunCosts(

@@ -49,6 +49,7 @@ from assay.rl.signal import SignalStats
 from assay.runs.history import History, Sample
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 from assay.runs.status import stored_status
 from assay.tasks.user_code import forget_changed_files
 from assay.train.pair_choice import OVERLONG
@@ -280,7 +281,7 @@ JUDGING = (
 def replayed_experiment(run: RunDirectory, stage: str, settings: Sequence[str]) -> Experiment:
     """The run's experiment with these settings of one stage. Raises InputError."""
     forget_changed_files()
-    before = read_experiment(run.spec)
+    before = experiment_of(run)
     overrides = [whole_path(text, stage, before.stage[stage]) for text in settings]
     after = read_experiment(run.spec, overrides)
     check_names(after, run.spec, overrides, run.root)
@@ -362,7 +363,7 @@ def replay(
 ) -> Replay:
     """Judge the stored completions of a step again, as `settings` (PATH=VALUE) say. Raises
     InputError for what does not exist or cannot be replayed."""
-    experiment = read_experiment(run.spec)
+    experiment = experiment_of(run)
     name = choose_stage(run, experiment, stage)
     before = experiment.stage[name]
     after = replayed_experiment(run, name, settings).stage[name]

@@ -15,7 +15,6 @@ import torch
 
 from assay.engines.ranks import followed, joined, launched, ranks_here, team
 from assay.errors import AssayError
-from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.learner import StagePolicy
@@ -23,6 +22,7 @@ from assay.lab.setup.session import Session
 from assay.models.optimizer import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 from assay.train.ranks import Member, RankedPolicy, serve
 from assay.train.sharded import ShardedMember, ShardedOptimizer
 from assay.train.update import MicroBatchSize
@@ -92,7 +92,7 @@ def follow() -> None:
     """Be another rank than 0: open the stages that rank 0 names, until it names no more."""
     others = followed()
     while (opening := others.told()) is not None:
-        experiment = read_experiment(opening.run.spec)
+        experiment = experiment_of(opening.run)
         session = Session(experiment, opening.run, opening.seed, Silent())
         stage = experiment.stage[opening.stage]
         torch.manual_seed(opening.seed)

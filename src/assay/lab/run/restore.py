@@ -18,7 +18,6 @@ import torch
 from assay.data.files import atomic_write_bytes, atomic_write_text
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.read_file import read_experiment
 from assay.lab.monitor.guards import PASSED, forget_passed
 from assay.lab.monitor.observer import Observer
 from assay.lab.monitor.report_journal import JOURNAL, forget_reports
@@ -37,7 +36,7 @@ from assay.runs.protection import guard_delete
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json
-from assay.runs.run_names import checkpoint_steps
+from assay.runs.run_names import checkpoint_steps, experiment_of
 from assay.runs.sink_states import start_sinks_over
 from assay.runs.status import hold_run, stored_status, write_status
 from assay.train.checkpoint import NotContinuable, TrainState, load_checkpoint
@@ -184,7 +183,7 @@ class Restart:
     @cached_property
     def stages(self) -> Sequence[str]:
         """The stages in their order."""
-        return list(read_experiment(self.run.spec).stage)
+        return list(experiment_of(self.run).stage)
 
     @property
     def again(self) -> Sequence[str]:
@@ -244,7 +243,7 @@ def unfinished_restart(run: RunDirectory) -> str:
 
 def find_start(run: RunDirectory, text: str) -> Place:
     """The place that `STAGE.step-N` means. Raises InputError, CheckpointDamaged."""
-    stages = read_experiment(run.spec).stage
+    stages = experiment_of(run).stage
     reference = parse_checkpoint(text)
     if reference is None or reference.step is None or reference.stage not in stages:
         raise InputError(f"{text!r} is no step of a stage of {run}", fix=_possible(run, stages))

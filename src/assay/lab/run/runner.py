@@ -89,7 +89,7 @@ from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import is_marked, remove_run
 from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.run_names import checkpoint_steps, seed_or_damage
+from assay.runs.run_names import checkpoint_steps, experiment_of, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
 from assay.sandbox.pool import WorkerPools
@@ -187,7 +187,7 @@ def resume(
     if start_from := start_from or unfinished_restart(run):
         start_over(run, start_from, observer or Silent())
     status = read_status(run.path)
-    experiment = read_experiment(run.spec)
+    experiment = experiment_of(run)
     engine = experiment.engine or EngineSpec()
     if ranks is not None and ranks != engine.ranks:
         engine = engine.model_copy(update={"ranks": ranks})
@@ -455,7 +455,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
     Raises InputError where the model or the training rows are no longer what the
     run was made from, RunBusy while it is executed elsewhere, and what evaluating raises.
     """
-    experiment = read_experiment(run.spec)
+    experiment = experiment_of(run)
     whole = experiment.model_copy(update={"evaluate": {**experiment.evaluate, **added}})
     session = Session(whole, run, stored_status(run.path).seed, observer)
     check_base(session)
@@ -511,7 +511,7 @@ def launch_or_resume(
             (run,) = start(source, only, root=root, beside=True, observer=observer, despite=despite)
             done.append(Launched(run, "started"))
             continue
-        experiment = read_experiment(source, overrides, like=read_experiment(run.spec))
+        experiment = read_experiment(source, overrides, like=experiment_of(run))
         check_same(run, experiment)
         did: Did = "left alone"
         if read_status(run.path).status != "finished":

@@ -36,7 +36,6 @@ from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings, rendering_key
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.setup.learner import Learner, StagePolicy, refuse_longer
@@ -63,6 +62,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
     checked_directory,
     checkpoint_directory,
+    experiment_of,
     located,
     resolve_checkpoint,
     run_checkpoint,
@@ -121,7 +121,7 @@ class ModelShelf:
         run, reference = stage_start(self.run, stage)
         if run == self.run:
             return self, reference
-        return ModelShelf(read_experiment(run.spec), run, self.base, self.precision), reference
+        return ModelShelf(experiment_of(run), run, self.base, self.precision), reference
 
     def policy(
         self, stage: StageSpec, end_tokens: frozenset[int]
@@ -205,7 +205,7 @@ def run_folder(name: str, root: Path) -> Path:
 def merged_folder(run: RunDirectory, reference: CheckpointReference, adapter: Path) -> Path:
     """A whole model in the cache made of an adapter and what it was trained on."""
     run, reference = located(run, reference)
-    experiment = read_experiment(run.spec)
+    experiment = experiment_of(run)
     base = model_folder(experiment.model, run.root)
     shelf = ModelShelf(experiment, run, base, choose_precision("fp32", "cpu"))
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.sweep.matrix.coordinates import epoch_of
 from assay.runs.history import History
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 
 MEANS = (
     "loss",
@@ -159,7 +159,7 @@ def data_files(runs: Iterable[RunDirectory]) -> list[DataFile]:
     """The data that the runs learned from: each different content once, with its runs."""
     files: dict[tuple[str, str], DataFile] = {}
     for run in runs:
-        used = {spec.data.partition(".")[0] for spec in read_experiment(run.spec).stage.values()}
+        used = {spec.data.partition(".")[0] for spec in experiment_of(run).stage.values()}
         for name, table in read_manifest(run).get("data", {}).items():
             if name not in used:
                 continue

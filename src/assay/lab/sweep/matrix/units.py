@@ -14,7 +14,6 @@ from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.errors import nearest
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.matrix.coordinates import (
     CHECKPOINT_KEYS,
@@ -32,7 +31,7 @@ from assay.runs.checkpoints import read_selection, step_name
 from assay.runs.history import evaluation_records, known_checkpoints, measured_checkpoints
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.run_names import RunNotFound, find_run, read_run_name
+from assay.runs.run_names import RunNotFound, experiment_of, find_run, read_run_name
 from assay.runs.same_experiment import DamagedRun, apart, begun, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
 
@@ -68,7 +67,7 @@ def slots_of_runs(root: Path, names: Sequence[str], *, by_seed: bool = False) ->
         groups.setdefault((run.name, seed), []).append(run)
     slots = []
     for run, *further in groups.values():
-        coordinates = run_coordinates(run.name, read_experiment(run.spec))
+        coordinates = run_coordinates(run.name, experiment_of(run))
         if by_seed or not further:
             coordinates["seed"] = stored_status(run.path).seed
         name = run.name if further else str(run)
@@ -136,7 +135,7 @@ def units_of(slot: Slot, ask: Question) -> list[Unit]:
     places: dict[str, Mapping[str, Any]] = {}
     looks = 1
     for run in finished:
-        experiment = read_experiment(run.spec)
+        experiment = experiment_of(run)
         for records in _record_groups(run, experiment, slot, ask):
             for label, checkpoint, place in _checkpoints(run, experiment, records, ask, every):
                 origins = tuple(Provenance(run, checkpoint, record) for record in records)
@@ -158,7 +157,7 @@ def _without_record(
     stage = next((name.partition(".")[0] for name in reversed(known) if name != "base"), "")
     for value in values:
         there = key == "checkpoint" or (
-            _checkpoint_at(run, read_experiment(run.spec), stage, key, value) in known
+            _checkpoint_at(run, experiment_of(run), stage, key, value) in known
         )
         if {key: value} not in measured and there:
             yield Unit(slot.name, {**slot.coordinates, key: value}, "not measured", slot.runs)
@@ -267,7 +266,7 @@ def _unit(
     slot: Slot, seeds: Sequence[tuple[Provenance, ...]], looks: int, at: Mapping[str, Any]
 ) -> Unit:
     first = seeds[0][0]
-    derived = checkpoint_coordinates(first.run, read_experiment(first.run.spec), first.checkpoint)
+    derived = checkpoint_coordinates(first.run, experiment_of(first.run), first.checkpoint)
     if len(seeds[0]) == 1:
         derived |= record_coordinates(first.record)
     checkpoints = {origins[0].checkpoint for origins in seeds}
