@@ -10,7 +10,6 @@ from assay.cli.compare import Item, Repeat, Score, Where
 from assay.cli.output import Lang, Outcome
 from assay.cli.resume import RunName
 from assay.cli.run import Full
-from assay.runs.run_names import experiment_of
 
 ID_HELP = (
     "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
@@ -46,6 +45,7 @@ def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from assay.lab.monitor.observer import Silent
     from assay.lab.replay.side import prompt_of
     from assay.lab.setup.session import Session
+    from assay.runs.run_names import experiment_of
     from assay.runs.status import stored_status
 
     session = Session(experiment_of(run), run, stored_status(run.path).seed, Silent())
