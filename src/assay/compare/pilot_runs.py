@@ -11,7 +11,6 @@ from pathlib import Path
 from assay.compare.named_arms import seeds_of
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import checkpoint_name
-from assay.experiment.read_file import read_experiment
 from assay.judge.sample_size import (
     Design,
     Plan,
@@ -26,7 +25,7 @@ from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
 from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import read_run_name, resolve_checkpoint
+from assay.runs.run_names import experiment_of, read_run_name, resolve_checkpoint
 
 MOST = 64
 """More repeats, seeds or arms than this are not planned for."""
@@ -118,7 +117,7 @@ def _upto(most: int) -> list[int]:
 def _shared(runs: Sequence[RunDirectory]) -> str:
     """The first reporting evaluation that every run has a record of."""
     known = [{record.name for record in evaluation_records(run)} for run in runs]
-    for name, spec in read_experiment(runs[0].spec).evaluate.items():
+    for name, spec in experiment_of(runs[0]).evaluate.items():
         if spec.role == "report" and all(name in names for names in known):
             return name
     raise InputError("the runs share no reporting evaluation", fix="name one with --on")

@@ -25,7 +25,6 @@ from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import Rule, checkpoint_name, parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
 from assay.judge.health_rules import derived
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.runs.checkpoints import Selection, read_selection, step_name
@@ -320,7 +319,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
     """The evaluations of the run in the order of its file, then those added later."""
     found = [_read_record(file) for file in sorted(run.evaluations.glob("*/evaluation.json"))]
-    _, order = _order(run.spec)
+    order = [*experiment_of(run).evaluate]
     return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
 
 
@@ -388,15 +387,7 @@ def known_checkpoints(run: RunDirectory) -> list[str]:
 
 
 def _in_order(run: RunDirectory, names: set[str]) -> list[str]:
-    stages, _ = _order(run.spec)
-    return sorted(names, key=partial(_place, ["base", *stages]))
-
-
-@kept(256)
-def _order(spec: Path) -> tuple[Sequence[str], Sequence[str]]:
-    """The stages and the evaluations of an experiment in its order."""
-    experiment = read_experiment(spec)
-    return tuple(experiment.stage), tuple(experiment.evaluate)
+    return sorted(names, key=partial(_place, ["base", *experiment_of(run).stage]))
 
 
 def _place(stages: list[str], name: str) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 `Asker` is a comfort for the code and no protection from it: whoever runs in this process can write
 to the pipes. What the supervisor and the lab make of that is decided there.
 
-Apart from `call_process`, because asyncio would be half of the start of a worker whose calls ask
-nothing.
+Apart from `call_process`, because asyncio is a third of what a worker imports, and most workers'
+calls ask nothing.
 """
 
 import asyncio

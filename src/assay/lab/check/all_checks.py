@@ -38,7 +38,6 @@ from assay.lab.setup.validate import read_whole
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import stage_start
-from assay.sandbox.pool import WorkerPools
 
 Check = Callable[[Subject], Seen]
 Place = Callable[[InputError], None]
@@ -161,8 +160,8 @@ def checks_of(session: Session) -> dict[str, Check]:
 def asked(session: Session, checks: Mapping[str, Check], observer: Observer) -> CheckResult:
     """The findings of the checks on an opened experiment; `observer` is told how far they are."""
     seen: list[Finding | Number | Histogram | Shared] = []
-    with WorkerPools() as own:
-        subject = Subject(session.copy(pools=session.pools or own))
+    with session.sharing_workers() as sharing:
+        subject = Subject(sharing)
         for done, (name, check) in enumerate(checks.items()):
             observer.work("checking", done, len(checks), name)
             seen += check(subject)

@@ -92,7 +92,6 @@ from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.run_names import checkpoint_steps, experiment_of, seed_or_damage
 from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
 from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
-from assay.sandbox.pool import WorkerPools
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
@@ -115,9 +114,8 @@ def start(
     """
     experiment = read_whole(source, overrides, root)
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
-    with WorkerPools() as pools:
-        first = experiment.seeds[0]
-        session = Session(experiment, nowhere, first, observer or Silent(), pools=pools)
+    alone = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
+    with alone.sharing_workers() as session:
         with lines_named(source, overrides):
             answerer_of(session).check()
             refuse_existing(root, experiment, new, experiment.seeds if beside else None)
@@ -234,8 +232,7 @@ def proceed(session: Session) -> None:
     """Do the remaining work of a run that this process holds, and keep its status up to date.
     Raises whatever stopped the run, after noting it."""
     sinks = sending(session.experiment, session.run, session.observer)
-    with sinks as observer, WorkerPools() as own:
-        session = session.copy(observer=observer, pools=session.pools or own)
+    with sinks as observer, session.copy(observer=observer).sharing_workers() as session:
         try:
             with noted(session), session.helpers.recorded_in(session.run):
                 session.observer.begin(session.run)

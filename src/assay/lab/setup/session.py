@@ -3,7 +3,8 @@
 Trains and samples nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -73,6 +74,12 @@ class Session:
         parts += ["evaluations"] if other.seed == self.seed else []
         other.__dict__.update({p: self.__dict__[p] for p in parts if p in self.__dict__})
         return other
+
+    @contextmanager
+    def sharing_workers(self) -> Iterator["Session"]:
+        """The session whose rewards share their workers, until the outermost of these ends."""
+        with WorkerPools() as own:
+            yield self.copy(pools=self.pools or own)
 
     @cached_property
     def task(self) -> Task:
