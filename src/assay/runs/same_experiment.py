@@ -36,7 +36,7 @@ def begun(root: Path, name: str) -> list[RunDirectory]:
 
 BIRTH = re.compile(
     r"spec\.toml|status\.json|lock|checksums\.jsonl|sinks\.json|traceback-.*|report\.(html|md)"
-    r"|costs\.(json|sqlite(-wal|-shm)?)|\..*\.part"
+    r"|costs\.(json|sqlite(-wal|-shm|-mark)?)|\..*\.part"
 )
 """The files of a run before it has a manifest."""
 
