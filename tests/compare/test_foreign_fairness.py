@@ -240,7 +240,7 @@ def evaluated(**values: Any) -> Change:
         ),
         (evaluated(model_generate_config={"seed": 3}), "random_seeds.seed", "note"),
         (
-            evaluated(model_generate_config={"max_connections": 3}),
+            lambda log: log["plan"]["config"].update(max_connections=3),
             "machine.max_connections",
             "note",
         ),

@@ -24,7 +24,7 @@ from assay.data.hashing import sha256_text
 from assay.data.json_files import begins_array, jsonl_lines, read_array
 from assay.data.loaded import JSON_NAMES, DataError, Record, sound
 from assay.data.parquet import MOST_ENTRIES, Budget, raw_rows
-from assay.errors import nearest
+from assay.errors import Finding, nearest
 
 CLUSTER = "cluster"
 """Where a file names the source of an item, unless another key is asked for."""
@@ -91,8 +91,11 @@ class Result:
     """Of the metric, by the tool's own words; None where it says nothing."""
     contradictions: tuple[Contradiction, ...] = ()
     """Everything in which what the tool wrote about this run does not follow from its rows."""
-    remarks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Codes of findings about how the rows were read, and the values that fill their words."""
+    reads_answers: bool = True
+    """Whether equal answers to an item have equal scores. False where the file says that a model
+    judged them, or something other than the answer was looked at."""
+    remarks: tuple[Finding, ...] = ()
+    """What was found in reading the rows."""
 
 
 def score(record: Record, name: str) -> float | None:

@@ -36,6 +36,8 @@ from assay.data.results.foreign_settings import comparable, model_arguments
 MEAN = "mean"
 AVERAGES = ("accuracy", MEAN)
 """Metrics of inspect-ai that are the mean of the samples' values."""
+OF_ANSWERS = ("match", "includes", "pattern", "answer", "exact", "f", "math")
+"""Scorers of inspect-ai that read the last answer alone, without the numbers in their names."""
 SCORING = ("scorer", "scorers")
 """Types of the events that begin the scoring of a sample, whose calls are the judge's."""
 
@@ -278,6 +280,7 @@ def _result(
         questions=questions,
         clusters=sources.by_item,
         unfinished=_unfinished(header, len(answers)),
+        reads_answers=metric.partition(".")[0].rstrip("0123456789") in OF_ANSWERS,
         higher_is_better=any(parts.get(metric) in ("C", "I") for _, parts in scores) or None,
     )
 
@@ -377,7 +380,7 @@ def _settings(header: Mapping[str, Any], metric: str, samples: Sequence[Record])
     }
     provider, _, name = str(spec.get("model", "")).partition("/")
     local = provider in ENGINES and name
-    model = model_arguments(spec.get("model_args"))
+    model = model_arguments(spec.get("model_args"), spec.get("model"))
     settings = {
         "base_weights": {"model": name if local else spec.get("model"), **model.identity},
         "model_args": dict(model.answers),

@@ -101,7 +101,10 @@ def _sums(log: Mapping[str, Any], task: str, by_filter: Mapping[str, Sequence[Re
                 if differ(summary.get(key), value):
                     yield f"results.{task}.{key}", summary[key], value
     lines = [line.value for each in by_filter.values() for line in each]
-    stated, hashed = (log.get("task_hashes") or {}).get(task), all(row.keys() >= {*HASHED} for row in lines)
+    stated, hashed = (
+        (log.get("task_hashes") or {}).get(task),
+        all(row.keys() >= {*HASHED} for row in lines),
+    )
     if hashed and re.fullmatch("[0-9a-f]{64}", str(stated)):
         joined = "".join(str(row[key]) for row in lines for key in HASHED)
         if stated != sha256_text(joined):
@@ -128,7 +131,9 @@ def _groups(log: Mapping[str, Any], task: str) -> Found:
 def _leaves(group: str, below: Mapping[str, Sequence[str]]) -> list[str]:
     """The tasks of a group and of the groups in it."""
     members = below.get(group) or ()
-    return [leaf for each in members for leaf in (_leaves(each, below) if below.get(each) else [each])]
+    return [
+        leaf for each in members for leaf in (_leaves(each, below) if below.get(each) else [each])
+    ]
 
 
 def _told(log: Mapping[str, Any], task: str, records: Sequence[Record]) -> Found:
@@ -235,6 +240,7 @@ def _result(
             for line in lines
         },
         clusters=sources.by_item,
+        reads_answers=not (log.get("configs") or {}).get(task, {}).get("unsafe_code"),
         unfinished="" if asked == len(lines) else f"{len(lines)} of {asked} questions",
         higher_is_better=((log.get("higher_is_better") or {}).get(task) or {}).get(metric),
     )
@@ -275,7 +281,7 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
     # Turns are told apart in a chat template alone.
     rendering = RENDERING if log.get("chat_template_sha") else RENDERING[:2]
     config, about = log.get("config") or {}, comparable(log["configs"].get(task) or {})
-    model = model_arguments(config.get("model_args"))
+    model = model_arguments(config.get("model_args"), log.get("model_name"))
     evaluation |= {
         "task": {key: about[key] for key in about if _is_task(key)},
         "version": (log.get("versions") or {}).get(task),
@@ -425,6 +431,7 @@ def _together(folder: Path, metric: str, results: Sequence[Result], by_task: boo
         questions=_named(tasks, lambda result: result.questions),
         clusters=parts if by_task else _named(tasks, lambda result: result.clusters),
         left_out=tuple(task for task in every if task not in tasks),
+        reads_answers=all(result.reads_answers for result in tasks.values()),
         contradictions=(*{repr(c): c for r in tasks.values() for c in r.contradictions}.values(),),
         unfinished="; ".join(f"{t}: {r.unfinished}" for t, r in tasks.items() if r.unfinished),
         parts=parts if len(tasks) > 1 else {},
