@@ -20,7 +20,6 @@ from assay.data.results.foreign_result import (
     Clusters,
     Places,
     Result,
-    fingerprint,
     number,
     numbered,
     read_objects,
@@ -95,18 +94,19 @@ def _items(
     """The item of each row: its id, or its question where the ids run over all answers of a
     question or across questions, and every question is answered equally often."""
     ids = [_item(row, columns.item) for row in rows]
-    asked = [[_at(row.value, name) for name in (*ASKED, *WANTED)] for row in rows]
-    known = all(any(value is not ABSENT for value in each[: len(ASKED)]) for each in asked)
-    if not known or columns.repeat is not None or columns.item in ASKED:
+    asked, wanted = (
+        [[v for name in names if (v := _at(row.value, name)) not in (ABSENT, None)] for row in rows]
+        for names in (ASKED, WANTED)
+    )
+    if not all(asked) or columns.repeat is not None or columns.item in ASKED:
         return ids, ()
-    questions = [fingerprint([str(v) for v in each if v is not ABSENT])[:16] for each in asked]
+    questions = [content_id([*map(str, (*a, *w))]) for a, w in zip(asked, wanted, strict=True)]
     names, pairs = {*ids}, {*zip(ids, questions, strict=True)}
     counts, values = Counter(questions), {"ids": len({*ids}), "questions": len({*questions})}
     if len(pairs) == len(names) == len(counts):
         return ids, ()
-    checked = all(any(value is not ABSENT for value in each[len(ASKED) :]) for each in asked)
     even = len({*counts.values()}) == 1 and 1 < len(counts) <= len(names)
-    if checked and even:
+    if even and all(wanted):
         return questions, (finding("ids_are_repeats", "warning", name=run, **values),)
     return ids, (finding("questions_repeat", "warning", name=run, **values),)
 

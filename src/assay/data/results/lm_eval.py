@@ -115,7 +115,9 @@ def _groups(log: Mapping[str, Any], task: str) -> Found:
     """Scores of the groups over the task that are no mean of their tasks' scores, weighted by
     documents or not (`Group.aggregate` of lm-eval 0.4.13)."""
     results, below = log.get("results") or {}, log.get("group_subtasks") or {}
-    sizes = {name: each.get("effective") for name, each in (log.get("n-samples") or {}).items()}
+    sizes = {
+        name: each.get("effective") or 0 for name, each in (log.get("n-samples") or {}).items()
+    }
     for group in below:
         leaves = _leaves(group, below)
         for key, stated in results.get(group, {}).items() if task in leaves else ():
