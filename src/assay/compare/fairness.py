@@ -83,12 +83,13 @@ def contradictions(control: Arm, other: Arm) -> tuple[list[Confound], list[Findi
 
 def remarks(result: Result, name: str) -> list[Finding]:
     """What a file of another tool says wrongly of itself, and what was found in reading it."""
+    noticed = [replace(each, values={**each.values, "name": name}) for each in result.remarks]
     if not result.contradictions:
-        return [*result.remarks]
+        return noticed
     first, *others = result.contradictions
     shown = {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in asdict(first).items()}
     values = {"name": name, **shown, "count": 1 + len(others)}
-    return [finding("contradicts_itself", "error", **values), *result.remarks]
+    return [finding("contradicts_itself", "error", **values), *noticed]
 
 
 def check_finished(run: RunDirectory) -> None:

@@ -94,11 +94,16 @@ def _items(
     """The item of each row: its id, or its question where the ids run over all answers of a
     question or across questions, and every question is answered equally often."""
     ids = [_item(row, columns.item) for row in rows]
+    # Beside the id, in whatever table that stands.
+    place = columns.item[: columns.item.rfind(".") + 1]
     asked, wanted = (
-        [[v for name in names if (v := _at(row.value, name)) not in (ABSENT, None)] for row in rows]
+        [
+            [v for n in names if (v := _at(row.value, place + n)) not in (ABSENT, None)]
+            for row in rows
+        ]
         for names in (ASKED, WANTED)
     )
-    if not all(asked) or columns.repeat is not None or columns.item in ASKED:
+    if not all(asked) or columns.repeat is not None or columns.item.removeprefix(place) in ASKED:
         return ids, ()
     questions = [content_id([*map(str, (*a, *w))]) for a, w in zip(asked, wanted, strict=True)]
     names, pairs = {*ids}, {*zip(ids, questions, strict=True)}
