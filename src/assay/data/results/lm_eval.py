@@ -116,12 +116,14 @@ def _groups(log: Mapping[str, Any], task: str) -> Found:
     documents or not (`Group.aggregate` of lm-eval 0.4.13)."""
     results, below = log.get("results") or {}, log.get("group_subtasks") or {}
     sizes = {
-        name: each.get("effective") or 0 for name, each in (log.get("n-samples") or {}).items()
+        name: int(each.get("effective") or 0) for name, each in (log.get("n-samples") or {}).items()
     }
     for group in below:
         leaves = _leaves(group, below)
         for key, stated in results.get(group, {}).items() if task in leaves else ():
-            parts = [(results[t][key], sizes.get(t)) for t in leaves if key in results.get(t, {})]
+            parts = [
+                (results[t][key], sizes.get(t, 0)) for t in leaves if key in results.get(t, {})
+            ]
             if "_stderr," in key or "," not in key or not parts or not all(n for _, n in parts):
                 continue
             plain = math.fsum(value for value, _ in parts) / len(parts)
