@@ -209,7 +209,7 @@ def read_objects(path: Path) -> Iterator[Record]:
 
     Raises DataError for a missing file and the first bad object.
     """
-    return sound((read_array if begins_array(path) else jsonl_lines)(path, constants=True))
+    return sound((read_array if begins_array(path) else jsonl_lines)(path, constants="floats"))
 
 
 def fingerprint(value: Any) -> str:
