@@ -20,6 +20,16 @@ BEHIND = {
     "all but a norm": ".layers.1.input_layernorm.",
 }
 """What stays behind, by a part of its names."""
+COLD = 0.7
+DRAWN: dict[str, dict[str, float]] = {
+    "temperature x 0.95": {"temperature": 0.95},
+    "top_p 0.9": {"top_p": 0.9},
+    "top_k 50": {"top_k": 50},
+    "drawn at 0.7 T, told at T": {"temperature": COLD},
+    "end tokens not honoured": {},
+    "one seed for all": {},
+}
+"""Faults of sampling, and what is set in place of what was asked for; temperatures are shares."""
 
 
 class FakeEngine:
@@ -78,12 +88,20 @@ class FakeEngine:
     def sample(
         self, prompts: list[list[int]], seeds: list[int], ends: list[int], settings: dict[str, Any]
     ) -> list[tuple[list[int], list[float], bool]]:
-        """With Assay's own engine."""
-        sampling = Sampling(settings["temperature"], settings["max_tokens"])
-        keys = [SampleKey(seed, "", 0) for seed in seeds]
-        own = LocalSampler(self.model, frozenset(ends), self.compute)
+        """With Assay's own engine, and the fault that it has."""
+        warmth, others = settings["temperature"], dict(DRAWN.get(self.fault, {}))
+        warmth *= others.pop("temperature", 1.0)
+        sampling = Sampling(warmth, settings["max_tokens"], **others)  # type: ignore[arg-type]
+        keys = [SampleKey(7 if "one seed" in self.fault else seed, "", 0) for seed in seeds]
+        kept = frozenset[int]() if "end tokens" in self.fault else frozenset(ends)
+        own = LocalSampler(self.model, kept, self.compute)
         turns = own.sample([tuple(prompt) for prompt in prompts], keys, sampling)
-        return [(list(t.actions), list(t.behaviour_logps or ()), t.ended == "stop") for t in turns]
+        told = [[*(turn.behaviour_logps or ())] for turn in turns]
+        if "told at T" in self.fault:
+            asked = prompts, [[*turn.actions] for turn in turns]
+            told = self._scored(self.model, *asked, settings["temperature"])
+        answers = zip(turns, told, strict=True)
+        return [(list(t.actions), logps, t.ended == "stop") for t, logps in answers]
 
     def score(self, contexts: list[list[int]], actions: list[list[int]]) -> list[list[float]]:
         """With the weights that it has."""
@@ -97,8 +115,12 @@ class FakeEngine:
         return [logps[-1:] for logps in self._scored(model, contexts, actions)]
 
     def _scored(
-        self, model: nn.Module, contexts: list[list[int]], actions: list[list[int]]
+        self,
+        model: nn.Module,
+        contexts: list[list[int]],
+        actions: list[list[int]],
+        warmth: float = 1.0,
     ) -> list[list[float]]:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.compute == torch.bfloat16):
-            flat = iter(logps_of(model, contexts, actions).tolist())
+            flat = iter(logps_of(model, contexts, actions, warmth).tolist())
         return [[next(flat) for _ in tail] for tail in actions]

@@ -19,7 +19,7 @@ from assay.models.handed_over import State, whole_weights
 from assay.models.lora import LoraOptions
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from tests.engines.fake_engine import BEHIND, FAULTS, FakeEngine
+from tests.engines.fake_engine import BEHIND, DRAWN, FAULTS, FakeEngine
 from tests.tiny import tiny_model
 
 ENDS = frozenset({1})
@@ -169,6 +169,53 @@ def test_what_was_sampled_is_scored_too() -> None:
     )
     with pytest.raises(HandOverFailed, match="sampled tokens have log-probs"):
         turns_of(sampler)
+
+
+SEEN = {
+    "temperature x 0.95": "a lower temperature|log-probs that differ",
+    "top_p 0.9": "leaves words out|lower temperature|log-probs that differ",
+    "top_k 50": "leaves words out|lower temperature|log-probs that differ",
+    "drawn at 0.7 T, told at T": r"minus the entropy, over .*, z = \d.*draws colder",
+    "end tokens not honoured": "goes on behind an end token",
+    "one seed for all": "equal more often",
+}
+
+
+def steps_until_seen(fault: str, compute: torch.dtype, warmth: float, steps: int) -> str:
+    """What is seen within so many steps of 8 completions of 24 tokens; "" for nothing."""
+    module, sampler, _ = stage(fault, compute)
+    for step in range(steps):
+        keys = [SampleKey(7, f"{step} {n}", n % 2) for n in range(8)]
+        try:
+            sampler.sample(CONTEXTS[:8], keys, Sampling(warmth, 24))
+        except HandOverFailed as failure:
+            return str(failure)
+        update(module, sampler, 1e-3, step)
+    return ""
+
+
+@pytest.mark.parametrize("compute", [torch.float32, BF16])
+@pytest.mark.parametrize("fault", DRAWN)
+def test_an_engine_that_samples_otherwise_than_asked_is_seen_within_steps(fault, compute) -> None:
+    # The log-probs of this model vary by a quarter of what those of a language model do.
+    steps = 6 if "told at T" in fault else 3
+    assert re.search(SEEN[fault], steps_until_seen(fault, compute, 1.0, steps))
+
+
+@pytest.mark.parametrize(("compute", "warmth"), [(BF16, 1.0), (BF16, 0.6), (torch.float32, 0.0)])
+def test_honest_steps_are_never_seen(compute, warmth) -> None:
+    assert steps_until_seen("", compute, warmth, 4) == ""
+
+
+def test_which_turns_are_scored_does_not_depend_on_what_was_drawn() -> None:
+    """Else the completions that are scored would not be draws of the model."""
+    short, long = tuple(range(5, 9)), tuple(range(5, 30))
+    drawn = [(long, 4), (short, 200), (short, 1), (short, 90), (short, 3)]
+    turns = [Turn(c, (5,) * n, (True,) * n, (-1.0,) * n, "length") for c, n in drawn]
+    chosen = proven_sampler.scored_turns(turns)
+    assert [(turn.context, len(turn.actions)) for turn in chosen] == [
+        (short, n) for n in (200, 1, 90)
+    ]
 
 
 def test_a_completion_that_the_engine_cuts_early_is_no_long_answer() -> None:

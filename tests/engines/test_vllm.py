@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.sampling_proof import FAULTS, WORKER
 from torch import nn
 
 from assay.data.wheels import WheelError
@@ -34,6 +35,7 @@ from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
 from assay.rl.policy import SampleKey, Sampling, Stop
+from assay.rl.sampling_proof import NOT_ASKED
 
 pytestmark = [
     pytest.mark.slow,
@@ -238,3 +240,23 @@ def test_an_engine_ends_with_the_process_that_started_it(smollm) -> None:
     while any(each.exists() for each in left) and time.monotonic() < gone:
         time.sleep(0.1)
     assert not any(each.exists() for each in left)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_wrong_sampling_is_seen_within_three_steps_in_bf16(
+    smollm, monkeypatch, tmp_path, fault
+) -> None:
+    loaded, opening = smollm
+    asked = contexts(loaded)[:8]
+    monkeypatch.setattr(vllm_engine, "SCRIPT", WORKER)
+    monkeypatch.setenv("FAULT", str(tmp_path / "fault"))
+    (tmp_path / "fault").write_text(fault, encoding="utf-8")
+    close_all()
+    sampler = sampler_of(loaded, opening)
+    with pytest.raises(HandOverFailed, match=NOT_ASKED) as failure:
+        for step in range(3):
+            keys = [SampleKey(step, f"row {n // 2}", n % 2) for n in range(8)]
+            sampler.sample(asked, keys, Sampling(max_tokens=24))
+            sampler.refresh(loaded.model)
+    print(fault, failure.value)
+    close_all()

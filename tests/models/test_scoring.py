@@ -15,7 +15,8 @@ from transformers import (
 )
 
 from assay.errors import InputError
-from assay.models.scoring import lay_out, score_actions
+from assay.models.plain_forward import padded_moments
+from assay.models.scoring import lay_out, score_actions, score_moments
 from tests.tiny import FAMILIES, SIZES, VOCABULARY, tiny_model
 
 Sequence = tuple[tuple[int, ...], tuple[int, ...]]
@@ -148,3 +149,24 @@ def test_turns_that_go_on_from_each_other_are_computed_once_and_scored_alike(fam
     chains = [len(turns[2][0]) + 1, len(turns[5][0]) + 1]
     shared, alone = len(turns[0][0]), len(turns[6][0])
     assert len(laid.tokens_T) == sum(chains) - shared + alone
+
+
+@pytest.mark.parametrize("moments", [score_moments, padded_moments])
+@pytest.mark.parametrize("family", ["llama", "granite"])
+def test_moments_are_those_of_the_whole_distribution(family, moments) -> None:
+    model, temperature = tiny_model(family), 0.7
+    sequences = [((5, 6, 7), (8, 9)), ((5, 6, 7), (10, 11, 12)), ((20, 21), (22,))]
+    contexts, actions = zip(*sequences, strict=True)
+    offsets_N1 = torch.tensor([0, *map(len, actions)]).cumsum(0)
+    flat_S = torch.tensor([token for tail in actions for token in tail])
+    logps_S, entropy_S, variance_S = moments(model, contexts, flat_S, offsets_N1, temperature)
+    expected_S, entropies_S = plain_scores(model, sequences, temperature)
+    torch.testing.assert_close(logps_S, expected_S.detach(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(entropy_S, entropies_S.detach(), atol=1e-4, rtol=0)
+    spread = []
+    for context, tail in sequences:
+        logits = model(torch.tensor([context + tail])).logits[0, len(context) - 1 : -1].detach()
+        table = (logits / temperature).log_softmax(-1)
+        mean = (table.exp() * table).sum(-1, keepdim=True)
+        spread.append((table.exp() * (table - mean) ** 2).sum(-1))
+    torch.testing.assert_close(variance_S, torch.cat(spread), atol=1e-4, rtol=1e-4)

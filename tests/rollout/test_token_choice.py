@@ -12,7 +12,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.token_choice import (
     choose,
     draw,
-    draw_with_entropy,
+    draw_with_moments,
     filtered,
     key_states,
     uniforms,
@@ -78,10 +78,14 @@ def test_greedy_takes_the_largest_and_reports_its_log_prob_at_temperature_one():
 def test_the_entropy_is_that_of_what_was_drawn_from(sampling):
     logits_BV = 3 * torch.randn(70, 600, generator=torch.Generator().manual_seed(1))
     logits_BV[:, 5] = float("-inf")  # as models mark words that nothing stands for
-    _, _, entropy_B = draw_with_entropy(logits_BV, sampling, torch.full((70,), 0.5))
+    _, _, entropy_B, variance_B = draw_with_moments(logits_BV, sampling, torch.full((70,), 0.5))
     kept_BV = filtered(logits_BV.double() / (sampling.temperature or 1), sampling)
     expected_B = torch.distributions.Categorical(logits=kept_BV).entropy()
     torch.testing.assert_close(entropy_B.double(), expected_B, atol=2e-5, rtol=0)
+    table_BV = kept_BV.log_softmax(-1)
+    deviations_BV = torch.where(kept_BV.isfinite(), table_BV + expected_B[:, None], 0.0)
+    spread_B = (table_BV.exp() * deviations_BV**2).sum(-1) * bool(sampling.temperature)
+    torch.testing.assert_close(variance_B.double(), spread_B, atol=1e-4, rtol=1e-4)
 
 
 def test_top_k_and_top_p_keep_exactly_their_tokens():

@@ -6,6 +6,7 @@ from assay.data.episode import Episode, Turn
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.metric_names import (
     METHODS,
+    PROOF,
     REWARDS,
     SCHEDULED,
     SCHEDULED_GRPO,
@@ -31,12 +32,13 @@ MADE = {
     "distill": distill,
 }
 NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "kl_loss", "entropy_bonus", "validation_loss"}
-NOT_HERE |= SCHEDULED | SCHEDULED_GRPO | REWARDS
+NOT_HERE |= SCHEDULED | SCHEDULED_GRPO | REWARDS | PROOF
 NOT_HERE |= {"clip_raised_share", "groups_replaced", "masked_share", "entropy_cut_share"}
 NOT_HERE |= {"left_out_share"}
 """Written by a language model's first update, by EGPO, where the loss has the term
-(`test_loss_parts`), a setting has a schedule (`test_schedules`) or a reward has such parts
-(`tests/tasks/test_reward_metrics.py`), where there is a reference or rows to validate on
+(`test_loss_parts`), a setting has a schedule (`test_schedules`), a reward has such parts
+(`tests/tasks/test_reward_metrics.py`) or an engine tells entropies
+(`tests/lab/run/test_proven_sampling.py`), where there is a reference or rows to validate on
 (`test_validation`), and where a part of the algorithm is set (`test_own_parts`)."""
 
 

@@ -39,6 +39,8 @@ class Turn:
     """Optimizer updates behind the weights that sampled this turn."""
     entropies: tuple[float, ...] | None = field(default=None, compare=False)
     """C entropies, in nats, of what the actions were drawn from; None when unknown."""
+    variances: tuple[float, ...] | None = field(default=None, compare=False)
+    """C variances of log-probs under what the actions were drawn from; None when unknown."""
 
 
 FULL_SCORE = 1.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.errors import RunFailure
+from assay.rl.sampling_proof import NotAsTold
 
 ERRORS = 4.0
 """Standard errors that a slope must lie below 1, beyond the margin, to be a failure."""
@@ -47,8 +47,8 @@ FALSE_WEIGHTS = "the engine does not sample from the weights that are trained"
 STALE_CACHE = "the engine's prefix cache holds keys and values of earlier weights"
 
 
-class HandOverFailed(RunFailure):
-    """The engine does not sample from the weights that were trained."""
+class HandOverFailed(NotAsTold):
+    """The engine does not sample from the weights that were trained, or not as it is asked to."""
 
 
 @dataclass(frozen=True)

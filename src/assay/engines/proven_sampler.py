@@ -3,13 +3,14 @@
 The engine takes over the trained weights before the first sample that follows an update, so that
 several updates of a step cost one hand-over. Then weights are read back from it (`read_back`), and
 log-probs compared (`handover`): of a probe, which is drawn from the first turns, and of some of the
-turns that are sampled next. An engine may serve several samplers in turn, such as a stage and its
-evaluations.
+turns that are sampled next. Those prove how they were drawn, too (`rl.sampling_proof`). An engine
+may serve several samplers in turn, such as a stage and its evaluations.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,10 +30,20 @@ from assay.engines.handover import (
 )
 from assay.engines.read_back import Columns, Held, chosen_columns, compare, kept
 from assay.errors import RunFailure
-from assay.models.handed_over import State, bare, by_file_names, logps_of, rounded, whole_weights
+from assay.models.handed_over import (
+    State,
+    bare,
+    by_file_names,
+    drawn_moments,
+    logps_of,
+    rounded,
+    whole_weights,
+)
 from assay.rl.policy import SampleKey, Sampling
+from assay.rl.sampling_proof import SamplingProof, Sums, drawn_sums, wrong_end
 from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
+from assay.train.metric_names import ENGINE
 
 PROBES, PROBE_TOKENS, PROBE_ACTIONS = 8, 768, 64
 """Sequences of the probe at most, their tokens in all, and actions of each."""
@@ -40,8 +51,9 @@ PROBE_CONTEXT = 256
 """Tokens of a context that the probe keeps, the last ones: all scores of a prompt are computed."""
 POINTS = 4
 """Actions of each sequence that are also scored by way of the prefix cache."""
-OWN, OWN_CONTEXT = 2, 2048
-"""Turns of each step that are scored as well, and the longest contexts: they are read whole."""
+OWN, OWN_CONTEXT = 256, 2048
+"""Sampled tokens of each step that are scored as well, about, and tokens of their contexts at most:
+they are read whole."""
 SEED_BITS = (1 << 63) - 1
 
 Sequences = tuple[list[list[int]], list[list[int]]]
@@ -111,6 +123,7 @@ class ProvenSampler:
         self.numerics = ROUGH if self.compute == torch.bfloat16 else FULL
         self.measured: dict[str, float] = {}
         """Metrics of the last hand-over."""
+        self.proof = SamplingProof()
         self._opened = opened
         self._engine: Engine | None = None
         self._due = True
@@ -168,8 +181,7 @@ class ProvenSampler:
         if self._probe is None and (probe := chosen(turns, within=PROBE_CONTEXT)):
             self._probe = probe[0], probe[1]
             self._prove(engine)
-        if self._unseen and self._probe is not None:
-            self._score_own(turns, sampling)
+        self._watch(turns, seeds, sampling)
         return turns
 
     def _hand_over(self, engine: Engine) -> None:
@@ -212,25 +224,58 @@ class ProvenSampler:
         self._before = now
         self.measured |= {**found, "engine/proof_seconds": time.perf_counter() - started}
 
-    def _score_own(self, turns: Sequence[Turn], sampling: Sampling) -> None:
-        """Score some of the turns that these weights sampled first. Raises HandOverFailed."""
+    def _watch(self, turns: Sequence[Turn], seeds: Sequence[int], sampling: Sampling) -> None:
+        """Prove how turns were drawn, some of those that these weights sampled first by their
+        scores. Raises HandOverFailed."""
+        if problem := wrong_end(turns, self.end_tokens, sampling.stop):
+            raise HandOverFailed(problem)
+        sums = self._score_own(turns, sampling) if self._unseen and self._probe else {}
+        if not sampling.temperature:
+            return  # the likeliest tokens are not drawn
+        different = {(t.context, seed): t for t, seed in zip(turns, seeds, strict=True)}.values()
+        found = self.proof.add(
+            sums, [(t.context, t.actions, sum(t.behaviour_logps or ())) for t in different]
+        )
+        self.measured |= {ENGINE + name: value for name, value in found.items()}
+        if self.proof.broken:
+            raise HandOverFailed(self.proof.broken)
+
+    def _score_own(self, turns: Sequence[Turn], sampling: Sampling) -> Sums:
+        """What the scores of some turns add to the proof. Raises HandOverFailed."""
         started = time.perf_counter()
-        short = [turn for turn in turns if len(tokens_of(turn.context)) <= OWN_CONTEXT]
-        # Those with the shortest contexts, which cost least.
-        own = chosen(sorted(short, key=lambda turn: len(tokens_of(turn.context))), OWN)
-        if own is None or (sampling.top_p, sampling.top_k, sampling.min_p) != (1.0, 0, 0.0):
-            return
+        own = scored_turns(turns)
+        if not own or (sampling.top_p, sampling.top_k, sampling.min_p) != (1.0, 0, 0.0):
+            return {}
         assert self._before is not None and self._first is not None
         self._unseen = False
-        contexts, actions, told = own
         warmth = sampling.temperature or 1.0  # the likeliest tokens are told at 1
+        contexts, actions = [[*tokens_of(t.context)] for t in own], [[*t.actions] for t in own]
         with rounded(self.module, self.compute):
-            scored = logps_of(self.module, contexts, actions, warmth).numpy()
+            moments = drawn_moments(self.module, contexts, actions, warmth)
+        logps_S, entropies_S, variances_S = (each_S.numpy() for each_S in moments)
+        told_S = np.array([logp for turn in own for logp in turn.behaviour_logps or ()])
         at_one = min(warmth, 1.0)  # differences of logits count the more the colder it is
-        logps = np.array(told) * at_one, scored * at_one
+        logps = told_S * at_one, logps_S * at_one
         found = judge_sampled(*logps, self._before, self._first, self.numerics)
-        self.measured["engine/proof_seconds"] += time.perf_counter() - started
         self.measured |= found
+        self.measured["engine/proof_seconds"] += time.perf_counter() - started
+        if not sampling.temperature:
+            return {}
+        return drawn_sums(logps_S, entropies_S, variances_S, told_S)
+
+
+def scored_turns(turns: Sequence[Turn]) -> list[Turn]:
+    """The first tokens of turns, of the shortest contexts, until there are enough: which, must not
+    depend on what was drawn after."""
+    chosen, drawn, read = list[Turn](), 0, dict[Context, int]()
+    for turn in sorted(turns, key=lambda turn: len(tokens_of(turn.context))):
+        read[turn.context] = len(tokens_of(turn.context))
+        if drawn >= OWN or sum(read.values()) > OWN_CONTEXT:
+            break
+        logps = (turn.behaviour_logps or ())[:OWN]
+        chosen.append(replace(turn, actions=turn.actions[:OWN], behaviour_logps=logps))
+        drawn += len(logps)
+    return chosen
 
 
 def settings_of(sampling: Sampling) -> dict[str, Any]:

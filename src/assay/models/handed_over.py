@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from transformers.core_model_loading import revert_weight_conversion
 
 from assay.models.lora import adapter_free, low_rank
-from assay.models.plain_forward import causal_of, score_padded
-from assay.models.scoring import evaluating, score_actions
+from assay.models.plain_forward import causal_of, padded_moments, score_padded
+from assay.models.scoring import Moments, evaluating, score_actions, score_moments
 from assay.models.supported import why_plain
 from assay.models.weight_files import renamed_in_files, whole_state
 
@@ -87,9 +87,24 @@ def logps_of(
     """Log-probs (S, float64, on the CPU) of actions after their contexts, in the type of the
     weights, without gradient and dropout."""
     score: Any = score_padded if why_plain(causal_of(module).config) else score_actions
-    offsets_N1 = torch.tensor([0, *map(len, actions)]).cumsum(0)
-    actions_S = torch.tensor([token for tail in actions for token in tail])
-    asked = [tuple(context) for context in contexts]
     with torch.no_grad(), evaluating(module):
-        logps_S, _ = score(module, asked, actions_S, offsets_N1, temperature=temperature)
+        logps_S, _ = score(module, *laid_out(contexts, actions), temperature=temperature)
     return logps_S.double().cpu()
+
+
+def drawn_moments(
+    module: nn.Module, contexts: list[list[int]], actions: list[list[int]], temperature: float
+) -> Moments:
+    """The same with entropies and variances (`scoring.score_moments`)."""
+    score: Any = padded_moments if why_plain(causal_of(module).config) else score_moments
+    with evaluating(module):
+        found = score(module, *laid_out(contexts, actions), temperature)
+    return tuple(each_S.double().cpu() for each_S in found)
+
+
+def laid_out(
+    contexts: list[list[int]], actions: list[list[int]]
+) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
+    """Contexts, actions (S) and offsets (N + 1)."""
+    actions_S = torch.tensor([token for tail in actions for token in tail])
+    return [*map(tuple, contexts)], actions_S, torch.tensor([0, *map(len, actions)]).cumsum(0)

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from assay.models.matmul import widened
-from assay.models.scoring import Chain, find_chains
+from assay.models.scoring import Chain, Moments, find_chains, moments_of
 from assay.models.supported import ModelUnsupported, reason
 
 PRODUCTS = frozenset(
@@ -225,6 +225,23 @@ def score_padded(
 
     logps_S, *entropies = read_padded(model, contexts, actions_S, offsets_N1, read)
     return logps_S, entropies[0] if entropy else None
+
+
+def padded_moments(
+    model: nn.Module,
+    contexts: Sequence[tuple[int, ...]],
+    actions_S: Tensor,
+    offsets_N1: Tensor,
+    temperature: float = 1.0,
+) -> Moments:
+    """What `scoring.score_moments` gives, for any model."""
+
+    def read(causal: Any, batch: PaddedBatch, logits_RKV: Tensor) -> Moments:
+        actions_B = actions_S[batch.order_S].to(causal.device)
+        return moments_of(widened(logits_RKV[batch.row_S, batch.place_S]) / temperature, actions_B)
+
+    with torch.no_grad():
+        return tuple(read_padded(model, contexts, actions_S, offsets_N1, read))
 
 
 Read = Callable[[Any, "PaddedBatch", Tensor], tuple[Tensor, ...]]

@@ -32,6 +32,10 @@ CACHED_ROWS = 16
 """Rows of scores per softmax: a few MiB, which stay in the cache."""
 
 
+Moments = tuple[Tensor, ...]
+"""Log-probs (S), entropies (S) and variances (S) of log-probs under the model."""
+
+
 @dataclass(frozen=True)
 class Reads:
     """Which word is read where."""
@@ -353,6 +357,39 @@ def score_row(
     # Scaled logits are those of another temperature.
     reads = Reads(row.kept_S, targets_S, temperature / factor, entropy)
     return head_logps(hidden_KD, head.weight, head.bias, reads)
+
+
+def score_moments(
+    model: PreTrainedModel,
+    contexts: Sequence[tuple[int, ...]],
+    actions_S: Tensor,
+    offsets_N1: Tensor,
+    temperature: float = 1.0,
+) -> Moments:
+    """Like `score_actions`, without gradient, with the variances that `rl.sampling_proof` reads."""
+    causal: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    row = to_device(lay_out(contexts, actions_S, offsets_N1), model.device)
+    targets_S = moved(actions_S, model.device)[row.order_S]
+    with torch.no_grad():
+        hidden_KD, head, factor = hidden_row(causal, row)
+        found = []
+        for first, stop in spans(len(targets_S), CACHED_ROWS):
+            here = slice(first, stop)
+            scores_CV = F.linear(hidden_KD[row.kept_S[here]], head.weight, head.bias)
+            found.append(moments_of(widened(scores_CV) * (factor / temperature), targets_S[here]))
+    back_S = row.order_S.argsort()
+    return tuple(torch.cat(parts)[back_S] for parts in zip(*found, strict=True))
+
+
+def moments_of(scores_SV: Tensor, actions_S: Tensor) -> Moments:
+    """Of softmax(scores): log-probs (S) of actions, entropies (S), and variances (S) of log-probs
+    under it, sum p log^2 p - entropy^2."""
+    table_SV = scores_SV.log_softmax(dim=-1)
+    chance_SV = table_SV.exp()
+    below_SV = table_SV.clamp(min=-1e4)  # 0 log 0 is 0
+    entropy_S = -torch.linalg.vecdot(chance_SV, below_SV)
+    variance_S = torch.linalg.vecdot(chance_SV, (below_SV + entropy_S[:, None]).square())
+    return table_SV.gather(1, actions_S[:, None])[:, 0], entropy_S, variance_S
 
 
 def hidden_row(causal: Any, row: TreeRow) -> tuple[Tensor, nn.Linear, float]:

@@ -26,6 +26,7 @@ from assay.rl.kl import SEQUENCE_KL, check_kl_loss, k3, kl_loss, sequence_kl
 from assay.rl.losses import LOSSES, Clip, TokenBatch, TokenLoss, clamped_log_ratio
 from assay.rl.packed import Packed
 from assay.rl.policy import Scores
+from assay.rl.sampling_proof import TOLD, told_sums
 
 Atom = Literal["turn", "episode", "group", "pair"]
 """The piece of a batch that micro-batching must keep together."""
@@ -296,4 +297,16 @@ def _sums(
         # The tokens were sampled by the rollout's policy, so this is KL(rollout || training).
         per_token["rollout_gap_k3"] = k3(packed.behaviour_S, batch.old_S)
     sums = {name: masked_sum(values_S, packed.mask_S) for name, values_S in per_token.items()}
-    return {"tokens": packed.mask_S.sum().float()} | sums
+    return {"tokens": packed.mask_S.sum().float()} | sums | _told(packed, batch)
+
+
+def _told(packed: Packed, batch: TokenBatch) -> dict[str, Tensor]:
+    """What the rollout's log-probs add to the proof of it, by names that begin with TOLD."""
+    if packed.behaviour_S is None or packed.excess_S is None:
+        return {}
+    told_S, own_S, excess_S = (
+        each_S[packed.mask_S].double().cpu().numpy()
+        for each_S in (packed.behaviour_S, batch.old_S.detach(), packed.excess_S)
+    )
+    found = told_sums(told_S - own_S, excess_S)
+    return {TOLD + name: torch.tensor(value) for name, value in found.items()}

@@ -40,6 +40,8 @@ class Packed:
     advantage_S: Tensor
     behaviour_S: Tensor | None = None
     """Log-probs under the policy that sampled, None when unknown."""
+    excess_S: Tensor | None = None
+    """Those log-probs plus the entropies of what the actions were drawn from, None when unknown."""
     old_S: Tensor | None = None
     """Log-probs of the training forward before this batch's first update, when it differs."""
     reference_S: Tensor | None = None
@@ -120,6 +122,9 @@ def pack(episodes: Sequence[Episode], temperature: float = 1.0) -> Packed:
     behaviour_S = None
     if turns and all(t.behaviour_logps is not None for _, t in turns):
         behaviour_S = torch.tensor([x for _, t in turns for x in t.behaviour_logps or ()])
+    excess_S = None
+    if behaviour_S is not None and all(t.entropies is not None for _, t in turns):
+        excess_S = behaviour_S + torch.tensor([x for _, t in turns for x in t.entropies or ()])
     return Packed(
         contexts=tuple(t.context for _, t in turns),
         actions_S=actions_S,
@@ -130,6 +135,7 @@ def pack(episodes: Sequence[Episode], temperature: float = 1.0) -> Packed:
         weight_S=mask_S.float(),
         advantage_S=torch.zeros(len(actions_S)),
         behaviour_S=behaviour_S,
+        excess_S=excess_S,
         temperature=temperature,
     )
 

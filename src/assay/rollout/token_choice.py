@@ -124,14 +124,15 @@ def draw(logits_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> tuple[Tens
 
     Greedy tokens carry their log-prob at temperature 1.
     """
-    tokens_B, logps_B, _ = draw_with_entropy(logits_BV, sampling, uniform_B)
+    tokens_B, logps_B, *_ = draw_with_moments(logits_BV, sampling, uniform_B)
     return tokens_B, logps_B
 
 
-def draw_with_entropy(
+def draw_with_moments(
     logits_BV: Tensor, sampling: Sampling, uniform_B: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Those of `draw`, and the entropies (B, nats) of the distributions they were drawn from.
+) -> tuple[Tensor, ...]:
+    """Those of `draw`, then entropies (B, nats) and variances (B) of the log-probs of the
+    distributions they were drawn from; greedy tokens do not vary.
 
     A few rows at a time, so that their scores stay in the processor's cache from one pass to the
     next.
@@ -139,8 +140,7 @@ def draw_with_entropy(
     rows = len(logits_BV) if logits_BV.is_cuda else CACHED_ROWS
     pieces = zip(logits_BV.split(rows), uniform_B.split(rows), strict=True)
     drawn = [draw_rows(scores_RV, sampling, uniform_R) for scores_RV, uniform_R in pieces]
-    tokens, logps, entropies = zip(*drawn, strict=True)
-    return torch.cat(tokens), torch.cat(logps), torch.cat(entropies)
+    return tuple(torch.cat(parts) for parts in zip(*drawn, strict=True))
 
 
 def cooled(scores_RV: Tensor, temperature: float) -> Tensor:
@@ -152,10 +152,8 @@ def cooled(scores_RV: Tensor, temperature: float) -> Tensor:
     return scores_RV / temperature
 
 
-def draw_rows(
-    logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """See `draw_with_entropy`."""
+def draw_rows(logits_RV: Tensor, sampling: Sampling, uniform_R: Tensor) -> tuple[Tensor, ...]:
+    """See `draw_with_moments`."""
     scores_RV = widened(logits_RV)
     if sampling.temperature not in (0, 1):
         scores_RV = cooled(scores_RV, sampling.temperature)
@@ -165,14 +163,18 @@ def draw_rows(
     if not torch.isfinite(top_R).all():
         problem = "the model's scores over the vocabulary are not finite numbers"
         raise RunFailure(f"{problem} (weights that training drove out of bounds?)")
-    weights_RV = (scores_RV - top_R[:, None]).exp_()
+    below_RV = scores_RV - top_R[:, None]
+    weights_RV = below_RV.exp()
     if sampling.temperature:
         token_R, total_R = choose(weights_RV, uniform_R)
     else:
         total_R = weights_RV.sum(dim=-1)
     entropy_R = entropy_of(weights_RV, scores_RV, top_R, total_R)
     chosen_R = scores_RV.gather(1, token_R[:, None])[:, 0] - top_R
-    return token_R, chosen_R - total_R.log().to(chosen_R.dtype), entropy_R
+    variance_R = torch.zeros_like(entropy_R)
+    if sampling.temperature:
+        variance_R = variance_of(weights_RV, below_RV, total_R, entropy_R)
+    return token_R, chosen_R - total_R.log().to(chosen_R.dtype), entropy_R, variance_R
 
 
 def entropy_of(weights_RV: Tensor, scores_RV: Tensor, top_R: Tensor, total_R: Tensor) -> Tensor:
@@ -185,3 +187,14 @@ def entropy_of(weights_RV: Tensor, scores_RV: Tensor, top_R: Tensor, total_R: Te
         least = torch.finfo(scores_RV.dtype).min
         sum_R = torch.linalg.vecdot(weights_RV, scores_RV.clamp(min=least))
     return (total_R.log() - sum_R / total_R + top_R).clamp(min=0).to(scores_RV.dtype)
+
+
+def variance_of(weights_RV: Tensor, below_RV: Tensor, total_R: Tensor, entropy_R: Tensor) -> Tensor:
+    """Variance (R) of the log-probs of weights exp(below) with these totals; `below_RV` is
+    overwritten."""
+    squares_RV = below_RV.square_()
+    sum_R = torch.linalg.vecdot(weights_RV, squares_RV)
+    if sum_R.isnan().any():
+        sum_R = torch.linalg.vecdot(weights_RV, squares_RV.nan_to_num_(posinf=0.0))
+    mean_R = total_R.log() - entropy_R
+    return (sum_R / total_R - mean_R**2).clamp(min=0).to(entropy_R.dtype)

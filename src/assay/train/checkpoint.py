@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.optim.optimizer import StateDict
@@ -26,6 +26,7 @@ from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
+from assay.rl.sampling_proof import Sums
 from assay.runs.checkpoints import (
     OPTIMIZER,
     STATE,
@@ -69,6 +70,8 @@ class TrainState:
     """Updates skipped for a non-finite gradient."""
     kl_coef: float | None = None
     """See `Place`."""
+    sampling: Sums = field(default_factory=dict)
+    """See `SamplingProof.run`."""
 
     @property
     def place(self) -> Place:
@@ -101,6 +104,8 @@ class SampleRecord:
     """Of an episode of several turns: each with the context it had."""
     entropies: tuple[float, ...] = ()
     """Of each token, in nats; none where they are not known."""
+    variances: tuple[float, ...] = ()
+    """Of log-probs at each token, for the proof of how they were drawn; not recorded."""
 
 
 @dataclass(frozen=True)
@@ -252,10 +257,12 @@ def load_checkpoint(
     return state
 
 
-def state_fields(state: TrainState) -> dict[str, float]:
-    """The state as a checkpoint's file holds it, with an adaptive coefficient where there is
-    one."""
-    own = {} if state.kl_coef is None else {"kl_coef": state.kl_coef}
+def state_fields(state: TrainState) -> dict[str, Any]:
+    """The state as a checkpoint's file holds it, with an adaptive coefficient and the sums of a
+    sampling proof where there are such."""
+    own: dict[str, Any] = {} if state.kl_coef is None else {"kl_coef": state.kl_coef}
+    if state.sampling:
+        own["sampling"] = state.sampling
     return {"step": state.step, "cursor": state.cursor, "skipped": state.skipped, **own}
 
 

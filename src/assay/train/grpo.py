@@ -258,7 +258,8 @@ class Grpo:
                 reference_S, _ = score_all(policy, packed, settings.micro_tokens, False)
             packed = packed.with_tokens(reference_S=reference_S)
         if settings.old_at_start:
-            packed = packed.with_tokens(old_S=packed.reference_S)
+            # Told log-probs are of other weights than these.
+            packed = packed.with_tokens(old_S=packed.reference_S, excess_S=None)
         thought = self.thought(packed) if with_bonus else None
         cot_mask_S = None if thought is None else self.with_bonus(packed, thought)
         batch = self.advantage_input(packed, episodes, entropy_S, cot_mask_S)

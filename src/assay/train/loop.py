@@ -8,18 +8,22 @@ done once, before the first update.
 import functools
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import nn
 
 from assay.data.episode import Reward
 from assay.data.row_order import Mixture
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
+from assay.rl.sampling_proof import TOLD, Drawn, NotAsTold, SamplingProof, Sums, drawn_sums
 from assay.sandbox.meter import started_memory, tree_cpu_seconds
 from assay.train.checkpoint import (
     Batch,
@@ -71,12 +75,14 @@ def train(
     """Train from `state.step` to `settings.steps`; `measure` adds metrics of a step's policy.
 
     Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
-    where the rollout gap is larger than allowed, and where a loss is not the sum of its parts.
+    where the rollout gap is larger than allowed, and where a loss is not the sum of its parts;
+    NotAsTold where completions are not drawn as they were asked for.
     """
     while state.step < settings.steps:
         started, cpu = time.perf_counter(), tree_cpu_seconds()
         start_peak()
-        batch = method.collect(policy, state.place, recorder)
+        with at_step(state.step + 1):
+            batch = method.collect(policy, state.place, recorder)
         collected = time.perf_counter()
         if batch.samples:
             recorder.samples(state.step + 1, batch.samples)
@@ -87,12 +93,15 @@ def train(
         state.step += 1
         state.cursor += batch.consumed
         move_kl(state, batch, results)
+        proof = SamplingProof(state.sampling)
+        proven = proof.add(*evidence_of(policy, batch, results))
         updated = time.perf_counter()
         measured = measure(policy, state.step)
         finished = time.perf_counter()
         values = {
             **batch.metrics,
             **step_metrics(results),
+            **proven,
             **measured,
             "learning_rate": rate,
             "skipped_steps": float(state.skipped),
@@ -104,7 +113,39 @@ def train(
         }
         recorder.metrics(state.step, values)
         check_step(state, settings, values)
+        if proof.broken:
+            raise NotAsTold(f"step {state.step}: {proof.broken}")
         recorder.checkpoint(policy, optimizer, state)
+
+
+@contextmanager
+def at_step(step: int) -> Iterator[None]:
+    """Inside, what a sampler does wrong is told with the step's number."""
+    try:
+        yield
+    except NotAsTold as failure:
+        raise type(failure)(f"step {step}: {failure}") from failure
+
+
+def evidence_of(
+    policy: Policy, batch: Batch, results: Sequence[UpdateResult]
+) -> tuple[Sums, list[Drawn]]:
+    """What a step shows of its sampler (`SamplingProof.add`): of tokens whose entropies the sampler
+    told, which are all that it drew, dropped groups too; and of those of the first epoch how far
+    training's log-probs are from the told ones. Dropout would shift the latter.
+    """
+    drawn = [sample for sample in batch.samples if any(sample.variances)]
+    columns = [(s.behaviour_logps, s.entropies, s.variances) for s in drawn]
+    sums = (
+        drawn_sums(*(np.concatenate(each) for each in zip(*columns, strict=True))) if drawn else {}
+    )
+    if not any(isinstance(part, nn.Dropout) and part.p for part in policy.module.modules()):
+        for result in results[: len({id(packed) for packed in batch.updates})]:
+            for name, value in result.totals.sums.items():
+                if name.startswith(TOLD):
+                    told = name.removeprefix(TOLD)
+                    sums[told] = sums.get(told, 0.0) + value
+    return sums, [(s.prompt, s.tokens, sum(s.behaviour_logps)) for s in drawn if s.prompt]
 
 
 def check_step(state: TrainState, settings: LoopSettings, values: Mapping[str, float]) -> None:
@@ -181,7 +222,8 @@ def step_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
     sums: dict[str, float] = {}
     for result in results:
         for name, value in result.totals.sums.items():
-            sums[name] = sums.get(name, 0.0) + value
+            if not name.startswith(TOLD):
+                sums[name] = sums.get(name, 0.0) + value
     tokens, pairs = sums.pop("tokens", 0.0), sums.pop("pairs", 0.0)
     counts = {name: pairs if pairs and name in PREFERENCE else tokens for name in sums}
     if (own := sums.pop("own_tokens", None)) is not None:

@@ -74,6 +74,20 @@ POLICY = frozenset(
         "entropy_cut_share",
     }
 )
+PROOF = frozenset(
+    {
+        "drawn_z",
+        "drawn_z_last",
+        "drawn_z_run",
+        "told_gap",
+        "told_z",
+        "told_z_run",
+        "told_slope_z",
+        "told_slope_z_run",
+        "repeat_evidence",
+    }
+)
+"""Of how completions were drawn (`rl.sampling_proof`)."""
 THOUGHT = frozenset(
     {
         "cot_tokens_mean",
@@ -111,18 +125,14 @@ SELF_CHECK = frozenset(
 SCHEDULED = frozenset({"temperature"})
 SCHEDULED_GRPO = frozenset({"clip_low", "clip_high", "kl_reward_coef"})
 """Settings that are recorded where they have a schedule."""
+SAMPLED = SAMPLING | REWARDS | SCHEDULED | PROOF
 METHODS: Mapping[str, frozenset[str]] = {
     "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
-    "rft": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"kept_share", "tokens"},
-    "rce": LOOP
-    | LIKELIHOOD
-    | SAMPLING
-    | REWARDS
-    | SCHEDULED
-    | {"tau", "groups", "signal_share", "left_out_share"},
+    "rft": LOOP | LIKELIHOOD | SAMPLED | {"kept_share", "tokens"},
+    "rce": LOOP | LIKELIHOOD | SAMPLED | {"tau", "groups", "signal_share", "left_out_share"},
     "dpo": LOOP | PREFERENCE | PAIRS,
-    "distill": LOOP | SAMPLING | REWARDS | SCHEDULED | DISTILLED,
-    "grpo": LOOP | SAMPLING | REWARDS | POLICY | THOUGHT | SELF_CHECK | SCHEDULED | SCHEDULED_GRPO,
+    "distill": LOOP | SAMPLED | DISTILLED,
+    "grpo": LOOP | SAMPLED | POLICY | THOUGHT | SELF_CHECK | SCHEDULED_GRPO,
 }
 """By the name of the method."""
 

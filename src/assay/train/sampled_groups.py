@@ -286,6 +286,7 @@ def sample_records(
         tokens = laid_out(episode.turns)
         logps = tuple(x for turn in episode.turns for x in turn.behaviour_logps or ())
         entropies = tuple(x for turn in episode.turns for x in turn.entropies or ())
+        variances = tuple(x for turn in episode.turns for x in turn.variances or ())
         ended = episode.turns[-1].ended if episode.turns else "stop"
         records.append(
             SampleRecord(
@@ -302,6 +303,7 @@ def sample_records(
                 said=episode.said,
                 turns=episode.turns if episode.said else (),
                 entropies=entropies if len(entropies) == len(tokens) else (),
+                variances=variances if len(variances) == len(tokens) else (),
             )
         )
     return records

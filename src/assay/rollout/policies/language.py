@@ -22,6 +22,7 @@ from assay.models.supported import why_plain
 from assay.models.weight_files import load_weights, save_weights
 from assay.rl.packed import Packed
 from assay.rl.policy import SampleKey, Sampling, Scores
+from assay.rl.sampling_proof import NotAsTold, wrong_end
 from assay.rollout.engines.register import Sampler, sampler_here
 
 
@@ -39,6 +40,7 @@ class LanguagePolicy:
     ):
         """`frozen` is the KL reference; without it an adapter's own base is the reference."""
         self._module = module
+        self.end_tokens = end_tokens
         self.precision = precision
         self.plain = bool(why_plain(causal_of(module).config))
         """Whether Transformers' own forward scores (`models.plain_forward`)."""
@@ -62,8 +64,11 @@ class LanguagePolicy:
     def sample(
         self, contexts: Sequence[Context], keys: Sequence[SampleKey], sampling: Sampling
     ) -> list[Turn]:
-        """One turn per context."""
-        return self.sampler.sample(contexts, keys, sampling, self.version)
+        """One turn per context. Raises NotAsTold where one does not end as it was asked to."""
+        turns = self.sampler.sample(contexts, keys, sampling, self.version)
+        if problem := wrong_end(turns, self.end_tokens, sampling.stop):
+            raise NotAsTold(problem)
+        return turns
 
     def score(self, packed: Packed, entropy: bool = False) -> Scores:
         """Log-probs (S) and, if asked, entropies (S) of the packed actions, on the CPU."""

@@ -114,6 +114,7 @@ def test_shrinking_keeps_every_living_row_under_its_own_prompt(alive, prompt, dr
         tokens_BC=np.zeros((len(flags), 40), dtype=np.int64),
         logps_BC=np.zeros((len(flags), 40)),
         entropies_BC=np.zeros((len(flags), 40)),
+        variances_BC=np.zeros((len(flags), 40)),
     )
     before = len(flags)
     engine.shrink(running)

@@ -106,6 +106,7 @@ def empty_running(model: InferenceModel, slots: int, width: int) -> Running:
         tokens_BC=np.zeros((slots, OWN), dtype=np.int64),
         logps_BC=np.zeros((slots, 0)),
         entropies_BC=np.zeros((slots, 0)),
+        variances_BC=np.zeros((slots, 0)),
     )
 
 

@@ -28,7 +28,7 @@ from assay.rollout.engines.cpu.kv_cache import (
     prefill,
 )
 from assay.rollout.episodes import turn_finished
-from assay.rollout.token_choice import draw_with_entropy, key_states, uniforms
+from assay.rollout.token_choice import draw_with_moments, key_states, uniforms
 
 ROWS = 128
 """Completions decoded together."""
@@ -127,6 +127,7 @@ def start(job: Job, queue: Sequence[Group], cache_bytes: int) -> Running:
         tokens_BC=np.zeros((rows, tokens), dtype=np.int64),
         logps_BC=np.zeros((rows, tokens)),
         entropies_BC=np.zeros((rows, tokens), dtype=np.float32),
+        variances_BC=np.zeros((rows, tokens), dtype=np.float32),
     )
 
 
@@ -193,11 +194,12 @@ def take(
     """Draw the next token of these rows; finished ones become turns."""
     at_A = running.drawn_B[rows_A]
     uniform_A = moved(torch.from_numpy(uniforms(running.states_B[rows_A], at_A)), job.model.device)
-    drawn = draw_with_entropy(logits_AV, job.sampling, uniform_A)
-    token_A, logp_A, entropy_A = (x.cpu().numpy() for x in drawn)
+    drawn = draw_with_moments(logits_AV, job.sampling, uniform_A)
+    token_A, logp_A, entropy_A, variance_A = (x.cpu().numpy() for x in drawn)
     running.tokens_BC[rows_A, at_A] = token_A
     running.logps_BC[rows_A, at_A] = logp_A
     running.entropies_BC[rows_A, at_A] = entropy_A
+    running.variances_BC[rows_A, at_A] = variance_A
     running.drawn_B[rows_A] += 1
     stopped_A = np.isin(token_A, job.ends)
     if job.sampling.stop is not None:
@@ -226,6 +228,7 @@ def finished_turn(running: Running, row: int, stopped: bool, policy_version: int
         ended="stop" if stopped else "length",
         policy_version=policy_version,
         entropies=tuple(running.entropies_BC[row, :drawn].tolist()),
+        variances=tuple(running.variances_BC[row, :drawn].tolist()),
     )
 
 

@@ -245,6 +245,7 @@ class Running:
     tokens_BC: np.ndarray
     logps_BC: np.ndarray
     entropies_BC: np.ndarray
+    variances_BC: np.ndarray
 
     @property
     def alive_A(self) -> np.ndarray:
@@ -258,7 +259,8 @@ class Running:
         self.cache.keep(kept, stays, slots)
         self.contexts = [self.contexts[u] for u in prompts]
         self.turn_B = turns
-        for name in ("states_B", "drawn_B", "tokens_BC", "logps_BC", "entropies_BC"):
+        columns = ("tokens_BC", "logps_BC", "entropies_BC", "variances_BC")
+        for name in ("states_B", "drawn_B", *columns):
             setattr(self, name, getattr(self, name)[rows])
 
     @property

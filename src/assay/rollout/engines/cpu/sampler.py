@@ -104,7 +104,7 @@ def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoR
         if os.getppid() == parent:
             turns, prefilled = sample(part)
             said = [
-                [t.actions, t.behaviour_logps, t.ended, t.policy_version, t.entropies]
+                [t.actions, t.behaviour_logps, t.ended, t.policy_version, t.entropies, t.variances]
                 for t in turns
             ]
             with os.fdopen(writing, "wb") as pipe:
@@ -132,11 +132,11 @@ def _turn(
     logps: list[float],
     ended: Ended,
     version: int,
-    entropies: list[float] | None,
+    *moments: list[float] | None,
 ) -> Turn:
     mask = (True,) * len(actions)
-    known = None if entropies is None else tuple(entropies)
-    return Turn(context, tuple(actions), mask, tuple(logps), ended, version, known)
+    known = [None if values is None else tuple(values) for values in moments]
+    return Turn(context, tuple(actions), mask, tuple(logps), ended, version, *known)
 
 
 class LocalSampler:

@@ -26,7 +26,7 @@ from assay.models.scoring import distinct, evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.cpu.continuous_batch import Row, Step
 from assay.rollout.episodes import turn_finished
-from assay.rollout.token_choice import draw_with_entropy, key_state, key_states, uniforms
+from assay.rollout.token_choice import draw_with_moments, key_state, key_states, uniforms
 
 CACHES = ("past_key_values", "cache_params")
 """Names under which models take and return a cache that rows can be chosen from."""
@@ -277,7 +277,7 @@ class PlainSampler:
         device = logits_RV.device
         owner = [number for number, (_, members) in enumerate(groups) for _ in members]
         turn_R = np.array([n for _, members in groups for n in members])
-        drawn = {n: ([], [], []) for n in turn_R.tolist()}
+        drawn = {n: ([], [], [], []) for n in turn_R.tolist()}
         live = torch.tensor(owner, device=device)
         rows.select(live)
         logits_RV = logits_RV[live]
@@ -339,12 +339,12 @@ def length_of(turn: Turn) -> int:
 
 def drawn_tokens(
     logits_RV: Tensor, states_R: np.ndarray, place: int, sampling: Sampling
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The tokens (R) at a place of their completions, their log-probs (R), and the entropies (R) of
-    what they were drawn from."""
+) -> tuple[Tensor, ...]:
+    """The tokens (R) at a place of their completions, and what `draw_with_moments` tells of
+    them."""
     at_R = np.full(len(states_R), place)
     uniform_R = moved(torch.from_numpy(uniforms(states_R, at_R)), logits_RV.device)
-    return draw_with_entropy(logits_RV, sampling, uniform_R)
+    return draw_with_moments(logits_RV, sampling, uniform_R)
 
 
 def stopped(actions: Sequence[int], ends: frozenset[int], stop: Stop | None) -> bool:
@@ -357,6 +357,7 @@ def finished(
     actions: list[int],
     logps: list[float],
     entropies: list[float],
+    variances: list[float],
     ended: bool,
     policy_version: int,
 ) -> Turn:
@@ -369,6 +370,7 @@ def finished(
         ended="stop" if ended else "length",
         policy_version=policy_version,
         entropies=tuple(entropies),
+        variances=tuple(variances),
     )
 
 
@@ -459,7 +461,7 @@ class PlainBatch:
             if not bool(logits_1V.isfinite().all()):
                 raise RunFailure("the model's scores are not numbers")
             state_1 = np.array([row.state], dtype=np.uint64)
-            token_1, logp_1, _ = drawn_tokens(logits_1V, state_1, row.drawn, row.sampling)
+            token_1, logp_1, *_ = drawn_tokens(logits_1V, state_1, row.drawn, row.sampling)
         except Exception as error:  # this completion fails; the others go on
             del self.rows[row]
             self.logps.pop(row, None)
