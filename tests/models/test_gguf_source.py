@@ -1,6 +1,11 @@
 """`path:FILE.gguf` is the model that the file was written of, or one line says what it lacks."""
 
-from collections.abc import Callable
+import random
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +15,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from assay.errors import InputError
-from assay.models.gguf_file import write_gguf
+from assay.models.gguf_file import read_gguf, write_gguf
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
@@ -130,6 +135,133 @@ def test_a_cut_file_is_refused(tmp_path: Path, size: int) -> None:
     with pytest.raises(InputError, match="is not a whole GGUF file") as caught:
         opened(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def claim(*parts: bytes | int, pairs: int = 1, tensors: int = 0) -> bytes:
+    """A file that says so many pairs and tensors; numbers are of 8 bytes."""
+    written = [part if isinstance(part, bytes) else struct.pack("<Q", part) for part in parts]
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, pairs) + b"".join(written)
+
+
+TEXT_A, ARRAY, FLOATS, TEXTS = (struct.pack("<I", kind) for kind in (8, 9, 6, 8))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (claim(1, b"a", ARRAY, FLOATS, 1 << 40), r": a: .* claims 1,099,511,627,776 times 4 bytes"),
+        (claim(1, b"a", ARRAY, TEXTS, 1 << 40), ": a: .*0 are left"),
+        (claim(1, b"a", ARRAY, ARRAY, 1), ": a: .*no value is of kind 9"),
+        (claim(1, b"a", ARRAY, FLOATS, 1 << 21, bytes(1 << 23)), "2,097,152 elements"),
+        (claim(1, b"a", TEXT_A, 1 << 63), ": a: .*claims 9,223,372,036,854,775,808 times 1"),
+        (claim(1 << 62, b"a"), "claims 4,611,686"),
+        (claim(pairs=1 << 60), "claims 1 times 8 bytes, and 0 are left"),
+        (claim(pairs=0, tensors=1 << 60), "tensors: .*0 are left"),
+        (claim(1, b"t", b"\xff" * 4, pairs=0, tensors=1), ": t: .*claims 4,294,967,295 times 8"),
+    ],
+)
+def test_counts_beyond_a_files_size_are_refused_by_the_field(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    file = tmp_path / "alone" / "x.gguf"
+    file.parent.mkdir()
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
+        opened(tmp_path)
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("block_count", 1 << 31), ("block_count", 1), ("attention.head_count", 0),
+        ("attention.head_count_kv", 4), ("embedding_length", 64), ("vocab_size", 7),
+        ("rope.dimension_count", 8), ("attention.layer_norm_rms_epsilon", float("nan")),
+    ],
+)  # fmt: skip
+def test_numbers_of_another_model_than_the_tensors_are_refused(
+    tmp_path: Path, cache: Path, name: str, value: Any
+) -> None:
+    """Transformers would make the weights that are absent, at random."""
+    written(tmp_path)
+    edited(tmp_path, lambda values: values.update({f"llama.{name}": value}))
+    with pytest.raises(InputError, match=r"llama\.|blk\.|token_embd"):
+        opened(tmp_path)
+    assert not cache.exists()
+
+
+def changes(whole: bytes, header: int, count: int) -> Iterator[bytes]:
+    """The file with bytes of its header flipped, cut out or overwritten."""
+    draw = random.Random(0)
+    names = [m.start() for m in re.finditer(rb"(llama|tokenizer|general|blk|output)", whole)]
+    for number in range(count):
+        data = bytearray(whole)
+        near = draw.choice(names) + draw.randrange(-12, 60)
+        at = min(max(near if number % 2 else draw.randrange(header), 0), header - 8)
+        kind = draw.randrange(4)
+        if kind == 0:
+            data[at] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            data[at : at + 8] = struct.pack("<Q", draw.choice([0, 1, 1 << 31, 1 << 63, 2**64 - 1]))
+        elif kind == 2:
+            del data[at : at + draw.randrange(1, 16)]
+        else:
+            data[at : at + 4] = struct.pack("<I", draw.choice([0, 1, 8, 9, 255, 2**32 - 1]))
+        yield bytes(data)
+
+
+def test_a_changed_header_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    written(tmp_path)
+    file = tmp_path / "alone" / "x.gguf"
+    size, whole = int(gguf.GGUFReader(file).data_offset), file.read_bytes()
+    refused = 0
+    for data in changes(whole, size, 200):
+        file.write_bytes(data)
+        try:
+            read_gguf(file)
+        except InputError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert 100 < refused < 200
+
+
+@pytest.mark.slow
+def test_a_changed_file_is_a_model_or_one_line_within_a_second_and_2_gb(tmp_path: Path) -> None:
+    written(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", FUZZ, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    read, refused = map(int, done.stdout.split()[-2:])
+    assert read > 5 and refused > 50
+
+
+FUZZ = """
+import resource, sys, time
+from pathlib import Path
+import gguf
+from assay.errors import InputError
+from assay.models.gguf_file import gguf_directory
+from tests.models.test_gguf_source import changes
+root = Path(sys.argv[1])
+file = root / "alone" / "x.gguf"
+size, whole = int(gguf.GGUFReader(file).data_offset), file.read_bytes()
+gguf_directory(file)
+memory = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (memory + (2 << 30),) * 2)
+counts = [0, 0]
+for data in changes(whole, size, 120):
+    file.write_bytes(data)
+    began = time.process_time()
+    try:
+        gguf_directory(file)
+        counts[0] += 1
+    except InputError as error:
+        counts[1] += 1
+        assert "\\n" not in str(error)
+    assert time.process_time() - began < 1
+print(*counts)
+"""
 
 
 def test_any_other_file_is_no_model(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ listed; what a folder holds is read and never run."""
 import json
 import pickle
 import shutil
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from assay.trainers.outputs.plain_folders import (
 )
 from assay.trainers.register import TRAINERS
 from tests.trainers.test_tables import GRPO, SFT, TABLES, translate
+
+LETTERS = [*zip("abcdefghijklmnopqrstuvw", "bcdefghijklmnopqrstuvwx", strict=True)]
 
 PLAIN = Path(__file__).parent / "recorded" / "plain"
 ALWAYS = {
@@ -193,3 +196,36 @@ def test_another_kind_of_training_is_refused(tmp_path: Path) -> None:
         find("swift", folder)
     with pytest.raises(InputError, match="--from swift"):
         find("trl", folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a {x: 1, y: 2}\n" + "".join(f"{k}: &{k} {{x: *{j}, y: *{j}}}\n" for j, k in LETTERS),
+        "a: &a [x, y]\n" + "".join(f"{k}: &{k} [{f'*{j}, ' * 9}]\n" for j, k in LETTERS),
+        "a: &a [*a]",
+        "a: " + "[" * 2000,
+    ],
+)
+def test_a_configuration_that_grows_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match="is no YAML"):
+        hydra_values(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "packed"),
+    [
+        (b"\x80\x02X" + struct.pack("<I", 1 << 20) + bytes(1 << 20) + b".", zipfile.ZIP_DEFLATED),
+        (b"\x80\x02]r" + struct.pack("<I", (1 << 31) - 1) + b".", zipfile.ZIP_STORED),
+    ],
+)
+def test_arguments_that_grow_beyond_their_file_are_refused(
+    tmp_path: Path, content: bytes, packed: int
+) -> None:
+    file = tmp_path / "training_args.bin"
+    with zipfile.ZipFile(file, "w", packed) as archive:
+        archive.writestr("t/data.pkl", content)
+    with pytest.raises(DamagedOutput, match="no arguments of TRL: ValueError"):
+        trl_arguments(file)

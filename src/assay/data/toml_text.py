@@ -161,6 +161,11 @@ LARGEST = 2**63 - 1
 DIGITS = sys.get_int_max_str_digits() or sys.int_info.default_max_str_digits
 """The most that Python reads and writes of an integer."""
 UNWRITABLE = 10**DIGITS
+DEEPEST = 64
+"""Tables and arrays in one another; Python's own limit is met anywhere behind."""
+_DEEP = f"nested too deeply: more than {DEEPEST} levels"
+_APART = re.compile(rf"{_STRING.pattern}|#[^\n]*", re.DOTALL)
+_DOTTED = re.compile(rf"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{DEEPEST}}}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -175,10 +180,9 @@ class TomlInvalid(ValueError):
 
 def load_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """The values of a TOML text. Raises TomlInvalid."""
+    _refuse_deep(text)
     try:
         values = tomllib.loads(text, parse_float=parse_float)
-    except RecursionError:
-        raise TomlInvalid("nested too deeply") from None
     except tomllib.TOMLDecodeError as invalid:
         message, _, place = str(invalid).partition(" (at ")
         numbers = re.findall(r"\d+", place)
@@ -186,10 +190,38 @@ def load_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
         raise TomlInvalid(message, line) from None
     except ValueError:
         raise _too_long(rf"[0-9][0-9_]{{{DIGITS},}}", text) from None
+    if _too_deep(values):
+        lines = (line for path, line in key_lines(text).items() if len(path) > DEEPEST)
+        raise TomlInvalid(_DEEP, min(lines, default=None))
     # Python reads such an integer in another base, and cannot write it.
     if any(isinstance(value, int) and abs(value) >= UNWRITABLE for _, value in _leaves(values)):
         raise _too_long(rf"0[xob][0-9A-Fa-f_]{{{UNWRITABLE.bit_length() // 4},}}", text)
     return values
+
+
+def _refuse_deep(text: str) -> None:
+    """Raise TomlInvalid for names with too many dots, and brackets too deep in one another, which
+    cost `tomllib` time and memory by their square."""
+    # Strings and comments apart, only keys have several dots.
+    plain = _APART.sub(lambda found: "q" * (found[0][0] != "#") + "\n" * found[0].count("\n"), text)
+    dotted, depth = _DOTTED.search(plain), 0
+    places = [dotted.start()] if dotted else []
+    for bracket in re.finditer(r"[\[\]{}]", plain):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > DEEPEST:
+            places.append(bracket.start())
+            break
+    if places:
+        raise TomlInvalid(_DEEP, plain.count("\n", 0, min(places)) + 1)
+
+
+def _too_deep(values: Any) -> bool:
+    """Whether tables and arrays lie in one another deeper than may be."""
+    level = [values]
+    for _ in range(DEEPEST + 1):
+        inner = (v.values() if isinstance(v, Mapping) else v for v in level)
+        level = [v for each in inner for v in each if isinstance(v, Mapping | list)]
+    return bool(level)
 
 
 def _too_long(digits: str, text: str) -> TomlInvalid:

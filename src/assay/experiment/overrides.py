@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from assay.data.toml_text import KeyPath, TomlInvalid, load_toml
+from assay.data.toml_text import DEEPEST, KeyPath, TomlInvalid, load_toml
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Table
 from assay.experiment.experiment import Experiment
@@ -107,7 +107,7 @@ def parse_override(text: str) -> Override:
     try:
         here: Any = load_toml(f"{key.strip()} = 0")
     except TomlInvalid:
-        fix = "write names with dots between them"
+        fix = f"write at most {DEEPEST} names with dots between them"
         raise InputError(f"{short(repr(key))} is not a path", file=place(text), fix=fix) from None
     path: list[str] = []
     while isinstance(here, Mapping):

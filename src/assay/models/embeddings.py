@@ -68,13 +68,16 @@ class Precomputed:
         return self.vectors_ND[[self.places[name][0] for name in ids]]
 
 
+UNREADABLE = (KeyError, ValueError, OSError, RecursionError, EOFError, MemoryError)
+
+
 def read_precomputed(file: Path) -> Precomputed:
     """The features of a file. Raises InputError."""
     check_file(file)
     read = _npz if file.suffix == ".npz" else _safetensors
     try:
         ids, vectors_ND, hashes = read(file)
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile, SafetensorError) as error:
+    except (*UNREADABLE, zipfile.BadZipFile, SafetensorError) as error:
         why = " ".join(str(error).split())[:200]
         fix = f"it holds {', '.join(ARRAYS)}"
         raise InputError(f"cannot be read: {why}", file=file, fix=fix) from None

@@ -8,6 +8,7 @@ tokenizer, once per cache through Transformers' own reader; fetching wheels is i
 """
 
 import json
+import reprlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import torch
 import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -24,17 +26,20 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     GgufConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
+from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
 from assay.data.files import built_once, cache_root, sha256_file
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, nearest
-from assay.models.supported import quiet_transformers
+from assay.models.gguf_header import AGAIN, Header, read_header, refuse_sizes
+from assay.models.supported import quiet_transformers, read_config, reason
 from assay.models.weight_files import whole_state
 
 ARCHITECTURES = {
@@ -46,13 +51,17 @@ FILE_TYPES = {
     torch.float32: gguf.LlamaFileType.ALL_F32,
     torch.bfloat16: gguf.LlamaFileType.MOSTLY_BF16,
 }
-DIGITS_ALONE = {"type": "Digits", "individual_digits": True}
 QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 LLAMA3 = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
-PATTERNS = {QWEN: "qwen2", LLAMA3: "llama-bpe"}
+OTHER = "convert_hf_to_gguf.py of llama.cpp"
+ENDS = ("eos", "eot", "eom")
+"""llama.cpp's roles of tokens that end an answer; it knows no more of them by their ids."""
+TEMPLATE = "tokenizer.chat_template"
+ROLES = {"bos": "bos", "unk": "unknown", "pad": "padding"}
+"""Transformers' names of other special tokens, and a GGUF header's."""
 
 
 def check_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -62,12 +71,22 @@ def check_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> No
         known = ", ".join(ARCHITECTURES)
         raise InputError(f"no GGUF of a {config.model_type}", field="--gguf", fix=known)
     rope = getattr(config, "rope_parameters", None) or {}
+    wide, problem = head_size(config) * config.num_attention_heads, ""
     if rope.get("rope_type", "default") != "default":
-        problem = f"no GGUF of rotary positions of type {rope['rope_type']!r}"
-        raise InputError(problem, field="--gguf", fix="convert_hf_to_gguf.py of llama.cpp")
-    if getattr(config, "use_sliding_window", False):
-        raise InputError("no GGUF of a sliding window", field="--gguf")
-    splitter(json.loads(tokenizer.backend_tokenizer.to_str()))  # type: ignore[attr-defined]
+        problem = f"rotary positions of type {rope['rope_type']!r}"
+    elif "sliding_attention" in (config.to_dict().get("layer_types") or ()):
+        problem = "a sliding window"
+    elif config.hidden_act not in ("silu", "swish"):
+        problem = f"the activation {config.hidden_act!r}"
+    elif config.model_type == "qwen3" and config.attention_bias:
+        problem = "a qwen3 with biases, which llama.cpp does not read"
+    elif config.model_type == "qwen2" and wide != config.hidden_size:
+        problem = f"a qwen2 with heads {wide} wide in all, which llama.cpp does not read"
+    elif not 0 < (ends := len(end_ids(model.generation_config, tokenizer))) <= len(ENDS):
+        problem = f"a model with {ends} tokens that end an answer: its header holds 1 to 3"
+    if problem:
+        raise InputError(f"no GGUF of {problem}", field="--gguf", fix=OTHER)
+    splitter(tokenizer)
 
 
 def write_gguf(model: PreTrainedModel, folder: Path, file: Path) -> None:
@@ -79,7 +98,9 @@ def write_gguf(model: PreTrainedModel, folder: Path, file: Path) -> None:
     architecture = ARCHITECTURES[model.config.model_type]
     writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[architecture])
     add_config(writer, model)
-    add_tokenizer(writer, tokenizer, model.config)
+    add_tokenizer(
+        writer, tokenizer, model.config.vocab_size, GenerationConfig.from_pretrained(folder)
+    )
     names = gguf.get_tensor_name_map(architecture, model.config.num_hidden_layers)
     for name, tensor in whole_state(model).items():
         add_tensor(writer, names, name, reordered(name, tensor, model.config))
@@ -87,12 +108,70 @@ def write_gguf(model: PreTrainedModel, folder: Path, file: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    refuse_unlike(file, folder)
+
+
+def refuse_unlike(file: Path, folder: Path) -> None:
+    """Raise InputError where gguf's own reader finds another model or tokenizer in a header than
+    the folder's files say."""
+    reader = gguf.GGUFReader(file)
+    for name, wanted in folder_says(folder).items():
+        if (held := value_of(reader, name)) != wanted:
+            problem = f"{file.name} says {reprlib.repr(held)}, the folder {reprlib.repr(wanted)}"
+            raise InputError(problem, file=folder, field=name, fix="leave --gguf out")
+    ends = {value_of(reader, f"tokenizer.ggml.{role}_token_id") for role in ENDS} - {None}
+    wanted = GenerationConfig.from_pretrained(folder).eos_token_id
+    if not ends >= {*(wanted if isinstance(wanted, list) else [wanted])}:
+        problem = f"{file.name} ends answers at {sorted(ends)}, the folder at {wanted}"
+        raise InputError(problem, file=folder, field="eos_token_id", fix="leave --gguf out")
+
+
+def folder_says(folder: Path) -> dict[str, Any]:
+    """The fields of a header as its files say them, a config's by Transformers' own names."""
+    config, tokenizer = read_config(folder), AutoTokenizer.from_pretrained(folder)
+    family = config.model_type
+    apart = {"rope_theta": config.rope_parameters["rope_theta"], "head_dim": head_size(config)}
+    numbers = {
+        ours: apart.get(theirs) or getattr(config, theirs) for ours, theirs in names_of(family)
+    }
+    numbers |= dict.fromkeys(("attention.key_length", "attention.value_length"), head_size(config))
+    says = {
+        f"{family}.{name}": float(np.float32(value)) if isinstance(value, float) else value
+        for name, value in numbers.items()
+    }
+    ids = tokenizer.get_vocab()
+    unnamed = {f"[PAD{id_}]": id_ for id_ in {*range(config.vocab_size)} - {*ids.values()}}
+    says["tokenizer.ggml.tokens"] = sorted(ids | unnamed, key=(ids | unnamed).__getitem__)
+    merges = json.loads((folder / BESIDE).read_text(encoding="utf-8"))["model"]["merges"]
+    merges = [m if isinstance(m, str) else " ".join(m) for m in merges]
+    says["tokenizer.ggml.merges"] = merges or None  # gguf writes no empty list
+    special = tokenizer.special_tokens_map
+    for role, name in ROLES.items():
+        token = special.get(f"{role}_token")
+        says[f"tokenizer.ggml.{name}_token_id"] = None if token is None else ids[token]
+    return says
+
+
+def value_of(reader: gguf.GGUFReader, name: str) -> Any:
+    """A value of a header; None where there is none."""
+    field = reader.get_field(name)
+    return field.contents() if field else None
+
+
+def names_of(family: str) -> list[tuple[str, str]]:
+    """Names of a family's numbers in a header and in a config, as Transformers reads the first."""
+    return [(ours, theirs) for ours, theirs in GGUF_CONFIG_MAPPING[family].items() if theirs]
+
+
+def head_size(config: Any) -> int:
+    """The width of an attention head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def add_config(writer: gguf.GGUFWriter, model: PreTrainedModel) -> None:
     """The numbers of the architecture."""
     config = model.config
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head = head_size(config)
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_file_type(FILE_TYPES[model.dtype])
     writer.add_block_count(config.num_hidden_layers)
@@ -109,35 +188,63 @@ def add_config(writer: gguf.GGUFWriter, model: PreTrainedModel) -> None:
     writer.add_vocab_size(config.vocab_size)
 
 
-def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, config: Any) -> None:
-    """Vocabulary, merges, kinds of tokens, special ids and the chat template."""
-    written = json.loads(tokenizer.backend_tokenizer.to_str())
+def add_tokenizer(
+    writer: gguf.GGUFWriter, tokenizer: Any, size: int, generation: GenerationConfig
+) -> None:
+    """Vocabulary, merges, kinds of tokens, special ids and the chat templates."""
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(splitter(written))
-    tokens, kinds = vocabulary(tokenizer, config.vocab_size)
+    writer.add_tokenizer_pre(splitter(tokenizer))
+    tokens, kinds = vocabulary(tokenizer, size)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    merges = written["model"]["merges"]
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
-    add_special_ids(writer, tokenizer)
-    template = tokenizer.chat_template
-    if template:
-        writer.add_chat_template(template if isinstance(template, str) else template["default"])
+    special = {role: getattr(tokenizer, f"{role}_token_id") for role in ROLES}
+    for role, id_ in {**special, **end_roles(generation, tokenizer)}.items():
+        if id_ is not None:
+            getattr(writer, f"add_{role}_token_id")(id_)
+    # Where Transformers puts one before a plain text; llama.cpp takes a template's own away first.
+    writer.add_add_bos_token(begins_with_bos(tokenizer))
+    writer.add_add_eos_token(False)
+    for name, template in chat_templates(tokenizer).items():
+        writer.add_string(name, template)
 
 
-def add_special_ids(writer: gguf.GGUFWriter, tokenizer: Any) -> None:
-    """The ids of begin, end, unknown and padding, and that no begin is put before a text."""
-    special = {
-        tokenizer.bos_token_id: writer.add_bos_token_id,
-        tokenizer.eos_token_id: writer.add_eos_token_id,
-        tokenizer.unk_token_id: writer.add_unk_token_id,
-        tokenizer.pad_token_id: writer.add_pad_token_id,
+def chat_templates(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """The templates by their keys of a header. llama.cpp gives them bos_token and eos_token alone,
+    and where a file has none, the token of id 11; so others are set here."""
+    template: Any = tokenizer.chat_template or {}
+    named = {"default": template} if isinstance(template, str) else template
+    roles = {
+        name: str(getattr(tokenizer, name) or "") for name in tokenizer.SPECIAL_TOKENS_ATTRIBUTES
     }
-    for token, add in special.items():
-        if token is not None:
-            add(token)
-    # Templates write it themselves, and Assay encodes their text without adding any.
-    writer.add_add_bos_token(False)
+    known = [name for name in ("bos_token", "eos_token") if roles.get(name)]
+    made = {}
+    for name, source in sorted(named.items()):
+        unknown = [role for role in roles if role in source and role not in known]
+        given = "".join(f"{{%- set {role} = {json.dumps(roles[role])} %}}" for role in unknown)
+        made[TEMPLATE + (f".{name}" if name != "default" else "")] = given + source
+    return made
+
+
+def end_ids(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """The tokens that end an answer."""
+    stated: Any = generation.eos_token_id if generation else None
+    listed = stated if isinstance(stated, list) else [stated]
+    return {int(id_) for id_ in (*listed, tokenizer.eos_token_id) if isinstance(id_, int)}
+
+
+def end_roles(generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """The same by their roles in a header; templates know the first, the tokenizer's own."""
+    ids = end_ids(generation, tokenizer)
+    return dict(
+        zip(ENDS, sorted(ids, key=lambda i: (i != tokenizer.eos_token_id, i)), strict=False)
+    )
+
+
+def begins_with_bos(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a plain text is encoded behind the token that begins one."""
+    return tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
 
 
 def vocabulary(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
@@ -155,22 +262,34 @@ def vocabulary(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
     return tokens, kinds
 
 
-def splitter(tokenizer: Mapping[str, Any]) -> str:
-    """llama.cpp's name for how a tokenizer.json splits text. Raises InputError."""
-    steps = tokenizer.get("pre_tokenizer") or {}
-    steps = steps.get("pretokenizers", [steps])
-    byte_level = [s for s in steps if s.get("type") == "ByteLevel" and not s["add_prefix_space"]]
-    others = [step for step in steps if step not in byte_level]
-    if tokenizer["model"]["type"] == "BPE" and byte_level:
-        if not others:
-            return "gpt-2"
-        if others == [DIGITS_ALONE]:
-            return "smollm"
-        pattern = others[0].get("pattern", {}).get("Regex") if len(others) == 1 else None
-        if pattern in PATTERNS:
-            return PATTERNS[pattern]
-    problem = "no GGUF of this tokenizer: its way of splitting text has no name that is known here"
-    raise InputError(problem, field="--gguf", fix="convert_hf_to_gguf.py of llama.cpp")
+def splitter(tokenizer: PreTrainedTokenizerBase) -> str:
+    """llama.cpp's name for how a tokenizer makes tokens of text. Raises InputError."""
+    written = json.loads(tokenizer.backend_tokenizer.to_str())  # type: ignore[attr-defined]
+    model, steps = written["model"], splitting_steps(written["pre_tokenizer"] or {})
+    whole_words = bool(model.get("ignore_merges"))
+    names = (name for name in PRE_TOKENIZERS if whole_words == (name in WHOLE_WORDS))
+    named = (
+        n for n in names if splitting_steps(json.loads(PRE_TOKENIZERS[n]().__getstate__())) == steps
+    )
+    name = next(named, None)
+    problem = ""
+    if model["type"] != "BPE" or name is None:
+        problem = "its way of splitting text has no name that is known here"
+    elif any(model.get(option) for option in CHANGES_MERGES) or not {*model["vocab"]} >= BYTES:
+        problem = "its merges are not those of plain bytes"
+    elif (written["normalizer"] or {"type": "NFC"}) != {"type": "NFC"}:
+        problem = "it changes text before it is split"
+    elif any(t["lstrip"] or t["rstrip"] or t["single_word"] for t in written["added_tokens"]):
+        problem = "an added token takes white space with it, or stands for whole words alone"
+    if problem or name is None:
+        raise InputError(f"no GGUF of this tokenizer: {problem}", field="--gguf", fix=OTHER)
+    return name
+
+
+def splitting_steps(written: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The steps of a pre-tokenizer, as far as they say where text is split."""
+    steps = written.get("pretokenizers", [written])
+    return [{name: value for name, value in s.items() if name != "trim_offsets"} for s in steps]
 
 
 def reordered(name: str, tensor: Tensor, config: Any) -> Tensor:
@@ -252,23 +371,29 @@ def _write_folder(
     file: Path, target: Path, record: dict[str, Any], beside: Sequence[Path] = ()
 ) -> None:
     """The model of a GGUF file as a folder, with its tokenizer or the files `beside`, and where it
-    is from."""
+    is from. Raises InputError."""
     where: dict[str, Any] = {"gguf_file": file.name}
-    reader = gguf.GGUFReader(file)
-    with quiet_transformers():
-        config = AutoConfig.from_pretrained(file.parent, **where)
-        if head := value_of(reader, f"{value_of(reader, ARCHITECTURE)}.attention.key_length"):
-            config.head_dim = head  # which Transformers' reader takes to be Qwen3's default
-        model = AutoModelForCausalLM.from_pretrained(
-            file.parent,
-            config=config,
-            quantization_config=GgufConfig(dequantize=True),
-            dtype=torch.float32,
-            **where,
-        )
-        model.save_pretrained(target)
-        if not beside:
-            tokenizer_of(reader, file).save_pretrained(target)
+    values = read_gguf(file).values
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(file.parent, **where)
+            if head := values.get(f"{values[ARCHITECTURE]}.attention.key_length"):
+                config.head_dim = head  # which Transformers' reader takes to be Qwen3's default
+            model = AutoModelForCausalLM.from_pretrained(
+                file.parent,
+                config=config,
+                quantization_config=GgufConfig(dequantize=True),
+                dtype=torch.float32,
+                **where,
+            )
+            ends = [values.get(f"tokenizer.ggml.{role}_token_id") for role in ENDS]
+            model.generation_config.eos_token_id = [i for i in ends if i is not None] or None
+            model.save_pretrained(target)
+            if not beside:
+                tokenizer_of(values, file).save_pretrained(target)
+    except Exception as error:  # whatever else Transformers makes of a stranger's file
+        problem = f"Transformers makes no model of it: {reason(error)}"
+        raise InputError(problem, file=file, fix=AGAIN) from error
     for each in beside:
         shutil.copyfile(each, target / each.name)
     record |= {"transformers": transformers.__version__, "torch": torch.__version__}
@@ -285,13 +410,26 @@ def byte_level(pattern: str) -> pre_tokenizers.PreTokenizer:
 PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
     "smollm": smollm_pre_tokenizer,
-    **{name: partial(byte_level, pattern) for pattern, name in PATTERNS.items()},
+    "qwen2": partial(byte_level, QWEN),
+    "llama-bpe": partial(byte_level, LLAMA3),
+    "dbrx": partial(byte_level, LLAMA3),
 }
 """By llama.cpp's names; Transformers' reader knows none of them."""
+WHOLE_WORDS = ("llama-bpe",)
+"""Take a word that is a token whole, whatever the merges make of it."""
+CHANGES_MERGES = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
+COMMON = (9, 10, 13, *range(32, 127), *range(0xA0, 0x801), *range(0x1000, 0x10001, 0x1000))
+BYTES = {
+    *pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str("".join(map(chr, COMMON)))[
+        0
+    ][0]
+}
+"""Of all scripts. SmolLM2 lacks control characters, which llama.cpp leaves out."""
 BESIDE = "tokenizer.json"
 
 
 ARCHITECTURE = "general.architecture"
+ROPE = "rope_freqs.weight"
 
 
 def gguf_directory(file: Path) -> Path:
@@ -300,10 +438,10 @@ def gguf_directory(file: Path) -> Path:
 
     Raises InputError.
     """
-    reader = read_gguf(file)
+    values = read_gguf(file).values
     beside = sorted(file.parent.glob("*token*.json")) if (file.parent / BESIDE).is_file() else []
     if not beside:
-        refuse_tokenizer(reader, file)
+        refuse_tokenizer(values, file)
     hashes = [sha256_file(each) for each in (file, *beside)]
     target = cache_root() / "models" / f"gguf-{sha256_text(canonical_json(hashes))[:16]}"
     record = {"gguf": file.name, "gguf_sha256": hashes[0]}
@@ -312,32 +450,33 @@ def gguf_directory(file: Path) -> Path:
     return built_once(target, lambda folder: _write_folder(file, folder, record, beside))
 
 
-def read_gguf(file: Path) -> gguf.GGUFReader:
+def read_gguf(file: Path) -> Header:
     """The header of a file whose model is made here. Raises InputError."""
-    try:
-        reader = gguf.GGUFReader(file)
-    except (ValueError, IndexError, KeyError, OSError) as error:
-        problem = f"is not a whole GGUF file: {error}"
-        raise InputError(problem, file=file, fix="copy or download it again") from error
-    fix = "use the model's safetensors folder"
-    if (value_of(reader, "split.count") or 1) > 1:
+    header = read_header(file)
+    values, fix = header.values, "use the model's safetensors folder"
+    if values.get("split.count") not in (None, 0, 1):
         joined = "join the parts: llama-gguf-split --merge"
         raise InputError("is one of several parts", file=file, fix=joined)
-    family = value_of(reader, ARCHITECTURE)
+    family = values.get(ARCHITECTURE)
     if family not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        problem = f"holds a model of architecture {family!r}, and {known} are read"
+        problem = f"holds a model of architecture {reprlib.repr(family)}, and {known} are read"
         raise InputError(problem, file=file, fix=fix)
-    scaling = value_of(reader, f"{family}.rope.scaling.type") or "none"
-    if scaling != "none" or any(each.name == "rope_freqs.weight" for each in reader.tensors):
+    scaling = {name: v for name, v in values.items() if name.startswith(f"{family}.rope.scal")}
+    if (
+        scaling.pop(f"{family}.rope.scaling.type", "none") != "none"
+        or scaling
+        or ROPE in header.shapes
+    ):
         problem = "its rotary positions are scaled, which Transformers does not read from GGUF"
         raise InputError(problem, file=file, fix=fix)
-    return reader
+    refuse_sizes(header, family, file)
+    return header
 
 
-def refuse_tokenizer(reader: gguf.GGUFReader, file: Path) -> None:
+def refuse_tokenizer(values: Mapping[str, Any], file: Path) -> None:
     """Raise InputError for a tokenizer that the file lacks or does not wholly say."""
-    kind, splits = (value_of(reader, f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    kind, splits = (values.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
     if kind == "llama" or (kind == "gpt2" and splits in PRE_TOKENIZERS):
         return
     problem = "holds no tokenizer"
@@ -346,21 +485,19 @@ def refuse_tokenizer(reader: gguf.GGUFReader, file: Path) -> None:
     raise InputError(problem, file=file, fix=f"put the model's {BESIDE} beside it")
 
 
-def tokenizer_of(reader: gguf.GGUFReader, file: Path) -> PreTrainedTokenizerBase:
+def tokenizer_of(values: Mapping[str, Any], file: Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a file: byte-level BPE, or SentencePiece's as Transformers reads it.
 
     Transformers' own reader of the first adds tokens and knows no `pre`.
     """
-    splits = value_of(reader, "tokenizer.ggml.pre")
+    splits = str(values.get("tokenizer.ggml.pre"))
     if splits not in PRE_TOKENIZERS:
         return AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    tokens, kinds, merges = (
-        value_of(reader, f"tokenizer.ggml.{name}") for name in ("tokens", "token_type", "merges")
-    )
+    tokens, kinds = (values[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
+    merges = values.get("tokenizer.ggml.merges", [])
     ids = {token: id_ for id_, token in enumerate(tokens) if kinds[id_] != gguf.TokenType.UNUSED}
     pairs = [tuple(merge.split(" ", 1)) for merge in merges]
-    # Llama 3 takes a word that is a token whole, whatever the merges make of it.
-    raw = Tokenizer(models.BPE(vocab=ids, merges=pairs, ignore_merges=splits == "llama-bpe"))
+    raw = Tokenizer(models.BPE(vocab=ids, merges=pairs, ignore_merges=splits in WHOLE_WORDS))
     raw.pre_tokenizer = PRE_TOKENIZERS[splits]()
     raw.decoder = decoders.ByteLevel()
     if splits == "qwen2":
@@ -369,17 +506,10 @@ def tokenizer_of(reader: gguf.GGUFReader, file: Path) -> PreTrainedTokenizerBase
         if kind in (gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED):
             special = kind == gguf.TokenType.CONTROL
             raw.add_tokens([AddedToken(token, special=special, normalized=False)])
-    roles = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     named = {
         f"{role}_token": tokens[id_]
-        for role, name in roles.items()
-        if (id_ := value_of(reader, f"tokenizer.ggml.{name}_token_id")) is not None
+        for role, name in (ROLES | {"eos": "eos"}).items()
+        if (id_ := values.get(f"tokenizer.ggml.{name}_token_id")) is not None
     }
-    template = value_of(reader, "tokenizer.chat_template")
+    template = values.get(TEMPLATE)
     return PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=template, **named)
-
-
-def value_of(reader: gguf.GGUFReader, name: str) -> Any:
-    """A value of a header; None where there is none."""
-    field = reader.get_field(name)
-    return field.contents() if field else None

@@ -148,12 +148,10 @@ def known_licence(source: ModelSource, folder: Path) -> str:
 
 
 def _of_wheel(name: str) -> str:
-    # Reading the file's header takes a second, and most callers have another kind of source.
-    import gguf
-
+    # Importing the converter imports Transformers, which other sources can do without.
     from assay.data.wheels import wheel_directory
     from assay.models.gguf_file import MODEL_WHEELS
+    from assay.models.gguf_header import read_header
 
-    reader = gguf.GGUFReader(wheel_directory(name) / MODEL_WHEELS[name].gguf)
-    field = reader.get_field("general.license")
-    return str(field.contents()) if field else ""
+    header = read_header(wheel_directory(name) / MODEL_WHEELS[name].gguf)
+    return str(header.values.get("general.license", ""))

@@ -7,10 +7,12 @@ known, and what looks like a secret is not taken.
 
 import json
 import pickle
+import pickletools
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +91,17 @@ def trl_arguments(file: Path) -> tuple[str, dict[str, Any]]:
     """The class and the values of training_args.bin. Raises DamagedOutput."""
     try:
         with zipfile.ZipFile(file) as archive:
-            (name,) = [each for each in archive.namelist() if each.endswith("/data.pkl")]
-            with archive.open(name) as stream:
-                reader = Names(stream)
-                state = reader.load().state
+            (member,) = [e for e in archive.infolist() if e.filename.endswith("/data.pkl")]
+            # torch compresses nothing. Python fills its table of objects up to the highest number.
+            if member.file_size > (size := file.stat().st_size):
+                raise ValueError("compressed")
+            written = archive.read(member)
+        for code, argument, _ in pickletools.genops(written):
+            if code.name == "LONG_BINPUT" and argument > size:  # type: ignore[operator]
+                raise ValueError("an object of a number beyond the file's size")
+        reader = Names(BytesIO(written))
+        state = reader.load().state
+        refuse_expanded(state)
         processes = state["distributed_state"].state["num_processes"]
     except Exception as error:  # whatever an inert reader meets in a file that was cut or changed
         problem = f"holds no arguments of TRL: {type(error).__name__}"
@@ -274,9 +283,26 @@ def read_yaml(file: Path) -> dict[str, Any]:
     """A configuration in YAML. Raises InputError."""
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        refuse_expanded(found)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError("is no YAML", file=file, fix="name Hydra's .hydra/config.yaml") from error
     return found if isinstance(found, dict) else {}
+
+
+MOST_VALUES = 100_000
+"""Of a configuration, written out."""
+
+
+def refuse_expanded(value: Any) -> None:
+    """Raise ValueError where references to parts (YAML's aliases, a pickle's memo) make a value far
+    larger, written out, than its file."""
+    left, seen = [value], 0
+    while left:
+        here, seen = left.pop(), seen + 1
+        if seen > MOST_VALUES:
+            raise ValueError("too many values")
+        if isinstance(here, dict | list | tuple):
+            left += here.values() if isinstance(here, dict) else here
 
 
 def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
