@@ -318,13 +318,15 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
     """The evaluations of the run in the order of its file, then those added later."""
-    found = [_read_record(file) for file in sorted(run.evaluations.glob("*/evaluation.json"))]
+    found = [read_description(file) for file in sorted(run.evaluations.glob("*/evaluation.json"))]
     order = [*experiment_of(run).evaluate]
     return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
 
 
 @kept(1024)
-def _read_record(file: Path) -> EvaluationRecord:
+def read_description(file: Path) -> EvaluationRecord:
+    """What an `evaluation.json` describes. Raises DamagedRecord, also where another folder is the
+    one of its records."""
     try:
         values = read_json(file, dict, DamagedRecord)
         del values["schema"]
@@ -332,6 +334,8 @@ def _read_record(file: Path) -> EvaluationRecord:
         _check(record)
     except (KeyError, TypeError) as error:
         raise DamagedRecord(f"cannot be read: {error}", file=file, fix=FIX) from error
+    if record.key != file.parent.name:
+        raise DamagedRecord(f"describes {record.key}", file=file, fix=FIX)
     return record
 
 
