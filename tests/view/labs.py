@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from assay.runs.history import find_record
 from assay.runs.records import conversation_columns, stored_messages, write_samples
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.view.app import application
 from assay.view.window import Window, named_labs
 from tests.pages.synthetic import Shape, demo_run
@@ -76,6 +76,11 @@ def lab(root: Path) -> RunDirectory:
         write_samples(each.samples("rl", 6), [said])
     flip_some(twin, "rl.step-000030")
     return run
+
+
+def twin_of(run: RunDirectory) -> RunDirectory:
+    """The run that is as the first but for what `flip_some` did."""
+    return runs_of(run.root, "twin")[0]
 
 
 def flip_some(run: RunDirectory, checkpoint: str) -> None:

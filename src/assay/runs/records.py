@@ -264,8 +264,14 @@ def whole_table(file: Path, **wanted: Any) -> pa.Table:
 def reading(file: Path) -> Iterator[None]:
     """Turns errors while a record or a step's samples are read into DamagedRecord, which it raises
     at once where the file is not what its run wrote under its name."""
+    check_record(file)
+    with _naming(file):
+        yield
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
     try:
-        check_record(file)
         yield
     except (pa.ArrowException, OSError, KeyError) as error:
         reason = " ".join(str(error).split())
@@ -279,12 +285,13 @@ def check_record(file: Path) -> None:
     place = place_in_lab(file)
     if place is None:
         return
-    with pq.ParquetFile(file) as source:
+    with _naming(file), pq.ParquetFile(file) as source:
         name = (source.schema_arrow.metadata or {}).get(NAME, b"").decode()
         other = holds_another(file, name) if name else _holds_lines(source, place[1])
+        content = sha256_file(file)
     if other:
         raise DamagedRecord(other, file=file, fix=FIX)
-    check_listed(file, sha256_file(file), DamagedRecord)
+    check_listed(file, content, DamagedRecord)
 
 
 def _holds_lines(source: pq.ParquetFile, name: str) -> str:
@@ -388,8 +395,7 @@ class RecordWriter:
     def __enter__(self) -> Self:
         self.parts.mkdir(parents=True, exist_ok=True)
         for chunk in self.chunks:
-            with reading(chunk):  # before more is asked for
-                pass
+            check_record(chunk)  # before more is asked for
         self.describe()
         return self
 

@@ -26,6 +26,7 @@ from assay.pages.progress.progress_content import progress_blocks, progress_titl
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.run_page.page import run_page
 from assay.pages.words import Words, flat, number, score_text
+from assay.runs.history import leaving_out
 from assay.runs.run_directory import RunDirectory, unnameable
 from assay.runs.run_names import RunNotFound
 from assay.runs.same_experiment import damage
@@ -176,7 +177,8 @@ def run_shown(window: Window, request: Request, w: Words) -> Shown:
     name, status = full_name(lab, run), 200
     live = live_address(window, [name])
     try:
-        whole = run_page(window.facts(run), w, None)
+        with leaving_out(run):
+            whole = run_page(window.facts(run), w, None)
     except AssayError as error:  # what else the run recorded can still be read
         whole, status = Page(w, run.name, [Text(flat(str(error)), "error")]), 400
     doors = [
