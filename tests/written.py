@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from assay.runs.run_directory import RunDirectory
+from assay.data.files import place_in_lab
 from assay.runs.run_files import listed_path
 
 
-def as_written(run: RunDirectory, *files: Path) -> None:
-    """Record the checksums of files as they are now."""
-    for file in files:
-        content = file.read_bytes()
-        with listed_path(run.path, file) as temporary:
-            temporary.write_bytes(content)
+def as_written(file: Path) -> None:
+    """Record the checksum of a file of a run as it is now."""
+    place = place_in_lab(file)
+    assert place is not None
+    content = file.read_bytes()
+    with listed_path(place[0], file) as temporary:
+        temporary.write_bytes(content)

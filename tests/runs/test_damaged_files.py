@@ -85,7 +85,7 @@ def test_a_description_of_the_wrong_kind_is_damaged(run: RunDirectory, old: str,
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, 1))
-    as_written(run, file)
+    as_written(file)
     with pytest.raises(DamagedRecord, match=r"evaluation\.json: cannot be read"):
         evaluation_records(run)
 

@@ -93,7 +93,7 @@ def flip_some(run: RunDirectory, checkpoint: str) -> None:
     place = table.schema.get_field_index("score")
     table = table.set_column(place, table.schema.field(place), pa.array(scores, pa.float64()))
     pq.write_table(table, file, write_page_checksum=True)
-    as_written(run, file)
+    as_written(file)
 
 
 def client(*roots: Path, **options: Any) -> TestClient:

@@ -22,6 +22,7 @@ from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from tests.compare.tables import runs_table
 from tests.labs import make_lab
 from tests.pages.synthetic import add_scores, empty_run
+from tests.written import as_written
 
 RECORD = EvaluationRecord(
     "bfcl", "bfcl/simple_python", "report", tuple("abcdefgh"), "h", 2, {}, "r", "c", {}, 1
@@ -116,6 +117,7 @@ def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
     add_scores(lab, "base", [1.0, 0.0])
     (file,) = lab.evaluations.glob("*/evaluation.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "fewer": fewer}))
+    as_written(file)
     with pytest.raises(DamagedRecord, match="'fewer' is no table of numbers of items"):
         find_record(lab, "held_out")
 
