@@ -21,7 +21,8 @@ GRAVE = ("questions", "calls")
 def marks(facts: RunFacts, words: Words) -> list[str]:
     """Warnings that come before every number of the run."""
     seen = [words("page.seen_answers")] if saw_answers(facts.manifest) else []
-    absent = [words("page.left_out", problem=visible(str(each))) for each in left_out()]
+    inside = (str(each).removeprefix(f"{facts.run.path}/") for each in left_out())
+    absent = [words("page.left_out", problem=visible(problem)) for problem in inside]
     return [*absent, *overriding(facts, words), *seen, *leaks(facts, words)]
 
 
