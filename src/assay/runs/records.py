@@ -286,7 +286,7 @@ def check_record(file: Path) -> None:
     if place is None:
         return
     with _naming(file), pq.ParquetFile(file) as source:
-        name = (source.schema_arrow.metadata or {}).get(NAME, b"").decode()
+        name = (source.schema_arrow.metadata or {}).get(NAME, b"").decode(errors="replace")
         other = holds_another(file, name) if name else _holds_lines(source, place[1])
         content = sha256_file(file)
     if other:
@@ -297,15 +297,17 @@ def check_record(file: Path) -> None:
 def _holds_lines(source: pq.ParquetFile, name: str) -> str:
     """What a file without a name of its own holds by the id of its first line, where its name in
     the lab says another evaluation and checkpoint, or another stage and step."""
-    kind, folder, last = name.split("/")[2:5]
-    last = last.removesuffix(".parquet").removesuffix(".parts")
+    kind, *inside = name.split("/")[2:5]
+    if len(inside) < 2:
+        return ""
+    folder, last = inside[0], inside[1].removesuffix(".parquet").removesuffix(".parts")
     if kind == "evaluations":
         expected = f"{folder.rpartition('-')[0]}/{last}/"
     else:
-        expected = f"{folder}/{int(last.removeprefix('step-'))}/"
+        expected = f"{folder}/{last.removeprefix('step-').lstrip('0') or '0'}/"
     for batch in source.iter_batches(1, columns=["sample_id"]):
         (found,) = batch.column("sample_id").to_pylist()
-        return "" if found.startswith(expected) else f"holds {found}"
+        return "" if str(found).startswith(expected) else f"holds {found}"
     return ""
 
 
