@@ -270,7 +270,7 @@ def test_exchanged_records_turn_no_verdict_round_and_the_page_shows_the_others(
     )
     shown = call("report", "demo", "--lab", tmp_path)
     assert shown.exit_code == 1 and "sft" in shown.stdout
-    page = (run.path / "report.md").read_text()
+    page = (run.path / "report.html").read_text()
     for file in (base, last):
         assert page.count(f"{file.relative_to(run.path)}: holds") == 1
     assert "sft · step 14" in page and "few_shot" in page
