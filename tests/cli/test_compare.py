@@ -10,6 +10,7 @@ from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import RL, SFT, other_run
 from tests.pages.synthetic import MANIFEST, RECORD, empty_run
+from tests.written import as_written
 
 CLEAN = replace(RECORD, shared={})
 
@@ -30,6 +31,7 @@ def controls(root: Path, *arguments: str) -> list[str]:
 def name_control(root: Path, name: str, control: str) -> None:
     (spec,) = root.glob(f"runs/{name}/*/spec.toml")
     spec.write_text(f'control = "{control}"\n' + spec.read_text())
+    as_written(spec)
 
 
 def test_the_first_run_is_the_control_unless_another_is_asked_for(root):

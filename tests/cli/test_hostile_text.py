@@ -23,6 +23,7 @@ from assay.pages.live_display import LiveProgress, PlainProgress
 from assay.pages.safe_console import SafeConsole, console, tell
 from assay.pages.words import CONTROL_PICTURES
 from tests.cli.conftest import TinyLab, answer, call
+from tests.written import as_written
 
 STEERING = "\x1b[2J\x1b]0;mine\x07\rassay: all is well\x9b31m\x85\u202ereversed\u2028\x7f"
 SURROGATE = "half \ud800 of a pair"
@@ -46,11 +47,13 @@ def poison(lab: TinyLab) -> None:
             for key in {"item_id", "sample_id"} & set(line):
                 line[key] = line[key].replace("1+1", f"1+{STEERING}1")
         pq.write_table(pa.Table.from_pylist(lines, pq.read_schema(file)), file)
+        as_written(file)
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps(status | {"message": STEERING}))
     for file in (lab.file, run / "spec.toml"):
         about = json.dumps(STEERING).replace("\x7f", "\\u007f")
         file.write_text(f"about = {about}\n{file.read_text()}")
+    as_written(run / "spec.toml")
     rows = [json.loads(line) for line in (lab.root / "sums.jsonl").read_text().splitlines()]
     rows[0] |= {"id": STEERING}
     (lab.root / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

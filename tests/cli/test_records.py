@@ -2,12 +2,17 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
+from assay.runs.history import find_record
+from assay.runs.records import RecordWriter
+from assay.runs.run_directory import all_runs, create_run
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call
+from tests.sample_lines import read_samples
 
 
 def evaluate(lab: TinyLab, target: str, *more: object) -> Result:
@@ -125,12 +130,16 @@ def test_the_prompt_is_rendered_again_as_the_model_had_it(finished_lab: Path):
 
 
 def test_two_records_of_one_name_are_told_apart_by_their_folder(trained: TinyLab):
-    (folder,) = trained.root.glob("runs/tiny/*/evaluations/test-*")
-    shutil.copytree(folder, folder.with_name("test-00000000"))
+    (run,) = all_runs(trained.root)
+    first = find_record(run, "test")
+    second = replace(first, seed=first.seed + 1)
+    with RecordWriter(run.evaluations, second, "base") as writer:
+        writer.write_chunk(0, read_samples(first.file(run.evaluations, "base")))
+        writer.finish()
     result = call("show", "tiny:test/base/1+1#0", "--lab", trained.root)
-    assert_one_line(result, "several records", "test-00000000", folder.name)
-    exact = call("show", "tiny:test-00000000/base/1+1#0", "--lab", trained.root, "--json")
-    assert answer(exact)["result"][0]["file"] == "evaluations/test-00000000/base.parquet"
+    assert_one_line(result, "several records", second.key, first.key)
+    exact = call("show", f"tiny:{second.key}/base/1+1#0", "--lab", trained.root, "--json")
+    assert answer(exact)["result"][0]["file"] == f"evaluations/{second.key}/base.parquet"
 
 
 def test_runs_lists_status_place_and_the_score_of_the_last_checkpoint(trained: TinyLab):
@@ -145,8 +154,8 @@ def test_runs_lists_status_place_and_the_score_of_the_last_checkpoint(trained: T
 
 
 def test_runs_says_when_the_index_is_stale_and_rebuild_mends_it(trained: TinyLab):
-    (run,) = trained.root.glob("runs/tiny/*")
-    shutil.copytree(run, run.with_name("20990101T000000Z-abcdef"))
+    (run,) = all_runs(trained.root)
+    create_run(trained.root, "tiny", seed=8, spec=run.spec.read_text(), new=True)
     stale = call("runs", "--lab", trained.root, "--json")
     assert len(answer(stale)["result"]) == 1 and "--rebuild" in answer(stale)["warnings"][0]
     fresh = answer(call("runs", "--lab", trained.root, "--json", "--rebuild"))

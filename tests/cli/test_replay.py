@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import TinyLab, answer, assert_one_line, call
+from tests.written import as_written
 
 
 def test_a_replay_gives_programs_every_sample_and_people_tables(finished_lab: Path):
@@ -45,6 +46,7 @@ def test_what_is_not_reproduced_is_a_warning_with_evidence(trained: TinyLab):
     lines = pq.read_table(file).to_pylist()
     lines[0] |= {"reward": None, "why": "\x1b[2Jdeadline"}
     pq.write_table(pa.Table.from_pylist(lines, pq.read_schema(file)), file)
+    as_written(file)
     arguments = ("replay", "tiny", "--step", 1, "--lab", trained.root)
     finding, *_ = answer(call(*arguments, "--json"))["findings"]
     assert finding["severity"] == "warning" and "abstained" in finding["evidence"]

@@ -17,6 +17,7 @@ from assay.errors import InputError
 from assay.runs.manifest_file import DamagedManifest, write_manifest
 from assay.runs.records import DamagedRecord, EvaluationRecord, RecordWriter
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import write_listed
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
 from tests.english import english
@@ -73,7 +74,7 @@ def test_the_model_before_training_did_not_see_the_training_rows(run, tmp_path):
 def test_a_checkpoint_measured_in_another_rendering_is_marked(run, tmp_path, name, marked):
     other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
     mark = f'method = "grpo"\nother_rendering_than = ["{name}"]'
-    other.spec.write_text(other.spec.read_text().replace('method = "grpo"', mark))
+    write_listed(other.path, other.spec, other.spec.read_text().replace('method = "grpo"', mark))
     findings = runs_table(run, other).findings
     assert [english(f).evidence for f in findings] == [f"{other}@rl.step-000030"] * marked
     untrained = runs_table(ArmRequest(run, "base"), ArmRequest(other, "base")).findings
@@ -300,7 +301,7 @@ def test_a_damaged_record_beside_one_other_is_refused_by_its_name(run, tmp_path)
 def test_damaged_descriptions_are_named_too(run, tmp_path, pattern, text, kind):
     other = other_run(tmp_path, MANIFEST, SFT, record=CLEAN)
     (file,) = other.path.glob(pattern)
-    file.write_text(text)
+    write_listed(other.path, file, text)
     with pytest.raises(kind, match="cannot be read") as raised:
         runs_table(run, other)
     assert str(file) in str(raised.value)

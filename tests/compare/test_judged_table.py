@@ -15,11 +15,13 @@ from assay.judge.intervals import wilson
 from assay.judge.paired import compare
 from assay.judge.scores import ItemsDifferError, item_scores
 from assay.runs.history import find_record, measured_checkpoints
+from assay.runs.records import RecordWriter
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import write_listed
 from assay.runs.status import stored_status, write_status
 from tests.compare.tables import runs_table
 from tests.english import english, explain
-from tests.pages.synthetic import MANIFEST, RECORD, add_record, add_scores, answer, empty_run
+from tests.pages.synthetic import MANIFEST, RECORD, add_scores, answer, empty_run
 
 BASE = [0.0] * 20
 SFT = [1.0] * 9 + [0.0] * 11
@@ -180,7 +182,7 @@ def test_a_declared_difference_is_what_the_comparison_is_about(run, tmp_path):
 
 def test_the_declaration_of_the_experiment_file_counts(run, tmp_path):
     other = other_run(tmp_path, {**MANIFEST, "stages": {"rl": {"algorithm": "egpo"}}})
-    other.spec.write_text('vary = ["stage.rl.algorithm"]\n' + other.spec.read_text())
+    write_listed(other.path, other.spec, 'vary = ["stage.rl.algorithm"]\n' + other.spec.read_text())
     assert control_of(runs_table(run, other).lines[1]).comparison.verdict == "undecided"
 
 
@@ -228,9 +230,9 @@ def test_a_checkpoint_is_not_compared_with_itself(run):
 def test_records_whose_items_differ_inside_one_run_are_refused(run):
     record = find_record(run, "held_out")
     lines = [answer("held_out", "rl.step-000040", f"simple_python_{i}", 0, 1.0) for i in range(19)]
-    other = add_record(run, "rl.step-000040", lines)
-    source = other.file(run.evaluations, "rl.step-000040")
-    source.rename(record.file(run.evaluations, "rl.step-000040"))
+    with RecordWriter(run.evaluations, record, "rl.step-000040") as writer:
+        writer.write_chunk(0, lines)
+        writer.finish()
     with pytest.raises(ItemsDifferError):
         compare_checkpoints(run, record.key)
 

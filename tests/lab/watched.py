@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import write_listed
 from assay.runs.status import stored_status, write_status
 from tests.pages.synthetic import Shape, demo_run
 
@@ -53,7 +54,7 @@ HEAD = "report_every = 5\nbudget = { seconds = 5000, cost = 1.0 }\n"
 def watched_run(root: Path, steps: int = 24, name: str = "demo") -> RunDirectory:
     """A run that planned 40 steps of `rl` and has recorded `steps`; still `running` on paper."""
     run = demo_run(root, Shape(items=40, steps=steps, groups=4), name)
-    run.spec.write_text(HEAD + run.spec.read_text(encoding="utf-8") + TABLES, encoding="utf-8")
+    write_listed(run.path, run.spec, HEAD + run.spec.read_text(encoding="utf-8") + TABLES)
     status = replace(stored_status(run.path), stage="rl", step=steps)
     write_status(run.path, status)
     change_metrics(run, groups=4)

@@ -190,9 +190,9 @@ def add_scores(
     return add_record(run, checkpoint, lines, replace(record, repeats=len(table[0])))
 
 
-def empty_run(root: Path, name: str = "demo", spec: str = SPEC) -> RunDirectory:
-    """A finished run without records."""
-    run = create_run(root, name, seed=42, spec=spec.format(name=name))
+def empty_run(root: Path, name: str = "demo", spec: str = SPEC, seed: int = 42) -> RunDirectory:
+    """A finished run without records, the latest of its name."""
+    run = create_run(root, name, seed=seed, spec=spec.format(name=name), new=True)
     run.manifest.write_text(json.dumps(MANIFEST), encoding="utf-8")
     write_status(run.path, replace(stored_status(run.path), status="finished"))
     return run
@@ -222,19 +222,18 @@ MANIFEST: dict[str, Any] = {
 def demo_run(root: Path, shape: Shape = Shape(), name: str = "demo") -> RunDirectory:
     """A run of the demo: base knows nothing, SFT learns the form, GRPO adds a little."""
     write_questions(root / "held_out.jsonl", shape.items)
-    run = empty_run(root, name)
-    own = shutil.ignore_patterns("spec.toml", "status.json")
-    shutil.copytree(recorded(shape), run.path, ignore=own, dirs_exist_ok=True)
+    run = RunDirectory(root, name, recorded(shape, name).id)
+    shutil.copytree(recorded(shape, name).path, run.path)
     return run
 
 
 @functools.cache
-def recorded(shape: Shape) -> Path:
-    """The folder of such a run. Its records, which are the same each time, take the most."""
+def recorded(shape: Shape, name: str) -> RunDirectory:
+    """Such a run. Its records, which are the same each time, take the most."""
     draw = np.random.default_rng(7)
     root = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, root)
-    run = empty_run(root)
+    run = empty_run(root, name)
     add_stages(run, shape, draw)
     easy = draw.random(shape.items)
     sft = (easy < 0.47).astype(float)
@@ -251,7 +250,7 @@ def recorded(shape: Shape) -> Path:
     sampled = replace(RECORD, name="sampled", sampling={"temperature": 0.7, "max_tokens": 256})
     repeats = (draw.random((shape.items, 3)) < (0.15 + 0.7 * rl)[:, None]).astype(float)
     add_scores(run, "rl.step-000030", repeats[:100], sampled)
-    return run.path
+    return run
 
 
 def write_questions(file: Path, count: int) -> None:

@@ -15,6 +15,7 @@ from assay.runs.history import evaluation_records, find_samples, read_answers
 from assay.runs.records import DamagedRecord, read_scores
 from assay.runs.run_directory import RunDirectory
 from tests.pages.synthetic import add_scores, empty_run
+from tests.written import as_written
 
 
 @pytest.fixture
@@ -84,6 +85,7 @@ def test_a_description_of_the_wrong_kind_is_damaged(run: RunDirectory, old: str,
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, 1))
+    as_written(file)
     with pytest.raises(DamagedRecord, match=r"evaluation\.json: cannot be read"):
         evaluation_records(run)
 

@@ -27,6 +27,7 @@ from assay.runs.registry import (
     rebuild_index,
 )
 from assay.runs.run_directory import RunDirectory, all_runs, create_run
+from assay.runs.run_files import write_listed
 from assay.runs.status import RunBusy, hold_run, stored_status, write_status
 from tests.forked import forked
 
@@ -127,7 +128,7 @@ def test_a_run_is_listed_with_its_status_and_a_dead_one_as_interrupted(lab):
 @pytest.mark.parametrize("file", ["manifest.json", "status.json"])
 def test_a_damaged_run_keeps_what_it_may_need(lab, file: str) -> None:
     root, teacher, pupil = lab
-    (pupil.path / "spec.toml").write_text(NAMING.format(model="run:teacher@sft.step-8"))
+    write_listed(pupil.path, pupil.spec, NAMING.format(model="run:teacher@sft.step-8"))
     (pupil.path / file).write_text("{")
     needed = "pupil" if file == "status.json" else f"runs/pupil/{pupil.id} refers to"
     with pytest.raises(InputError, match=needed):

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -50,11 +52,8 @@ with hold_run(Path(sys.argv[1])):
 
 
 def make(root: Path, name: str = "demo", seed: int = 42, id_: str | None = None) -> RunDirectory:
-    run = create_run(root, name, seed=seed, spec="name = 'demo'\n", new=True)
-    if id_ is not None:
-        run.path.rename(run.path.with_name(id_))
-        run = replace(run, id=id_)
-    return run
+    with patch.object(run_directory, "_next_id", lambda *_: id_) if id_ else nullcontext():
+        return create_run(root, name, seed=seed, spec="name = 'demo'\n", new=True)
 
 
 @pytest.fixture

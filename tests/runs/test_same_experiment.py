@@ -7,6 +7,7 @@ import pytest
 from assay.experiment.read_file import SpecError, read_experiment
 from assay.experiment.toml_write import experiment_toml
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import write_listed
 from assay.runs.run_names import experiment_of
 from assay.runs.same_experiment import OtherExperiment, check_same
 
@@ -26,7 +27,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     run = RunDirectory(tmp_path, "e", "1")
     run.path.mkdir(parents=True)
-    run.spec.write_text(experiment_toml(read_experiment(written(tmp_path, TEXT))))
+    write_listed(run.path, run.spec, experiment_toml(read_experiment(written(tmp_path, TEXT))))
     return run
 
 
@@ -50,13 +51,13 @@ def test_an_endpoint_that_is_not_taken_makes_no_other_run(tmp_path, made, monkey
 def test_a_runs_experiment_is_read_again_where_its_file_or_the_endpoint_is_another(
     made, monkeypatch
 ):
-    made.spec.write_text(TEXT + 'with_endpoint = "openai:m"\n')
+    write_listed(made.path, made.spec, TEXT + 'with_endpoint = "openai:m"\n')
     first = experiment_of(made)
     assert experiment_of(made) is first and first.helpers["executor"].source == "path:y"
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
     assert experiment_of(made).helpers["executor"].source == "openai:m"
     monkeypatch.delenv("OPENAI_BASE_URL")
-    made.spec.write_text(TEXT.replace("path:y", "path:longer"))
+    write_listed(made.path, made.spec, TEXT.replace("path:y", "path:longer"))
     assert experiment_of(made).helpers["executor"].source == "path:longer"
     made.spec.unlink()
     with pytest.raises(SpecError, match="no such file"):

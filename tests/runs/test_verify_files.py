@@ -3,12 +3,17 @@
 import os
 import random
 import shutil
+from collections.abc import Iterator
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
 
 from assay.errors import InputError
 from assay.lab.run.runner import resume, start
+from assay.runs.checkpoints import check_checkpoint
+from assay.runs.history import evaluation_records, read_description, samples_in
+from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, call
@@ -97,6 +102,110 @@ def test_the_verb_prints_a_line_for_each_file_and_fails(run: RunDirectory) -> No
     assert line.startswith("damaged: checkpoints/sft/step-000006/model.safetensors: is damaged")
     (fault,) = answer(call("verify", "tiny", "--lab", run.root, "--json"))["result"]["faults"]
     assert fault["kind"] == "damaged" and fault["file"].endswith("model.safetensors")
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Give each of two files or folders the other's name."""
+    between = one.with_name(".between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+def read(run: RunDirectory, path: Path) -> None:
+    """What every reader of such a file or folder of a run goes through."""
+    kind = path.relative_to(run.path).parts[0]
+    if kind == "checkpoints":
+        check_checkpoint(path if path.is_dir() else path.parent, "")
+    elif kind == "samples":
+        list(samples_in(path))
+    elif path.suffix == ".parquet":
+        evaluation = read_description(path.with_name("evaluation.json"))
+        read_scores(run, evaluation, path.stem)
+    else:
+        evaluation_records(run)
+
+
+def kinds(run: RunDirectory) -> dict[str, list[Path]]:
+    """The files and folders of a run that are of one kind, of which each could be another's."""
+    patterns = ("checkpoints/*/*", "samples/*/*", "evaluations/*/*.parquet")
+    inner = {f"checkpoints/*/*/{p.name}" for p in run.checkpoint("rl", 3).iterdir() if p.is_file()}
+    patterns = (*patterns, "evaluations/*/evaluation.json", *sorted(inner))
+    return {each: sorted(run.path.glob(each)) for each in patterns}
+
+
+def pairs(paths: list[Path]) -> Iterator[tuple[Path, Path]]:
+    """All pairs of different content."""
+    for one, other in combinations(paths, 2):
+        if one.is_dir() or one.read_bytes() != other.read_bytes():
+            yield one, other
+
+
+def test_whatever_two_files_of_a_kind_are_exchanged_no_reader_takes_one_for_the_other(
+    run: RunDirectory,
+) -> None:
+    counts: dict[str, int] = {}
+    for kind, paths in kinds(run).items():
+        counts[kind] = 0
+        for one, other in pairs(paths):
+            exchange(one, other)
+            for path in (one, other):
+                with pytest.raises(InputError) as refused:
+                    read(run, path)
+                said = str(refused.value)
+                assert "\n" not in said and ("holds" in said or "damaged" in said), said
+            exchange(one, other)
+            counts[kind] += 1
+        for path in paths:
+            read(run, path)
+    assert all([*counts.values()][:4]) and sum(counts.values()) > 80, counts
+    assert verify(run) == []
+
+
+def test_verify_names_every_file_that_lies_under_anothers_name(run: RunDirectory) -> None:
+    """All of a kind moved on by one place: every one of them is named, with what it holds."""
+    for paths in list(kinds(run).values())[:4]:
+        for one, other in pairwise(paths):
+            exchange(one, other)
+    found = {fault.file: fault.problem for fault in verify_run(run).faults}
+    for kind, paths in list(kinds(run).items())[:4]:
+        names = [path.relative_to(run.path).as_posix() for path in paths]
+        assert names and {*names} <= found.keys(), kind
+        for name, held in zip(names, [*names[1:], names[0]], strict=True):
+            assert found[name].startswith("holds"), name
+            assert kind.endswith("json") or held in found[name], found[name]
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_copy_under_another_valid_name_is_named_and_refused(
+    run: RunDirectory, older: bool
+) -> None:
+    """Also in a run without a list of checksums: what files say of themselves decides."""
+    if older:
+        (run.path / "checksums.jsonl").unlink()
+    (key,) = {p.parent.name for p in run.evaluations.glob("test-*/evaluation.json")}
+    copies = {
+        "samples/rl/step-000003.parquet": ["samples/rl/step-000099.parquet"],
+        f"evaluations/{key}/base.parquet": [
+            f"evaluations/{key}/rl.step-000002.parquet",
+            f"evaluations/{key[:-8]}01234567/base.parquet",
+        ],
+        "checkpoints/rl/step-000003": ["checkpoints/rl/step-000099", "checkpoints/sft/step-000003"],
+        f"evaluations/{key}/evaluation.json": [f"evaluations/{key[:-8]}01234567/evaluation.json"],
+    }
+    before = verify(run)
+    for source, targets in copies.items():
+        for name in targets:
+            target = run.path / name
+            target.parent.mkdir(exist_ok=True)
+            whole = (run.path / source).is_dir()
+            (shutil.copytree if whole else shutil.copyfile)(run.path / source, target)
+            with pytest.raises(InputError):
+                read(run, target)
+            assert ("damaged", name) in verify(run), name
+            shutil.rmtree(target) if whole else target.unlink()
+    (run.evaluations / f"{key[:-8]}01234567").rmdir()
+    assert verify(run) == before
 
 
 def stopped(made: RunDirectory, step: int) -> RunDirectory:

@@ -89,6 +89,18 @@ def test_the_two_newest_checkpoints_keep_their_optimizer(tmp_path):
     check_checkpoint(first, fix="")
 
 
+def test_a_checkpoint_of_another_step_is_damaged_whether_it_could_be_continued_or_not(tmp_path):
+    policy, optimizer = trained()
+    for step in (2, 4, 6):
+        save_checkpoint(tmp_path, policy, optimizer, TrainState(step))
+    first, last = tmp_path / "step-000002", tmp_path / "step-000006"
+    last.rename(tmp_path / "step-000008")
+    first.rename(last)
+    for folder, step in ((last, 2), (tmp_path / "step-000008", 6)):
+        with pytest.raises(CheckpointDamaged, match=f"holds the checkpoint of step {step}"):
+            load_checkpoint(folder, policy, optimizer)
+
+
 FILES = ("module.safetensors", "optimizer.pt", "random.pt", "state.json")
 
 

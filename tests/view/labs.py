@@ -1,7 +1,6 @@
 """A lab for the window: a run of the demo with answers that are hostile, unscored, or talk."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ from starlette.testclient import TestClient
 
 from assay.runs.history import find_record
 from assay.runs.records import conversation_columns, stored_messages, write_samples
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.view.app import application
 from assay.view.window import Window, named_labs
 from tests.pages.synthetic import Shape, demo_run
+from tests.written import as_written
 
 TOKEN = "open-sesame"
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e needle"
@@ -58,7 +58,8 @@ def sample(step: int, row: str, number: int, **changes: Any) -> dict[str, Any]:
 def lab(root: Path) -> RunDirectory:
     """A run and its twin in a lab; step 5 holds what the others do not."""
     root.mkdir(parents=True, exist_ok=True)
-    run = demo_run(root, Shape(items=30, steps=4, groups=4, group=4))
+    shape = Shape(items=30, steps=4, groups=4, group=4)
+    run, twin = demo_run(root, shape), demo_run(root, shape, "twin")
     lines = [
         sample(
             5, "odd", 0, text=EVIL, ended="length", tokens=[*range(9)], behaviour_logps=[-0.1] * 9
@@ -67,13 +68,19 @@ def lab(root: Path) -> RunDirectory:
         sample(5, "odd", 2, reward=1.0, text="Needle in capitals"),
         sample(5, "odd", 3, reward=-0.25),
     ]
-    write_samples(run.samples("rl", 5), lines)
     talk = json.dumps(TALK)
     spoken = conversation_columns(stored_messages(talk), ())
-    write_samples(run.samples("rl", 6), [sample(6, "talk", 0, text="It is blue.", **spoken)])
-    shutil.copytree(run.path.parent, root / "runs" / "twin")
-    flip_some(RunDirectory(root, "twin", run.id), "rl.step-000030")
+    for each in (run, twin):
+        write_samples(each.samples("rl", 5), lines)
+        said = sample(6, "talk", 0, text="It is blue.", **spoken)
+        write_samples(each.samples("rl", 6), [said])
+    flip_some(twin, "rl.step-000030")
     return run
+
+
+def twin_of(run: RunDirectory) -> RunDirectory:
+    """The run that is as the first but for what `flip_some` did."""
+    return runs_of(run.root, "twin")[0]
 
 
 def flip_some(run: RunDirectory, checkpoint: str) -> None:
@@ -86,6 +93,7 @@ def flip_some(run: RunDirectory, checkpoint: str) -> None:
     place = table.schema.get_field_index("score")
     table = table.set_column(place, table.schema.field(place), pa.array(scores, pa.float64()))
     pq.write_table(table, file, write_page_checksum=True)
+    as_written(file)
 
 
 def client(*roots: Path, **options: Any) -> TestClient:

@@ -21,7 +21,7 @@ from assay.view.window import Window, named_labs
 from tests.labs import make_lab
 from tests.pages.synthetic import empty_run
 from tests.view.browser import FIX, Tab, chromium, opened
-from tests.view.labs import TOKEN, lab
+from tests.view.labs import TOKEN, lab, twin_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -224,7 +224,7 @@ def point_at(tab: Tab, selector: str) -> None:
 
 
 def test_values_are_told_under_the_pointer(site: str, run, tab: Tab):
-    tab.open(f"{site}/curves?run=lab/{run}&run=lab/twin/{run.id}&stage=rl&metric=reward_mean")
+    tab.open(f"{site}/curves?run=lab/{run}&run=lab/{twin_of(run)}&stage=rl&metric=reward_mean")
     point_at(tab, "svg[data-told]")
     told = tab.until("document.querySelector('.told').innerText")
     assert re.match(r"Step [1-4]\s", told) and told.count("demo") == told.count("twin") == 1

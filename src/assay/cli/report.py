@@ -200,17 +200,20 @@ def report(
     from assay.library.actions import open_run
     from assay.pages.run_page.page import Span, write_report
     from assay.pages.words import words
+    from assay.runs.history import leaving_out, left_out
 
     found = open_run(run, root=root, lang=lang)
     if bfcl is not None:
         return Outcome(*bfcl_results(found.directory, bfcl))
     span = Span(stage, first, last)
-    write_report(found.directory, lang, span)
     asked = span != Span()
-    state = words(lang)(f"status.{found.status}")
-    progressing = asked or full or found.status != "finished"
-    shown = runs_shown([found], [state], full, span if progressing else None)
-    result = run_result(found, span)
+    with leaving_out(found.directory):
+        write_report(found.directory, lang, span)
+        state = words(lang)(f"status.{found.status}")
+        progressing = asked or full or found.status != "finished"
+        shown = runs_shown([found], [state], full, span if progressing else None)
+        result = run_result(found, span)
+        damaged = bool(left_out())
     if not asked:
         note_asked(found.directory)
-    return Outcome(result, shown, lang=lang)
+    return Outcome(result, shown, lang=lang, exit_code=int(damaged))

@@ -31,6 +31,7 @@ def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
     is told."""
     from assay.pages.comparison.benchmarks_content import run_table
     from assay.pages.run_page.page import Span
+    from assay.runs.history import left_out
 
     run, lang, steps = found.directory, found.lang, span or Span()
     benchmarks = run_table(found.facts)
@@ -42,6 +43,7 @@ def run_result(found: "Run", span: "Span | None" = None) -> dict[str, Any]:
         "progress": progress_result(told, lang) if told else None,
         "evaluations": [table_result(table) for table in found.evaluations.values()],
         "benchmarks": benchmarks and benchmark_rows(benchmarks),
+        "left_out": [str(error) for error in left_out()],
     }
 
 

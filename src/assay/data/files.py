@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -257,6 +257,32 @@ def whole_text(text: str) -> str:
     return _HALF.sub("\ufffd", text)
 
 
+_IN_RUN = re.compile(
+    r"((?:.*/)?runs/([^/]+/[^/]+))/(?:aside/\d+/)?"
+    r"((?:checkpoints|samples|evaluations|agreement)/.+|[^/]+)"
+)
+_UNFINISHED = re.compile(rf"(^|/)\.([^/]+?)(?:\.[0-9a-f]{{16}})?{re.escape(PART)}(?=/|$)")
+
+
+def place_in_lab(path: Path) -> tuple[Path, str] | None:
+    """The folder of the run that `path` lies in, and `NAME/ID/PATH`, its name once it is whole and
+    before it was put aside; None outside of runs. What a run writes may hold this name itself."""
+    found = _IN_RUN.fullmatch(path.as_posix())
+    return (Path(found[1]), _UNFINISHED.sub(r"\1\2", f"{found[2]}/{found[3]}")) if found else None
+
+
+def holds_another(path: Path, name: str) -> str:
+    """What lies at a path in a run, where that is called `name`; "" where it is called as it lies,
+    or where nobody can tell."""
+    place = place_in_lab(path)
+    if not name or place is None or place[1] == name:
+        return ""
+    inside = place[1].split("/", 2)[2]
+    if name.endswith(f"/{inside}"):
+        return f"is of the run {name.removesuffix(f'/{inside}')}"
+    return f"holds {name.removeprefix(place[1].removesuffix(inside))}"
+
+
 CHECKSUMS = "checksums.json"
 SCHEMA = 1
 
@@ -270,23 +296,28 @@ class Damage:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the file for all others that lie in `folder`, each by its path inside."""
+    """Write the file for all others that lie in `folder`, each by its path inside; of one in a run
+    it holds the name too."""
     names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
     files = {name: sha256_file(folder / name) for name in names if name != CHECKSUMS}
     record: dict[str, Any] = {"schema": SCHEMA, "files": files}
+    if place := place_in_lab(folder):
+        record["name"] = place[1]
     record["sha256"] = _own(record)
     (folder / CHECKSUMS).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 def recorded_checksums(folder: Path) -> Mapping[str, str] | Damage | None:
-    """The sha256 of each file by its name; None where an older version recorded none."""
+    """The sha256 of each file by its name; None where an older version recorded none, Damage where
+    the folder is another one of a run than these files were written to."""
     file = folder / CHECKSUMS
     if not file.exists():
         return None
     try:
         record: Any = json.loads(file.read_bytes())
         if record.pop("sha256") == _own(record):
-            return record["files"]
+            other = holds_another(folder, record.get("name", ""))
+            return Damage(folder, other) if other else record["files"]
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         pass  # it is something else than what was written, as below
     return Damage(file, "is damaged: it does not hold what was written")
@@ -310,11 +341,12 @@ def compare(file: Path, *expected: str) -> Damage | None:
     if not file.is_file():
         return Damage(file, "is missing")
     found = sha256_file(file)
-    if found in expected:
-        return None
-    was = expected[-1]
-    problem = f"is damaged: its sha256 begins with {found[:12]}, {was[:12]} was written"
-    return Damage(file, problem)
+    return None if found in expected else Damage(file, changed(found, expected))
+
+
+def changed(sha256: str, written: Sequence[str]) -> str:
+    """That a file with this hash is none of those that were written."""
+    return f"is damaged: its sha256 begins with {sha256[:12]}, {written[-1][:12]} was written"
 
 
 def _own(record: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from assay.pages.facts import RunFacts
 from assay.pages.page import Block, Column, Facts, Folded, Heading, Mark, Table, Text
 from assay.pages.words import Words, flat, number, percent, visible
+from assay.runs.history import left_out
 from assay.runs.manifest_file import CHECKED, overridden, saw_answers
 
 GRAVE = ("questions", "calls")
@@ -20,7 +21,9 @@ GRAVE = ("questions", "calls")
 def marks(facts: RunFacts, words: Words) -> list[str]:
     """Warnings that come before every number of the run."""
     seen = [words("page.seen_answers")] if saw_answers(facts.manifest) else []
-    return [*overriding(facts, words), *seen, *leaks(facts, words)]
+    inside = (str(each).removeprefix(f"{facts.run.path}/") for each in left_out())
+    absent = [words("page.left_out", problem=visible(problem)) for problem in inside]
+    return [*absent, *overriding(facts, words), *seen, *leaks(facts, words)]
 
 
 def overriding(facts: RunFacts, words: Words) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import find_damage
+from assay.data.files import Damage, compare, find_damage, recorded_checksums
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import RULES, Rule
 from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, write_listed
@@ -35,13 +35,38 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def check_checkpoint(checkpoint: Path, fix: str, *, optimizer: bool = False) -> None:
-    """Raise CheckpointDamaged, with `fix`, unless every file is as it was written.
+    """Raise CheckpointDamaged, with `fix`, unless every file is as it was written, and for the step
+    that the folder says.
 
     The optimizer's state counts where `optimizer` says so: it may have been removed, and only a
     stage that continues reads it. Checkpoints of older versions have no checksums to compare.
     """
+    check_place(checkpoint, fix)
     for damage in find_damage(checkpoint, unless=() if optimizer else (OPTIMIZER,)):
         raise CheckpointDamaged(damage.problem, file=damage.file, fix=fix)
+
+
+def check_place(checkpoint: Path, fix: str) -> None:
+    """Raise CheckpointDamaged, with `fix`, where a folder holds another checkpoint than it says."""
+    if damage := misplaced(checkpoint):
+        raise CheckpointDamaged(damage.problem, file=damage.file, fix=fix)
+
+
+def misplaced(checkpoint: Path) -> Damage | None:
+    """What a folder holds that is called after another checkpoint: its checksums name it, in older
+    ones the state has the step."""
+    recorded, state = recorded_checksums(checkpoint), checkpoint / STATE
+    if isinstance(recorded, Damage):
+        return recorded
+    if not state.is_file() or (recorded and compare(state, recorded.get(STATE, ""))):
+        return None  # `find_damage` says it
+    try:
+        step = read_json(state, dict).get("step")
+    except DamagedFile as error:
+        return Damage(state, error.problem)
+    if type(step) is not int or step_name(step) == checkpoint.name:
+        return None
+    return Damage(checkpoint, f"holds the checkpoint of step {step}")
 
 
 def continuable(checkpoint: Path) -> bool:

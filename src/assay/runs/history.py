@@ -8,6 +8,8 @@ where these are not asked for. Nothing is judged, sampled or written here. Files
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,6 +41,7 @@ from assay.runs.records import (
     VISIT,
     DamagedRecord,
     EvaluationRecord,
+    check_record,
     check_types,
     read_columns,
     read_scores,
@@ -246,12 +249,12 @@ class History:
     def sampled(self, stage: str) -> list[int]:
         """The steps whose samples are kept, in order."""
         files = self.run.samples(stage, 0).parent.glob("step-*.parquet")
-        return sorted(int(file.stem.removeprefix("step-")) for file in files)
+        return sorted(int(file.stem.removeprefix("step-")) for file in files if is_there(file))
 
     def samples(self, stage: str, step: int, *, tokens: bool = False) -> Iterator[Sample]:
         """The completions of one step; none where they are not kept."""
         file = self.run.samples(stage, step)
-        if file.exists():
+        if is_there(file):
             yield from samples_in(file, tokens=tokens)
 
     @cached_property
@@ -312,19 +315,55 @@ class History:
         return read_calls(self.run.path)
 
 
+_left_out: ContextVar[Mapping[Path, DamagedRecord] | None] = ContextVar("left_out", default=None)
+
+
+@contextmanager
+def leaving_out(run: RunDirectory) -> Iterator[None]:
+    """Within it damaged samples and records of the run count as not there; `left_out` says why."""
+    files = [*run.path.glob("samples/*/*.parquet"), *run.evaluations.glob("*/[!.]*.parquet")]
+    found: dict[Path, DamagedRecord] = {}
+    for file in sorted([*files, *run.evaluations.glob("*/evaluation.json")]):
+        try:
+            if file.suffix == ".json":
+                read_description(file)
+            else:
+                check_record(file)
+        except DamagedRecord as error:
+            found[file] = error
+    token = _left_out.set(found)
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
+
+
+def left_out() -> Sequence[DamagedRecord]:
+    """Why files are left out here."""
+    return tuple((_left_out.get() or {}).values())
+
+
+def is_there(file: Path) -> bool:
+    """Whether samples or a record exist and are not left out."""
+    return file not in (_left_out.get() or ()) and file.exists()
+
+
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """An evaluation's name begins the name of its folder."""
 
 
 def evaluation_records(run: RunDirectory) -> list[EvaluationRecord]:
     """The evaluations of the run in the order of its file, then those added later."""
-    found = [_read_record(file) for file in sorted(run.evaluations.glob("*/evaluation.json"))]
+    files = filter(is_there, sorted(run.evaluations.glob("*/evaluation.json")))
+    found = [read_description(file) for file in files]
     order = [*experiment_of(run).evaluate]
     return sorted(found, key=lambda r: order.index(r.name) if r.name in order else len(order))
 
 
 @kept(1024)
-def _read_record(file: Path) -> EvaluationRecord:
+def read_description(file: Path) -> EvaluationRecord:
+    """What an `evaluation.json` describes. Raises DamagedRecord, also where another folder is the
+    one of its records."""
     try:
         values = read_json(file, dict, DamagedRecord)
         del values["schema"]
@@ -332,6 +371,8 @@ def _read_record(file: Path) -> EvaluationRecord:
         _check(record)
     except (KeyError, TypeError) as error:
         raise DamagedRecord(f"cannot be read: {error}", file=file, fix=FIX) from error
+    if record.key != file.parent.name:
+        raise DamagedRecord(f"describes {record.key}", file=file, fix=FIX)
     return record
 
 
@@ -375,7 +416,7 @@ def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
 def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[str]:
     """Checkpoints with a finished record: the base first, then by stage and step."""
     files = record.file(run.evaluations, "base").parent.glob("[!.]*.parquet")
-    return _in_order(run, {file.stem for file in files})
+    return _in_order(run, {file.stem for file in files if is_there(file)})
 
 
 def known_checkpoints(run: RunDirectory) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.judge.label_agreement import Judged
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import as_entry, read_json, write_listed
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, write_listed
 
 FOLDER = "agreement"
 SCHEMA = 1
@@ -59,18 +59,23 @@ def write_judged(run: RunDirectory, name: str, found: JudgedLabels) -> Path:
     """Write what was found, in the place of what was there; returns the file."""
     file = run.path / FOLDER / f"{name}.json"
     file.parent.mkdir(exist_ok=True)
-    write_listed(run.path, file, json.dumps({"schema": SCHEMA, **asdict(found)}) + "\n")
+    write_listed(
+        run.path, file, json.dumps({"schema": SCHEMA, "name": name, **asdict(found)}) + "\n"
+    )
     return file
 
 
 def read_judged(run: RunDirectory) -> list[JudgedLabels]:
     """All that the run holds. Raises DamagedFile."""
-    return [_read(file) for file in sorted((run.path / FOLDER).glob("*.json"))]
+    return [read_file(file) for file in sorted((run.path / FOLDER).glob("*.json"))]
 
 
-def _read(file: Path) -> JudgedLabels:
+def read_file(file: Path) -> JudgedLabels:
+    """What one file holds. Raises DamagedFile."""
     values = read_json(file, dict)
     values.pop("schema", None)
+    if (name := values.pop("name", file.stem)) != file.stem:
+        raise DamagedFile(f"holds {name}", file=file, fix=FIX)
     for name, kind in (("judged", Judged), ("canaries", Canary)):
         values[name] = [as_entry(kind, each, file) for each in values.get(name, ())]
     return as_entry(JudgedLabels, values, file)

@@ -6,7 +6,6 @@ their own, and a text that another machine samples in its place is judged again.
 once what it holds is recorded.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.data.row_json import completion_values, reward_of, reward_values, row_values
 from assay.errors import RunFailure
-from assay.runs.run_files import FIX, DamagedFile, whole_lines
+from assay.runs.run_files import FIX, DamagedFile, named_line, whole_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class JudgementJournal:
         self._entries()[key] = reward
         try:
             fresh = not self._file.exists()
-            append_line(self._file, _line(key, reward))
+            append_line(self._file, self._line(key, reward))
             sync(self._file)
             if fresh:
                 sync(self._file.parent)
@@ -68,21 +67,21 @@ class JudgementJournal:
         if not kept:
             self._file.unlink(missing_ok=True)
         elif len(kept) < len(self._entries()):
-            atomic_write_text(self._file, "".join(f"{_line(*entry)}\n" for entry in kept.items()))
+            lines = (f"{self._line(*entry)}\n" for entry in kept.items())
+            atomic_write_text(self._file, "".join(lines))
         self._known = kept
 
     def _key(self, part: str, row: Row, completion: Completion) -> Key:
         values = [row_values(row), {**completion_values(completion), "id": ""}]
         return Key(completion.id, part, sha256_text(canonical_json(values)), self._judge)
 
+    def _line(self, key: Key, reward: Reward) -> str:
+        return named_line(self._file, {**asdict(key), "reward": reward_values(reward)})
+
     def _entries(self) -> dict[Key, Reward]:
         if self._known is None:
             self._known = _read(self._file)
         return self._known
-
-
-def _line(key: Key, reward: Reward) -> str:
-    return json.dumps({**asdict(key), "reward": reward_values(reward)})
 
 
 def _read(file: Path) -> dict[Key, Reward]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from assay.data.files import atomic_write_bytes, sha256_file, sync
 from assay.errors import InputError
-from assay.runs.run_directory import RunDirectory
+from assay.runs.checkpoints import misplaced, step_name, steps_in
+from assay.runs.run_directory import RunDirectory, folders_in
 from assay.runs.run_files import FIX, DamagedFile, as_entry, parse_line, read_json
 
 
@@ -33,9 +34,16 @@ def append_metrics(file: Path, stage: str, step: int, seconds: float, **numbers:
 def read_metrics(file: Path) -> list[dict[str, Any]]:
     """All whole lines; a last line without its end was torn by a kill and does not count.
 
-    Raises DamagedFile.
+    Raises DamagedFile, also where they do not begin as each stage's newest checkpoint beside them
+    had them.
     """
-    return _parsed(file, _whole_lines(file))
+    found = _parsed(file, _whole_lines(file))
+    for stage in folders_in(file.parent / "checkpoints"):
+        newest = [stage / step_name(step) for step in steps_in(stage)[-1:]]
+        for checkpoint in newest:
+            if not misplaced(checkpoint) and (problem := lost_history(file, checkpoint)):
+                raise DamagedFile(problem, file=file, fix=FIX)
+    return found
 
 
 def metric_columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -108,20 +116,20 @@ def cut_history(run: RunDirectory, stage: str, step: int) -> None:
 
 def check_history(run: RunDirectory, stage: str, step: int) -> None:
     """Raise InputError unless the metrics begin as they were at a checkpoint."""
-    problem = lost_history(run, stage, step)
+    problem = lost_history(run.metrics, run.checkpoint(stage, step))
     if problem:
         fix = f"restore it, or start the stage over: assay resume {run} --from {stage}.step-N"
         raise InputError(problem, file=run.metrics, fix=fix)
 
 
-def lost_history(run: RunDirectory, stage: str, step: int) -> str:
+def lost_history(metrics: Path, checkpoint: Path) -> str:
     """How the metrics differ from their state at a checkpoint; "" if they do not."""
-    name = f"{stage}.step-{step:06d}"
-    file = run.checkpoint(stage, step) / HISTORY
+    name = f"{checkpoint.parent.name}.{checkpoint.name}"
+    file = checkpoint / HISTORY
     if not file.exists():
         return ""
     recorded = as_entry(Recorded, read_json(file, dict), file)
-    content = run.metrics.read_bytes() if run.metrics.exists() else b""
+    content = metrics.read_bytes() if metrics.exists() else b""
     if len(content) < recorded.bytes:
         lines = content.count(b"\n")
         return f"has {lines} lines and had {recorded.lines} when {name} was made"

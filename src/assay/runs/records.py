@@ -19,7 +19,13 @@ import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
 from assay.data.episode import FULL_SCORE, Context, Turn, common, tokens_of
-from assay.data.files import atomic_path, whole_text
+from assay.data.files import (
+    atomic_path,
+    holds_another,
+    place_in_lab,
+    sha256_file,
+    whole_text,
+)
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.kept import kept
 from assay.data.loaded import Record
@@ -28,7 +34,7 @@ from assay.data.splits import drawn
 from assay.errors import InputError
 from assay.judge.scores import ItemScores, item_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import listed_path, write_listed
+from assay.runs.run_files import check_listed, listed_path, write_listed
 
 COLUMNS = [
     pa.field("messages", pa.string()),
@@ -180,6 +186,11 @@ def outcome(score: float | None, error: str, judged: str | None = "") -> str:
     return error or judged or (RIGHT if score >= FULL_SCORE else WRONG)
 
 
+FIX = "restore it, or delete it and evaluate again"
+NAME = b"name"
+"""Key in the metadata of a parquet file of a run: its `place_in_lab`; older files lack it."""
+
+
 class DamagedRecord(InputError):
     """A file of a run that cannot be read."""
 
@@ -196,11 +207,18 @@ def write_table(
     schema = pa.schema([*schema, *((name, COLUMN_TYPES[name]) for name in found)])
     if lines and NAMES[0] in lines[0]:
         schema = pa.schema([*schema, *COLUMNS])
+    schema = named(schema, file)
     # Arrow would take an absent column for null and leave an unknown one out.
     assert all(line.keys() == set(schema.names) for line in lines), "columns are not the schema's"
     kept = [{name: _keepable(value) for name, value in line.items()} for line in lines]
     with listed_path(run, file) if run else atomic_path(file) as temporary:
         pq.write_table(pa.Table.from_pylist(kept, schema), temporary, write_page_checksum=True)
+
+
+def named(schema: pa.Schema, file: Path) -> pa.Schema:
+    """A schema that holds the name of its file in a run, if it is one."""
+    place = place_in_lab(file)
+    return schema.with_metadata({NAME: place[1]}) if place else schema
 
 
 def _keepable(value: Any) -> Any:
@@ -244,13 +262,53 @@ def whole_table(file: Path, **wanted: Any) -> pa.Table:
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Turns errors while a record or a step's samples are read into DamagedRecord."""
+    """Turns errors while a record or a step's samples are read into DamagedRecord, which it raises
+    at once where the file is not what its run wrote under its name."""
+    check_record(file)
+    with _naming(file):
+        yield
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, KeyError) as error:
         reason = " ".join(str(error).split())
-        fix = "restore it, or delete it and evaluate again"
-        raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=fix) from error
+        raise DamagedRecord(f"the record cannot be read: {reason}", file=file, fix=FIX) from error
+
+
+@kept(1 << 15)
+def check_record(file: Path) -> None:
+    """Raise DamagedRecord unless a parquet file of a run, if it is of one, has the name that it
+    holds and the checksum that the run recorded."""
+    place = place_in_lab(file)
+    if place is None:
+        return
+    with _naming(file), pq.ParquetFile(file) as source:
+        name = (source.schema_arrow.metadata or {}).get(NAME, b"").decode(errors="replace")
+        other = holds_another(file, name) if name else _holds_lines(source, place[1])
+        content = sha256_file(file)
+    if other:
+        raise DamagedRecord(other, file=file, fix=FIX)
+    check_listed(file, content, DamagedRecord)
+
+
+def _holds_lines(source: pq.ParquetFile, name: str) -> str:
+    """What a file without a name of its own holds by the id of its first line, where its name in
+    the lab says another evaluation and checkpoint, or another stage and step."""
+    kind, *inside = name.split("/")[2:5]
+    if len(inside) < 2:
+        return ""
+    folder, last = inside[0], inside[1].removesuffix(".parquet").removesuffix(".parts")
+    if kind == "evaluations":
+        expected = f"{folder.rpartition('-')[0]}/{last}/"
+    else:
+        expected = f"{folder}/{last.removeprefix('step-').lstrip('0') or '0'}/"
+    for batch in source.iter_batches(1, columns=["sample_id"]):
+        (found,) = batch.column("sample_id").to_pylist()
+        return "" if str(found).startswith(expected) else f"holds {found}"
+    return ""
 
 
 def check_types(found: pa.Schema) -> None:
@@ -338,6 +396,8 @@ class RecordWriter:
 
     def __enter__(self) -> Self:
         self.parts.mkdir(parents=True, exist_ok=True)
+        for chunk in self.chunks:
+            check_record(chunk)  # before more is asked for
         self.describe()
         return self
 
@@ -382,6 +442,8 @@ class RecordWriter:
             with listed_path(self.run, self.file) as temporary:
                 # A chunk that an earlier version left may lack a column.
                 whole = pa.concat_tables(tables, promote_options="default")
+                own = named(whole.schema, self.file).metadata
+                whole = whole.replace_schema_metadata(own)
                 pq.write_table(whole, temporary, write_page_checksum=True)
         return self.file
 

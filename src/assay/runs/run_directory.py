@@ -118,7 +118,8 @@ def drafted_run(
         with new_folder(run.path) as folder:
             draft = RunDirectory(root, name, folder.name)
             write_listed(folder, draft.spec, spec)
-            write_status(folder, Status(seed=seed, started=now.isoformat(timespec="seconds")))
+            started = now.isoformat(timespec="seconds")
+            write_status(folder, Status(seed=seed, started=started, run=str(run)))
             yield draft, run
     finally:
         if named.is_dir() and not any(named.iterdir()):

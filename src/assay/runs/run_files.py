@@ -1,22 +1,34 @@
 """Reads the small JSON files of a run, and writes files with their sha256 in `checksums.jsonl`.
 
-A checksum is written before its file takes its name, so no file lacks one; after a kill there may
-be a line without a file. Checkpoints hold checksums of their own (`data.files`). Changed files
-are found by `verify_files`.
+A checksum is on the disk before its file takes its name, so no file lacks one; after a kill there
+may be a line without a file. Whoever reads a file of a run compares it with its checksum and with
+the name that it holds itself, if it does. Checkpoints hold checksums of their own (`data.files`).
 """
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assay.data.files import append_line, atomic_path, sha256_file
+from assay.data.files import (
+    append_line,
+    atomic_path,
+    changed,
+    holds_another,
+    place_in_lab,
+    sha256_file,
+    sync,
+)
+from assay.data.kept import kept
 from assay.errors import InputError
 
 T = TypeVar("T")
 FIX = "restore it, or move it away"
+OF = "of"
+"""Key of the name in the lab that a line of a journal holds; older ones lack it."""
 NAMES = {dict: "object", list: "array"}
 
 
@@ -25,9 +37,11 @@ class DamagedFile(InputError):
 
 
 def read_json(file: Path, kind: type[T], error: type[InputError] = DamagedFile) -> T:
-    """The JSON object (dict) or array (list) of a file. Raises `error`."""
+    """The JSON object (dict) or array (list) of a file, which a run has written so if it is of one.
+    Raises `error`."""
     try:
-        text = file.read_text(encoding="utf-8")
+        content = file.read_bytes()
+        text = content.decode("utf-8")
         found = json.loads(text)
         if "\\u" in text:
             # Half of a surrogate pair passes the parser, and breaks the index and the pages later.
@@ -36,6 +50,7 @@ def read_json(file: Path, kind: type[T], error: type[InputError] = DamagedFile) 
         raise error(_unreadable(problem), file=file, fix=FIX) from problem
     if type(found) is not kind:
         raise error(f"cannot be read: it is no JSON {NAMES[kind]}", file=file, fix=FIX)
+    check_listed(file, hashlib.sha256(content).hexdigest(), error)
     return found
 
 
@@ -63,7 +78,17 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
     """The JSON objects of a journal, a line each; what a kill left of a last line is none, and goes
     with the next `append_line`. Raises DamagedFile."""
     lines = file.read_bytes().split(b"\n")[:-1]
-    return [parse_line(line, file, number) for number, line in enumerate(lines, 1)]
+    found = [parse_line(line, file, number) for number, line in enumerate(lines, 1)]
+    for number, line in enumerate(found, 1):
+        if other := holds_another(file, str(line.pop(OF, ""))):
+            raise DamagedFile(other, file=file, line=number, fix=FIX)
+    return found
+
+
+def named_line(file: Path, values: Mapping[str, Any]) -> str:
+    """A line for a journal; in a run it holds the journal's name."""
+    place = place_in_lab(file)
+    return json.dumps({**values, OF: place[1]} if place else values)
 
 
 def entries(file: Path, kind: type[T]) -> list[T]:
@@ -101,7 +126,8 @@ def listed_path(run: Path, file: Path) -> Iterator[Path]:
     with atomic_path(file) as temporary:
         yield temporary
         entry = Entry(file.relative_to(run).as_posix(), sha256_file(temporary))
-        append_line(run / LIST, json.dumps(asdict(entry)))
+        append_line(run / LIST, named_line(run / LIST, asdict(entry)))
+        sync(run / LIST)
 
 
 def write_listed(run: Path, file: Path, text: str) -> None:
@@ -110,9 +136,37 @@ def write_listed(run: Path, file: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
-def listed_files(run: Path) -> dict[str, list[str]]:
+def listed_files(run: Path) -> Mapping[str, Sequence[str]]:
     """Every sha256 that each file of a run was written with, oldest first. Raises DamagedFile."""
+    return _listed(run / LIST)
+
+
+@kept(256)
+def _listed(file: Path) -> Mapping[str, Sequence[str]]:
     found: dict[str, list[str]] = {}
-    for entry in entries(run / LIST, Entry):
+    for entry in entries(file, Entry):
         found.setdefault(entry.file, []).append(entry.sha256)
     return found
+
+
+def check_listed(file: Path, sha256: str, error: type[InputError] = DamagedFile) -> None:
+    """Raise `error` where a file lies in a run that has written another content under its name.
+
+    A file of which the run recorded no checksum, or of no run, is not judged. `sha256` is to be
+    taken before: a file is listed before it has its name.
+    """
+    place = place_in_lab(file)
+    if place is None:
+        return
+    run, name = place
+    try:
+        listed = listed_files(run)
+    except DamagedFile as problem:
+        raise error(
+            problem.problem, file=problem.file, line=problem.line, fix=problem.fix
+        ) from None
+    written = listed.get(name.split("/", 2)[2])
+    if written is not None and sha256 not in written:
+        other = next((each for each in listed if sha256 in listed[each]), "")
+        problem = f"holds {other}" if other else changed(sha256, written)
+        raise error(problem, file=file, fix=FIX)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.data.files import sha256_file
 from assay.data.kept import kept
 from assay.errors import FEW_NAMES, InputError, nearest
 from assay.experiment.checkpoint_reference import (
@@ -25,6 +26,7 @@ from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
 from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
+from assay.runs.run_files import check_listed
 from assay.runs.status import DamagedStatus, stored_status
 from assay.runs.winner_file import winner_of
 
@@ -261,7 +263,9 @@ def experiment_of(run: RunDirectory) -> Experiment:
 @kept(256)
 def _experiment_in(spec: Path, endpoint: bool) -> Experiment:
     """`endpoint` is whether the environment has one, which may choose a helper model."""
-    return read_experiment(spec)
+    found = read_experiment(spec)
+    check_listed(spec, sha256_file(spec))
+    return found
 
 
 def find_named(root: Path, name: str) -> tuple[RunDirectory, CheckpointReference]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from assay.data.files import atomic_write_text, lock, locked
+from assay.data.files import atomic_write_text, holds_another, lock, locked
 from assay.errors import InputError
 from assay.runs.run_files import FIX, read_json
 
@@ -53,6 +53,8 @@ class Status:
     guard: str = ""
     """The guards that stopped it, by name with a space between; "" where none did."""
     schema: int = SCHEMA
+    run: str = ""
+    """NAME/ID; "" in files of older versions."""
 
 
 def write_status(run: Path, status: Status) -> None:
@@ -85,6 +87,8 @@ def stored_status(run: Path) -> Status:
             raise damaged(file, f"{name!r} is beyond any number that a run has")
     if found["status"] not in get_args(RunState):
         raise damaged(file, f"{found['status'][:40]!r} is no state of a run")
+    if other := holds_another(file, found.get("run", "") and f"{found['run']}/{STATUS}"):
+        raise DamagedStatus(other, file=file, fix=FIX)
     return Status(**found)
 
 

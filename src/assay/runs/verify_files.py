@@ -5,24 +5,33 @@ Reads only, repairs nothing.
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from assay.data.files import CHECKSUMS, PART, Damage, compare, find_damage, recorded_checksums
+from assay.data.files import (
+    CHECKSUMS,
+    PART,
+    Damage,
+    find_damage,
+    recorded_checksums,
+    sha256_file,
+)
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.runs.checkpoints import OPTIMIZER, misplaced
 from assay.runs.cost_ledger import LEDGER, lost_calls
+from assay.runs.history import read_description
+from assay.runs.judge_file import FOLDER, read_file
 from assay.runs.manifest_file import PUT_ASIDE, read_manifest
 from assay.runs.metrics import lost_history, read_metrics
+from assay.runs.records import check_record
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import LIST, listed_files
+from assay.runs.run_files import LIST, check_listed, listed_files, whole_lines
 from assay.runs.run_names import checkpoint_steps
-from assay.runs.status import STATUS, is_held, stored_status
+from assay.runs.status import is_held, stored_status
 
-OPTIMIZER = "optimizer.pt"
-"""Optimizer state of a checkpoint; removed when no run continues from it."""
 CHANGING = re.compile(
     r"status\.json|sinks\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
@@ -30,6 +39,8 @@ CHANGING = re.compile(
     r"|costs\.sqlite(-wal|-shm|-mark)?"
 )
 """Files that are rewritten, or are meant for people; they have no checksum."""
+JOURNAL = re.compile(r"reports\.jsonl|(agreement/|judgements-|evaluations/.+\.parts/)[^/]+\.jsonl")
+"""Those of them whose lines say where they belong."""
 WRITTEN = re.compile(
     r"spec\.toml|manifest\.json|costs\.json|selection\.json|guards\.json|samples/[^/]+/step-\d+\.parquet"
     r"|evaluations/[^/]+/(evaluation\.json|[^/]+\.parquet)|agreement/[^/]+\.json"
@@ -64,23 +75,25 @@ class Verified:
 
 
 def verify_run(run: RunDirectory) -> Verified:
-    """Check every file of a run. Raises DamagedFile if its list of checksums is damaged."""
+    """Check every file of a run."""
     names = _names(run)
-    listed = listed_files(run.path)
-    unlisting = [] if (run.path / LIST).exists() else [Fault("missing", LIST, "is missing")]
+    faults = [] if (run.path / LIST).exists() else [Fault("missing", LIST, "is missing")]
+    listed: Mapping[str, Sequence[str]] = {}
+    try:
+        listed = listed_files(run.path)
+    except InputError as error:
+        faults.append(_error(run, error))
     try:
         stored_status(run.path)
     except InputError as error:
-        unlisting.append(Fault("damaged", STATUS, error.problem))
+        faults.append(_error(run, error))
     checkpoints = sorted({m[0].rpartition("/")[0] for m in map(IN_CHECKPOINT.search, names) if m})
     own = [name for name in names if not IN_CHECKPOINT.search(name)]
     written = [name for name in own if _plain(name) in listed]
     unlisted = [n for n in own if n not in written and WRITTEN.fullmatch(_plain(n))]
     known = {*written, *unlisted, *(n for n in own if CHANGING.fullmatch(_plain(n)))}
-    changed = (compare(run.path / name, *listed[_plain(name)]) for name in written)
-    faults = [
-        *unlisting,
-        *(_fault(run, damage) for damage in changed if damage is not None),
+    faults += [
+        *(f for name in sorted(known) if (f := _file_fault(run, name))),
         *(fault for name in checkpoints for fault in _checkpoint_faults(run, name)),
         *_missing(run, listed, {_plain(name) for name in written}),
         *_metrics_faults(run),
@@ -95,7 +108,7 @@ def verify_run(run: RunDirectory) -> Verified:
         if not isinstance(found, Damage)
         for name in found or ()
     )
-    ordered = tuple(sorted(faults, key=lambda fault: fault.file))
+    ordered = tuple(sorted(dict.fromkeys(faults), key=lambda fault: fault.file))
     return Verified(compared, ordered, (*sorted(unlisted), *without))
 
 
@@ -115,18 +128,45 @@ def _plain(name: str) -> str:
     return ASIDE.sub("", name, count=1) if ASIDE.match(name) else name
 
 
-def _fault(run: RunDirectory, damage: Damage) -> Fault:
-    kind: Kind = "missing" if damage.problem == "is missing" else "damaged"
-    return Fault(kind, damage.file.relative_to(run.path).as_posix(), damage.problem)
+def _fault(run: RunDirectory, file: Path, problem: str) -> Fault:
+    kind: Kind = "missing" if problem == "is missing" else "damaged"
+    return Fault(kind, file.relative_to(run.path).as_posix(), problem)
+
+
+def _error(run: RunDirectory, error: InputError) -> Fault:
+    return _fault(run, Path(error.file or run.path), error.problem)
+
+
+def _file_fault(run: RunDirectory, name: str) -> Fault | None:
+    """How a file differs from what the run wrote under its name, by its checksum and by what it
+    says of itself."""
+    file = run.path / name
+    try:
+        if file.suffix == ".parquet":
+            check_record(file)
+        elif file.name == "evaluation.json":
+            read_description(file)
+        elif file.match(f"{FOLDER}/*.json"):
+            read_file(file)
+        elif JOURNAL.fullmatch(_plain(name)):
+            whole_lines(file)
+        else:
+            check_listed(file, sha256_file(file))
+    except InputError as error:
+        return _error(run, error)
+    return None
 
 
 def _checkpoint_faults(run: RunDirectory, name: str) -> Iterator[Fault]:
     """The differences of a checkpoint from its own checksums."""
     folder = run.path / name
+    if other := misplaced(folder):
+        yield _fault(run, other.file, other.problem)
+        return
     for damage in find_damage(folder):
         # Optimizer states are removed later; one that exists must be complete.
         if damage.problem != "is missing" or damage.file.name != OPTIMIZER:
-            yield _fault(run, damage)
+            yield _fault(run, damage.file, damage.problem)
     recorded = recorded_checksums(folder)
     if recorded is None or isinstance(recorded, Damage):
         return
@@ -135,7 +175,9 @@ def _checkpoint_faults(run: RunDirectory, name: str) -> Iterator[Fault]:
             yield _unknown(file.relative_to(run.path).as_posix())
 
 
-def _missing(run: RunDirectory, listed: dict[str, list[str]], there: set[str]) -> Iterator[Fault]:
+def _missing(
+    run: RunDirectory, listed: Mapping[str, Sequence[str]], there: set[str]
+) -> Iterator[Fault]:
     for name in listed.keys() - there:
         # A kill after the checksum is recorded leaves the file under its temporary name.
         file = run.path / name
@@ -155,9 +197,10 @@ def _metrics_faults(run: RunDirectory) -> list[Fault]:
     """The first thing that is wrong with the metrics."""
     name = run.metrics.name
     stages = sorted(p.name for p in run.path.glob("checkpoints/*") if p.is_dir())
-    places = [(stage, step) for stage in stages for step in checkpoint_steps(run, stage)]
+    places = [run.checkpoint(s, step) for s in stages for step in checkpoint_steps(run, s)]
+    own = [place for place in places if not misplaced(place)]
     try:
-        lost = list(filter(None, (lost_history(run, *place) for place in places)))
+        lost = list(filter(None, (lost_history(run.metrics, place) for place in own)))
         read_metrics(run.metrics)
     except InputError as error:
         file = Path(error.file or run.metrics).relative_to(run.path).as_posix()

@@ -72,7 +72,15 @@ def read_winner(root: Path, sweep: str) -> Winner | None:
         raise DamagedFile("cannot be read: it names no runs", file=file, fix=FIX)
     runs = {seed: as_entry(Chosen, each, file) for seed, each in listed.items()}
     values.pop("schema", None)
-    return as_entry(Winner, {**values, "runs": runs}, file)
+    found = as_entry(Winner, {**values, "runs": runs}, file)
+    _check_sweep(file, found.sweep)
+    return found
+
+
+def _check_sweep(file: Path, sweep: str) -> None:
+    """Raise DamagedFile where a file in the folder of a sweep is another sweep's."""
+    if sweep != file.parent.name:
+        raise DamagedFile(f"is of the sweep {sweep}", file=file, fix=FIX)
 
 
 def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
@@ -91,7 +99,8 @@ def chosen_checkpoints(root: Path) -> Iterator[tuple[Path, str]]:
 def write_points(root: Path, sweep: str, table: Mapping[str, Any]) -> Path:
     """Store what a sweep runs: `points`, each with the `run` of its name, and `seeds`."""
     file = root / SWEEPS / sweep / POINTS
-    atomic_write_text(file, json.dumps(table, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps({"sweep": sweep, **table}, indent=2, ensure_ascii=False)
+    atomic_write_text(file, text + "\n")
     return file
 
 
@@ -106,7 +115,9 @@ def winner_of(root: Path, sweep: str) -> Winner:
         known = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
         fix = nearest(sweep, known) if known else "run 'assay fill' on its sweep file"
         raise InputError(f"no sweep {sweep!r} has chosen a winner", fix=fix)
-    points = [point for point in read_json(file, dict).get("points", []) if "run" in point]
+    planned = read_json(file, dict)
+    _check_sweep(file, planned.get("sweep", sweep))
+    points = [point for point in planned.get("points", []) if "run" in point]
     states = ({read_status(run.path).status for run in runs_of(root, p["run"])} for p in points)
     missing = sum("finished" not in each for each in states)
     left = f"{missing} of {len(points)} points are not finished" if missing else "none was chosen"

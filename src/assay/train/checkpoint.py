@@ -32,6 +32,7 @@ from assay.runs.checkpoints import (
     STATE,
     CheckpointDamaged,
     check_checkpoint,
+    check_place,
     continuable,
     drop_optimizers,
     step_name,
@@ -242,10 +243,11 @@ def load_checkpoint(
     without its optimizer state, both before anything is restored; StateDictMismatch for weights
     that do not fit.
     """
+    fix = "restore it, or continue from the checkpoint before"
+    check_place(checkpoint, fix)
     if not continuable(checkpoint):
         fix = "only an unfinished stage's two newest checkpoints can be continued from"
         raise NotContinuable(f"{OPTIMIZER} is missing", file=checkpoint, fix=fix)
-    fix = "restore it, or continue from the checkpoint before"
     check_checkpoint(checkpoint, fix, optimizer=True)
     state = _read_state(checkpoint / STATE, fix)
     moments = _read_tensors(checkpoint / OPTIMIZER, fix, "state", "param_groups")

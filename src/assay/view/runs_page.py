@@ -9,6 +9,7 @@ from assay.errors import AssayError, InputError
 from assay.lab.monitor.progress import progress
 from assay.lab.monitor.stage_health import planned_steps
 from assay.pages.content import interval_text
+from assay.pages.facts import gather
 from assay.pages.page import (
     Block,
     Cell,
@@ -26,6 +27,7 @@ from assay.pages.progress.progress_content import progress_blocks, progress_titl
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.run_page.page import run_page
 from assay.pages.words import Words, flat, number, score_text
+from assay.runs.history import leaving_out, left_out
 from assay.runs.run_directory import RunDirectory, unnameable
 from assay.runs.run_names import RunNotFound
 from assay.runs.same_experiment import damage
@@ -176,7 +178,10 @@ def run_shown(window: Window, request: Request, w: Words) -> Shown:
     name, status = full_name(lab, run), 200
     live = live_address(window, [name])
     try:
-        whole = run_page(window.facts(run), w, None)
+        with leaving_out(run):
+            # What other pages read as well must not lack it in silence.
+            facts = gather(run) if left_out() else window.facts(run)
+            whole = run_page(facts, w, None)
     except AssayError as error:  # what else the run recorded can still be read
         whole, status = Page(w, run.name, [Text(flat(str(error)), "error")]), 400
     doors = [

@@ -17,11 +17,12 @@ from assay.pages.content import about_evaluation, results
 from assay.pages.facts import gather
 from assay.pages.markdown import blocks_markdown
 from assay.pages.words import words
-from assay.runs.history import find_record, read_answers
+from assay.runs.history import find_record, read_answers, read_description
 from assay.runs.records import DamagedRecord, EvaluationRecord, read_scores
 from tests.compare.tables import runs_table
 from tests.labs import make_lab
 from tests.pages.synthetic import add_scores, empty_run
+from tests.written import as_written
 
 RECORD = EvaluationRecord(
     "bfcl", "bfcl/simple_python", "report", tuple("abcdefgh"), "h", 2, {}, "r", "c", {}, 1
@@ -101,13 +102,16 @@ def test_the_page_says_how_many_items_of_how_many_and_why(run):
     assert "fewer" not in about_evaluation(whole, words())
 
 
-def test_a_record_of_an_older_version_asked_all_of_all_and_is_found_again(run):
+def test_a_record_of_an_older_version_asked_all_of_all_and_is_found_again(run, tmp_path):
     """Its description does not name `fewer`: the same settings are the same record."""
-    stored = json.loads(next(run.evaluations.glob("*/evaluation.json")).read_text())
-    assert stored["fewer"] == {"base": 3}
-    del stored["fewer"]
-    assert substance(stored) == substance({**stored, "fewer": {}})
-    assert substance(stored) != substance({**stored, "fewer": {"base": 3}})
+    file = next(run.evaluations.glob("*/evaluation.json"))
+    record, stored = read_description(file), json.loads(file.read_text())
+    assert record.fewer == stored.pop("fewer") == {"base": 3}
+    older = tmp_path / replace(record, fewer={}).key / file.name
+    older.parent.mkdir()
+    older.write_text(json.dumps(stored))
+    assert substance(read_description(older)) == substance(replace(record, fewer={}))
+    assert substance(read_description(older)) != substance(record)
 
 
 @pytest.mark.parametrize("fewer", [None, [3], {"base": "3"}, {"base": 0}, {"base": True}])
@@ -116,6 +120,7 @@ def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
     add_scores(lab, "base", [1.0, 0.0])
     (file,) = lab.evaluations.glob("*/evaluation.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "fewer": fewer}))
+    as_written(file)
     with pytest.raises(DamagedRecord, match="'fewer' is no table of numbers of items"):
         find_record(lab, "held_out")
 

@@ -30,6 +30,7 @@ from assay.lab.monitor.report_journal import (
 from assay.runs.history import History
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import write_listed
 from tests.lab.watched import change_metrics, watched_run
 from tests.pages.synthetic import empty_run
 from tests.sample_lines import read_samples
@@ -218,7 +219,7 @@ def test_a_value_without_an_interval_is_scored_as_it_is():
 
 def test_a_milestone_without_a_step_is_open_until_it_is_met(run):
     text = '\n[milestone.any]\nstage = "rl"\nmetric = "cost"\nabove = 5.0\n'
-    run.spec.write_text(run.spec.read_text() + text)
+    write_listed(run.path, run.spec, run.spec.read_text() + text)
     change_metrics(run, cost=float)
     found = told(run, last=5)
     (early,) = [m for m in found.milestones if m.name == "any"]
@@ -257,7 +258,7 @@ def test_forecasts_end_where_the_stage_ends(run):
     assert set(told(run).forecasts) == {"seconds", "reward_mean"}
     assert told(run).forecasts["reward_mean"].at == 40
     change = run.spec.read_text().replace("steps = 40", "steps = 24")
-    run.spec.write_text(change)
+    write_listed(run.path, run.spec, change)
     assert told(run).forecasts == {}
 
 

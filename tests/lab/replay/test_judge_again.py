@@ -4,16 +4,17 @@ import json
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from assay.errors import InputError
+from assay.runs.manifest_file import write_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.records import SAMPLES, DamagedRecord
+from assay.runs.records import DamagedRecord, write_samples
 from assay.runs.run_directory import RunDirectory
 from tests.lab.replay.replay_lab import GROUP, again, known, make_replay_lab, only_run, pulls
 from tests.sample_lines import read_samples
+from tests.written import as_written
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def lines_of(run: RunDirectory, stage: str, step: int) -> list[dict]:
 
 
 def write_lines(run: RunDirectory, stage: str, step: int, lines: list[dict]) -> None:
-    pq.write_table(pa.Table.from_pylist(lines, SAMPLES), run.samples(stage, step))
+    write_samples(run.samples(stage, step), lines, run.path)
 
 
 def metric(run: RunDirectory, stage: str, step: int) -> dict:
@@ -75,6 +76,7 @@ def test_a_row_that_a_step_came_by_twice_is_replayed_as_two_groups_with_or_witho
     done = again(own, 1, stage="crowded")
     file = own.samples("crowded", 1)
     pq.write_table(pq.read_table(file).drop_columns(["visit"]), file)
+    as_written(file)
     assert "visit" not in read_samples(file)[0]
     assert again(own, 1, stage="crowded") == done
 
@@ -176,7 +178,7 @@ def test_rft_shows_who_is_kept_and_rce_how_much_each_counts(run: RunDirectory):
 def test_a_reward_that_has_changed_since_is_named_with_what_it_gave(own: RunDirectory):
     manifest = json.loads(own.manifest.read_text())
     manifest["stages"]["rl"]["reward"]["accuracy"]["version"] = 0
-    own.manifest.write_text(json.dumps(manifest))
+    write_manifest(own, manifest)
     lines = lines_of(own, "rl", 1)
     lines[2]["reward"] += 0.25
     write_lines(own, "rl", 1, lines)
@@ -285,7 +287,9 @@ def test_a_damaged_file_of_samples_is_named(own: RunDirectory):
         file.write_bytes(damaged)
         with pytest.raises(DamagedRecord, match=r"step-000001\.parquet: the record cannot be read"):
             again(own, 1)
-    pq.write_table(pq.read_table(own.samples("rl", 2)).drop_columns(["advantage"]), file)
+    file.write_bytes(whole)
+    pq.write_table(pq.read_table(file).drop_columns(["advantage"]), file)
+    as_written(file)
     with pytest.raises(DamagedRecord, match="advantage"):
         again(own, 1)
     for torn in (lines[:-1], [], [lines[1], lines[GROUP], *lines[2:GROUP]]):

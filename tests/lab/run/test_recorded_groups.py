@@ -24,6 +24,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.loop import FirstBatchCheck
 from tests.cli.conftest import assert_one_line, call
 from tests.sample_lines import read_samples
+from tests.written import as_written
 
 SAMPLED = """
 [stage.rl]
@@ -180,6 +181,7 @@ def test_abstentions_are_dropped_and_counted(lab: Path, tmp_path: Path) -> None:
         pq.write_table(
             table.set_column(table.schema.get_field_index("reward"), "reward", column), file
         )
+        as_written(file)
         made = session_of(lab).sets["groups"]
     finally:
         file.write_bytes(before)

@@ -128,7 +128,7 @@ def test_the_rewards_choose_without_dev_items(run: RunDirectory, tmp_path: Path)
     assert found.checkpoint == (found.start if rise is None else f"round2.step-{rise.until:06d}")
     # The same run with rewards that rise.
     copy = RunDirectory(tmp_path, run.name, run.id)
-    shutil.copytree(run.path, copy.path)
+    shutil.copytree(run.path, copy.path, ignore=shutil.ignore_patterns("history.json"))
     rising = [{**line, "reward_mean": 0.1 * line["step"]} for line in lines]
     copy.metrics.write_text("".join(json.dumps(line) + "\n" for line in rising))
     risen = by_reward_trend(Session(experiment_of(run), copy, 7, Silent()), "round2")

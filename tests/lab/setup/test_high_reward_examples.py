@@ -1,6 +1,5 @@
 """Examples are the best of other rows, drawn by ids, and tell nothing of the row or of a test."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,9 @@ from assay.lab.setup.run_rows import (
     refuse_leaked,
 )
 from assay.lab.setup.session import Session
-from assay.runs.history import Sample
+from assay.runs.history import Sample, find_record, measured_checkpoints
 from assay.runs.manifest_file import read_manifest
+from assay.runs.records import RecordWriter
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.task import task
 from tests.sample_lines import read_samples
@@ -140,14 +140,12 @@ def test_rows_hold_what_earned_a_high_reward_in_the_run(lab: Path) -> None:
 )
 def test_examples_that_cannot_be_are_refused_in_one_line(lab: Path, options, message) -> None:
     (run,) = runs_of(lab, "tiny")
-    folder = next(run.evaluations.glob("often-*"))
-    told = folder.with_name(folder.name.replace("often", "told"))
-    if not told.exists():
-        told.mkdir()
-        for file in folder.iterdir():
-            (told / file.name).write_bytes(file.read_bytes())
-        about = json.loads((told / "evaluation.json").read_text())
-        (told / "evaluation.json").write_text(json.dumps({**about, "role": "report"}))
+    often = find_record(run, "often")
+    file = often.file(run.evaluations, measured_checkpoints(run, often)[-1])
+    told = replace(often, name="told", role="report")
+    with RecordWriter(run.evaluations, told, file.stem) as writer:
+        writer.write_chunk(0, read_samples(file))
+        writer.finish()
     spec = DataSpec(
         source="path:sums.jsonl", format="messages", examples=Examples(run="tiny", **options)
     )

@@ -179,13 +179,10 @@ def test_accepted_confounds_mark_every_table(tmp_path):
 
 
 def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path):
-    from assay.runs.run_directory import create_run
-    from tests.pages.synthetic import SPEC, add_scores
+    from tests.pages.synthetic import add_scores, empty_run
 
     first = other_run(tmp_path, MANIFEST, SFT, "same", CLEAN)
-    second = create_run(tmp_path, "same", seed=42, spec=SPEC.format(name="same"), new=True)
-    second.manifest.write_text(json.dumps(MANIFEST))
-    (second.path / "status.json").write_text((first.path / "status.json").read_text())
+    second = empty_run(tmp_path, "same")
     add_scores(second, "rl.step-000030", RL, CLEAN)
     labels = line_labels(runs_table(first, second), words())
     assert set(labels.values()) == {

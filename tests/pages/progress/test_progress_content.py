@@ -19,6 +19,7 @@ from assay.pages.run_page.page import Span, write_progress, write_report
 from assay.pages.words import words
 from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import write_listed
 from tests.lab.watched import change_metrics, watched_run
 from tests.pages.pages import Page
 from tests.pages.synthetic import RECORD, add_scores, demo_run
@@ -146,7 +147,7 @@ def test_names_and_metrics_cannot_write_markup(tmp_path):
     run = demo_run(tmp_path)
     spec = run.spec.read_text(encoding="utf-8")
     table = '\n[milestone.m]\nstage = "rl"\nstep = 40\nabout = "<script>x</script> | [a](b)"\n'
-    run.spec.write_text(spec + table, encoding="utf-8")
+    write_listed(run.path, run.spec, spec + table)
     change_metrics(run, **{"<img src=x>": 1.0})
     page = Page(write_report(run))
     assert "script" not in page.elements and "img" not in page.elements

@@ -15,6 +15,7 @@ from assay.pages.run_page.page import write_report
 from assay.pages.words import UnknownLanguage, percent, points
 from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import write_listed
 from assay.runs.status import stored_status, write_status
 from tests.compare.test_judged_table import control_of
 from tests.english import explain
@@ -58,7 +59,7 @@ def small_run(
     """A run of two checkpoints; the last one answered `outputs`, all wrong but the first."""
     write_questions(root / "held_out.jsonl", len(outputs))
     run = empty_run(root)
-    run.spec.write_text(spec_change + run.spec.read_text(encoding="utf-8"), encoding="utf-8")
+    write_listed(run.path, run.spec, spec_change + run.spec.read_text(encoding="utf-8"))
     add_scores(run, "base", [0.0] * len(outputs))
     lines = [
         answer("held_out", "rl.step-000030", f"simple_python_{i}", 0, float(i == 0), output=text)
@@ -155,8 +156,10 @@ def test_facts_of_a_shown_example_are_on_the_page_and_write_no_markup(tmp_path):
 
 def test_names_reasons_and_errors_are_escaped_too(tmp_path):
     run = small_run(tmp_path, ["a", "b"])
-    run.spec.write_text(
-        run.spec.read_text().replace("Function calls by SFT", "<script>alert(3)</script>")
+    write_listed(
+        run.path,
+        run.spec,
+        run.spec.read_text().replace("Function calls by SFT", "<script>alert(3)</script>"),
     )
     lines = [
         answer("held_out", "sft.step-000014", "simple_python_0", 0, 0.0, error="<script>e"),
@@ -247,7 +250,7 @@ def test_a_stage_that_may_part_from_its_evaluations_is_marked(tmp_path):
     assert "other_rendering_than" not in Page(write_report(run)).source
     text = run.spec.read_text()
     mark = 'method = "sft"\nother_rendering_than = ["held_out"]'
-    run.spec.write_text(text.replace('method = "sft"', mark, 1))
+    write_listed(run.path, run.spec, text.replace('method = "sft"', mark, 1))
     for language in ("en", "zh"):
         source = Page(write_report(run, language)).source
         assert "held_out (other_rendering_than)" in source.replace("（", " (").replace("）", ")")

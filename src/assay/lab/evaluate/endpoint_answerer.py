@@ -40,7 +40,7 @@ from assay.rollout.engines.register import TEXT_ENGINES
 from assay.rollout.episodes import turn_finished
 from assay.rollout.token_choice import key_state
 from assay.runs.manifest_file import Manifest
-from assay.runs.run_files import FIX, DamagedFile, whole_lines
+from assay.runs.run_files import FIX, DamagedFile, named_line, whole_lines
 from assay.tasks.task import Dialogue, Tools
 from assay.train.sampled_groups import FAILED
 
@@ -84,7 +84,7 @@ class ReplyJournal:
         line = {**asdict(place), **_values(outcome)}
         try:
             with self._lock:
-                append_line(self._file, json.dumps(line))
+                append_line(self._file, named_line(self._file, line))
                 sync(self._file)
         except OSError as error:
             raise NotJournalled(f"{self._file}: cannot be written: {error.strerror}") from error

@@ -25,7 +25,7 @@ from assay.judge.intervals import Estimate, Interval, counted, grouped
 from assay.judge.paired import compare
 from assay.judge.trends import FORETELLING, Forecast, forecast_value
 from assay.judge.verdict import Comparison
-from assay.runs.history import History, Sample, samples_in
+from assay.runs.history import History, Sample, is_there, samples_in
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.reward_metrics import STANDARD, marked
 
@@ -67,7 +67,7 @@ def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
     if _counted_in(metric) is None:
         return None
     file = run.samples(line["stage"], line["step"])
-    return _estimates(file).get(metric) if file.exists() else None
+    return _estimates(file).get(metric) if is_there(file) else None
 
 
 @kept(1 << 14)

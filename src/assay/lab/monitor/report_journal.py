@@ -13,7 +13,7 @@ from pathlib import Path
 from assay.data.files import append_line, atomic_write_text
 from assay.experiment.experiment import Experiment
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import entries
+from assay.runs.run_files import entries, named_line
 from assay.runs.status import read_status
 
 JOURNAL = "reports.jsonl"
@@ -44,7 +44,8 @@ def why_due(experiment: Experiment, stage: str, step: int, steps: int) -> str:
 def note_report(run: RunDirectory, stage: str, step: int, why: str) -> None:
     """Append a report to the journal."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    append_line(run.path / JOURNAL, json.dumps(asdict(ReportEntry(stage, step, why, now))))
+    file, entry = run.path / JOURNAL, ReportEntry(stage, step, why, now)
+    append_line(file, named_line(file, asdict(entry)))
 
 
 def note_asked(run: RunDirectory) -> None:

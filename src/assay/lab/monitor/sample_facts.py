@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assay.data.hashing import sha256_text
 from assay.data.kept import kept
-from assay.runs.history import History, Sample, samples_in
+from assay.runs.history import History, Sample, is_there, samples_in
 from assay.runs.records import outcome
 from assay.tasks.fact_reading import operators_in, plain_facts
 from assay.tasks.reward_metrics import marked
@@ -58,13 +58,13 @@ class SampleText:
 def facts_of_steps(history: History, stage: str, steps: Sequence[int]) -> list[SampleFacts]:
     """The completions of the steps whose samples are kept, in order. Raises DamagedRecord."""
     files = [history.run.samples(stage, step) for step in steps]
-    return [each for file in files if file.exists() for each in _facts(file)]
+    return [each for file in files if is_there(file) for each in _facts(file)]
 
 
 def programs_of_step(history: History, stage: str, step: int) -> Sequence[SampleText]:
     """The completions of one step with their programs; none where no sample is kept."""
     file = history.run.samples(stage, step)
-    return _programs(file) if file.exists() else ()
+    return _programs(file) if is_there(file) else ()
 
 
 @kept(4096)

@@ -40,10 +40,9 @@ from assay.rl.packed import group_numbers
 from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
-from assay.runs.history import History, Sample, samples_in
+from assay.runs.history import History, Sample, read_description, samples_in
 from assay.runs.records import DamagedRecord
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import read_json
 from assay.runs.run_names import stage_start
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable
@@ -69,16 +68,12 @@ def prompt_of(session: Session, line: dict[str, Any]) -> str:
 
 def evaluation_of(session: Session, folder: Path) -> Evaluation:
     """The evaluation whose records lie in `folder`, from what they say about themselves."""
-    stored = read_json(folder / "evaluation.json", dict)
-    if stored["name"] in session.experiment.evaluate:
-        return session.evaluations[stored["name"]]
-    spec = EvaluateSpec(
-        benchmark=stored["benchmark"],
-        role=stored["role"],
-        checkpoints=("base",),
-        options=stored["options"],
-    )
-    given = (stored["name"], spec, session.task, {}, session.learner, session.seed)
+    stored = read_description(folder / "evaluation.json")
+    if stored.name in session.experiment.evaluate:
+        return session.evaluations[stored.name]
+    about = {"benchmark": stored.benchmark, "role": stored.role, "options": stored.options}
+    spec = EvaluateSpec.model_validate({**about, "checkpoints": ("base",)})
+    given = (stored.name, spec, session.task, {}, session.learner, session.seed)
     return encoded_evaluation(*given, root=session.run.root)
 
 

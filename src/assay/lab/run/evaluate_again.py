@@ -5,7 +5,7 @@ its records and manifest. A complete record is not made again.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from json import dumps, loads
@@ -31,9 +31,10 @@ from assay.lab.setup.evaluation import Evaluation
 from assay.lab.setup.learner import model_kinds
 from assay.lab.setup.manifest import check_base
 from assay.lab.setup.session import Session
+from assay.runs.history import read_description
+from assay.runs.records import EvaluationRecord
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.run_files import read_json
 from assay.runs.run_names import (
     experiment_of,
     find_named,
@@ -143,19 +144,17 @@ def holds_measurements(session: Session) -> bool:
 def known_evaluation(run: RunDirectory, made: Evaluation) -> Evaluation:
     """The evaluation under the name and role that the run already knows it by, if it does."""
     for file in sorted(run.evaluations.glob("*/evaluation.json")):
-        stored = read_json(file, dict)
-        if substance(stored) == substance(loads(dumps(asdict(made.record)))):
-            known = {key: stored[key] for key in IDENTITY if key in stored}
-            record = replace(made.record, **known)
-            return replace(made, record=record)
+        stored = read_description(file)
+        if substance(stored) == substance(made.record):
+            known = {key: getattr(stored, key) for key in IDENTITY}
+            return replace(made, record=replace(made.record, **known))
     return made
 
 
-def substance(record: Mapping[str, Any]) -> dict[str, Any]:
+def substance(record: EvaluationRecord) -> dict[str, Any]:
     """The fields of a record that its answers and scores depend on."""
-    # Records of older versions do not say that all were asked the same.
-    whole = {"fewer": {}, **record}
-    return {key: value for key, value in whole.items() if key not in {"schema", *IDENTITY}}
+    whole = loads(dumps(asdict(record)))
+    return {key: value for key, value in whole.items() if key not in IDENTITY}
 
 
 def find_target(

@@ -31,9 +31,8 @@ from assay.lab.setup.run_rows import (
     rows_sha256,
     write_row_selection,
 )
-from assay.runs.history import Sample, files_sha256
+from assay.runs.history import Sample, files_sha256, read_description
 from assay.runs.manifest_file import read_manifest
-from assay.runs.run_files import read_json
 from assay.runs.run_names import experiment_of
 from assay.tasks.task import task
 
@@ -65,8 +64,8 @@ def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Me
     experiment = experiment_of(found.run)
     if table.stage is not None:
         return of_data(root, found, experiment, experiment.stage[table.stage].data, part)
-    stored = read_json(found.files[0].parent / "evaluation.json", dict)
-    name, role = stored["benchmark"], stored["role"]
+    stored = read_description(found.files[0].with_name("evaluation.json"))
+    name, role = stored.benchmark, stored.role
     if name.partition(".")[0] in experiment.data:
         return of_data(root, found, experiment, name, part, role)
     rows = asked_rows(found, table, root)

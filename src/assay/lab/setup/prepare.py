@@ -54,7 +54,7 @@ from assay.lab.setup.run_rows import (
     with_examples,
     with_pass_rates,
 )
-from assay.runs.run_files import read_json
+from assay.runs.history import read_description
 from assay.runs.run_names import experiment_of
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, made_source, read_source
 from assay.tasks.task import task as make_task
@@ -227,11 +227,11 @@ def asked_rows(found: Records, table: Recorded, root: Path) -> Mapping[str, Row]
     if table.stage is not None:
         data = experiment.stage[table.stage].data.partition(".")[0]
     else:
-        stored = read_json(found.files[0].parent / "evaluation.json", dict)
-        data = stored["benchmark"].partition(".")[0]
+        stored = read_description(found.files[0].with_name("evaluation.json"))
+        data = stored.benchmark.partition(".")[0]
         if data not in experiment.data:
-            options = BenchmarkOptions(stored["options"], root)
-            made = benchmark(make_task(experiment.task, root), stored["benchmark"], options)
+            options = BenchmarkOptions(stored.options, root)
+            made = benchmark(make_task(experiment.task, root), stored.benchmark, options)
             return {item.id: item for item in made.items}
     check_unchanged(found.run, experiment, data, root)
     return rows_by_id(experiment, data, root)

@@ -29,6 +29,7 @@ from assay.runs.history import (
     Sample,
     files_sha256,
     finished_run,
+    read_description,
     record_file,
     sample_files,
     samples_in,
@@ -220,12 +221,11 @@ def with_examples(
     Raises InputError for answers of an evaluation that reports, NothingRecorded where no answer
     earned `least`.
     """
-    if table.evaluation is not None:
-        stored = read_json(found.files[0].parent / "evaluation.json", dict)
-        if stored["role"] == "report":
-            problem = f"{table.evaluation!r} of {found.run} reports: its items are a test"
-            fix = "take the samples of a stage, or an evaluation with role select"
-            raise InputError(problem, field="examples.evaluation", fix=fix)
+    described = found.files[0].with_name("evaluation.json")
+    if table.evaluation is not None and read_description(described).role == "report":
+        problem = f"{table.evaluation!r} of {found.run} reports: its items are a test"
+        fix = "take the samples of a stage, or an evaluation with role select"
+        raise InputError(problem, field="examples.evaluation", fix=fix)
     pool = best_answers(found.answers, asked, table.least)
     if not pool:
         problem = f"no completion of {found.run} has a reward of at least {table.least:g}"

@@ -250,7 +250,7 @@ def _score(
     run: RunDirectory, records: list[EvaluationRecord], checkpoint: str
 ) -> CheckpointScore | None:
     for record in records:
-        if record.finished(run, checkpoint):
+        if checkpoint in measured_checkpoints(run, record):
             scores = read_scores(run, record, checkpoint)
             return CheckpointScore(checkpoint, record.name, scores.mean, score_interval(scores))
     return None

@@ -30,6 +30,7 @@ from assay.pages.run_page.engine_content import engine_blocks
 from assay.pages.run_page.trainer_content import imported_blocks
 from assay.pages.words import Words, in_language, words
 from assay.pages.write_page import write_page
+from assay.runs.history import leaving_out
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, stored_status
 
@@ -49,7 +50,8 @@ def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Pa
     `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
     InputError, and what reading the records raises.
     """
-    return write_page(run_page(gather(run), words(lang), span), page_of(run, lang))
+    with leaving_out(run):
+        return write_page(run_page(gather(run), words(lang), span), page_of(run, lang))
 
 
 def page_of(run: RunDirectory, lang: str = "en") -> Path:

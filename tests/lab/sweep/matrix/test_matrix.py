@@ -16,6 +16,7 @@ from assay.lab.sweep.matrix.model import Cell, Matrix
 from assay.lab.sweep.matrix.request import Request, make_matrix
 from assay.runs.records import read_scores
 from tests.lab.pivot_lab import DEV, HARD, LAST, TEST, PivotLab, make_pivot_lab, ones, score
+from tests.written import as_written
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
 GRID = Request(rows=BATCH, columns=RATE)
@@ -169,6 +170,7 @@ def test_a_cell_that_was_trained_on_its_items_is_refused_whatever_is_allowed(lab
     score(run, LAST, ones(59, 60))
     (record,) = run.evaluations.glob("*/evaluation.json")
     record.write_text(json.dumps({**json.loads(record.read_text()), "shared": {"train": 3}}))
+    as_written(record)
     ask = Request(rows=BATCH, columns="name", baseline="g0", allow=("stage", "data"))
     with pytest.raises(Unfair, match=r"leaked.*was trained on test items: 3 rows of data.train"):
         make_matrix(lab.root, ["g0", "leaked"], ask)
