@@ -135,14 +135,27 @@ def table(trainer: Trainer) -> Iterator[str]:
     """The rows of all its methods; one that is not of each says of which."""
     yield f"| Assay | {trainer.title} | how | what differs |"
     yield "|---|---|---|---|"
+    tables = {
+        m: [each for row in rows for each in shown(row)] for m, rows in trainer.tables.items()
+    }
     seen: set[tuple[str, str, str]] = set()
-    for method, rows in trainer.tables.items():
+    for method, rows in tables.items():
         for row in rows:
-            known = (row.key, row.theirs, row.how)
+            known = face(row)
             if known not in seen:
                 seen.add(known)
-                alone = [m for m, other in trainer.tables.items() if known in map(face, other)]
-                yield line(row, "" if len(alone) == len(trainer.tables) else f" ({method})")
+                alone = [m for m, other in tables.items() if known in map(face, other)]
+                yield line(row, "" if len(alone) == len(tables) else f" ({method})")
+
+
+def shown(row: Row) -> Iterator[Row]:
+    """The lines of a row: itself, or one for each reason why keys of the tool do not act."""
+    if not row.idle and not row.gated:
+        yield row
+    for why, keys in row.idle.items():
+        yield Row("(without effect)", ", ".join(keys.split()), why)
+    for switch, keys in row.gated.items():
+        yield Row("(off)", ", ".join(keys.split()), f"acts with `{switch}` alone")
 
 
 def face(row: Row) -> tuple[str, str, str]:

@@ -17,10 +17,12 @@ from assay.trainers.settings import Settings, at_start
 from assay.trainers.transformers_rows import (
     ADAPTIVE_KL,
     GUARDS,
+    IDLE,
     MOVING_HIGH,
     MOVING_KL,
     MOVING_LOW,
     MOVING_TEMPERATURE,
+    OFF,
     OPTIMIZER,
     OTHER_REFERENCE,
     REWARD,
@@ -30,7 +32,7 @@ from assay.trainers.transformers_rows import (
     keep_special,
     measured,
 )
-from assay.trainers.translation import FLOAT32, Row, Unlike, always
+from assay.trainers.translation import FLOAT32, Row, Unlike, always, fixed
 
 EPSILON = 1e-4
 """What ms-swift adds to a group's deviation."""
@@ -67,8 +69,7 @@ def bounds(settings: Settings) -> Mapping[str, Any]:
     """The bounds of the ratio; cispo takes the bound of the weight itself."""
     own = settings.algorithm
     high = 1 + own.high if own.loss == "cispo" else own.high
-    dual = {} if own.dual is None else {"delta": own.dual}
-    return {"epsilon": own.low, "epsilon_high": high, **dual}
+    return {"epsilon": own.low, "epsilon_high": high, "delta": own.dual}
 
 
 def tuner(settings: Settings) -> Mapping[str, Any]:
@@ -97,17 +98,17 @@ def packed(settings: Settings) -> Mapping[str, Any]:
     """Packs, which need an attention that keeps their rows apart."""
     most = settings.sft.pack_tokens
     if most is None:
-        return {"packing": False, "max_length": settings.longest + 16, "attn_impl": "sdpa"}
+        apart = {"packing": False, "packing_length": None, "packing_strategy": "binpack"}
+        return {**apart, "max_length": settings.longest + 16, "attn_impl": "sdpa"}
     lengths = {"packing_length": most, "max_length": most}
     return {"packing": True, "packing_strategy": "binpack", **lengths, "attn_impl": "flash_attn"}
 
 
 def correction(settings: Settings) -> Mapping[str, Any]:
     """Weights of the gap between rollout and training."""
-    if settings.importance.how == "off":
-        return {}
+    off = settings.importance.how == "off"
     return {
-        "rollout_importance_sampling_mode": importance_mode(settings),
+        "rollout_importance_sampling_mode": None if off else importance_mode(settings),
         "rollout_importance_sampling_threshold": settings.importance.high,
     }
 
@@ -116,7 +117,7 @@ def resampling(settings: Settings) -> Mapping[str, Any]:
     """Dynamic sampling."""
     table = settings.grpo.dynamic
     if table is None:
-        return {"dynamic_sample": False}
+        return {"dynamic_sample": False, "max_resample_times": 3}
     return {"dynamic_sample": True, "max_resample_times": max(table.max_batches - 1, 1)}
 
 
@@ -137,7 +138,123 @@ ADAPT: tuple[Row, ...] = (
     Row("adapt.patterns", "", "see adapt.kind"),
 )
 
+OWN_OFF: Mapping[str, Any] = {
+    **OFF,
+    "bf16": False,
+    "optimizer": None,
+    "enable_dft_loss": False,
+    "train_sampling_strategy": "random",
+    "group_by_length": False,
+    "sortish_sampler": False,
+    "max_epochs": None,
+    "early_stop_interval": None,
+    "callbacks": [],
+    "aligner_lr": None,
+    "vit_lr": None,
+    "use_galore": False,
+    "lisa_activated_layers": 0,
+    "resume_only_model": False,
+    "model_revision": None,
+    "task_type": "causal_lm",
+    "new_special_tokens": [],
+    "rope_scaling": None,
+    "max_model_len": None,
+    "init_strategy": None,
+    "model_kwargs": None,
+    "quant_method": None,
+    "adapters": [],
+    "ref_adapters": [],
+    "custom_register_path": [],
+    "system": None,
+    "use_chat_template": True,
+    "truncation_strategy": "delete",
+    "padding_free": False,
+    "is_binary_loss_scale": None,
+    "template_backend": "swift",
+    "response_prefix": None,
+    "enable_thinking": None,
+    "preserve_thinking": None,
+    "disable_ignore_empty_think": False,
+    "streaming": False,
+    "decision_drop_instructions": 0.0,
+    "decision_subsample_options": 0,
+    "decision_state_as_text": 0.0,
+    "decision_shuffle_fields": False,
+    "freeze_parameters": [],
+    "freeze_parameters_regex": None,
+    "freeze_parameters_ratio": 0.0,
+    "trainable_parameters": [],
+    "trainable_parameters_regex": None,
+    "freeze_llm": False,
+    "tuner_backend": "peft",
+    "use_swift_lora": False,
+    "target_regex": None,
+    "target_parameters": None,
+    "modules_to_save": [],
+    "lora_bias": "none",
+    "lora_dtype": None,
+    "lorap_lr_ratio": None,
+    "init_weights": True,
+}
+"""Of both methods."""
+GRPO_OFF: Mapping[str, Any] = {
+    **OWN_OFF,
+    "loss_scale": "last_round",
+    "packing": False,
+    "repetition_penalty": 1.0,
+    "num_beams": 1,
+    "stop_words": [],
+    "structured_outputs_regex": None,
+    "async_generate": False,
+    "reward_weights": None,
+    "teacher_model": None,
+    "teacher_model_server": None,
+    "teacher_adapters": [],
+    "teacher_kl_coef": 1.0,
+    "chord_sft_dataset": [],
+    "sync_ref_model": False,
+    "ref_model": None,
+    "multi_turn_scheduler": None,
+    "use_gym_env": None,
+    "advantage_reweight": None,
+    "sdar_loss_coef": 0.0,
+    "off_policy_sequence_mask_delta": None,
+}
+OWN_IDLE: Mapping[str, str] = {
+    "where files lie": "model dataset val_dataset cached_dataset cached_val_dataset logging_dir "
+    "local_repo_path add_version create_checkpoint_symlink",
+    "which rows there are, which no folder tells": "interleave_prob stopping_strategy columns "
+    "shuffle_buffer_size download_mode strict disable_auto_column_mapping custom_dataset_info "
+    "model_name model_author load_from_cache_file",
+    "how rows are brought to the passes": "dataset_num_proc lazy_tokenize packing_num_proc "
+    "padding_side sequence_parallel_size",
+    "images, which no stage has": "max_pixels norm_bbox freeze_vit freeze_aligner",
+    "what is measured, and of it": "eval_* extra_eval_args predict_with_generate generation_config "
+    "generation_max_length generation_num_beams acc_strategy val_dataset_shuffle "
+    "evaluation_strategy _val_dataset_exists",
+    "the log": "enable_channel_loss swanlab_*",
+    "when checkpoints are saved, all of which are read": "safe_serialization max_shard_size "
+    "use_flash_ckpt",
+    "memory and speed of the same passes": "vit_gradient_checkpointing* use_logits_to_keep "
+    "experts_impl device_map max_memory check_model enable_npu_model_patch",
+    "the machine and its processes": "use_ray ray_exp_name device_groups use_hf rank hub "
+    "global_world_size local_world_size model_suffix swift_version ckpt_dir load_args "
+    "load_data_args ignore_args_error ds3_gather_for_generation model_info model_meta "
+    "training_args",
+    "of other tasks than text": "num_labels problem_type mrl_dims",
+}
+GATED: Mapping[str, str] = {
+    "use_galore": "galore_*",
+    "lisa_activated_layers": "lisa_step_interval",
+    "deepspeed": "zero_hpz_partition_size deepspeed_autotp_size",
+    "quant_method": "quant_bits hqq_axis bnb_4bit_*",
+    "init_weights": "lora_ga_*",
+    "tuner_type": "fourier_* boft_* vera_* adapter_act adapter_length adalora_* llamapro_* reft_*",
+}
+
 COMMON: tuple[Row, ...] = (
+    Row("(without effect)", idle=IDLE),
+    Row("(without effect in ms-swift)", idle=OWN_IDLE, gated=GATED),
     *OPTIMIZER,
     *RUN,
     *ADAPT,
@@ -188,6 +305,15 @@ COMMON: tuple[Row, ...] = (
 
 SFT: tuple[Row, ...] = (
     *COMMON,
+    fixed({**OWN_OFF, "loss_type": None, "external_plugins": []}),
+    Row(
+        "(without effect in sft)",
+        idle={
+            "how a model answers, which no sft asks": "max_new_tokens temperature top_k top_p "
+            "repetition_penalty num_beams stream stop_words logprobs top_logprobs "
+            "structured_outputs_regex"
+        },
+    ),
     Row(
         "batch",
         "per_device_train_batch_size x gradient_accumulation_steps",
@@ -223,6 +349,43 @@ SFT: tuple[Row, ...] = (
 
 GRPO: tuple[Row, ...] = (
     *COMMON,
+    fixed(GRPO_OFF),
+    Row(
+        "(without effect in grpo)",
+        idle={
+            "of other kinds of rlhf_type, which are not taken over": "num_ppo_epochs "
+            "whiten_rewards kl_coef cliprange vf_coef cliprange_value gamma lam num_mini_batches "
+            "local_rollout_forward_batch_size num_sample_generations response_length "
+            "missing_eos_penalty label_smoothing rpo_alpha ld_alpha discopop_tau loss_weights "
+            "cpo_alpha simpo_gamma desirable_weight undesirable_weight center_rewards_coefficient "
+            "sft_alpha lmbda seq_kd gkd_logits_topk",
+            "of rewards, which no folder tells": "reward_model* reward_adapters reward_template "
+            "cosine_m* repetition_n_grams repetition_max_penalty soft_max_length "
+            "soft_cache_length",
+            "what is measured, and of it": "num_generations_eval",
+            "the log": "log_completions log_entropy log_rollout_offpolicy_metrics "
+            "wandb_log_unique_prompts",
+            "prompts are counted by it": "generation_batch_size",
+            "memory and speed of the same passes": "sleep_level move_model_batches "
+            "offload_optimizer offload_model offload_teacher_model enable_flattened_weight_sync",
+            "how a model answers outside of training": "max_new_tokens stream logprobs "
+            "top_logprobs",
+        },
+        gated={
+            "use_vllm": "vllm_*",
+            "packing": "packing_length packing_strategy",
+            "teacher_model": "teacher_model_type teacher_model_revision teacher_deepspeed "
+            "teacher_tag_key",
+            "chord_sft_dataset": "chord_*",
+            "sync_ref_model": "ref_model_sync_steps ref_model_mixup_alpha",
+            "ref_model": "ref_model_type ref_model_revision",
+            "multi_turn_scheduler": "max_turns completion_length_limit_scope",
+            "use_gym_env": "gym_env",
+            "advantage_reweight": "rlsd_*",
+            "sdar_loss_coef": "sdar_gate_beta",
+            "loss_type": "real_tau fipo_*",
+        },
+    ),
     *STORED,
     *REWARD,
     *GUARDS,
