@@ -99,10 +99,10 @@ def with_model(config: Config, model: Any) -> Config:
         )
     if not acts and "disable_dropout" in known:
         known["disable_dropout"] = True
-    return {**known, **{f"config.json.{key}": value for key, value in acts.items()}}
+    return {**known, **{f"{OF_MODEL}{key}": value for key, value in acts.items()}}
 
 
-ROUTER = "router_aux_loss_coef"
+ROUTER, OF_MODEL = "router_aux_loss_coef", "config.json."
 
 
 def acting_in_training(model: Any) -> dict[str, float]:
@@ -464,7 +464,9 @@ def otherwise(rows: Sequence[Row], config: Config, written: Config) -> Iterator[
         if any(listed(row.idle, key) for row in rows):
             continue
         switch = next((by for row in rows if (by := listed(row.gated, key))), None)
-        if key in LENGTHS and value is not None:
+        if key.startswith(OF_MODEL):
+            yield Difference(key, f"is {value!r} in training, where Assay's model has none")
+        elif key in LENGTHS and value is not None:
             yield Difference(key, f"is {value!r}: longer rows are cut or left out")
         elif key in written:
             yield from unlike_value(rows, key, value, written[key])

@@ -143,6 +143,7 @@ OWN_OFF: Mapping[str, Any] = {
     "bf16": False,
     "optimizer": None,
     "enable_dft_loss": False,
+    "warmup_ratio": 0.0,
     "train_sampling_strategy": "random",
     "group_by_length": False,
     "sortish_sampler": False,

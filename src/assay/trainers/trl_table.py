@@ -167,11 +167,10 @@ GRPO_OFF: Mapping[str, Any] = {
 }
 OWN_IDLE: Mapping[str, str] = {
     "where files lie": "model_name_or_path dataset_name dataset_config dataset_train_split "
-    "dataset_test_split dataset_text_field datasets",
+    "dataset_test_split datasets",
     "how rows are brought to the passes": "dataset_streaming streaming test_split_size "
-    "dataset_num_proc pad_to_multiple_of",
-    "the machine and its processes": "ignore_bias_buffers activation_offloading "
-    "ds3_gather_for_generation",
+    "pad_to_multiple_of",
+    "the machine and its processes": "ignore_bias_buffers",
     "of causal language models alone": "lora_task_type",
 }
 
@@ -219,7 +218,14 @@ COMMON: tuple[Row, ...] = (
 SFT: tuple[Row, ...] = (
     *COMMON,
     fixed(SFT_OFF),
-    Row("(without effect in sft)", idle={"what is measured, and of it": "eval_packing"}),
+    Row(
+        "(without effect in sft)",
+        idle={
+            "what is measured, and of it": "eval_packing",
+            "how rows are brought to the passes": "dataset_text_field dataset_num_proc",
+            "memory and speed of the same passes": "activation_offloading",
+        },
+    ),
     Row(
         "batch",
         "per_device_train_batch_size x gradient_accumulation_steps",
@@ -265,6 +271,7 @@ GRPO: tuple[Row, ...] = (
         "(without effect in grpo)",
         idle={
             "what is measured, and of it": "num_generations_eval",
+            "the machine and its processes": "ds3_gather_for_generation",
             "the log": "log_completions log_multimodal num_completions_to_print log_unique_prompts "
             "log_completions_hub_repo",
             "prompts are counted by it": "generation_batch_size",

@@ -230,6 +230,9 @@ def exported_origin(root: Path, request: Request) -> Origin:
     trained = find(tool, folder / "output").configuration
     differences = [Difference(each["key"], each["what"]) for each in about["differences"]]
     differences += (others := changed(tool, rows, trained, about["settings"]))
+    if known:
+        table = known["stages"][name]
+        table["unlike"] = {**table.get("unlike", {}), **{each.key: each.what for each in others}}
     return Origin(
         experiment,
         name,
