@@ -19,4 +19,6 @@ with contextlib.redirect_stdout(sys.stderr):
     arguments, remaining = parse_args(kind, argv)
     assert not remaining, remaining
 found = {each.name: getattr(arguments, each.name) for each in fields(kind)}
-print(json.dumps(found, default=str))
+tables = [name for name, value in found.items() if str(value).startswith("{")]
+found |= {name: json.loads(found[name]) for name in tables if isinstance(found[name], str)}
+print(json.dumps(found, default=lambda value: str(value).removeprefix("torch.")))

@@ -173,8 +173,8 @@ def test_what_is_off_is_listed_once_its_switch_is_on() -> None:
 def test_what_a_model_does_in_training_alone_is_listed() -> None:
     config = RECORDED["trl", "sft"]()
     for dropout, router in ((0.0, None), (0.1, 0.02)):
-        extra = {} if router is None else {"router_aux_loss_coef": router}
-        extra |= {} if router is None else {"output_router_logits": False}
+        moe = {"router_aux_loss_coef": router, "output_router_logits": False}
+        extra: dict[str, Any] = {} if router is None else moe
         model = LlamaConfig(attention_dropout=dropout, **extra)
         made = back("trl", "sft", dict(with_model(config, model)))
         told = {each.key for each in made.differences}

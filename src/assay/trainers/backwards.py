@@ -5,9 +5,11 @@ was read back is then translated forwards again: where that gives another value 
 setting means something that Assay has no words for, and is listed. What no key tells is unknown.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +59,7 @@ PASSES = "gradient_accumulation_steps"
 
 def canonical(config: Config) -> Config:
     """A configuration of Transformers' Trainer in the words that exports write."""
-    known = dict(config)
+    known = {key: table_of(value) for key, value in config.items()}
     kind = known.get("lr_scheduler_type")
     if kind in LIKE["lr_scheduler_type"]:
         known["lr_scheduler_type"], more = LIKE["lr_scheduler_type"][kind]
@@ -87,6 +89,14 @@ def canonical(config: Config) -> Config:
     if known.get("epsilon_high") is None and "epsilon" in known:
         known["epsilon_high"] = known["epsilon"]
     return known
+
+
+def table_of(value: Any) -> Any:
+    """A value; of a table that a tool keeps as the text that its command was given, the table."""
+    if isinstance(value, str) and value.startswith("{"):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
 
 
 def with_model(config: Config, model: Any) -> Config:

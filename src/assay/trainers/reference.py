@@ -162,7 +162,7 @@ def shown(row: Row) -> Iterator[Row]:
     for why, keys in row.idle.items():
         yield Row("(without effect)", ", ".join(keys.split()), why)
     for switch, keys in row.gated.items():
-        yield Row("(off)", ", ".join(keys.split()), f"acts with `{switch}` alone")
+        yield Row("(off)", ", ".join(keys.split()), f"acts where `{switch}` is another")
 
 
 def face(row: Row) -> tuple[str, str, str]:

@@ -199,7 +199,6 @@ OWN_OFF: Mapping[str, Any] = {
 }
 """Of both methods."""
 GRPO_OFF: Mapping[str, Any] = {
-    **OWN_OFF,
     "loss_scale": "last_round",
     "packing": False,
     "repetition_penalty": 1.0,
@@ -254,6 +253,7 @@ GATED: Mapping[str, str] = {
 }
 
 COMMON: tuple[Row, ...] = (
+    fixed(OWN_OFF),
     Row("(without effect)", idle=IDLE),
     Row("(without effect in ms-swift)", idle=OWN_IDLE, gated=GATED),
     *OPTIMIZER,
@@ -306,7 +306,7 @@ COMMON: tuple[Row, ...] = (
 
 SFT: tuple[Row, ...] = (
     *COMMON,
-    fixed({**OWN_OFF, "loss_type": None, "external_plugins": []}),
+    fixed({"loss_type": None, "external_plugins": []}),
     Row(
         "(without effect in sft)",
         idle={

@@ -137,7 +137,6 @@ OWN_OFF: Mapping[str, Any] = {
 }
 """Of both methods."""
 SFT_OFF: Mapping[str, Any] = {
-    **OWN_OFF,
     "loss_type": "nll",
     "assistant_only_loss": False,
     "chat_template_path": None,
@@ -149,7 +148,6 @@ SFT_OFF: Mapping[str, Any] = {
     "padding_free": False,
 }
 GRPO_OFF: Mapping[str, Any] = {
-    **OWN_OFF,
     "disable_dropout": True,
     "cast_lm_head_to_fp32": False,
     "generation_kwargs": None,
@@ -175,6 +173,7 @@ OWN_IDLE: Mapping[str, str] = {
 }
 
 COMMON: tuple[Row, ...] = (
+    fixed(OWN_OFF),
     Row("(without effect)", idle=IDLE),
     Row(
         "(without effect in TRL)",
