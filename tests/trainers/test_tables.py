@@ -50,6 +50,7 @@ ONLY_IN_FILES = {
     "model_suffix",
     "swift_version",
     "ckpt_dir",
+    "model_dir",
     "model_info",
     "model_meta",
     "training_args",
