@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+from dataclasses import fields
 
 with contextlib.redirect_stdout(sys.stderr):
     from swift.arguments import RLHFArguments, SftArguments  # type: ignore[import-not-found]
@@ -17,4 +18,7 @@ with contextlib.redirect_stdout(sys.stderr):
     kind = {"sft": SftArguments, "grpo": RLHFArguments}[asked["method"]]
     arguments, remaining = parse_args(kind, argv)
     assert not remaining, remaining
-print(json.dumps(vars(arguments), default=str))
+found = {each.name: getattr(arguments, each.name) for each in fields(kind)}
+tables = [name for name, value in found.items() if str(value).startswith("{")]
+found |= {name: json.loads(found[name]) for name in tables if isinstance(found[name], str)}
+print(json.dumps(found, default=lambda value: str(value).removeprefix("torch.")))

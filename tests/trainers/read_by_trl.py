@@ -13,4 +13,4 @@ parser = {"sft": sft, "grpo": grpo}[asked["method"]].make_parser()
 with contextlib.redirect_stdout(sys.stderr):
     parsed = parser.parse_args_and_config(["--config", "config.yaml", "--use_cpu", "true"])
     found = {name: value for each in parsed for name, value in vars(each).items()}
-print(json.dumps(found, default=str))
+print(json.dumps(found, default=lambda value: getattr(value, "__dict__", str(value))))

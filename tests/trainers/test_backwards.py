@@ -6,16 +6,25 @@ import pickle
 import shutil
 import struct
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import LlamaConfig
 
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
-from assay.trainers.backwards import CANONICAL, ReadBack, read_back, stage_of
+from assay.trainers.backwards import (
+    CANONICAL,
+    ReadBack,
+    likelihood,
+    read_back,
+    stage_of,
+    with_model,
+)
 from assay.trainers.outputs.output import DamagedOutput
 from assay.trainers.outputs.plain_folders import (
     find,
@@ -25,6 +34,7 @@ from assay.trainers.outputs.plain_folders import (
     trl_arguments,
 )
 from assay.trainers.register import TRAINERS
+from assay.trainers.scripts import nested
 from tests.trainers.test_tables import GRPO, SFT, TABLES, translate
 
 LETTERS = [*zip("abcdefghijklmnopqrstuvw", "bcdefghijklmnopqrstuvwx", strict=True)]
@@ -107,6 +117,97 @@ def test_what_the_tool_does_else_is_listed_by_its_own_key() -> None:
     assert "shuffle_dataset" in told and "learning_rate" not in told
 
 
+RECORDED: Mapping[tuple[str, str], Callable[[], dict[str, Any]]] = {
+    ("trl", "sft"): lambda: trl_arguments(PLAIN / "trl" / "sft.bin")[1],
+    ("trl", "grpo"): lambda: trl_arguments(PLAIN / "trl" / "grpo.bin")[1],
+    ("swift", "sft"): lambda: kept(read_object(PLAIN / "swift" / "args.json")),
+    ("verl", "grpo"): lambda: hydra_values(PLAIN / "verl" / "config.yaml"),
+}
+ROLL = "actor_rollout_ref.rollout"
+
+
+@pytest.mark.parametrize(
+    ("tool", "method", "key", "value"),
+    [
+        ("trl", "sft", "neftune_noise_alpha", 5.0),
+        ("trl", "sft", "label_smoothing_factor", 0.1),
+        ("trl", "sft", "loss_type", "dft"),
+        ("trl", "sft", "accelerator_config.split_batches", True),
+        ("trl", "sft", "model_init_kwargs.dtype", "bfloat16"),
+        ("trl", "sft", "eos_token", "<|endoftext|>"),
+        ("trl", "sft", "deepspeed.zero_optimization.stage", 3),
+        ("trl", "sft", "lr_scheduler_kwargs.num_cycles", 2),
+        ("trl", "sft", "a_key_of_another_version", 0.5),
+        ("trl", "grpo", "repetition_penalty", 1.3),
+        ("trl", "grpo", "generation_kwargs.no_repeat_ngram_size", 2),
+        ("trl", "grpo", "off_policy_mask_threshold", 0.5),
+        ("trl", "grpo", "sync_ref_model", True),
+        ("trl", "grpo", "chat_template_kwargs.enable_thinking", False),
+        ("swift", "sft", "enable_dft_loss", True),
+        ("swift", "sft", "use_galore", True),
+        ("swift", "sft", "freeze_parameters_ratio", 0.5),
+        ("verl", "grpo", "algorithm.rollout_correction.rollout_rs", "token"),
+        ("verl", "grpo", "trainer.critic_warmup", 3),
+        ("verl", "grpo", f"{ROLL}.engine_kwargs.vllm.repetition_penalty", 1.3),
+        ("verl", "grpo", f"{ROLL}.response_length", 5),
+    ],
+)
+def test_a_setting_without_counterpart_is_listed_with_its_value(
+    tool: str, method: str, key: str, value: Any
+) -> None:
+    config = RECORDED[tool, method]()
+    usual = {each.key for each in back(tool, method, config).differences}
+    assert key not in usual
+    name, _, inner = key.partition(".") if tool != "verl" else (key, "", "")
+    new = nested({inner: value}) if inner else value
+    old = config.get(name)
+    changed = {**config, name: old | new if isinstance(old, dict) else new}
+    told = {each.key: each.what for each in back(tool, method, changed).differences}
+    assert key in told and f"is {value!r}" in told[key]
+
+
+def test_what_is_off_is_listed_once_its_switch_is_on() -> None:
+    config = RECORDED["trl", "grpo"]()
+    for on in (False, True):
+        made = back("trl", "grpo", {**config, "sync_ref_model": on, "ref_model_sync_steps": 64})
+        assert ("ref_model_sync_steps" in {each.key for each in made.differences}) == on
+
+
+def test_what_a_model_does_in_training_alone_is_listed() -> None:
+    config = RECORDED["trl", "sft"]()
+    for dropout, router in ((0.0, None), (0.1, 0.02)):
+        moe = {"router_aux_loss_coef": router, "output_router_logits": False}
+        extra: dict[str, Any] = {} if router is None else moe
+        model = LlamaConfig(attention_dropout=dropout, **extra)
+        made = back("trl", "sft", dict(with_model(config, model)))
+        told = {each.key for each in made.differences}
+        acts = {"config.json.attention_dropout", "router_aux_loss_coef"}
+        assert told & acts == (acts if dropout else set())
+        assert likelihood(config, made.differences) == (not dropout)
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_one"),
+    [
+        ({}, True),
+        ({"optim_args": "eps=1"}, True),
+        ({"assistant_only_loss": True}, True),
+        ({"loss_type": "dft"}, False),
+        ({"label_smoothing_factor": 0.1}, False),
+        ({"neftune_noise_alpha": 5}, False),
+        ({"router_aux_loss_coef": 0.1}, False),
+        ({"model_init_kwargs": {"attention_dropout": 0.1}}, False),
+        ({"a_key_of_another_version": 1}, False),
+    ],
+)
+def test_a_loss_is_a_likelihood_only_where_nothing_moves_it(
+    changed: dict[str, Any], is_one: bool
+) -> None:
+    config = {**RECORDED["trl", "sft"](), "router_aux_loss_coef": 0.0, **changed}
+    assert likelihood(config, back("trl", "sft", config).differences) == is_one
+    assert not likelihood({"max_steps": 4}, ())
+
+
 def test_a_setting_that_assay_has_no_words_for_is_unknown() -> None:
     _, values = trl_arguments(PLAIN / "trl" / "grpo.bin")
     made = back("trl", "grpo", {**values, "loss_type": "bnpo", "scale_rewards": "batch"}, 4)
@@ -174,11 +275,14 @@ def test_arguments_are_read_and_nothing_of_them_is_run(tmp_path: Path) -> None:
 
 def test_secrets_are_not_kept() -> None:
     given = {"hub_token": "hf_x", "api_key": "k", "training_args": "X(hub_token='hf_x')" * 99}
-    assert kept({**given, "lr": 1.0, "tokenizer": "t", "max_tokens": 3}) == {
-        "lr": 1.0,
-        "tokenizer": "t",
-        "max_tokens": 3,
-    }
+    plain = {"lr": 1.0, "tokenizer": "t", "max_tokens": 3, "eos_token": "<e>"}
+    deep = {"model_init_kwargs": {"token": "hf_x", "dtype": "float32"}}
+    assert kept({**given, **plain, **deep}) == {**plain, "model_init_kwargs": {"dtype": "float32"}}
+
+
+def test_a_long_setting_is_kept_as_its_sha256() -> None:
+    one, other = (kept({"template": each * 400})["template"] for each in "ab")
+    assert one != other and "sha256" in one and len(one) < 100
 
 
 @pytest.mark.parametrize("tool", TRAINERS)

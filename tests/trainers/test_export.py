@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,18 @@ def test_a_tool_ends_answers_at_every_token_at_which_assay_does(lab: Path) -> No
         **stated,
         "eos_token_id": ends,
     }
+
+
+def test_a_model_with_dropout_is_given_away_without(lab: Path) -> None:
+    config = lab / "model" / "config.json"
+    stated = json.loads(config.read_text())
+    assert export(lab).exit_code == 0
+    assert (lab / "out" / "model" / "config.json").read_text() == config.read_text()
+    shutil.rmtree(lab / "out")
+    config.write_text(json.dumps(stated | {"attention_dropout": 0.1}))
+    assert export(lab).exit_code == 0
+    sent = json.loads((lab / "out" / "model" / "config.json").read_text())
+    assert sent == stated | {"attention_dropout": 0.0}
 
 
 FILES = {"trl": "data/train.jsonl", "swift": "data/train.jsonl", "verl": "data/train.parquet"}

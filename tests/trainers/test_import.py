@@ -130,6 +130,47 @@ def test_what_is_unknown_of_two_runs_is_never_equal(lab: Path) -> None:
     assert not any(path.startswith("stages.grpo.optimizer") for path in found)
 
 
+def test_a_setting_without_counterpart_is_a_confound_of_two_imports(lab: Path) -> None:
+    folder = plain(lab, "swift")
+    for name, penalty in (("one", 1.0), ("two", 1.3)):
+        args = json.loads((folder / "args.json").read_text()) | {"repetition_penalty": penalty}
+        (folder / "args.json").write_text(json.dumps(args))
+        done = taken(lab, folder, "--from", "swift", "--model", "path:model", "--name", name)
+        assert done.exit_code == 0, done.stderr
+    (one, two) = (read_manifest(run) for run in all_runs(lab))
+    found = {d.path: d.other for d in differences(one, two) if d.kind == "confound"}
+    assert "1.3" in found["stages.grpo.unlike.repetition_penalty"]
+
+
+@pytest.mark.parametrize("dft", [False, True])
+def test_the_loss_of_sft_is_nll_only_where_it_is_one(lab: Path, dft: bool) -> None:
+    folder = shutil.copytree(RECORDED / "plain" / "swift", lab / "made")
+    args = json.loads((folder / "args.json").read_text()) | {"tuner_type": "full"}
+    (folder / "args.json").write_text(json.dumps(args | {"enable_dft_loss": dft}))
+    (folder / "checkpoint-4").mkdir()
+    moved_weights(lab, folder / "checkpoint-4", 0.01)
+    (folder / "checkpoint-4" / "trainer_state.json").write_text("{}")
+    done = taken(lab, folder, "--from", "swift", "--model", "path:model")
+    assert done.exit_code == 0, done.stderr
+    run = only_run(lab)
+    for line in History(run).lines("sft"):
+        assert ("nll" in line, "loss" in line, "swift/loss" in line) == (not dft, not dft, dft)
+        assert "validation_loss" not in line or not dft
+    assert ("enable_dft_loss" in read_manifest(run)[IMPORTED]["differences"]) == dft
+
+
+def test_what_run_sh_was_told_else_is_listed_and_is_a_confound(lab: Path) -> None:
+    folder = exported(lab)
+    arguments = RECORDED / "plain" / "trl" / "grpo.bin"
+    shutil.copy(arguments, folder / "output" / "checkpoint-4" / "training_args.bin")
+    done = taken(lab, folder, "--from", "trl")
+    assert done.exit_code == 0, done.stderr
+    told = answer(done)["result"]["differences"]
+    assert told["beta"] == "is 0.02, where an export has 0.0"
+    assert "beta" in read_manifest(only_run(lab))["stages"]["rl"]["unlike"]
+    assert "learning_rate" not in told and "max_completion_length" not in told
+
+
 def exported(lab: Path) -> Path:
     """A folder that was exported, and what TRL wrote into it."""
     arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")

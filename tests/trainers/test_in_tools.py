@@ -190,8 +190,13 @@ def losses_by_hand(lab: Path) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("tool", ["trl", "swift"])
-def test_losses_of_sft_are_those_of_assays_definitions(lab: Path, tool: str) -> None:
+@pytest.mark.parametrize(("tool", "dropout"), [("trl", 0.0), ("trl", 0.3), ("swift", 0.3)])
+def test_losses_of_sft_are_those_of_assays_definitions(
+    lab: Path, tool: str, dropout: float
+) -> None:
+    config = json.loads((lab / "model" / "config.json").read_text())
+    stated = json.dumps(config | {"attention_dropout": dropout})
+    (lab / "model" / "config.json").write_text(stated)
     folder = exported(lab, tool, "sft")
     about = json.loads((folder / "translation.json").read_text())
     assert "(end of answers)" in [each["key"] for each in about["differences"]]

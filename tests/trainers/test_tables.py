@@ -2,18 +2,25 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
+from assay.engines.environments import ask, installed
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.rl.presets import ELSEWHERE, PRESETS
+from assay.trainers.backwards import same
+from assay.trainers.outputs.plain_folders import flat
 from assay.trainers.register import TRAINERS
 from assay.trainers.scripts import nested, scalar, yaml_lines
 from assay.trainers.settings import Settings
-from assay.trainers.translation import Translated, translated
+from assay.trainers.translation import Translated, listed, their_keys, translated
+from tests.labs import make_lab
 
 METHODS = {"sft": SftStage, "grpo": GrpoStage}
 TABLES = [(tool, method) for tool, each in TRAINERS.items() for method in each.tables]
@@ -21,6 +28,36 @@ SFT = {"data": "d", "method": "sft", "steps": 10}
 GRPO = {"data": "d", "method": "grpo", "steps": 10, "prompts": 4, "group": 4, "reward": "r"}
 LIMITED = {"algorithm": "lever_plus", "loss": "ppo_clip", "aggregation": "token_mean"}
 NAMES = {"TRL": "trl", "verl": "verl", "ms-swift": "swift"}
+
+
+ONLY_IN_FILES = {
+    "processes",
+    "__cached__setup_devices",
+    "_n_gpu",
+    "_setup_devices",
+    "_val_dataset_exists",
+    "distributed_state*",
+    "mixed_precision",
+    "fsdp_plugin_args*",
+    "deepspeed_plugin*",
+    "accelerator_config.use_configured_state",
+    "accelerator_config.non_blocking",
+    "evaluation_strategy",
+    "rank",
+    "hub",
+    "global_world_size",
+    "local_world_size",
+    "model_suffix",
+    "swift_version",
+    "ckpt_dir",
+    "model_dir",
+    "model_info",
+    "model_meta",
+    "training_args",
+    "activation_checkpointing*",
+    "actor_rollout_ref.model.override_config.attn_implementation",
+}
+"""Keys of a configuration that only the files of a run have, beside those of the tool."""
 
 
 def inner(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -70,8 +107,48 @@ def test_a_row_says_what_it_writes(tool: str, method: str) -> None:
     made = settings(SFT if method == "sft" else GRPO)
     for row in TRAINERS[tool].tables[method]:
         written = {key.split(".")[-1] for key in row.values(made)}
-        assert row.theirs or row.how or row.unlike, row.key
+        assert row.theirs or row.how or row.unlike or row.idle, row.key
         assert not written or row.theirs, row.key
+
+
+def keys_in_tool(tool: str, method: str, folder: Path) -> tuple[Mapping[str, Any], Translated]:
+    """All keys of the tool's configuration, as the tool itself parses what an export writes."""
+    if installed(tool) is None:
+        pytest.skip(f"assay engines add {tool}")
+    lab = make_lab(folder, until="[evaluate.dev]").parent
+    (lab / "data").mkdir()
+    (lab / "data" / "train.jsonl").write_text(json.dumps({"messages": []}) + "\n")
+    template = {"model_type": "llama", "template": "chatml"} if tool == "swift" else {}
+    made = settings(SFT if method == "sft" else GRPO, template=template)
+    values = translated(TRAINERS[tool].tables[method], made, tool)
+    written = TRAINERS[tool].files(made, values, "x")["config.yaml"]
+    (lab / "config.yaml").write_text(written)
+    for name in ("reward.py", *TRAINERS[tool].loads):
+        (lab / name).write_text(files("assay.trainers.in_tool").joinpath(name).read_text())
+    script = Path(__file__).with_name(f"read_by_{tool}.py")
+    return flat(ask(tool, script, {"folder": str(lab), "method": method})), values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tool", "method"), TABLES)
+def test_every_key_of_the_tool_is_mapped_or_set_or_without_effect(
+    tool: str, method: str, tmp_path: Path
+) -> None:
+    found, made = keys_in_tool(tool, method, tmp_path)
+    rows = TRAINERS[tool].tables[method]
+    written = flat(made.values)
+    known = {*written, *(key for row in rows for key in their_keys(row))}
+    groups = [group for row in rows for group in (row.idle, row.gated)]
+    nameless = [k for k in found if k not in known and not any(listed(g, k) for g in groups)]
+    assert nameless == [], nameless
+    # What an export writes is what the tool then has, and no key of ours is an invention.
+    acting = {k: v for k, v in written.items() if not any(listed(row.idle, k) for row in rows)}
+    assert {k: found.get(k) for k, v in acting.items() if not same(found.get(k), v)} == {}
+    switches = {switch for row in rows for switch in row.gated}
+    assert switches <= {*made.values}
+    keys = [key for group in groups for text in group.values() for key in text.split()]
+    gone = [key for key in keys if not any(fnmatchcase(each, key) for each in found)]
+    assert {*gone} <= ONLY_IN_FILES, {*gone} - ONLY_IN_FILES
 
 
 @pytest.mark.parametrize("preset", PRESETS)

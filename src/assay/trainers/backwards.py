@@ -5,8 +5,11 @@ was read back is then translated forwards again: where that gives another value 
 setting means something that Assay has no words for, and is listed. What no key tells is unknown.
 """
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +18,10 @@ from pydantic import TypeAdapter, ValidationError
 from assay.errors import InputError
 from assay.experiment.stage_tables import StageSpec
 from assay.trainers import swift_table, trl_table, verl_table
+from assay.trainers.outputs.plain_folders import flat
 from assay.trainers.scripts import nested
 from assay.trainers.settings import Exported, Settings
-from assay.trainers.translation import Difference, Row
+from assay.trainers.translation import Difference, Row, listed, their_keys
 
 Config = Mapping[str, Any]
 """A tool's configuration by its own keys, dotted where they are nested."""
@@ -26,6 +30,7 @@ Read = Callable[[Config], Any]
 
 ACTOR, OPTIM = verl_table.ACTOR, verl_table.OPTIM
 ROLLOUT = verl_table.ROLLOUT
+PROMPT = f"{ROLLOUT}.prompt_length"
 IN_LOSS, IN_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
 
 LIKE = {
@@ -43,12 +48,18 @@ LIKE = {
 """Other names in Transformers of what exports write."""
 
 
+AS_OPENED = {
+    "revision": "main",
+    "trust_remote_code": False,
+    "attn_implementation": None,
+    "dtype": "float32",
+}
 PASSES = "gradient_accumulation_steps"
 
 
 def canonical(config: Config) -> Config:
     """A configuration of Transformers' Trainer in the words that exports write."""
-    known = dict(config)
+    known = {key: table_of(value) for key, value in config.items()}
     kind = known.get("lr_scheduler_type")
     if kind in LIKE["lr_scheduler_type"]:
         known["lr_scheduler_type"], more = LIKE["lr_scheduler_type"][kind]
@@ -57,6 +68,18 @@ def canonical(config: Config) -> Config:
         known["optim"] = LIKE["optim"].get(known["optim"], known["optim"])
     if (known.get("max_steps") or 0) < 1:  # epochs were told, and the log counts the steps
         known.pop("max_steps", None)
+    opened = known.get("model_init_kwargs") or {}
+    if "model_init_kwargs" in known:  # TRL's scripts write the model's defaults there
+        given = {key: value for key, value in opened.items() if AS_OPENED.get(key) != value}
+        known["model_init_kwargs"] = given or None
+    share = known.pop("warmup_ratio", None) or known.get("warmup_steps") or 0
+    if 0 < share < 1:
+        known["warmup_steps"] = (
+            math.ceil(share * known["max_steps"]) if "max_steps" in known else share
+        )
+    if not known.get("use_vllm", True):  # what is sampled is the trainer's own
+        corrected = ("vllm_importance_sampling_", "rollout_importance_sampling_")
+        known = {key: value for key, value in known.items() if not key.startswith(corrected)}
     passes, each = (known.get(name) for name in (PASSES, "per_device_train_batch_size"))
     if "num_generations" in known and isinstance(passes, int) and isinstance(each, int):
         known["steps_per_generation"] = known.get("steps_per_generation") or passes
@@ -68,6 +91,40 @@ def canonical(config: Config) -> Config:
     return known
 
 
+def table_of(value: Any) -> Any:
+    """A value; of a table that a tool keeps as the text that its command was given, the table."""
+    if isinstance(value, str) and value.startswith("{"):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+def with_model(config: Config, model: Any) -> Config:
+    """A configuration with what it takes from the model's own: the coefficient of a router's
+    auxiliary loss, and what acts in training alone. `model` is Transformers' configuration."""
+    known, acts = dict(config), acting_in_training(model)
+    if known.get(ROUTER, 0.0) is None:
+        known[ROUTER] = (
+            getattr(model, ROUTER, 0.0) if hasattr(model, "output_router_logits") else 0.0
+        )
+    if not acts and "disable_dropout" in known:
+        known["disable_dropout"] = True
+    return {**known, **{f"{OF_MODEL}{key}": value for key, value in acts.items()}}
+
+
+ROUTER, OF_MODEL = "router_aux_loss_coef", "config.json."
+
+
+def acting_in_training(model: Any) -> dict[str, float]:
+    """What a model does in training alone, by the keys of its configuration: dropout, and the noise
+    of a router."""
+    return {
+        key: value
+        for key, value in model.to_dict().items()
+        if re.search("drop|jitter", key) and isinstance(value, int | float) and value
+    }
+
+
 def verl_canonical(config: Config) -> Config:
     """A configuration of verl without what does not act, and with what -1 stands for."""
     known = dict(config)
@@ -77,7 +134,12 @@ def verl_canonical(config: Config) -> Config:
     if (known.get(f"{OPTIM}.lr_warmup_steps") or -1) < 0 and steps:
         share = known.get(f"{OPTIM}.lr_warmup_steps_ratio") or 0.0
         known[f"{OPTIM}.lr_warmup_steps"] = int(share * steps)
+    known.pop(f"{OPTIM}.lr_warmup_steps_ratio", None)
+    if known.get("algorithm.adv_estimator") == "gae":
+        known["critic.enable"] = True
     idle = {"trainer.total_epochs"}
+    if known.get(PROMPT) == known.get("data.max_prompt_length"):
+        idle |= {PROMPT}
     if not steps:  # epochs were told, and the log counts the steps
         idle |= {"trainer.total_training_steps", f"{OPTIM}.total_training_steps"}
     if not known.get(IN_LOSS):
@@ -122,7 +184,7 @@ def least_rate(config: Config) -> float | None:
 
 def warmup(config: Config) -> float:
     """The share of steps over which the rate rises."""
-    told = config["warmup_steps"] or config.get("warmup_ratio") or 0
+    told = config["warmup_steps"]
     return told if told < 1 else told / config["max_steps"]
 
 
@@ -304,11 +366,10 @@ ELSEWHERE |= {"adapt.kind", "adapt.rank", "adapt.alpha", "adapt.rslora", "adapt.
 ELSEWHERE |= {"adapt.targets", "adapt.dropout"}
 """Keys of the tables that the configuration does not tell in Assay's words, or the checkpoint tells
 better."""
-NOT_COMPARED = frozenset({"(files)", "(log)", "(seed)", "(data seed)", "data", "micro_tokens"})
-NOT_COMPARED |= {"(template)", "(rewards)", "(rollout engine)", "adapt.kind", "validation_every"}
-NOT_COMPARED |= {"max_abstained_share"}
-"""Rows that are about the export's own files, or that are read from the checkpoint."""
-LENGTHS = ("max_length", "attn_impl")
+OWN_GUARD = "max_abstained_share"
+"""A row about rewards that Assay gives."""
+LENGTHS = ("max_length", "data.max_prompt_length", PROMPT)
+"""Keys of which an export's value fits its own rows."""
 
 
 @dataclass(frozen=True)
@@ -376,25 +437,93 @@ def stage_of(told: Mapping[str, Any]) -> tuple[Exported, list[str]]:
             told = {key: value for key, value in told.items() if key not in wrong}
 
 
+OTHER_LOSS = re.compile(
+    r"(loss_type|loss_scale|is_binary_loss_scale|enable_dft_loss|label_smoothing_factor"
+    r"|neftune_noise_alpha|average_tokens_across_devices|router_aux_loss_coef"
+    r"|(config\.json|model_init_kwargs)\..*(drop|jitter|router).*)"
+)
+"""Keys that make a loss something else than the mean of -log p over the trained tokens."""
+
+
+def likelihood(config: Config, differences: Sequence[Difference]) -> bool:
+    """Whether the loss that an sft stage logs is the mean of -log p over the trained tokens: the
+    configuration is there, and nothing in which it differs moves the loss, or may do so."""
+    moved = (OTHER_LOSS.fullmatch(d.key) or d.what.endswith(UNKNOWN_KEY) for d in differences)
+    return "learning_rate" in config and not any(moved)
+
+
 def unlike(tool: str, rows: Sequence[Row], config: Config, stage: Exported) -> Iterator[Difference]:
     """What the tool's configuration says else than an export of the stage would, and what the
     tables say that the tool does else."""
-    settings = Settings("imported", stage, "", 0, stage.steps or 1, 1, 0, 1, True, {})
+    seed = seed if isinstance(seed := config.get("seed"), int) else 0
+    settings = Settings("imported", stage, "", seed, stage.steps or 1, 1, 0, 1, True, {})
+    yield from otherwise(rows, config, {k: v for r in rows for k, v in r.values(settings).items()})
     for row in rows:
-        if row.key in NOT_COMPARED or (
+        idle = row.key == OWN_GUARD or (
             row.key == "importance" and not config.get("use_vllm", True)
-        ):
+        )
+        found = () if idle else row.unlike
+        yield from (Difference(row.key, each.what) for each in found if each.when(settings))
+
+
+def otherwise(rows: Sequence[Row], config: Config, written: Config) -> Iterator[Difference]:
+    """The keys of a configuration that an export writes otherwise, that act though it switched them
+    off, or that no table knows."""
+    named = {key for row in rows for key in their_keys(row)}
+    for key, value in config.items():
+        if any(listed(row.idle, key) for row in rows):
             continue
-        written = row.values(settings)
-        for key, value in written.items():
-            fits = key in LENGTHS and value is not None  # an export's fits its own rows
-            if key in config and not fits and not same(config[key], value):
-                yield Difference(key, f"is {config[key]!r}, where an export has {value!r}")
-        yield from (Difference(row.key, each.what) for each in row.unlike if each.when(settings))
+        switch = next((by for row in rows if (by := listed(row.gated, key))), None)
+        if key.startswith(OF_MODEL):
+            yield Difference(key, f"is {value!r} in training, where Assay's model has none")
+        elif key in LENGTHS and value is not None:
+            yield Difference(key, f"is {value!r}: longer rows are cut or left out")
+        elif key in written:
+            yield from unlike_value(rows, key, value, written[key])
+        elif switch is not None and not same(config.get(switch), written.get(switch)):
+            yield Difference(key, f"is {value!r}, and {switch} is {config.get(switch)!r}")
+        elif switch is None and key not in named and value is not None:
+            yield Difference(key, f"is {value!r}, {UNKNOWN_KEY}")
+
+
+def changed(tool: str, rows: Sequence[Row], config: Config, written: Config) -> list[Difference]:
+    """What a folder's own settings were trained with else, by its configuration."""
+    known = CANONICAL[tool](config)
+    told = {key: value for key, value in known.items() if key not in (*LENGTHS, *BY_RUN)}
+    return [*otherwise(rows, told, written)]
+
+
+BY_RUN = (
+    "bf16",
+    "steps_per_generation",
+    f"{ROLLOUT}.name",
+    *(
+        f"actor_rollout_ref.{part}.fsdp_config.mixed_precision.param_dtype"
+        for part in ("actor", "ref")
+    ),
+)
+"""What run.sh sets by the machine that it finds."""
+UNKNOWN_KEY = "a key that the tables do not know"
+
+
+def unlike_value(rows: Sequence[Row], key: str, value: Any, ours: Any) -> Iterator[Difference]:
+    """A key whose value an export would not have written; of a table, each of its own keys."""
+    if isinstance(value, Mapping) and value:
+        theirs, own = flat(value), flat(ours or {})
+        for inner in {**own, **theirs}:
+            if not any(listed(row.idle, f"{key}.{inner}") for row in rows):
+                yield from unlike_value(rows, f"{key}.{inner}", theirs.get(inner), own.get(inner))
+    elif not same(value, ours):
+        yield Difference(key, f"is {value!r}, where an export has {ours!r}")
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether a tool takes two values alike."""
+    """Whether a tool takes two values alike: none and nothing, numbers, names in any order."""
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other)
-    return one == other
+    if isinstance(one, list) and isinstance(other, list) and all(isinstance(n, str) for n in one):
+        return sorted(one) == sorted(map(str, other))
+    return one == other or (one in NOTHING and other in NOTHING)
+
+
+NOTHING: tuple[Any, ...] = (None, "", [], {})

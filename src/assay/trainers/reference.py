@@ -47,10 +47,10 @@ bash DIR/run.sh                                  # PYTHON=..., ASSAY_PYTHON=...
 | file | holds |
 |---|---|
 | `data/` | the rows in the tool's format, in the order of the stage's visits, all epochs |
-| `config.yaml` | the tool's configuration; where a default of the tool is another, it is set |
+| `config.yaml` | the tool's configuration; every key of it that acts, as it means what Assay does |
 | `reward.py`, `reward.json`, `rows.jsonl` | the stage's own reward, judged by Assay |
 | `run.sh`, `slurm.sh`, `ray.sh` | one machine; a Slurm job; a Ray cluster (verl) |
-| `model/` | the start, where it is no model of the hub |
+| `model/` | the start, where it is no model of the hub, or has dropout, which is 0 here |
 | `translation.json` | every setting as it was translated, and what differs |
 
 The folder needs the tool, and `assay-lab[train]` installed there or in the Python that
@@ -63,7 +63,9 @@ there is no GPU, it trains on the CPU; verl then samples with Transformers (`ver
 - **A setting without counterpart** is refused by name; `allow` in the stage, or `--allow KEY`, does
   without it and lists it as a difference.
 - **Another definition** of a setting is listed without being asked. In the tables below a key
-  without one means the same.
+  without one means the same. They have every key of the tool: a setting's, one that is fixed
+  because Assay has nothing like it, one that is off with another, one without effect on what is
+  learned.
 - **A stage that starts from another** needs it trained before an export:
   `--set 'stage.grpo.start="run:NAME/ID@sft.last"'`.
 - **Rewards** that ask helper models, and rows that are dialogues, are refused: the tools sample
@@ -95,13 +97,18 @@ own, and several may have one NAME.
 | metrics | all | all; of TRL up to the last checkpoint |
 | samples | with rows, tokens, parts | text, prompt, reward, where they were logged |
 | advantages | of TRL and ms-swift | of TRL and ms-swift |
-| settings | all | the tables below, backwards; what means something else is listed |
+| settings | all; what run.sh was told else, listed | the tables backwards; all else, listed |
 | checkpoints | without optimizer | without optimizer |
 | unknown | the machine | data, reward, rendering, machine, and what the folder does not tell |
 
 Log-probs are in no tool's files. Completions are logged by `log_completions` (TRL, ms-swift) and
 `trainer.rollout_data_dir` (verl); their rows are named by the prompt. verl's shards are merged by
 verl, in their own precision: its merger rounds to bfloat16, which would lose a small change.
+
+A difference that is listed is a confound of a comparison (`stages.NAME.unlike.KEY`). The loss of
+sft is `nll` where it is the mean of -log p over the trained tokens; with another loss, label
+smoothing, NEFTune, a router's auxiliary loss, dropout, or where the configuration is not there, it
+is `trl/loss` or `swift/loss`, and that of held-out rows `trl/eval_loss`.
 
 What is unknown equals no other run's, so that a comparison lists it (`--allow`). A folder of TRL is
 its `output_dir`; of ms-swift too, with its version; of verl its `trainer.default_local_dir`, with
@@ -135,14 +142,27 @@ def table(trainer: Trainer) -> Iterator[str]:
     """The rows of all its methods; one that is not of each says of which."""
     yield f"| Assay | {trainer.title} | how | what differs |"
     yield "|---|---|---|---|"
+    tables = {
+        m: [each for row in rows for each in shown(row)] for m, rows in trainer.tables.items()
+    }
     seen: set[tuple[str, str, str]] = set()
-    for method, rows in trainer.tables.items():
+    for method, rows in tables.items():
         for row in rows:
-            known = (row.key, row.theirs, row.how)
+            known = face(row)
             if known not in seen:
                 seen.add(known)
-                alone = [m for m, other in trainer.tables.items() if known in map(face, other)]
-                yield line(row, "" if len(alone) == len(trainer.tables) else f" ({method})")
+                alone = [m for m, other in tables.items() if known in map(face, other)]
+                yield line(row, "" if len(alone) == len(tables) else f" ({method})")
+
+
+def shown(row: Row) -> Iterator[Row]:
+    """The lines of a row: itself, or one for each reason why keys of the tool do not act."""
+    if not row.idle and not row.gated:
+        yield row
+    for why, keys in row.idle.items():
+        yield Row("(without effect)", ", ".join(keys.split()), why)
+    for switch, keys in row.gated.items():
+        yield Row("(off)", ", ".join(keys.split()), f"acts where `{switch}` is another")
 
 
 def face(row: Row) -> tuple[str, str, str]:

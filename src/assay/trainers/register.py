@@ -1,7 +1,7 @@
 """The trainers that an experiment can be exported to, and what their folders hold."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.engines.environments import installed, misfit
@@ -85,7 +85,9 @@ def trl_files(settings: Settings, made: Translated, name: str) -> Files:
 def swift_files(settings: Settings, made: Translated, name: str) -> Files:
     """For `swift sft` and `swift rlhf`."""
     verb = "sft" if settings.stage.method == "sft" else "rlhf"
-    return torchrun("swift", verb, settings, made, name)
+    # Its command takes the words of a file as its arguments', among which there is no null.
+    values = {key: value for key, value in made.values.items() if value not in (None, [])}
+    return torchrun("swift", verb, settings, replace(made, values=values), name)
 
 
 def verl_files(settings: Settings, made: Translated, name: str) -> Files:

@@ -14,9 +14,11 @@ from assay.trainers.grpo_parts import (
     other_kl,
 )
 from assay.trainers.settings import Settings, at_start
+from assay.trainers.swift_keys import GATED, GRPO_OFF, OWN_IDLE, OWN_OFF
 from assay.trainers.transformers_rows import (
     ADAPTIVE_KL,
     GUARDS,
+    IDLE,
     MOVING_HIGH,
     MOVING_KL,
     MOVING_LOW,
@@ -30,7 +32,7 @@ from assay.trainers.transformers_rows import (
     keep_special,
     measured,
 )
-from assay.trainers.translation import FLOAT32, Row, Unlike, always
+from assay.trainers.translation import FLOAT32, Row, Unlike, always, fixed
 
 EPSILON = 1e-4
 """What ms-swift adds to a group's deviation."""
@@ -67,8 +69,7 @@ def bounds(settings: Settings) -> Mapping[str, Any]:
     """The bounds of the ratio; cispo takes the bound of the weight itself."""
     own = settings.algorithm
     high = 1 + own.high if own.loss == "cispo" else own.high
-    dual = {} if own.dual is None else {"delta": own.dual}
-    return {"epsilon": own.low, "epsilon_high": high, **dual}
+    return {"epsilon": own.low, "epsilon_high": high, "delta": own.dual}
 
 
 def tuner(settings: Settings) -> Mapping[str, Any]:
@@ -97,17 +98,17 @@ def packed(settings: Settings) -> Mapping[str, Any]:
     """Packs, which need an attention that keeps their rows apart."""
     most = settings.sft.pack_tokens
     if most is None:
-        return {"packing": False, "max_length": settings.longest + 16, "attn_impl": "sdpa"}
+        apart = {"packing": False, "packing_length": None, "packing_strategy": "binpack"}
+        return {**apart, "max_length": settings.longest + 16, "attn_impl": "sdpa"}
     lengths = {"packing_length": most, "max_length": most}
     return {"packing": True, "packing_strategy": "binpack", **lengths, "attn_impl": "flash_attn"}
 
 
 def correction(settings: Settings) -> Mapping[str, Any]:
     """Weights of the gap between rollout and training."""
-    if settings.importance.how == "off":
-        return {}
+    off = settings.importance.how == "off"
     return {
-        "rollout_importance_sampling_mode": importance_mode(settings),
+        "rollout_importance_sampling_mode": None if off else importance_mode(settings),
         "rollout_importance_sampling_threshold": settings.importance.high,
     }
 
@@ -116,7 +117,7 @@ def resampling(settings: Settings) -> Mapping[str, Any]:
     """Dynamic sampling."""
     table = settings.grpo.dynamic
     if table is None:
-        return {"dynamic_sample": False}
+        return {"dynamic_sample": False, "max_resample_times": 3}
     return {"dynamic_sample": True, "max_resample_times": max(table.max_batches - 1, 1)}
 
 
@@ -138,6 +139,9 @@ ADAPT: tuple[Row, ...] = (
 )
 
 COMMON: tuple[Row, ...] = (
+    fixed(OWN_OFF),
+    Row("(without effect)", idle=IDLE),
+    Row("(without effect in ms-swift)", idle=OWN_IDLE, gated=GATED),
     *OPTIMIZER,
     *RUN,
     *ADAPT,
@@ -188,6 +192,15 @@ COMMON: tuple[Row, ...] = (
 
 SFT: tuple[Row, ...] = (
     *COMMON,
+    fixed({"loss_type": None, "external_plugins": []}),
+    Row(
+        "(without effect in sft)",
+        idle={
+            "how a model answers, which no sft asks": "max_new_tokens temperature top_k top_p "
+            "repetition_penalty num_beams stream stop_words logprobs top_logprobs "
+            "structured_outputs_regex"
+        },
+    ),
     Row(
         "batch",
         "per_device_train_batch_size x gradient_accumulation_steps",
@@ -223,6 +236,43 @@ SFT: tuple[Row, ...] = (
 
 GRPO: tuple[Row, ...] = (
     *COMMON,
+    fixed(GRPO_OFF),
+    Row(
+        "(without effect in grpo)",
+        idle={
+            "of other kinds of rlhf_type, which are not taken over": "num_ppo_epochs "
+            "whiten_rewards kl_coef cliprange vf_coef cliprange_value gamma lam num_mini_batches "
+            "local_rollout_forward_batch_size num_sample_generations response_length "
+            "missing_eos_penalty label_smoothing rpo_alpha ld_alpha discopop_tau loss_weights "
+            "cpo_alpha simpo_gamma desirable_weight undesirable_weight center_rewards_coefficient "
+            "sft_alpha lmbda seq_kd gkd_logits_topk",
+            "of rewards, which no folder tells": "reward_model* reward_adapters reward_template "
+            "cosine_m* repetition_n_grams repetition_max_penalty soft_max_length "
+            "soft_cache_length",
+            "what is measured, and of it": "num_generations_eval",
+            "the log": "log_completions log_entropy log_rollout_offpolicy_metrics "
+            "wandb_log_unique_prompts",
+            "prompts are counted by it": "generation_batch_size",
+            "memory and speed of the same passes": "sleep_level move_model_batches "
+            "offload_optimizer offload_model offload_teacher_model enable_flattened_weight_sync",
+            "how a model answers outside of training": "max_new_tokens stream logprobs "
+            "top_logprobs",
+        },
+        gated={
+            "use_vllm": "vllm_*",
+            "packing": "packing_length packing_strategy",
+            "teacher_model": "teacher_model_type teacher_model_revision teacher_deepspeed "
+            "teacher_tag_key",
+            "chord_sft_dataset": "chord_*",
+            "sync_ref_model": "ref_model_sync_steps ref_model_mixup_alpha",
+            "ref_model": "ref_model_type ref_model_revision",
+            "multi_turn_scheduler": "max_turns completion_length_limit_scope",
+            "use_gym_env": "gym_env",
+            "advantage_reweight": "rlsd_*",
+            "sdar_loss_coef": "sdar_gate_beta",
+            "loss_type": "real_tau fipo_*",
+        },
+    ),
     *STORED,
     *REWARD,
     *GUARDS,

@@ -18,7 +18,7 @@ def shape(settings: Settings) -> Mapping[str, Any]:
     optimizer = settings.stage.optimizer
     least = optimizer.min_lr or 0.0
     if optimizer.schedule == "constant":
-        return {"lr_scheduler_type": "constant_with_warmup"}
+        return {"lr_scheduler_type": "constant_with_warmup", "lr_scheduler_kwargs": None}
     if optimizer.schedule == "cosine":
         name, more = "cosine_with_min_lr", {"min_lr": least}
     else:
@@ -46,6 +46,67 @@ def by_update(settings: Settings) -> bool:
     optimizer = settings.stage.optimizer
     return settings.updates > 1 and (optimizer.schedule != "constant" or optimizer.warmup > 0)
 
+
+EVALUATION = (
+    "do_train do_eval do_predict eval_strategy eval_steps eval_delay eval_on_start "
+    "per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches "
+    "eval_use_gather_object prediction_loss_only include_for_metrics batch_eval_metrics "
+    "metric_for_best_model greater_is_better load_best_model_at_end "
+)
+LOG = (
+    "logging_strategy logging_steps logging_first_step log_on_each_node logging_nan_inf_filter "
+    "include_num_input_tokens_seen log_level log_level_replica disable_tqdm report_to run_name "
+    "project trackio_* skip_memory_metrics debug "
+)
+IDLE: Mapping[str, str] = {
+    "where files lie": "output_dir resume_from_checkpoint local_rank",
+    "the log": LOG,
+    "what is measured, and of it": EVALUATION,
+    "when checkpoints are saved, all of which are read": "save_* enable_jit_checkpoint "
+    "restore_callback_states_from_checkpoint",
+    "the hub": "push_to_hub hub_*",
+    "the batch is what they come to": "per_device_train_batch_size gradient_accumulation_steps",
+    "the steps are those of the log": "num_train_epochs",
+    "the seed is compared by itself": "seed",
+    "memory and speed of the same passes": "activation_checkpointing* gradient_checkpointing* "
+    "torch_compile* use_cache torch_empty_cache_steps full_determinism",
+    "how rows are brought to the passes": "dataloader_num_workers dataloader_pin_memory "
+    "dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context "
+    "remove_unused_columns label_names length_column_name accelerator_config.non_blocking",
+    "the machine and its processes": "use_cpu ddp_* parallelism_config _n_gpu _setup_devices "
+    "accelerator_config.use_configured_state distributed_state* mixed_precision "
+    "fsdp_plugin_args* deepspeed_plugin* processes __cached__setup_devices",
+}
+"""Arguments of Transformers' Trainer without effect on what is learned."""
+OFF: Mapping[str, Any] = {
+    "optim_args": None,
+    "optim_target_modules": None,
+    "average_tokens_across_devices": True,
+    "label_smoothing_factor": 0.0,
+    "neftune_noise_alpha": None,
+    "router_aux_loss_coef": 0.0,
+    "use_liger_kernel": False,
+    "liger_kernel_config": None,
+    "fp16": False,
+    "tf32": None,
+    "bf16_full_eval": False,
+    "fp16_full_eval": False,
+    "auto_find_batch_size": False,
+    "ignore_data_skip": False,
+    "dataloader_drop_last": False,
+    "dataloader_in_order": True,
+    "accelerator_config": {
+        "split_batches": False,
+        "dispatch_batches": None,
+        "even_batches": True,
+        "use_seedable_sampler": True,
+        "gradient_accumulation_kwargs": None,
+    },
+    "deepspeed": None,
+    "fsdp": None,
+    "fsdp_config": None,
+}
+"""Arguments of Transformers' Trainer that act, as they mean what Assay does."""
 
 OPTIMIZER: tuple[Row, ...] = (
     Row(

@@ -6,7 +6,8 @@ refused until the key is allowed by name. Tables are in `trl`, `swift` and `verl
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from assay.errors import InputError, nearest
@@ -54,6 +55,35 @@ class Row:
     """How the value is converted, for the page."""
     values: Callable[[Settings], Values] = nothing
     unlike: tuple[Unlike, ...] = ()
+    idle: Mapping[str, str] = field(default_factory=dict)
+    """Keys of the tool that change nothing of what is learned, in one text by the reason; a key may
+    be a pattern."""
+    gated: Mapping[str, str] = field(default_factory=dict)
+    """Keys of the tool that act where another does, likewise by that other key, which an export
+    writes as it does not act."""
+
+
+def fixed(values: Values) -> Row:
+    """The row of what Assay never does, with the values by which a tool does not either."""
+    return Row(
+        "(nothing else)", ", ".join(values), "what Assay does, or does not do", lambda s: values
+    )
+
+
+def listed(groups: Mapping[str, str], key: str) -> str | None:
+    """By what a key is listed in a row's `idle` or `gated`."""
+    held = (by for by, keys in groups.items() if any(fnmatchcase(key, k) for k in keys.split()))
+    return next(held, None)
+
+
+def their_keys(row: Row) -> list[str]:
+    """The tool's keys that a row names on the page; one that begins with a dot has the parents of
+    the one before it."""
+    found: list[str] = []
+    for key in row.theirs.replace(";", ",").split(", "):
+        parent = found[-1].rpartition(".")[0] if found else ""
+        found.append(parent + key if key.startswith(".") else key)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

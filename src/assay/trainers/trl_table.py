@@ -17,10 +17,12 @@ from assay.trainers.settings import Settings, at_start
 from assay.trainers.transformers_rows import (
     ADAPTIVE_KL,
     GUARDS,
+    IDLE,
     MOVING_HIGH,
     MOVING_KL,
     MOVING_LOW,
     MOVING_TEMPERATURE,
+    OFF,
     OPTIMIZER,
     OTHER_REFERENCE,
     REWARD,
@@ -30,7 +32,7 @@ from assay.trainers.transformers_rows import (
     keep_special,
     measured,
 )
-from assay.trainers.translation import FLOAT32, Row, Unlike, always
+from assay.trainers.translation import FLOAT32, Row, Unlike, always, fixed
 
 EPSILON = 1e-4
 """What GRPOTrainer adds to a group's deviation."""
@@ -121,7 +123,63 @@ ADAPT: tuple[Row, ...] = (
     Row("adapt.patterns", "", "see adapt.kind"),
 )
 
+OWN_OFF: Mapping[str, Any] = {
+    **OFF,
+    "data_seed": None,
+    "model_init_kwargs": None,
+    "model_revision": "main",
+    "attn_implementation": None,
+    "trust_remote_code": False,
+    "lora_target_parameters": None,
+    "lora_modules_to_save": None,
+    "load_in_8bit": False,
+    "load_in_4bit": False,
+}
+"""Of both methods."""
+SFT_OFF: Mapping[str, Any] = {
+    "loss_type": "nll",
+    "assistant_only_loss": False,
+    "chat_template_path": None,
+    "dataset_kwargs": None,
+    "eos_token": None,
+    "pad_token": None,
+    "truncation_mode": "keep_start",
+    "packing_strategy": "bfd",
+    "padding_free": False,
+}
+GRPO_OFF: Mapping[str, Any] = {
+    "disable_dropout": True,
+    "cast_lm_head_to_fp32": False,
+    "generation_kwargs": None,
+    "chat_template_kwargs": None,
+    "repetition_penalty": 1.0,
+    "cache_implementation": None,
+    "use_vllm": False,
+    "reward_weights": None,
+    "reward_model_name_or_path": None,
+    "multi_objective_aggregation": "sum_then_normalize",
+    "sync_ref_model": False,
+    "use_adaptive_entropy": False,
+    "max_tool_calling_iterations": None,
+    "off_policy_mask_threshold": None,
+}
+OWN_IDLE: Mapping[str, str] = {
+    "where files lie": "model_name_or_path dataset_name dataset_config dataset_train_split "
+    "dataset_test_split datasets",
+    "how rows are brought to the passes": "dataset_streaming streaming test_split_size "
+    "pad_to_multiple_of",
+    "the machine and its processes": "ignore_bias_buffers",
+    "of causal language models alone": "lora_task_type",
+}
+
 COMMON: tuple[Row, ...] = (
+    fixed(OWN_OFF),
+    Row("(without effect)", idle=IDLE),
+    Row(
+        "(without effect in TRL)",
+        idle=OWN_IDLE,
+        gated={"load_in_4bit": "bnb_4bit_* use_bnb_nested_quant"},
+    ),
     *OPTIMIZER,
     *RUN,
     *ADAPT,
@@ -158,6 +216,15 @@ COMMON: tuple[Row, ...] = (
 
 SFT: tuple[Row, ...] = (
     *COMMON,
+    fixed(SFT_OFF),
+    Row(
+        "(without effect in sft)",
+        idle={
+            "what is measured, and of it": "eval_packing",
+            "how rows are brought to the passes": "dataset_text_field dataset_num_proc",
+            "memory and speed of the same passes": "activation_offloading",
+        },
+    ),
     Row(
         "batch",
         "per_device_train_batch_size x gradient_accumulation_steps",
@@ -198,6 +265,28 @@ SFT: tuple[Row, ...] = (
 
 GRPO: tuple[Row, ...] = (
     *COMMON,
+    fixed(GRPO_OFF),
+    Row(
+        "(without effect in grpo)",
+        idle={
+            "what is measured, and of it": "num_generations_eval",
+            "the machine and its processes": "ds3_gather_for_generation",
+            "the log": "log_completions log_multimodal num_completions_to_print log_unique_prompts "
+            "log_completions_hub_repo",
+            "prompts are counted by it": "generation_batch_size",
+            "rows are drawn by shuffle_dataset": "train_sampling_strategy",
+            "how the same answers are sampled": "use_transformers_* transformers_continuous_*",
+            "gives way to vllm_importance_sampling_clip_max": "vllm_importance_sampling_cap",
+        },
+        gated={
+            "use_vllm": "vllm_mode vllm_model_impl vllm_enable_sleep_mode vllm_server_* "
+            "vllm_structured_outputs_regex vllm_group_port vllm_gpu_memory_utilization "
+            "vllm_max_model_length vllm_tensor_parallel_size",
+            "sync_ref_model": "ref_model_*",
+            "use_adaptive_entropy": "entropy_coef_* entropy_target",
+            "loss_type": "vespo_*",
+        },
+    ),
     *STORED,
     *REWARD,
     *GUARDS,

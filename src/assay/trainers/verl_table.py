@@ -22,10 +22,9 @@ from assay.trainers.transformers_rows import (
     is_frozen,
     keep_special,
 )
-from assay.trainers.translation import FLOAT32, Row, Unlike, always
+from assay.trainers.translation import FLOAT32, Row, Unlike, always, fixed
+from assay.trainers.verl_keys import ACTOR, GATED, IDLE, MODEL, OFF, OPTIM, ROLLOUT
 
-ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
-OPTIM = f"{ACTOR}.optim"
 NO_DUAL = 1e9
 """verl's dual clip cannot be left out, and a ratio is never so large."""
 
@@ -207,6 +206,8 @@ ADAPT: tuple[Row, ...] = (
 )
 
 GRPO: tuple[Row, ...] = (
+    Row("(without effect)", idle=IDLE, gated=GATED),
+    fixed(OFF),
     *OPTIMIZER,
     *ADAPT,
     *STORED,
@@ -229,6 +230,7 @@ GRPO: tuple[Row, ...] = (
             "data.shuffle": False,
             "data.seed": s.seed,
             "data.max_prompt_length": s.longest_prompt,
+            f"{ROLLOUT}.prompt_length": s.longest_prompt,
             "data.truncation": "error",
         },
     ),
@@ -463,7 +465,9 @@ GRPO: tuple[Row, ...] = (
         "sampling.max_tokens",
         "data.max_response_length",
         "as it is",
-        lambda s: {"data.max_response_length": s.grpo.sampling.max_tokens},
+        lambda s: dict.fromkeys(
+            ("data.max_response_length", f"{ROLLOUT}.response_length"), s.grpo.sampling.max_tokens
+        ),
     ),
     Row(
         "(files)",

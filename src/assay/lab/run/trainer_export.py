@@ -36,7 +36,9 @@ from assay.lab.setup.reward_process import ROWS, SETTINGS
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import ToolStage, stage_alone
+from assay.models.folder import CONFIG
 from assay.models.load import GENERATION
+from assay.models.supported import read_object
 from assay.runs.manifest_file import Manifest
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.user_code import source_files
@@ -229,11 +231,13 @@ class Exporter(ToolStage):
             self.copy_code(file)
 
     def write_model(self, target: Path) -> None:
-        """The model, of which a run has links, with all tokens that end an answer in Assay.
+        """The model, of which a run has links, with all tokens that end an answer in Assay, and
+        without what acts in training alone, such as dropout.
 
-        Tools end one at those of the generation config, which need not name the template's.
+        Tools end an answer at the tokens of the generation config, which need not name the
+        template's, and have no key for dropout, or one that reaches a part of it.
         """
-        apart = {CHECKSUMS, GENERATION}
+        apart = {CHECKSUMS, GENERATION, *([CONFIG] if self.acts else [])}
         if self.in_run:
             target.mkdir()
             for file in self.folder.resolve().iterdir():
@@ -246,6 +250,11 @@ class Exporter(ToolStage):
         ends = {"eos_token_id": sorted(self.learner.base.end_tokens)}
         text = json.dumps({**self.generation, **ends}, indent=2) + "\n"
         atomic_write_text(target / GENERATION, text)
+        if self.acts:
+            config = read_object(self.folder / CONFIG)
+            inner = config.get("text_config", config)
+            inner |= dict.fromkeys(self.acts, 0.0)
+            atomic_write_text(target / CONFIG, json.dumps(config, indent=2) + "\n")
 
     def write_code(self, *names: str) -> None:
         """Files that run inside the tool."""

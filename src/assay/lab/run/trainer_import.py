@@ -29,12 +29,13 @@ from assay.lab.monitor.observer import Observer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import EXPERIMENT, MANIFEST, TRANSLATION
 from assay.lab.run.trainer_records import Following, begin
-from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.language_learner import language_model, model_folder
 from assay.lab.setup.learner import question
 from assay.lab.setup.manifest import WITHOUT_EFFECT, about_run
 from assay.lab.setup.reward_process import ROWS
 from assay.lab.setup.session import Session
 from assay.lab.setup.tool_stage import stage_alone
+from assay.models.supported import read_config
 from assay.runs.checkpoints import steps_in
 from assay.runs.manifest_file import IMPORTED, Manifest, write_manifest
 from assay.runs.registry import check_index, note_run
@@ -43,11 +44,19 @@ from assay.runs.run_names import seed_or_damage
 from assay.runs.same_experiment import begun
 from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
-from assay.trainers.backwards import CANONICAL, read_back, updates_of
+from assay.trainers.backwards import (
+    CANONICAL,
+    changed,
+    likelihood,
+    read_back,
+    updates_of,
+    with_model,
+)
 from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, Step
 from assay.trainers.outputs.plain_folders import Found, find, read_object
 from assay.trainers.register import MODEL, TRAINERS
 from assay.trainers.settings import Exported
+from assay.trainers.translation import Difference
 from assay.trainers.verl_table import ROLLOUT
 
 UNKNOWN = "unknown"
@@ -113,6 +122,8 @@ class Origin:
     """The rows that the folder was exported with."""
     unasked: tuple[str, ...] = ()
     """Tables of the exported file that belong to a training, and so are asked no more."""
+    likelihood: bool = True
+    """Whether the loss of an sft stage is the mean of -log p over the trained tokens."""
 
 
 def import_run(root: Path, request: Request, observer: Observer) -> Imported:
@@ -173,6 +184,7 @@ def recorded(session: Session, origin: Origin) -> Following:
         due=lambda step: "",
     )
     following = begin(session, recorder, origin.output)
+    following.likelihood = origin.likelihood
     if origin.rows is not None:
         rows = [row_of(record.value) for record in read_jsonl(origin.rows)]
         encoder, task = language_model(session.learner, "assay import").encoder(stage), session.task
@@ -214,6 +226,13 @@ def exported_origin(root: Path, request: Request) -> Origin:
         stage.updates.minibatches * stage.updates.epochs if isinstance(stage, GrpoStage) else 1
     )
     unknown = () if known else tuple(f"data.{each}" for each in whole.data)
+    rows = trainer.tables[stage.method]
+    trained = find(tool, folder / "output").configuration
+    differences = [Difference(each["key"], each["what"]) for each in about["differences"]]
+    differences += (others := changed(tool, rows, trained, about["settings"]))
+    if known:
+        table = known["stages"][name]
+        table["unlike"] = {**table.get("unlike", {}), **{each.key: each.what for each in others}}
     return Origin(
         experiment,
         name,
@@ -223,9 +242,10 @@ def exported_origin(root: Path, request: Request) -> Origin:
         known,
         about["settings"],
         (*unknown, "machine"),
-        {each["key"]: each["what"] for each in about["differences"]},
-        rows if (rows := folder / ROWS).is_file() else None,
+        {each.key: each.what for each in differences},
+        file if (file := folder / ROWS).is_file() else None,
         unasked,
+        likelihood({**about["settings"], **trained}, others),
     )
 
 
@@ -253,7 +273,9 @@ def plain_origin(root: Path, request: Request) -> Origin:
     """Of a folder that was made without Assay. Raises NotItsFolder, DamagedOutput, and InputError
     where the folder does not say what it started from."""
     found = find(request.tool, request.folder, request.configuration, request.log)
+    model = model_source(request, found, root)
     config = CANONICAL[request.tool](found.configuration)
+    config = with_model(config, read_config(model_folder(model, root)))
     output, name = found.output(updates_of(config)), request.stage or found.method
     steps = list(output.steps(ended=True))
     given: dict[str, Any] = {"method": found.method, "data": DATA, "start": "base"}
@@ -267,7 +289,7 @@ def plain_origin(root: Path, request: Request) -> Origin:
     experiment = Experiment(
         name=request.name or run_name(request.folder),
         about=f"Made by {trainer.title} without Assay",
-        model=model_source(request, found, root),
+        model=model,
         task=request.task,
         # Tools sample from a part of the softmax by default, which a stage of Assay's may not.
         as_reported=isinstance(told.stage, GrpoStage) and not told.stage.sampling.is_full,
@@ -289,6 +311,7 @@ def plain_origin(root: Path, request: Request) -> Origin:
         found.configuration,
         tuple(unknown),
         {each.key: each.what for each in told.differences},
+        likelihood=likelihood(config, told.differences),
     )
 
 
@@ -384,6 +407,7 @@ def plain_manifest(session: Session, origin: Origin, mark: str) -> Manifest:
     table: dict[str, Any] = stage.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
     table |= {"rendering": {"name": mark}, "data": mark, "micro_tokens": mark}
     table |= {"reward": {UNKNOWN: {"source": mark}}} if "reward" in table else {}
+    table |= {"unlike": dict(origin.differences)}
     for path in origin.unknown:
         *parents, last = path.removeprefix(f"stage.{origin.stage}.").split(".")
         if path.startswith("stage.") and last not in (*NOT_TOLD, ""):

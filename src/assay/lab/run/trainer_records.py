@@ -57,6 +57,9 @@ class Following:
     """Completions so far, by row."""
     contexts: Mapping[str, Context] = field(default_factory=dict)
     """What each row asks, where the rows are known."""
+    likelihood: bool = True
+    """Whether the loss of a stage that learns from stored answers is the mean of -log p over the
+    trained tokens."""
     stepped: Callable[[int], None] = lambda step: None
     """Called with each step once it is recorded, with its checkpoint."""
 
@@ -84,12 +87,25 @@ class Following:
         records = self.records(step.answers)
         if records:
             self.recorder.samples(step.number, records)
-        known = {k: v for k, v in step.metrics.items() if v is not None}
+        metrics = self.named(step.metrics)
+        known = {k: v for k, v in metrics.items() if v is not None}
         counted = counted_metrics(records, self.contexts)
-        gone: dict[str, Number] = {"seconds": None, **step.metrics}
+        gone: dict[str, Number] = {"seconds": None, **metrics}
         self.recorder.metrics(step.number, {**gone, **counted, **known})  # type: ignore[arg-type]
         self.seen.update(record.row_id for record in records)
         self.step = step.number
+
+    def named(self, metrics: Mapping[str, Number]) -> Mapping[str, Number]:
+        """The metrics of a stage that learns from stored answers: its loss is Assay's `nll`, or,
+        where it is another quantity, what the tool calls it."""
+        if isinstance(self.stage, SamplingStage):
+            return metrics
+        if self.likelihood:
+            return {**metrics, "nll": metrics["loss"]} if "loss" in metrics else metrics
+        theirs = {"loss": "loss", "validation_loss": "eval_loss"}
+        return {
+            f"{self.stage.trainer}/{theirs[k]}" if k in theirs else k: v for k, v in metrics.items()
+        }
 
     def records(self, answers: Sequence[Answer]) -> list[SampleRecord]:
         """The answers as a stage's samples; the group of a row is a visit to it."""

@@ -26,6 +26,7 @@ from assay.models.supported import read_config, read_object, read_tokenizer
 from assay.runs.run_names import stage_start
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.user_code import SCHEME
+from assay.trainers.backwards import acting_in_training
 from assay.trainers.register import MODEL, TRAINERS, Trainer
 from assay.trainers.settings import Exported, Settings
 from assay.trainers.translation import Translated, translated
@@ -68,6 +69,11 @@ class ToolStage:
         """The model's generation config as its folder has it; empty where there is none."""
         file = self.folder / GENERATION
         return read_object(file) if file.is_file() else {}
+
+    @cached_property
+    def acts(self) -> Mapping[str, float]:
+        """What the model does in training alone, as dropout, which no stage of Assay's does."""
+        return acting_in_training(read_config(self.folder))
 
     @property
     def stated_ends(self) -> frozenset[int]:
@@ -148,7 +154,7 @@ class ToolStage:
             name=self.name,
             stage=stage,
             model=name
-            if kind == "hf" and self.stated_ends == self.learner.base.end_tokens
+            if kind == "hf" and self.stated_ends == self.learner.base.end_tokens and not self.acts
             else MODEL,
             seed=given.seed,
             rounds=rounds,

@@ -130,8 +130,6 @@ def translated(
             found[f"{tool}/{name}"] = mean
         else:
             found[line.ours] = None if mean is None else line.convert(mean)
-    if "loss" in found and "reward_mean" not in found:
-        found["nll"] = found["loss"]  # of sft, the mean over the trained tokens in all tools
     return found
 
 

@@ -18,13 +18,16 @@ from typing import Any
 
 import yaml
 
+from assay.data.hashing import sha256_text
 from assay.errors import InputError
 from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput, checkpoint_folders, logged_entries
 from assay.trainers.outputs.verl_output import VerlOutput
 
-SECRET = re.compile(r"(^|_)(token|key|secret|password)$")
+SECRET = re.compile(r"(?<!\beos)(?<!\bpad)(?<!\bbos)(^|_)(token|key|secret|password)$")
+OBJECT = re.compile(r"[A-Z]\w*\(")
+"""How the text begins that Python prints of a whole object, secrets included."""
 LONGEST = 300
 """Characters of a setting."""
 METHODS = {"GRPOConfig": "grpo", "SFTConfig": "sft"}
@@ -81,7 +84,7 @@ class Names(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> Any:
         """An inert class of its own for each name."""
         self.names.append(name)
-        return Inert
+        return type(name, (Inert,), {})
 
     def persistent_load(self, pid: Any, /) -> None:
         """Tensors are not read."""
@@ -103,29 +106,37 @@ def trl_arguments(file: Path) -> tuple[str, dict[str, Any]]:
         state = reader.load().state
         refuse_expanded(state)
         processes = state["distributed_state"].state["num_processes"]
+        values = kept({key: plain_value(value) for key, value in state.items()})
     except Exception as error:  # whatever an inert reader meets in a file that was cut or changed
         problem = f"holds no arguments of TRL: {type(error).__name__}"
         raise DamagedOutput(problem, file=file, fix="restore it, or move it away") from error
-    values = {key: plain_value(value) for key, value in state.items()}
-    return reader.names[0], kept(values) | {"processes": processes}
+    return reader.names[0], values | {"processes": processes}
 
 
 def plain_value(value: Any) -> Any:
-    """A choice of Transformers' as its text."""
-    return value.given[0] if isinstance(value, Inert) and len(value.given) == 1 else value
+    """A choice of Transformers', and a class or a number format, as its text; an object of settings
+    as a table of them."""
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, Inert):
+        value = value.given[0] if len(value.given) == 1 else value.state
+    if isinstance(value, dict):
+        return {key: plain_value(each) for key, each in value.items()}
+    return [*map(plain_value, value)] if isinstance(value, list) else value
 
 
 def kept(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a manifest may hold: plain values, whole numbers as such, and no secret."""
+    """What a manifest may hold: plain values, whole numbers as such, of a long text its sha256, and
+    no secret."""
     plain = (str, int, float, bool, list, dict, type(None))
-    # A long text is what Python prints of a whole object, secrets included.
-    found = {
-        key: value
-        for key, value in values.items()
-        if isinstance(value, plain)
-        and not SECRET.search(key)
-        and not (isinstance(value, str) and len(value) > LONGEST)
-    }
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if not isinstance(value, plain) or SECRET.search(str(key)):
+            continue
+        if not isinstance(value, str) or len(value) <= LONGEST:
+            found[key] = kept(value) if isinstance(value, dict) else value
+        elif not OBJECT.match(value):
+            found[key] = f"{len(value)} characters of sha256 {sha256_text(value)}"
     steps = {
         k: int(v)
         for k, v in found.items()
