@@ -126,7 +126,8 @@ def keys_in_tool(tool: str, method: str, folder: Path) -> tuple[Mapping[str, Any
     for name in ("reward.py", *TRAINERS[tool].loads):
         (lab / name).write_text(files("assay.trainers.in_tool").joinpath(name).read_text())
     script = Path(__file__).with_name(f"read_by_{tool}.py")
-    return flat(ask(tool, script, {"folder": str(lab), "method": method})), values
+    found = ask(tool, script, {"folder": str(lab), "method": method})
+    return {key: each for key, each in found.items() if each == {}} | flat(found), values
 
 
 @pytest.mark.slow
