@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,9 @@ def test_a_run_at_work_is_not_deleted(lab):
     assert pupil.checkpoint("sft", 8).is_dir()
 
 
+VIEW = "CREATE VIEW runs AS SELECT 1"
+
+
 def broken_indexes(file: Path) -> Iterator[bytes]:
     """Contents that SQLite refuses at once, when a page is read, or only by its tables."""
     whole = file.read_bytes()
@@ -289,10 +293,15 @@ def broken_indexes(file: Path) -> Iterator[bytes]:
 def test_an_index_that_is_broken_is_made_again(lab):
     root, *_ = lab
     before = dump(root)
-    for broken in [*broken_indexes(root / INDEX)]:
+    for broken in [*broken_indexes(root / INDEX), VIEW]:
         for beside in root.glob(f"{INDEX}-*"):
             beside.unlink()
-        (root / INDEX).write_bytes(broken)
+        (root / INDEX).unlink(missing_ok=True)
+        if broken is VIEW:
+            with closing(sqlite3.connect(root / INDEX)) as other, other:
+                other.execute(VIEW)
+        else:
+            (root / INDEX).write_bytes(broken)
         assert len(indexed_runs(root)) == len(all_runs(root))
         assert dump(root) == before
 

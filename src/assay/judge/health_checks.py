@@ -159,7 +159,7 @@ def _idle(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     severity = "warning" if rule.error is None else "error"
     usual: Severity = "note" if rule.error is rule.warning is None else severity
     for metric in _metrics(rule, evidence):
-        lines = [line for line in evidence.lines if metric in line]
+        lines = [line for line in evidence.lines if line.get(metric) is not None]
         counted = [line for line in lines if not rule.where or (line.get(rule.where) or 0) > 0]
         recent = counted if rule.kind == "never" else counted[-IDLE:]
         occasion = bool(recent)

@@ -182,7 +182,7 @@ def with_moves(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     found, moved = [], False
     for line in map(derived, lines):
         found.append({**line, MOVED: float(moved)})
-        moved |= line.get("grad_norm", 1.0) != 0 and line.get("learning_rate", 1.0) != 0
+        moved |= line.get("grad_norm", 1.0) not in (0, None) and line.get("learning_rate", 1.0) != 0
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from assay.errors import InputError, RunFailure
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import as_entry, read_json
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json
 
 LEDGER = "costs.sqlite"
 STATE = "costs.json"
@@ -325,7 +325,20 @@ def lost_costs(place: Path, folder: Path) -> str:
     name = folder.relative_to(place).as_posix()
     when = f"when {name.removeprefix('checkpoints/')} was made" if folder != place else "at last"
     states = ((place / MARK, "after its last call"), (folder / STATE, when))
-    return next(filter(None, (_lack(place / LEDGER, *each) for each in states)), "")
+    lost = next(filter(None, (_lack(place / LEDGER, *each) for each in states)), "")
+    return lost or _unreadable(place / LEDGER)
+
+
+def _unreadable(ledger: Path) -> str:
+    """Why a ledger cannot be read; "" where it can, or where nothing was written yet."""
+    if not ledger.exists() or (ledger.is_file() and not ledger.stat().st_size):
+        return ""
+    try:
+        with closing(_opened(str(ledger), changes=False)) as store:
+            _state(store)
+    except sqlite3.Error as error:
+        return f"cannot be read ({error})"
+    return ""
 
 
 def _lack(ledger: Path, file: Path, when: str) -> str:
@@ -353,7 +366,22 @@ def _lack(ledger: Path, file: Path, when: str) -> str:
 
 def _read_state(file: Path) -> LedgerState:
     """A kept state; NOTHING where there is no file. Raises DamagedFile."""
-    return as_entry(LedgerState, read_json(file, dict), file) if file.exists() else NOTHING
+    if not file.exists():
+        return NOTHING
+    state = as_entry(LedgerState, read_json(file, dict), file)
+    for name, value in asdict(state).items():
+        if type(value) is not int:
+            raise DamagedFile("is no whole number", file=file, field=name, fix=FIX)
+    return state
+
+
+def put_aside_unreadable(folder: Path) -> None:
+    """Let a ledger that cannot be read lie under another name, so that a new one may begin."""
+    if _unreadable(folder / LEDGER):
+        for suffix in ("", "-wal", "-shm"):
+            file = folder / f"{LEDGER}{suffix}"
+            if file.exists():
+                file.rename(file.with_name(f"{file.name}-unreadable"))
 
 
 def lost_calls(run: RunDirectory) -> str:
@@ -372,7 +400,7 @@ def _state(store: sqlite3.Connection) -> LedgerState:
 
 def _calls(store: sqlite3.Connection) -> list[LedgerCall]:
     # A ledger that is older than a column and only read has it not; the column is the last.
-    known = [name for name in COLUMNS if name in _columns(store)]
+    known = [name for name in COLUMNS if name in _columns(store)] or COLUMNS
     rows = store.execute(f"SELECT {', '.join(known)} FROM calls ORDER BY id")
     return [LedgerCall(*row) for row in rows]
 

@@ -123,7 +123,7 @@ def indexed_runs(root: Path) -> list[IndexedRun]:
 
 @contextmanager
 def _open(root: Path, memory: bool = False) -> Iterator[sqlite3.Connection]:
-    """The index in one transaction, filled first where it is new, broken or of another version."""
+    """The index in one transaction, filled first where it is new."""
     file = ":memory:" if memory else root / INDEX
     if isinstance(file, Path):
         _clear_broken(file)
@@ -131,11 +131,7 @@ def _open(root: Path, memory: bool = False) -> Iterator[sqlite3.Connection]:
         index.execute("PRAGMA journal_mode = WAL")
         index.execute("BEGIN IMMEDIATE")
         with index:
-            made = index.execute("SELECT sql FROM sqlite_master WHERE name = 'runs'").fetchone()
-            version = index.execute("PRAGMA user_version").fetchone()
-            if made != (TABLE.strip(),) or version != (VERSION,):
-                for table in ("runs", "refers", "protected"):  # of this version and of earlier ones
-                    index.execute(f"DROP TABLE IF EXISTS {table}")
+            if not index.execute("SELECT 1 FROM sqlite_master").fetchone():
                 index.execute(TABLE)
                 index.execute(f"PRAGMA user_version = {VERSION}")
                 _fill(index, root)
@@ -143,17 +139,24 @@ def _open(root: Path, memory: bool = False) -> Iterator[sqlite3.Connection]:
 
 
 def _clear_broken(file: Path) -> None:
-    """Remove a file that is no whole database; the index is built again from the folders.
+    """Remove a file that is no whole database, or of another version; the index is built again from
+    the folders.
 
-    Raises DamagedFile for a folder, which may hold anything.
+    Raises DamagedFile for a folder, which may hold anything, and what else is no file.
     """
-    if file.is_dir():
-        raise DamagedFile("is a folder", file=file, fix="move it away; the index is made again")
-    if not file.exists():
+    if not os.path.lexists(file):
         return
+    if not file.is_file():
+        problem = "is a folder" if file.is_dir() else "is no file"
+        raise DamagedFile(problem, file=file, fix="move it away; the index is made again")
     try:
         with closing(sqlite3.connect(file, timeout=60)) as index:
             whole = index.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+            tables = index.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL")
+            # Another process may be about to enter the table.
+            known = [*tables] in ([], [("runs", TABLE.strip())])
+            version = index.execute("PRAGMA user_version").fetchone() in ((0,), (VERSION,))
+            whole = whole and known and version
     except sqlite3.OperationalError:  # it is busy, or may not be read
         raise
     except sqlite3.DatabaseError:

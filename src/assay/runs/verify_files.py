@@ -21,7 +21,7 @@ from assay.data.files import (
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.checkpoints import OPTIMIZER, misplaced
-from assay.runs.cost_ledger import LEDGER, lost_calls
+from assay.runs.cost_ledger import LEDGER, LedgerUnusable, lost_calls, read_calls
 from assay.runs.history import read_description
 from assay.runs.judge_file import FOLDER, read_file
 from assay.runs.manifest_file import PUT_ASIDE, read_manifest
@@ -36,7 +36,7 @@ CHANGING = re.compile(
     r"status\.json|sinks\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
     r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|(agreement/|judgements-)[^/]+\.jsonl|trainers/.+"
-    r"|costs\.sqlite(-wal|-shm|-mark)?"
+    r"|costs\.sqlite(-wal|-shm)?(-mark|-unreadable)?"
 )
 """Files that are rewritten, or are meant for people; they have no checksum."""
 JOURNAL = re.compile(r"reports\.jsonl|(agreement/|judgements-|evaluations/.+\.parts/)[^/]+\.jsonl")
@@ -214,6 +214,10 @@ def _ledger_faults(run: RunDirectory) -> list[Fault]:
     """What the cost ledger lacks of what it held before, if anything."""
     try:
         lost = lost_calls(run)
+        if not lost:
+            read_calls(run.path)
+    except LedgerUnusable as error:
+        lost = str(error).removeprefix(f"{run.path / LEDGER}: ")
     except InputError as error:  # a costs.json that is compared with its checksum
         lost = f"cannot be compared with {error.file}: {error.problem}"
     kind: Kind = "damaged" if (run.path / LEDGER).exists() else "missing"

@@ -329,8 +329,18 @@ WORTH = {"right": {"kind": "accuracy", "value": 100.0}, "wrong": {"kind": "cosin
         ("reward_mean", [-x for x in TWELVE], {"overlong": {"buffer": 4}}, (-1.0, 1.0)),
         ("signal_share", TWELVE, {}, (0.0, 1.0)),
         ("part/accuracy", TWELVE, {}, (0.0, 1.0)),
-        ("nll", [-x for x in TWELVE], {}, (0.0, math.inf)),
-        ("a_metric_of_a_task", TWELVE, {}, (0.0, TWELVE[-1])),
+        ("nll", TWELVE[::-1], {}, (0.0, math.inf)),
+        ("reward_accuracy", TWELVE, {}, (0.0, 1.0)),
+        ("chosen_logp", [-x for x in TWELVE], {}, (-math.inf, 0.0)),
+        ("helper/judge/cost", TWELVE, {}, (0.0, math.inf)),
+        ("a_metric_of_a_task", TWELVE, {}, (-math.inf, math.inf)),
+        ("reward_mean", TWELVE, {"reward": "path:r.py:own"}, (0.0, 1.0)),
+        (
+            "reward_mean",
+            [4 * x for x in TWELVE],
+            {"reward": "path:r.py:own"},
+            (-math.inf, math.inf),
+        ),
     ],
 )
 def test_a_forecast_stays_within_what_its_metric_can_be(metric, values, more, ends):
@@ -339,6 +349,9 @@ def test_a_forecast_stays_within_what_its_metric_can_be(metric, values, more, en
     assert found is not None
     for value in (found.value, found.interval.low, found.interval.high):
         assert ends[0] <= value <= ends[1]
+    assert found.interval.low < found.interval.high or values[-1] in ends, (
+        "nothing is foretold surely"
+    )
 
 
 def test_nine_steps_foretell_nothing(run):

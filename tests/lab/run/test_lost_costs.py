@@ -18,7 +18,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.lab.run.runner import resume, start
-from assay.runs.cost_ledger import LEDGER, CostLedger, LedgerCall, lost_calls, read_calls
+from assay.runs.cost_ledger import LEDGER, MARK, CostLedger, LedgerCall, lost_calls, read_calls
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.verify_files import verify_run
@@ -129,15 +129,41 @@ def test_a_ledger_that_lost_calls_is_told_by_verify_costs_and_resume(
     assert "asked no helper model" not in shown.stdout
 
 
-def test_a_run_goes_on_without_its_ledger_only_with_a_reason(tmp_path) -> None:
+@pytest.mark.parametrize("mark", ['{"calls": 4, "ended": 3, "most": "x"}', '{"calls": 1e400}', "["])
+def test_a_state_that_is_none_is_named_in_one_line(run: RunDirectory, mark: str) -> None:
+    (run.path / MARK).write_text(mark)
+    (found,) = verify_run(run).faults
+    assert found.file == LEDGER and MARK in found.problem
+    shown = call("costs", "tiny", "--lab", run.root)
+    assert shown.exit_code == 2 and MARK in shown.stderr and "Traceback" not in shown.stderr
+
+
+def test_a_ledger_without_tables_or_with_unreadable_rows_is_told(run: RunDirectory) -> None:
+    with closing(sqlite3.connect(run.path / LEDGER)) as store, store:
+        store.execute("UPDATE calls SET problem = CAST(X'ff' AS TEXT) WHERE id = 2")
+    (found,) = verify_run(run).faults
+    assert found.file == LEDGER and "UTF-8" in found.problem
+    for name in (MARK, "costs.json"):
+        (run.path / name).unlink(missing_ok=True)
+    for kept in run.path.glob("checkpoints/*/*/costs.json"):
+        kept.unlink()
+    with closing(sqlite3.connect(run.path / LEDGER)) as store, store:
+        store.execute("DROP TABLE calls")
+    assert "no such table: calls" in lost_calls(run)
+
+
+@pytest.mark.parametrize("broken", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_run_goes_on_without_its_ledger_only_with_a_reason(tmp_path, broken) -> None:
     process = forked(work, tmp_path, 2 * JUDGED + 2, log=tmp_path / "log.txt")
     process.join(120)
     (run,) = all_runs(tmp_path)
     for file in run.path.glob(f"{LEDGER}*"):
         file.unlink()
-    with pytest.raises(InputError, match=r"is missing; it held \d+ calls when rl/step-000002"):
+    if broken:
+        (run.path / LEDGER).write_bytes(b"no database, and longer than a header of one" * 9)
+    with pytest.raises(InputError, match=r"held \d+ calls when rl/step-000002"):
         resume(run)
-    assert not (run.path / LEDGER).exists()
+    assert (run.path / LEDGER).exists() == broken
     shown = call("resume", "tiny", "--lab", tmp_path)
     assert shown.exit_code == 2 and "--despite" in shown.stderr
     process = forked(work, tmp_path, 0, "the disk was lost", log=tmp_path / "log.txt")

@@ -7,6 +7,7 @@ rewards are estimated from the step's samples, with all completions of a prompt 
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,9 +124,15 @@ State = Literal["pending", "open", "met", "missed", "undecided", "not recorded"]
 """`open`: a value without a step is not there yet. `not recorded`: the step has not the metric."""
 RECENT = 20
 """A forecast is made from at most so many steps."""
-UNBOUNDED = frozenset({"nll", "kl", "entropy", "grad_norm", "length_mean", "validation_loss"})
-UNBOUNDED |= {"divergence", "own_divergence", "seconds", "cost", "completion_tokens", "tokens"}
-"""Metrics from 0 on that nothing holds above."""
+SHARES = frozenset({"reward_accuracy", "teacher_agreement"})
+"""Metrics that are shares of one by what they are."""
+FROM_0 = re.compile(
+    r"(.*[_/])?(nll|kl|entropy|norm|std|seconds|cost|tokens|mb|divergence|requests|failures)"
+    r"|(length|rollout_gap|cot_tokens)_mean|validation_loss|distill_loss"
+)
+"""Metrics that are never below 0, and that nothing holds above."""
+TO_0 = re.compile(r".*logp")
+"""Metrics that are never above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,23 +253,33 @@ def metric_forecast(
     value, low, high = (
         min(max(end, least), most) for end in (found.value, found.interval.low, found.interval.high)
     )
+    if low == high:  # the line cannot go on so far: it may end anywhere from here to the bound
+        low, high = sorted((value, min(max(known[-1], least), most)))
     return replace(found, value=value, interval=replace(found.interval, low=low, high=high))
 
 
 def bounds_of(stage: StageSpec, metric: str, values: Sequence[float]) -> tuple[float, float]:
-    """The least and the greatest that a metric can be, as far as that is known: what it has been
-    where its reward, or its kind, says no more."""
-    if is_share(metric):
-        return 0.0, 1.0
-    if metric in UNBOUNDED:
-        return 0.0, math.inf
+    """The least and the greatest that a metric can be, as far as that is known. A reward of the
+    user's own file is taken to be one from 0 to 1 where it always was."""
     least, most = min(values), max(values)
+    if is_share(metric) or metric in SHARES:
+        return 0.0, 1.0
+    if FROM_0.fullmatch(metric):
+        return 0.0, math.inf
+    if TO_0.fullmatch(metric):
+        return -math.inf, 0.0
+    reward = getattr(stage, "reward", None)
+    parts = parts_of(reward) if reward is not None else {}
     if metric.startswith(PART):
-        return min(least, 0.0), max(most, 1.0)
-    if metric == "reward_mean" and (reward := getattr(stage, "reward", None)) is not None:
-        worths = [part.worth for part in parts_of(reward).values()]
-        lost = getattr(stage, "overlong", None)
-        punished = lost.factor if lost is not None else 0.0
-        least = min(least, sum(worth for worth in worths if worth < 0) - punished)
-        most = max(most, sum(worth for worth in worths if worth > 0))
-    return least, most
+        parts = {n: p for n, p in parts.items() if n == metric.removeprefix(PART)}
+        worths = [1.0]
+    else:
+        worths = [part.worth for part in parts.values()]
+    inside = least >= 0.0 and most <= 1.0
+    own = any(part.kind.startswith("path:") for part in parts.values())
+    if not (metric == "reward_mean" or metric.startswith(PART)) or (own and not inside):
+        return -math.inf, math.inf
+    lost = getattr(stage, "overlong", None)
+    punished = lost.factor if lost is not None and metric == "reward_mean" else 0.0
+    least = min(least, sum(worth for worth in worths if worth < 0) - punished)
+    return min(least, 0.0), max(most, sum(worth for worth in worths if worth > 0))

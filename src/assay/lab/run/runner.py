@@ -81,7 +81,13 @@ from assay.lab.setup.tool_stage import ToolStage, start_source
 from assay.lab.setup.validate import read_whole
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
-from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, take_ledger
+from assay.runs.cost_ledger import (
+    LEDGER,
+    check_costs,
+    lost_costs,
+    put_aside_unreadable,
+    take_ledger,
+)
 from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED, read_manifest
@@ -226,6 +232,7 @@ def check_ledger(session: Session, despite: str | None) -> None:
         check_costs(run, newest)
     elif lost := lost_costs(run.path, newest):
         session.observer.note(f"warning: {LEDGER} {lost}; budgets and sums lack those calls")
+        put_aside_unreadable(run.path)
 
 
 def proceed(session: Session) -> None:
