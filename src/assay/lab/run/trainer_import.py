@@ -17,11 +17,12 @@ from typing import Any
 from assay.data.hub_names import with_scheme
 from assay.data.json_files import read_jsonl
 from assay.data.row_json import row_of
+from assay.data.row_order import visits
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.guards import GuardWatch
@@ -34,7 +35,9 @@ from assay.lab.setup.learner import question
 from assay.lab.setup.manifest import WITHOUT_EFFECT, about_run
 from assay.lab.setup.reward_process import ROWS
 from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import build_sft
 from assay.lab.setup.tool_stage import stage_alone
+from assay.models.weight_files import ADAPTER_CONFIG
 from assay.runs.checkpoints import steps_in
 from assay.runs.manifest_file import IMPORTED, Manifest, write_manifest
 from assay.runs.registry import check_index, note_run
@@ -43,6 +46,7 @@ from assay.runs.run_names import seed_or_damage
 from assay.runs.same_experiment import begun
 from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
+from assay.train.likelihood import Validation
 from assay.trainers.backwards import CANONICAL, read_back, updates_of
 from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, Step
 from assay.trainers.outputs.plain_folders import Found, find, read_object
@@ -51,6 +55,8 @@ from assay.trainers.settings import Exported
 from assay.trainers.verl_table import ROLLOUT
 
 UNKNOWN = "unknown"
+LORA = "LORA"
+"""What peft calls it."""
 DATA = "train"
 """The data set of a run that was made without Assay."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -113,6 +119,10 @@ class Origin:
     """The rows that the folder was exported with."""
     unasked: tuple[str, ...] = ()
     """Tables of the exported file that belong to a training, and so are asked no more."""
+    exported: bool = False
+    """Whether Assay made the folder."""
+    merges: bool = False
+    """Whether its adapters are taken over as whole weights."""
 
 
 def import_run(root: Path, request: Request, observer: Observer) -> Imported:
@@ -125,8 +135,26 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
             fix = "letters, digits, '_', '-' and '.', a letter or a digit first"
             raise InputError(f"{name!r} is no name", field=option, fix=fix)
     task(request.task, root)
-    exported = (request.folder / TRANSLATION).is_file()
-    origin = exported_origin(root, request) if exported else plain_origin(root, request)
+    if (request.folder / TRANSLATION).is_file():
+        return taken_over(root, request, exported_origin(root, request), observer)
+    found = find(request.tool, request.folder, request.configuration, request.log)
+    why = no_lora(found.adapter)
+    if found.adapter and not why:
+        try:
+            return taken_over(root, request, plain_origin(root, request, found), observer)
+        except InputError as error:  # peft may hold what a LoRA here does not
+            why = error.problem
+    return taken_over(root, request, plain_origin(root, request, found, why), observer)
+
+
+def no_lora(adapter: Mapping[str, Any] | None) -> str:
+    """Why an adapter is not tried as a LoRA of the lab's; empty where it is, or where none is."""
+    kind = (adapter or {}).get("peft_type", LORA)
+    return "" if kind == LORA else f"an adapter of type {kind}"
+
+
+def taken_over(root: Path, request: Request, origin: Origin, observer: Observer) -> Imported:
+    """See `import_run`."""
     name = origin.experiment.name
     with hold_lab(root):
         if any(origin.seed in (None, seed_or_damage(run)) for run in begun(root, name)):
@@ -136,14 +164,15 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
     with drafted_run(root, name, seed=seed, spec=text, new=True) as (draft, run):
         session = Session(origin.experiment, draft, seed, observer)
         following = recorded(session, origin)
-        if not following.step:
+        saved = tuple(steps_in(draft.checkpoints(origin.stage)))
+        if not following.step and not saved:
             raise NotItsFolder("its log has no step", file=request.folder)
+        origin = replace(origin, **proven_start(session, origin))
         write_manifest(draft, manifest_of(session, origin, run, request.folder))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         write_status(
             draft.path, replace(stored_status(draft.path), status="finished", finished=now)
         )
-        saved = tuple(steps_in(draft.checkpoints(origin.stage)))
     note_run(run)
     given = following.step, saved, origin.unknown, origin.differences, left_out(origin.output)
     return Imported(run, origin.stage, *given, (*origin.experiment.evaluate,), origin.unasked)
@@ -173,6 +202,7 @@ def recorded(session: Session, origin: Origin) -> Following:
         due=lambda step: "",
     )
     following = begin(session, recorder, origin.output)
+    following.elsewhere, following.merges = True, origin.merges
     if origin.rows is not None:
         rows = [row_of(record.value) for record in read_jsonl(origin.rows)]
         encoder, task = language_model(session.learner, "assay import").encoder(stage), session.task
@@ -180,6 +210,36 @@ def recorded(session: Session, origin: Origin) -> Following:
     session.observer.stage(origin.stage, stage.method, 0, stage.steps or 0)
     following.take(ended=True)
     return following
+
+
+CLOSE = 0.02
+"""Share by which a first loss may differ: tools compute it in bf16, and some with dropout."""
+
+
+def proven_start(session: Session, origin: Origin) -> Mapping[str, Any]:
+    """What the first loss says of the start of an exported SFT stage, whose first rows are known:
+    the entries of `origin` that it changes."""
+    stage, place = session.experiment.stage[origin.stage], f"stage.{origin.stage}.start"
+    if not origin.exported or not isinstance(stage, SftStage) or place in origin.unknown:
+        return {}
+    logged = next(origin.output.steps(ended=True)).metrics.get("loss")
+    if stage.pack_tokens is not None or logged is None:
+        return {}
+    try:
+        given = session.stage_input(stage)
+    except InputError as error:
+        what = f"as the export names it; its first loss is not compared: {error.problem}"
+        return {"differences": {**origin.differences, "start": what}}
+    episodes = build_sft(stage, given, 1).episodes
+    first = visits(episodes, given.seed, 0, stage.batch, given.order)
+    policy = session.learner.policy(session.run, stage).policy
+    known = Validation(tuple(each for _, each in first), frozenset(), stage.micro_tokens)
+    own = known.loss(policy)
+    if abs(own - logged) <= CLOSE * own:
+        return {}
+    what = f"its first loss is {logged:.3f}, and {own:.3f} on the same rows where the export starts"
+    differences = {**origin.differences, "start": what}
+    return {"unknown": (*origin.unknown, place), "differences": differences}
 
 
 def exported_origin(root: Path, request: Request) -> Origin:
@@ -213,7 +273,15 @@ def exported_origin(root: Path, request: Request) -> Origin:
     updates = (
         stage.updates.minibatches * stage.updates.epochs if isinstance(stage, GrpoStage) else 1
     )
-    unknown = () if known else tuple(f"data.{each}" for each in whole.data)
+    unknown = [] if known else [f"data.{each}" for each in whole.data]
+    differences = {each["key"]: each["what"] for each in about["differences"]}
+    try:
+        told = find(request.tool, folder / "output").start
+    except NotItsFolder:  # the tool wrote no configuration of its own
+        told = None
+    if told:
+        unknown.append(f"stage.{name}.start")
+        differences["start"] = f"went on from {told}"
     return Origin(
         experiment,
         name,
@@ -223,9 +291,10 @@ def exported_origin(root: Path, request: Request) -> Origin:
         known,
         about["settings"],
         (*unknown, "machine"),
-        {each["key"]: each["what"] for each in about["differences"]},
+        differences,
         rows if (rows := folder / ROWS).is_file() else None,
         unasked,
+        exported=True,
     )
 
 
@@ -249,19 +318,20 @@ def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], 
     return found, tuple(unasked)
 
 
-def plain_origin(root: Path, request: Request) -> Origin:
-    """Of a folder that was made without Assay. Raises NotItsFolder, DamagedOutput, and InputError
-    where the folder does not say what it started from."""
-    found = find(request.tool, request.folder, request.configuration, request.log)
+def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> Origin:
+    """Of a folder that was made without Assay; `why` no LoRA holds its adapters, which are merged
+    then. Raises NotItsFolder, DamagedOutput, and InputError where the folder does not say what it
+    started from."""
     config = CANONICAL[request.tool](found.configuration)
     output, name = found.output(updates_of(config)), request.stage or found.method
     steps = list(output.steps(ended=True))
     given: dict[str, Any] = {"method": found.method, "data": DATA, "start": "base"}
-    given |= {"trainer": request.tool, **adapt_keys(found)}
+    given |= {"trainer": request.tool, **adapt_keys(found, why)}
     given |= {"reward": UNKNOWN, **groups_of(steps, config)} if found.method == "grpo" else {}
     trainer = TRAINERS[request.tool]
+    ends = [each.step for each in output.checkpoints()] + [each.number for each in steps]
     told = read_back(
-        request.tool, trainer.tables[found.method], config, given, len(steps) and steps[-1].number
+        request.tool, trainer.tables[found.method], config, given, max(ends, default=0)
     )
     seed = config.get("seed")
     experiment = Experiment(
@@ -276,8 +346,18 @@ def plain_origin(root: Path, request: Request) -> Origin:
         stage={name: told.stage},
     )
     keys = [key for key in (*NOT_TOLD, *told.unknown) if key != "reward" or "reward" in given]
+    differences = {each.key: each.what for each in told.differences}
+    if why:
+        keys.append("adapt.kind")
+        differences[ADAPTER_CONFIG] = f"merged by peft into whole weights; kept as no LoRA: {why}"
+    late = bool(steps) and steps[0].number > (config.get("logging_steps") or 1)
+    if found.start != "" or late or not same_place(request.model, found.model):
+        keys.append("start")
+    if found.start:
+        differences["start"] = f"went on from {found.start}"
     unknown = [f"stage.{name}.{key}" for key in keys] + ["machine"]
     unknown += [] if isinstance(seed, int) else ["seeds"]
+    unknown += [] if steps else [f"stage.{name}.steps", "metrics"]
     unknown += [] if found.configuration else [f"everything that {trainer.title} was told"]
     return Origin(
         experiment,
@@ -288,7 +368,8 @@ def plain_origin(root: Path, request: Request) -> Origin:
         {},
         found.configuration,
         tuple(unknown),
-        {each.key: each.what for each in told.differences},
+        differences,
+        merges=bool(why),
     )
 
 
@@ -301,10 +382,10 @@ def groups_of(steps: Sequence[Step], config: Mapping[str, Any]) -> Mapping[str, 
     return {"group": max(sizes), "prompts": max(1, len(answers) // max(sizes))}
 
 
-def adapt_keys(found: Found) -> Mapping[str, Any]:
-    """The adapter, as the checkpoint has it."""
+def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
+    """The adapter, as the checkpoint has it; see `plain_origin`."""
     adapter = found.adapter
-    if adapter is None:
+    if adapter is None or why:
         return {"adapt.kind": "full"}
     told = found.configuration.get("target_modules")
     told = told or found.configuration.get("actor_rollout_ref.model.target_modules")
@@ -321,6 +402,12 @@ def adapt_keys(found: Found) -> Mapping[str, Any]:
         if isinstance(targets, str)
         else sorted(targets or ["all-linear"]),
     }
+
+
+def same_place(chosen: str | None, told: str) -> bool:
+    """Whether the model that the user names, if any, is the one that the folder names."""
+    places = [Path(each.removeprefix("path:")).resolve() for each in (chosen or told, told)]
+    return places[0] == places[1]
 
 
 def run_name(folder: Path) -> str:
@@ -360,6 +447,7 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
         "configuration": dict(origin.configuration),
     }
     known = origin.manifest or plain_manifest(session, origin, mark)
+    mark_unknown(known.get("stages", {}).get(origin.stage, {}), origin, mark)
     about = about_run(session)
     time = {**known.get("time", {}), "imported": about["time"]["started"]}
     tool = TRAINERS[str(imported["tool"])].package.partition("==")[0]
@@ -384,6 +472,13 @@ def plain_manifest(session: Session, origin: Origin, mark: str) -> Manifest:
     table: dict[str, Any] = stage.model_dump(mode="json", exclude_none=True, exclude=WITHOUT_EFFECT)
     table |= {"rendering": {"name": mark}, "data": mark, "micro_tokens": mark}
     table |= {"reward": {UNKNOWN: {"source": mark}}} if "reward" in table else {}
+    seed = {} if origin.seed is not None else {"seed": mark}
+    data = {name: {"rows": mark} for name in session.experiment.data}
+    return {"data": data, "stages": {origin.stage: table}, **seed}
+
+
+def mark_unknown(table: dict[str, Any], origin: Origin, mark: str) -> None:
+    """Write into a stage's table that a setting is not known."""
     for path in origin.unknown:
         *parents, last = path.removeprefix(f"stage.{origin.stage}.").split(".")
         if path.startswith("stage.") and last not in (*NOT_TOLD, ""):
@@ -391,6 +486,3 @@ def plain_manifest(session: Session, origin: Origin, mark: str) -> Manifest:
             for part in parents:
                 inner = inner.setdefault(part, {})
             inner[last] = mark
-    seed = {} if origin.seed is not None else {"seed": mark}
-    data = {name: {"rows": mark} for name in session.experiment.data}
-    return {"data": data, "stages": {origin.stage: table}, **seed}

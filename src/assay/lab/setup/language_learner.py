@@ -105,16 +105,18 @@ class ModelShelf:
         if reference.step == 0:
             shelf, start = self.start(stage)
             return shelf.trained(start)
-        checkpoint = checked_directory(self.run, reference)
-        if isinstance(stage.adapt, LoraAdapt):
-            shelf, start = self.start(stage)
-            adapted, _ = adapt(shelf.plain(start), stage)
-            assert isinstance(adapted, PeftModel)
-            load_weights(adapted, checkpoint)
-            return adapted.eval()
-        model = self.load_base().model
-        load_weights(model, checkpoint)
-        return model
+        return self.opened(stage, checked_directory(self.run, reference))
+
+    def opened(self, stage: StageSpec, folder: Path) -> PreTrainedModel | PeftModel:
+        """The model of a checkpoint's folder: an adapter over the stage's start, or whole weights
+        by the config beside them. Raises InputError."""
+        if not isinstance(stage.adapt, LoraAdapt):
+            return load_model(folder, self.precision).model
+        shelf, start = self.start(stage)
+        adapted, _ = adapt(shelf.plain(start), stage)
+        assert isinstance(adapted, PeftModel)
+        load_weights(adapted, folder)
+        return adapted.eval()
 
     def start(self, stage: StageSpec) -> tuple["ModelShelf", CheckpointReference]:
         """The shelf of the run that holds a stage's start, and the start's name there."""
