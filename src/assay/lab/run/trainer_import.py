@@ -14,8 +14,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from assay.data.episode import Episode, tokens_of
 from assay.data.hub_names import with_scheme
 from assay.data.json_files import read_jsonl
+from assay.data.renderings.rendering import Loss
+from assay.data.row import Row
 from assay.data.row_json import row_of
 from assay.data.row_order import visits
 from assay.errors import InputError
@@ -28,14 +31,14 @@ from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.guards import GuardWatch
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.recorder import RunRecorder
-from assay.lab.run.trainer_export import EXPERIMENT, MANIFEST, TRANSLATION
+from assay.lab.run.trainer_export import END_OF_ANSWERS, EXPERIMENT, MANIFEST, TRANSLATION
 from assay.lab.run.trainer_records import Following, begin
-from assay.lab.setup.language_learner import language_model
+from assay.lab.setup.language_learner import LanguageEncoder, language_model
 from assay.lab.setup.learner import question
 from assay.lab.setup.manifest import WITHOUT_EFFECT, about_run
 from assay.lab.setup.reward_process import ROWS
 from assay.lab.setup.session import Session
-from assay.lab.setup.stage_methods import build_sft
+from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import stage_alone
 from assay.models.weight_files import ADAPTER_CONFIG
 from assay.runs.checkpoints import steps_in
@@ -212,7 +215,7 @@ def recorded(session: Session, origin: Origin) -> Following:
     return following
 
 
-CLOSE = 0.02
+CLOSE = 0.01
 """Share by which a first loss may differ: tools compute it in bf16, and some with dropout."""
 
 
@@ -230,16 +233,37 @@ def proven_start(session: Session, origin: Origin) -> Mapping[str, Any]:
     except InputError as error:
         what = f"as the export names it; its first loss is not compared: {error.problem}"
         return {"differences": {**origin.differences, "start": what}}
-    episodes = build_sft(stage, given, 1).episodes
-    first = visits(episodes, given.seed, 0, stage.batch, given.order)
+    encoder = language_model(session.learner, "assay import").encoder(stage)
+    first = visits(given.rows, given.seed, 0, stage.batch, given.order)
+    beyond = END_OF_ANSWERS in origin.differences
+    episodes = tuple(taught(given, encoder, row, stage.loss_on, beyond) for _, row in first)
     policy = session.learner.policy(session.run, stage).policy
-    known = Validation(tuple(each for _, each in first), frozenset(), stage.micro_tokens)
-    own = known.loss(policy)
+    own = Validation(episodes, frozenset(), stage.micro_tokens).loss(policy)
     if abs(own - logged) <= CLOSE * own:
         return {}
     what = f"its first loss is {logged:.3f}, and {own:.3f} on the same rows where the export starts"
     differences = {**origin.differences, "start": what}
     return {"unknown": (*origin.unknown, place), "differences": differences}
+
+
+def taught(
+    given: StageInput, encoder: LanguageEncoder, row: Row, loss_on: Loss, beyond: bool
+) -> Episode:
+    """A row as the tool trains it; with `beyond`, what the template writes behind answers too."""
+    messages = (*given.task.prompt(row), given.task.target(row))
+    (turn,) = encoder.turns(row, messages, loss_on)
+    tokens, mask = turn.actions, turn.loss_mask
+    if beyond:
+        whole = encoder.renderer_of(row).conversation(messages, row.tools).tokens
+        tail = whole[len(tokens_of(turn.context)) + len(tokens) :]
+        ends = [place for place in range(1, len(mask)) if mask[place - 1] and not mask[place]]
+        tokens, size = (*tokens, *tail), len(tail)
+        ends = [*(e for e in ends if tokens[e : e + size] == tail), len(mask)]
+        mask = tuple(
+            own or any(end <= place < end + size for end in ends)
+            for place, own in enumerate((*mask, *[True] * size))
+        )
+    return Episode(row.id, row.id, (replace(turn, actions=tokens, loss_mask=mask),))
 
 
 def exported_origin(root: Path, request: Request) -> Origin:

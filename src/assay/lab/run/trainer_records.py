@@ -17,25 +17,18 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from peft import PeftModel
-from transformers import PreTrainedModel
 
 from assay.data.episode import Context, Episode, Reward, Turn
 from assay.data.files import new_folder, write_checksums
 from assay.data.hashing import sha256_text
-from assay.errors import InputError
 from assay.experiment.stage_tables import SamplingStage, StageSpec
-from assay.experiment.training_settings import LoraAdapt
 from assay.lab.run.recorder import RunRecorder
-from assay.lab.setup.language_learner import ModelShelf, adapt, language_model
+from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.session import Session
 from assay.models.precision import choose_precision
-from assay.models.taken_over import open_theirs, refuse_other_model, refuse_unlike, whole
-from assay.models.weight_files import ADAPTER_CONFIG, load_weights, save_weights
+from assay.models.taken_over import open_theirs, refuse_unlike
 from assay.runs.checkpoints import STATE
 from assay.runs.history import History
 from assay.runs.run_names import checkpoint_steps
@@ -147,30 +140,12 @@ class Following:
         with TemporaryDirectory() as scratch, new_folder(run.checkpoint(name, saved.step)) as part:
             theirs = self.output.weights(saved, Path(scratch))
             source = theirs if theirs.is_relative_to(saved.folder) else saved.folder
-            base = self.store(shelf, theirs, part)
+            base = shelf.take_over(self.stage, theirs, part, merges=self.merges)
             self.recorder.complete(part)
             state = json.dumps(state_fields(TrainState(step=saved.step))) + "\n"
             (part / STATE).write_text(state, encoding="utf-8")
             write_checksums(part)
             refuse_unlike(open_theirs(theirs, base), shelf.opened(self.stage, part), source)
-
-    def store(self, shelf: ModelShelf, theirs: Path, part: Path) -> Callable[[], PreTrainedModel]:
-        """Write the weights in `theirs` into `part`; gives what opens the start."""
-        start_shelf, start = shelf.start(self.stage)
-        if isinstance(self.stage.adapt, LoraAdapt):
-            module, _ = adapt(start_shelf.plain(start), self.stage)
-            assert isinstance(module, PeftModel)
-            load_weights(module, theirs)
-            save_weights(module, part)
-            return module.unload
-        if (theirs / ADAPTER_CONFIG).is_file() and not self.merges:
-            problem = "holds an adapter, where the stage trains the model's own weights"
-            raise InputError(problem, file=theirs, fix="take over the run that was exported")
-        base = partial(start_shelf.plain, start)
-        opened = open_theirs(theirs, base)
-        refuse_other_model(opened.config, shelf.base, theirs)
-        save_weights(whole(opened, theirs), part)
-        return base
 
 
 def begin(session: Session, recorder: RunRecorder, output: Output) -> Following:
