@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from assay.cli.main import app
+from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.judge.confounds import differences
 from assay.lab.monitor.observer import Silent
@@ -22,6 +24,8 @@ from assay.lab.run.runner import start
 from assay.lab.setup.learner import question
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
+from assay.models.load import load_model
+from assay.models.precision import choose_precision
 from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import IMPORTED, read_manifest
 from assay.runs.records import prompt_sha256
@@ -29,7 +33,7 @@ from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
-from tests.labs import make_lab
+from tests.labs import make_lab, model_of
 
 RECORDED = Path(__file__).parent / "recorded"
 START = ("--set", 'stage.rl.start="base"', "--set", "stage.rl.steps=4")
@@ -115,6 +119,75 @@ def test_a_run_made_without_assay_is_one_of_the_labs(lab: Path, tool: str) -> No
     unknown = read_manifest(run)[IMPORTED]["unknown"]
     assert {"stage.grpo.data", "stage.grpo.reward", "machine"} <= {*unknown}
     assert all(path in page for path in unknown)
+
+
+def test_an_adapter_that_no_lora_here_holds_is_whole_weights_with_pefts_logits(lab: Path) -> None:
+    folder = plain(lab)
+    base = load_model(lab / "model", choose_precision("fp32", "cpu")).model
+    config = LoraConfig(r=2, target_modules=["q_proj"], alpha_pattern={"q_proj": 64})
+    model = get_peft_model(base, config).eval()
+    ids = torch.arange(0, 250, 9)[None]
+    for step in (2, 4):
+        (folder / f"checkpoint-{step}" / "model.safetensors").unlink()
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight += 0.1 if "lora_B" in name else 0
+        model.save_pretrained(folder / f"checkpoint-{step}")
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert done.exit_code == 0, done.stderr
+    result = answer(done)["result"]
+    assert "merged by peft into whole weights" in result["differences"]["adapter_config.json"]
+    assert "stage.grpo.adapt.kind" in result["unknown"]
+    run = only_run(lab)
+    session = Session(History(run).experiment, run, 0, Silent())
+    with torch.no_grad():
+        ours = model_of(session, CheckpointReference("grpo", "last"))(ids).logits
+        assert float((ours - model(input_ids=ids).logits).abs().max()) < 1e-5
+
+
+def test_a_checkpoint_whose_step_was_not_logged_is_taken_over(lab: Path) -> None:
+    folder = plain(lab)
+    state = folder / "checkpoint-4" / "trainer_state.json"
+    known = json.loads(state.read_text())
+    known["log_history"] = [e for e in known["log_history"] if e["step"] not in (2, 4)]
+    state.write_text(json.dumps(known))
+    assert taken(lab, folder, "--from", "trl", "--model", "path:model").exit_code == 0
+    history = History(only_run(lab))
+    assert history.checkpoints("grpo") == [2, 4]
+    assert [line["step"] for line in history.lines("grpo")] == [1, 3]
+
+
+@pytest.mark.parametrize("left", ["the last checkpoint", "what was saved at the end"])
+def test_a_folder_of_weights_alone_gives_its_weights(lab: Path, left: str) -> None:
+    folder = plain(lab) / "checkpoint-4"
+    logged = left == "the last checkpoint"
+    if not logged:
+        (folder / "trainer_state.json").unlink()
+        folder = folder.rename(lab / "final")
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert done.exit_code == 0, done.stderr
+    unknown, history = answer(done)["result"]["unknown"], History(only_run(lab))
+    assert ("metrics" not in unknown) == logged and "stage.grpo.start" in unknown
+    (step,) = history.checkpoints("grpo")
+    assert (step == 4) == logged and len(history.lines("grpo")) == (4 if logged else 0)
+    kept = load_file(history.run.checkpoint("grpo", step) / "model.safetensors")
+    theirs = load_file(folder / "model.safetensors")
+    assert all(torch.equal(kept[name], theirs[name]) for name in theirs)
+    assert call("verify", history.run.name, "--lab", lab).exit_code == 0
+
+
+def test_what_a_run_of_ms_swift_went_on_from_is_told(lab: Path) -> None:
+    folder = plain(lab, "swift")
+    file, starts = folder / "args.json", []
+    for name, adapters in (("fresh", []), ("further", ["/elsewhere/checkpoint-9"])):
+        told = {"adapters": adapters, "resume_from_checkpoint": None}
+        file.write_text(json.dumps(json.loads(file.read_text()) | told))
+        done = taken(lab, folder, "--from", "swift", "--model", "path:model", "--name", name)
+        result = answer(done)["result"]
+        starts.append(("stage.grpo.start" in result["unknown"], result["differences"].get("start")))
+    assert starts == [(False, None), (True, "went on from adapters /elsewhere/checkpoint-9")]
+    one, two = map(read_manifest, all_runs(lab))
+    assert "stages.grpo.start" in {d.path for d in differences(one, two) if d.kind == "confound"}
 
 
 def test_what_is_unknown_of_two_runs_is_never_equal(lab: Path) -> None:

@@ -166,6 +166,7 @@ def taken_over(root: Path, request: Request, origin: Origin, observer: Observer)
     text, seed = experiment_toml(origin.experiment), origin.seed or 0
     with drafted_run(root, name, seed=seed, spec=text, new=True) as (draft, run):
         session = Session(origin.experiment, draft, seed, observer)
+        draft.metrics.touch()  # of weights alone there are none
         following = recorded(session, origin)
         saved = tuple(steps_in(draft.checkpoints(origin.stage)))
         if not following.step and not saved:

@@ -196,13 +196,14 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
 
 def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str | None:
     """See `Found.start`; by the keys that say it, where they are not the folder's own."""
-    if not keys or not values.keys() >= {*keys}:
-        return None
     told = {}
     for key in keys:
-        places = values[key] if isinstance(values[key], list) else [values[key]]
+        known = values.get(key)
+        places = known if isinstance(known, list) else [known]
         outside = [p for p in places if p and not is_below(Path(str(p)), folder)]
         told |= {key: ", ".join(map(str, outside))} if outside else {}
+    if not told and not values.keys() >= {*keys}:
+        return None
     return "; ".join(f"{key} {places}" for key, places in told.items())
 
 

@@ -140,15 +140,16 @@ class VerlOutput:
         return merged(saved.folder, scratch / saved.folder.parent.name)
 
 
+SHARDS = "model_world_size_*.pt"
 META = "lora_train_meta.json"
 """What verl notes of an adapter beside its shards."""
 
 
 def lone_actor(folder: Path) -> Saved | None:
     """The checkpoint that a folder is itself: global_step_N, its actor, or what was merged."""
-    if not holds_weights(folder) and not any(folder.glob("*.pt")):
+    if not holds_weights(folder) and not any(folder.glob(SHARDS)):
         folder = folder / "actor"
-        if not any(folder.glob("*.pt")):
+        if not any(folder.glob(SHARDS)):
             return None
     parts = [STEP(name) for name in folder.resolve().parts]
     return Saved(next((int(part[1]) for part in reversed(parts) if part), 1), folder)
