@@ -132,7 +132,7 @@ def test_an_adapter_that_no_lora_here_holds_is_whole_weights_with_pefts_logits(l
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 weight += 0.1 if "lora_B" in name else 0
-        model.save_pretrained(folder / f"checkpoint-{step}")
+        model.save_pretrained(str(folder / f"checkpoint-{step}"))
     done = taken(lab, folder, "--from", "trl", "--model", "path:model")
     assert done.exit_code == 0, done.stderr
     result = answer(done)["result"]
