@@ -104,7 +104,8 @@ and by what the lab stored agree but for rounding in fp32, or the import is refu
 layer that differs is named. An adapter that peft opens and no LoRA here holds (patterns of ranks
 or alphas, pissa, saved heads or norms, token rows, biases, other kinds) is merged by peft and
 taken over as whole weights, which the import says. What peft cannot merge, and a setting that this
-peft does not know, are refused. A folder that is a checkpoint itself, or was saved at the end, gives its weights; so does verl's `global_step_N`.
+peft does not know, are refused. A folder that is a checkpoint itself, or was saved at the end,
+gives its weights; so does verl's `global_step_N`.
 
 Where a run started is told where the tool's configuration tells it (`adapters`, `lora_adapter_path`
 and what was resumed), and else unknown; of an exported SFT stage the first loss proves it.
