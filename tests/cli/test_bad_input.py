@@ -44,6 +44,13 @@ def test_an_experiment_file_is_refused(lab: TinyLab, old: str, new: str, words: 
     refuse(lab, *words)
 
 
+@pytest.mark.parametrize("words", [("runs",), ("runs", "--trials"), ("log",)])
+def test_a_lab_that_is_not_there_is_named_and_not_called_empty(tmp_path: Path, words):
+    assert_one_line(call("--lab", tmp_path / "nope", *words), "nope: no such folder", "a lab")
+    (tmp_path / "file").touch()
+    assert_one_line(call("--lab", tmp_path / "file", *words), "file: is no folder")
+
+
 def test_a_missing_experiment_file_is_refused(lab: TinyLab):
     result = call("run", lab.root / "absent.toml", "--lab", lab.root)
     assert_one_line(result, "absent.toml", "no such file")

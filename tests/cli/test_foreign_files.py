@@ -333,3 +333,17 @@ def test_names_that_begin_alike_are_shown_whole_and_get_pages_of_their_own(tmp_p
     assert f"{others[0]}@model" in "".join(shown.split()), "no name ends in an ellipsis"
     assert "…" not in shown.partition("Generation")[0]
     assert len({result("compare", first, other)["page"] for other in others}) == 2
+
+
+def test_a_contradiction_ends_with_exit_code_2_in_compare_and_report(tmp_path: Path):
+    folder = copied("lm_eval/sums-small", tmp_path)
+    (log,) = folder.glob("results_*.json")
+    log.write_text(log.read_text().replace(f'"{STRICT[1]}": 0.1', f'"{STRICT[1]}": 0.4'))
+    files = next(folder.glob("samples_sums_2*")), lm_eval("sums-large")
+    for command in (("compare", *files), ("report", files[0])):
+        found = call(*command, *STRICT, "--json")
+        assert found.exit_code == 2
+        (told,) = [f for f in answer(found)["findings"] if f["severity"] == "error"]
+        assert f"results.sums.{STRICT[1]} is 0.466667, by the rows 0.166667" in told["evidence"]
+        assert log.name in told["evidence"]
+    assert call("report", files[1], *STRICT).exit_code == 0

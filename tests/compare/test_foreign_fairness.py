@@ -240,7 +240,7 @@ def evaluated(**values: Any) -> Change:
         ),
         (evaluated(model_generate_config={"seed": 3}), "random_seeds.seed", "note"),
         (
-            evaluated(model_generate_config={"max_connections": 3}),
+            lambda log: log["plan"]["config"].update(max_connections=3),
             "machine.max_connections",
             "note",
         ),
@@ -274,3 +274,118 @@ def test_a_model_is_one_in_two_engines_and_providers_are_part_of_a_models_name(t
     assert kinds(local) == {"engine.name": "confound"}
     remote = compared(inspect(tmp_path, "one/q"), inspect(tmp_path, "hf/q"), metric="match")
     assert kinds(remote) == {"base_weights.model": "tested"}
+
+
+def named(folder: Path, place: str, name: str, **arguments: Any) -> str:
+    """The produced log in a folder of its own, as if the model NAME had been run."""
+    return lm_eval(folder, place, lambda log: log.update(model_name=name), **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"pretrained": "org/tuned", "gguf_file": "tuned.gguf"},
+        {"pretrained": "org/tuned-AWQ"},
+        {"model": "tuned-Q4_K_M", "pretrained": None},
+        {"pretrained": "org/tuned", "revision": "gptq-4bit-32g"},
+        {"pretrained": "org/tuned", "quantization": "fp8"},
+        {"pretrained": "org/tuned", "kv_cache_dtype": "fp8"},
+        {"pretrained": "org/tuned", "bnb_4bit_quant_type": "nf4"},
+    ],
+    ids=lambda given: ",".join(map(str, given.values())),
+)
+def test_a_quantised_model_is_never_compared_in_silence_with_one_that_is_not(
+    tmp_path: Path, arguments: dict
+):
+    files = lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", **arguments)
+    table = compared(*files)
+    assert verdict(table) == "not comparable"
+    confounds = {path for path, kind in kinds(table).items() if kind == "confound"}
+    assert {path.partition(".")[0] for path in confounds} == {"model_args"}
+
+
+def test_two_models_quantised_alike_are_compared(tmp_path: Path):
+    files = (
+        lm_eval(tmp_path, "base", pretrained="org/base", gguf_file="base-Q4_K_M.gguf"),
+        lm_eval(tmp_path, "tuned", pretrained="/out/tuned", gguf_file="tuned.Q4_K_M.gguf"),
+    )
+    assert verdict(compared(*files)) != "not comparable"
+
+
+def test_a_quantised_model_of_inspect_ai_is_a_confound(tmp_path: Path):
+    files = inspect(tmp_path, "hf/org/base"), inspect(tmp_path, "hf/org/tuned-bnb-4bit")
+    assert kinds(compared(*files, metric="match"))["model_args.quantisation"] == "confound"
+
+
+def codes(table: Table) -> dict[str, str]:
+    return {finding.code: finding.severity for finding in table.findings}
+
+
+def test_a_file_that_contradicts_its_rows_has_no_verdict_and_shows_the_rest(tmp_path: Path):
+    def wrong(log: dict[str, Any]) -> None:
+        log["results"]["sums"][STRICT] = 0.99
+
+    table = compared(lm_eval(tmp_path, "base"), lm_eval(tmp_path, "tuned", wrong, dtype="x"))
+    assert verdict(table) == "not comparable" and table.contradicted
+    assert codes(table)["contradicts_itself"] == "error"
+    assert kinds(table)[f"results.sums.{STRICT}"] == "confound"
+    assert kinds(table)["model_args.dtype"] == "confound"
+    turned = compared(lm_eval(tmp_path, "wrong", wrong), lm_eval(tmp_path, "again"))
+    assert verdict(turned) == "not comparable" and turned.contradicted
+
+
+def scored(folder: Path, metric: str, one: list[float], other: list[float], text: str = "") -> str:
+    """A table of two runs that wrote the same answers, or answers of their own."""
+    rows = [
+        {"item": f"q{n}", "run": run, metric: score, "output": f"the {n % 2}{text and run}"}
+        for run, scores in (("base", one), ("tuned", other))
+        for n, score in enumerate(scores)
+    ]
+    file = folder / "scores.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+LOW, HIGH = [0.0] * 29 + [1.0], [1.0] * 30
+
+
+def test_equal_answers_with_other_scores_are_an_error_and_no_verdict(tmp_path: Path):
+    table = compared(scored(tmp_path, "score", LOW, HIGH), metric="score")
+    assert verdict(table) == "not comparable" and table.contradicted
+    assert codes(table) == {
+        "settings_unknown": "warning",
+        "checker_unknown": "warning",
+        "scored_apart": "error",
+    }
+    (found,) = [each for each in table.findings if each.code == "scored_apart"]
+    assert found.values["item"] == "q0" and found.values["count"] == 29
+    once = compared(scored(tmp_path, "score", HIGH, [*HIGH[:-1], 0.0]), metric="score")
+    assert once.contradicted, "one is enough"
+
+
+def test_answers_of_their_own_and_times_may_have_scores_of_their_own(tmp_path: Path):
+    own = compared(scored(tmp_path, "score", LOW, HIGH, "own"), metric="score")
+    assert verdict(own) == "better" and not own.contradicted
+    fast = compared(scored(tmp_path, "latency", LOW, HIGH), metric="latency")
+    assert verdict(fast) == "worse" and not fast.contradicted
+    noise = [score - 1e-5 for score in HIGH]
+    assert not compared(scored(tmp_path, "reward", HIGH, noise), metric="reward").contradicted
+
+
+@pytest.mark.parametrize(("metric", "severity"), [("match", "error"), ("graded", "warning")])
+def test_what_a_model_judged_is_warned_of_and_what_code_judged_is_an_error(
+    tmp_path: Path, metric: str, severity: str
+):
+    def regraded(wrong: bool) -> Change:
+        def change(log: dict[str, Any]) -> None:
+            for sample in log["samples"]:
+                sample["output"] = {"choices": [{"message": {"content": "the same"}}]}
+                sample["scores"] = {metric: {"value": "I" if wrong else "C"}}
+            log["results"]["scores"] = []
+
+        return change
+
+    files = inspect(tmp_path, "a", regraded(True)), inspect(tmp_path, "b", regraded(False))
+    table = compared(*files, metric=metric)
+    assert codes(table)["scored_apart"] == severity
+    assert table.contradicted is (severity == "error")

@@ -9,6 +9,7 @@ import pytest
 
 from assay.judge.arms import arm_interval, compare_arms
 from assay.judge.scores import ItemScores
+from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, call
@@ -114,3 +115,21 @@ def test_a_seed_made_with_other_settings_is_no_seed_of_the_arm(arms, tmp_path):
     lines = compared(tmp_path, "sft", "rl")["result"]["lines"]
     assert lines[0]["checkpoint"].startswith(str(other))
     assert "McNemar" in lines[1]["to_control"]["comparison"]["method"]
+
+
+def test_a_best_checkpoint_that_is_the_start_says_that_the_gate_kept_it(tmp_path):
+    run = trained(tmp_path, "demo", 1, [1.0] * ITEMS)
+    add_scores(run, "sft.step-000020", [1.0] * ITEMS, CLEAN)
+    for stage, step in (("sft", 20), ("rl", 30)):
+        run.checkpoint(stage, step).mkdir(parents=True)
+    start = "sft.step-000020"
+    write_selections(run.path, "rl", [Selection(start, start, "dev", 0.5, looks=3)])
+    found = call("compare", "demo@sft.last", "demo@rl.best", "--lab", tmp_path)
+    said = " ".join(found.stderr.split())
+    assert found.exit_code == 2 and "with itself" not in said
+    assert "because the gate kept the start: none of 3 later checkpoints was shown" in said
+    assert "compare with the stage's .last" in said
+    same = call("compare", "demo@sft.last", "demo@sft.step-20", "--lab", tmp_path)
+    assert "cannot be compared with itself" in same.stderr
+    other = call("compare", "demo@rl.best", "demo@rl.last", "--lab", tmp_path)
+    assert "kept the start" not in other.stderr

@@ -1,5 +1,6 @@
 """JSON lines and parquet: what is wrong is named with file and line, what is right comes back."""
 
+import gzip
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.data.formats.formats import read_records
 from assay.data.json_files import read_jsonl, write_jsonl
 from assay.data.loaded import DataError, sound
 from assay.data.parquet import BATCH_ROWS, read_parquet, write_parquet
@@ -92,10 +94,53 @@ def test_json_columns_are_what_their_text_says_with_its_nulls(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("value", [b"x", float("nan"), [float("inf")], {"d": date(2026, 1, 1)}])
-def test_values_that_json_does_not_have_are_refused_with_their_place(
+def test_a_column_of_values_that_json_does_not_have_is_refused_once_it_is_needed(
     tmp_path: Path, value: object
 ) -> None:
     table = pa.Table.from_pylist([{"n": 1, "v": None}, {"n": 2, "v": value}])
     pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"a.parquet:2: v: .* is no JSON value"):
-        list(sound(read_parquet(tmp_path / "a.parquet")))
+    records = list(sound(read_parquet(tmp_path / "a.parquet")))
+    assert [{**record.value} for record in records] == [{"n": 1}, {"n": 2}]
+    assert records[0].value.get("v") is None and "v" in records[1].unread
+    for ask in (records[1].need, records[1].maybe, records[1].value.get):
+        with pytest.raises(DataError, match=r"a.parquet:2: v: holds .*, which JSON does not have"):
+            ask("v")
+
+
+def packed(text: bytes, ending: str) -> bytes:
+    return gzip.compress(text) if ending == ".gz" else pa.compress(text, "zstd", asbytes=True)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.jsonl", b'{"p": 1}\n\n{"p": "\xc3\xa9"}'),
+        ("a.json", b'[{"p": 1},\n\n{"p": "\xc3\xa9"}]'),
+        ("a.tsv", b"p\tq\n1\t\n\xc3\xa9\t2\n"),
+    ],
+)
+def test_a_packed_file_is_read_as_what_it_holds(
+    tmp_path: Path, name: str, text: bytes, ending: str
+) -> None:
+    (tmp_path / name).write_bytes(text)
+    file = tmp_path / f"{name}{ending}"
+    # As `cat` joins packed files.
+    file.write_bytes(packed(text[:9], ending) + packed(text[9:], ending))
+    plain, unpacked = (list(sound(read_records(path))) for path in (tmp_path / name, file))
+    assert [(r.line, r.value) for r in unpacked] == [(r.line, r.value) for r in plain]
+    assert len(plain) == 2 and unpacked[1].origin.startswith(f"{file}:")
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_what_is_wrong_in_a_packed_file_is_named_with_its_line(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"a.jsonl{ending}"
+    file.write_bytes(packed(b'{"a": 1}\n{"a": \n', ending))
+    with pytest.raises(DataError, match=rf"a.jsonl{ending}:2: malformed JSON"):
+        list(sound(read_records(file)))
+    lines = b"".join(b'{"a": %d}\n' % n**5 for n in range(20_000))
+    for damaged in (packed(lines, ending)[:-9], packed(b"", ending)[:-3], b'{"a": 1}\n'):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"a.jsonl{ending}:\d+: is cut or damaged: ") as found:
+            list(sound(read_records(file)))
+        assert "\n" not in str(found.value)

@@ -1,5 +1,6 @@
 """A small file that stands for gigabytes is refused before it fills the memory."""
 
+import gzip
 import json
 import os
 import stat
@@ -14,7 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.data.loaded import DataError
+from assay.data import json_files
+from assay.data.formats.formats import read_records
+from assay.data.loaded import DataError, Record
 from assay.data.parquet import (
     ENTRY_BYTES,
     FREE_BYTES,
@@ -162,6 +165,21 @@ def test_more_rows_than_a_file_can_mean_are_refused_before_the_first(tmp_path: P
     file = one_value(tmp_path / "r.parquet", "", 6_000_000)
     with pytest.raises(DataError, match="unpacks to more than"):
         next(raw_rows(file))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("line", [b" " * 1000, b'{"a": "%5000d"}\n' % 1, b"[" + b" " * 1000])
+def test_packed_lines_that_stand_for_far_more_are_refused_in_time(
+    tmp_path: Path, line: bytes, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_files, "FREE_BYTES", 1 << 20)
+    file, text = tmp_path / f"a.jsonl{ending}", line * (20_000_000 // len(line))
+    file.write_bytes(
+        gzip.compress(text) if ending == ".gz" else pa.compress(text, "zstd", asbytes=True)
+    )
+    with at_most(4 << 20), pytest.raises(DataError, match=rf"a.jsonl{ending}:\d+: unpacks to more"):
+        for record in read_records(file):
+            assert isinstance(record, Record)
 
 
 @pytest.mark.parametrize("used", [-1, FREE_BYTES + 1])

@@ -5,11 +5,13 @@ Made from the register, so that the page cannot say anything else.
 
 import textwrap
 
-from assay.judge.health_rules import LONG, RULES, WINDOW, Rule
+from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule
 
 NOTE = (
     f"Means are over the last {WINDOW} steps; rises and falls over the last {LONG}, with a 99 % "
-    "interval that excludes 0."
+    "interval that excludes 0. A part of an algorithm is idle where it did nothing in each of the "
+    f"last {IDLE} steps (with W above 0) or of a shorter stage; never: in every step of the stage. "
+    "Without a limit, and where W was always 0, it is a note."
 )
 KINDS = {
     "high": "mean ≥",
@@ -23,6 +25,8 @@ KINDS = {
     "broken": "steps not finite or skipped >",
     "budget": "spent or forecast, over the budget >",
     "dev": "rises while dev scores fall",
+    "idle": "idle, ≤",
+    "never": "never, ≤",
 }
 
 
@@ -37,7 +41,8 @@ def table() -> str:
 def _line(name: str, rule: Rule) -> str:
     metrics = ", ".join(f"`{metric}`" for metric in rule.metrics) or "the budget's metrics"
     limits = ["–" if limit is None else f"{limit:g}" for limit in (rule.warning, rule.error)]
-    cells = [f"`{name}`", metrics, KINDS[rule.kind], *limits]
+    kind = f"{KINDS[rule.kind]}; W = `{rule.where}`" if rule.where else KINDS[rule.kind]
+    cells = [f"`{name}`", metrics, kind, *limits]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -2,13 +2,17 @@
 
 import subprocess
 import sys
+import time
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
+from typing import IO, Any
 
+import psutil
 import pytest
 
 from assay.engines import environments
 from assay.engines.environments import ENVIRONMENTS, Environment, ask, folder_of, python_of
+from assay.engines.process_tree import ending
 from assay.errors import RunFailure, UnknownName
 
 ECHO = """import json, sys
@@ -48,13 +52,36 @@ def test_an_environment_is_made_once_over_what_a_kill_left_and_apart_from_assays
 def test_a_package_that_cannot_be_had_leaves_nothing_that_counts(
     bare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def pip_fails(command: list[str], **_: object) -> SimpleNamespace:
-        return SimpleNamespace(returncode=int("install" in command), stderr="a\nno such package\n")
+    pip = "import sys; sys.exit('a\\nno such package' if 'install' in sys.argv else 0)"
 
-    monkeypatch.setattr(subprocess, "run", pip_fails)
+    def pip_fails(command: list[str], words: IO[bytes]) -> AbstractContextManager[Any]:
+        return ending([sys.executable, "-c", pip, *command], words)
+
+    monkeypatch.setattr(environments, "ending", pip_fails)
     with pytest.raises(RunFailure, match="environment bare cannot be installed: no such package"):
         python_of(bare)
     assert not (folder_of(bare) / "installed.json").exists()
+
+
+INSTALLS = """
+import sys
+from assay.engines.environments import _command
+_command(["sh", "-c", "sleep 600 & echo $! > $0; wait", sys.argv[1]], "bare")
+"""
+
+
+def test_a_killed_installation_leaves_no_process(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    installing = subprocess.Popen([sys.executable, "-c", INSTALLS, str(file)])
+    while not (file.exists() and file.read_text().strip()):
+        time.sleep(0.02)
+    child = psutil.Process(int(file.read_text()))
+    pip = child.parent()
+    assert pip is not None and pip.pid != installing.pid
+    installing.kill()
+    installing.wait()
+    _, alive = psutil.wait_procs([pip, child], timeout=30)
+    assert not alive
 
 
 def test_unknown_environments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from assay.errors import Finding, worst_first
 from assay.judge.health_checks import CHECKS, Spending, check_health
-from assay.judge.health_rules import RULES, STORED_ADVICE
+from assay.judge.health_rules import BONUSES, IDLE, PENALTIES, RULES, STORED_ADVICE
 from assay.judge.intervals import Interval
 from assay.judge.trends import Forecast
 from assay.pages.words import words
@@ -66,8 +66,12 @@ def with_fault(**fault: object) -> list[dict]:
     ]
 
 
+PARTS = {BONUSES: ["part/bonus"], PENALTIES: ["part/penalty"]}
+
+
 def fired(metrics: list[dict], dev=(), spending=()) -> dict[str, Finding]:
-    return {found.code: found for found in check_health(metrics, dev, spending).findings}
+    found = check_health(metrics, dev, spending, PARTS).findings
+    return {each.code: each for each in found}
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -116,6 +120,15 @@ FAULTS = [
     ("rising_api_errors", {"api_error_share": lambda s: 0.01 * (s - 10)}, "error", "a step"),
     ("falling_speed", {"seconds": 60.0}, "warning", "of it left"),
     ("falling_speed", {"seconds": 200.0}, "error", "limit 0.25"),
+    ("no_bonus", {"bonus_to_advantage": 5e-4, "share_without_cot": 1.0}, "error", "5 steps"),
+    ("no_kl", {"kl": 0.0}, "error", "kl: exactly 0 in all 5 steps"),
+    ("no_entropy_bonus", {"entropy_bonus": 0.0}, "error", "exactly 0"),
+    ("no_entropy_cut", {"entropy_cut_share": 0.0}, "error", "exactly 0"),
+    ("no_punishment", {"part/overlong": 0.0}, "error", "exactly 0"),
+    ("no_teaching", {"divergence": 0.0}, "error", "exactly 0"),
+    ("no_reward_part", {"part/bonus": 0.0}, "error", "part/bonus: exactly 0 in all 20 steps"),
+    ("no_raised_clip", {"clip_raised_share": 0.0}, "warning", "all 20 steps"),
+    ("no_curriculum", {"left_out_share": 0.0}, "warning", "all 20 steps"),
 ]
 
 
@@ -129,6 +142,69 @@ def test_each_rule_fires_on_its_fault_alone(rule, fault, severity, evidence):
     assert said.what and said.fix
 
 
+NOTED = [
+    {"groups_replaced": 0.0},
+    {"masked_share": 0.0},
+    {"part/penalty": 0.0},
+    {"part/overlong": 0.0, "truncated_share": 0.0},
+    {"bonus_to_advantage": 0.0, "signal_share": 0.0},
+]
+
+
+@pytest.mark.parametrize("fault", NOTED, ids=lambda fault: next(iter(fault)))
+def test_a_part_that_had_no_occasion_to_act_is_a_note_and_no_fault(fault):
+    noted = [
+        each
+        for each in check_health([{**line, **fault} for line in healthy()], parts=PARTS).findings
+        if each.code == "no_occasion"
+    ]
+    (said,) = map(english, noted)
+    assert said.severity == "note"
+    assert said.evidence.startswith(f"{next(iter(fault))}: ") and "0 in all 30 steps" in (
+        said.evidence
+    )
+
+
+def test_a_part_that_did_nothing_is_told_after_some_steps_or_where_the_stage_has_ended():
+    idle = {"bonus_to_advantage": 0.0, "entropy_bonus": 0.0, "part/bonus": 0.0}
+    short = [{**line, **idle} for line in healthy(0, IDLE - 1)]
+    rules = {"no_bonus", "no_entropy_bonus", "no_reward_part"}
+    assert not rules & fired(short).keys()
+    ended = check_health(short, parts=PARTS, ended=True)
+    assert {each.code for each in ended.findings} == rules
+    assert rules <= fired([{**line, **idle} for line in healthy(0, IDLE)]).keys()
+
+
+def test_one_step_in_which_a_part_acted_is_enough_for_the_stage_or_for_the_last_steps():
+    once = [{**line, "part/bonus": float(line["step"] == 1)} for line in healthy()]
+    assert fired(once) == {}
+    lately = [{**line, "entropy_bonus": float(line["step"] <= 25)} for line in healthy()]
+    assert set(fired(lately)) == {"no_entropy_bonus"}
+    assert fired(lately[:-1]) == {}
+
+
+def test_a_kl_of_nothing_is_a_fault_only_after_the_weights_moved():
+    """The first step compares the start with itself, and so does every step without an update."""
+    first = [{**line, "kl": 0.0} for line in healthy(0, 1)]
+    assert "no_kl" not in {each.code for each in check_health(first, ended=True).findings}
+    still = [{**line, "kl": 0.0, "grad_norm": 0.0} for line in healthy()]
+    assert "no_kl" not in fired(still)
+    frozen = [{**line, "kl": 0.0, "learning_rate": 0.0} for line in healthy()]
+    assert "no_kl" not in fired(frozen)
+    moved = [{**line, "kl": 0.0} for line in healthy(0, IDLE + 1)]
+    assert set(fired(moved)) == {"no_kl"} and fired(moved[:-1]) == {}
+
+
+def test_a_bonus_is_judged_in_steps_with_signal_and_a_trace_of_it_is_none():
+    silent = [
+        {**line, "bonus_to_advantage": 9e-4 if line["signal_share"] else 0.9}
+        for line in ({**line, "signal_share": line["step"] % 2 * 0.6} for line in healthy())
+    ]
+    assert "no_bonus" in fired(silent)
+    heard = [{**line, "bonus_to_advantage": 1.1e-3} for line in healthy()]
+    assert fired(heard) == {}
+
+
 def test_fallbacks_that_rise_are_told_before_they_are_many():
     rising = with_fault(fallback_share=lambda s: 0.002 * (s - 10))
     assert list(fired(rising)) == ["rising_fallbacks"]
@@ -137,6 +213,9 @@ def test_fallbacks_that_rise_are_told_before_they_are_many():
 def test_every_rule_is_shown_to_fire():
     shown = {rule for rule, *_ in FAULTS}
     apart = {"rising_fallbacks", "reward_without_gain", "over_budget"}
+    apart |= {name for name, rule in RULES.items() if rule.warning is rule.error is None} - {
+        "reward_without_gain"
+    }
     assert shown | apart == set(RULES)
     assert {rule.kind for rule in RULES.values()} == set(CHECKS)
 

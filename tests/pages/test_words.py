@@ -9,7 +9,7 @@ import pytest
 
 import assay
 from assay.compare.table import Table
-from assay.judge.health_rules import RULES
+from assay.judge.health_rules import BONUSES, PENALTIES, RULES
 from assay.judge.templates import ONE
 from assay.pages.content import about_evaluation
 from assay.pages.facts import CURVES
@@ -94,7 +94,7 @@ def test_every_curve_has_a_name():
 
 def test_every_metric_that_a_rule_looks_at_has_a_name():
     looked_at = {metric for rule in RULES.values() for metric in rule.metrics}
-    derived = {"clipped_share"}
+    derived = {"clipped_share", BONUSES, PENALTIES}
     assert set(words("en").sections["metric"]) >= looked_at - derived
 
 

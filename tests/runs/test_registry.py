@@ -1,7 +1,9 @@
 """The index says what the folders say, and nothing that is needed can be deleted."""
 
 import json
+import os
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -273,15 +275,35 @@ def test_a_run_at_work_is_not_deleted(lab):
     assert pupil.checkpoint("sft", 8).is_dir()
 
 
-def test_an_index_that_is_no_database_is_made_again(lab):
-    root, teacher, _ = lab
+def broken_indexes(file: Path) -> Iterator[bytes]:
+    """Contents that SQLite refuses at once, when a page is read, or only by its tables."""
+    whole = file.read_bytes()
+    yield from (b"not a database at all, and longer than a header", b"x", b"")
+    yield whole[:16] + bytes(range(256)) * 15
+    yield whole[:4096] + b"\xff" * (len(whole) - 4096)
+    yield whole[: len(whole) // 2]
+    yield whole.replace(b"seed INTEGER", b"sead INTEGER")
+
+
+def test_an_index_that_is_broken_is_made_again(lab):
+    root, *_ = lab
     before = dump(root)
-    for rubbish in (b"not a database at all, and longer than a header", b"x", b""):
-        for file in root.glob(f"{INDEX}*"):
-            file.unlink()
-        (root / INDEX).write_bytes(rubbish)
-        assert teacher.name in {row.name for row in indexed_runs(root)}
+    for broken in [*broken_indexes(root / INDEX)]:
+        for beside in root.glob(f"{INDEX}-*"):
+            beside.unlink()
+        (root / INDEX).write_bytes(broken)
+        assert len(indexed_runs(root)) == len(all_runs(root))
         assert dump(root) == before
+
+
+def test_a_lab_that_may_not_be_written_is_listed_from_its_folders(lab, monkeypatch):
+    root, *_ = lab
+    expected = indexed_runs(root)
+    kept = {file: file.read_bytes() for file in root.glob(f"{INDEX}*")}
+    for file in kept:
+        file.unlink()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert indexed_runs(root) == expected and not [*root.glob(f"{INDEX}*")]
 
 
 def test_a_folder_that_is_no_run_hides_no_other(lab):

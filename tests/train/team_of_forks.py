@@ -73,11 +73,16 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 
 
 class Shown(Member):
-    """A rank that shows its gradient."""
+    """A rank that shows its gradient and its weights."""
 
     def show(self, _: None) -> dict[str, torch.Tensor]:
         named = self.policy.module.named_parameters()
         return {n: put_together(p.grad) for n, p in named if p.grad is not None}
+
+    def weights(self, _: None) -> dict[str, torch.Tensor]:
+        """Whole, on every rank."""
+        named = self.policy.module.named_parameters()
+        return {name: put_together(each.detach()) for name, each in named}
 
 
 class ShownSharded(Shown, ShardedMember):

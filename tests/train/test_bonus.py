@@ -1,21 +1,26 @@
-"""EGPO in the loop: what a step says of its bonus, and the stop where the bonus is never there."""
+"""EGPO in the loop: what a step says of its bonus, and the guard where it is never there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
+from assay.cli.main import app
+from assay.experiment.experiment import Experiment
+from assay.lab.monitor.guards import GuardFired, watch_stage
+from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import start
+from assay.pages.run_page.page import Reporting, write_report
+from assay.pages.run_page.terminal import ended_text
 from assay.rl.objectives import Grpo as GrpoObjective
 from assay.rl.policy import Sampling
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import runs_of
-from assay.train.checkpoint import Batch, TrainingFailure, TrainState
-from assay.train.grpo import Grpo, GrpoSettings, health_checks
+from assay.runs.run_directory import RunDirectory, runs_of
+from assay.train.checkpoint import TrainState
+from assay.train.grpo import Grpo, GrpoSettings
 from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import Prompts, SingleTurn
 from tests.labs import make_lab
@@ -26,7 +31,7 @@ DIAGNOSTICS = (
 )
 
 
-def egpo(says: dict[int, str], form: str = "egpo", limit: int | None = None) -> Grpo:
+def egpo(says: dict[int, str], form: str = "egpo") -> Grpo:
     """A method over toys whose actions read as `says`."""
 
     def decode(tokens: Sequence[float]) -> str:
@@ -37,7 +42,6 @@ def egpo(says: dict[int, str], form: str = "egpo", limit: int | None = None) -> 
         advantage=PRESETS[form].advantage,
         advantage_options=PRESETS[form].advantage_options,
         thinking=Thinking(decode, frozenset({-1})),
-        max_bad_steps=limit,
     )
     prompts = Prompts(toys.rows(), source, prompts=4, group=8, seed=0)
     return Grpo(prompts, settings, GrpoObjective(), toys.decode)
@@ -54,7 +58,7 @@ def run(method, steps: int, state: TrainState | None = None) -> toys.MemoryRecor
 @pytest.mark.parametrize("form", ["egpo", "egpo_scaled_clip"])
 def test_a_step_tells_of_its_bonus_under_its_names(form: str) -> None:
     says = dict.fromkeys(range(4), "<think>x</think>")
-    (line,) = run(egpo(says, form, limit=1), 1).lines
+    (line,) = run(egpo(says, form), 1).lines
     assert set(DIAGNOSTICS) <= set(line)
     assert line["bonus_mean"] > 0 and line["bonus_to_advantage"] > 0.1
     assert line["cot_tokens_mean"] == 1 - line["share_without_cot"] > 0
@@ -76,36 +80,26 @@ def test_a_thought_that_never_closes_earns_a_bonus_in_the_paper_s_form_and_none_
     assert 0 < mixed["cot_tokens_mean"] == 1 - mixed["share_without_cot"] < 1
 
 
-def test_a_bonus_that_is_always_zero_stops_the_run_after_the_stated_steps() -> None:
-    with pytest.raises(TrainingFailure, match=r"step 3: .*below 0\.1% .* in 3 steps .*100%"):
-        run(egpo({}, limit=3), 9)
-    assert len(run(egpo({}, limit=4), 3).lines) == 3
-    with pytest.raises(TrainingFailure, match="step 3"):
-        # So it does where the first two steps were done before the run was resumed.
-        run(egpo({}, limit=3), 9, TrainState(2, 8, 0, {"without_bonus": 2}))
-
-
-@dataclass
-class OnlyMetrics:
-    """A method with given metrics, no updates and EGPO's own check."""
-
-    bonuses: list[tuple[float, float | None]]
-
-    def collect(self, policy, place, journal) -> Batch:
-        signal, bonus = self.bonuses[place.step]
-        own = {} if bonus is None else {"bonus_to_advantage": bonus, "share_without_cot": 0.5}
-        checks = health_checks(GrpoSettings(advantage="egpo", max_bad_steps=3))
-        return Batch((), GrpoObjective(), {"signal_share": signal, **own}, health=checks)
-
-
-def test_only_steps_with_signal_count_and_one_bonus_starts_the_count_anew() -> None:
+def test_only_steps_with_signal_count_and_one_bonus_starts_the_count_anew(tmp_path: Path) -> None:
+    watch = watch_stage(egpo_of(3), RunDirectory(tmp_path, "demo", "1"), "rl", 0)
     silent, empty, kept, heard = (0.5, 0.9e-3), (0.0, None), (0.0, 0.0), (0.5, 1e-3)
-    lines = [silent, empty, kept, silent, heard, silent, empty, silent]
-    state = TrainState()
-    run(OnlyMetrics(lines), len(lines), state)
-    assert state.counts == {"without_bonus": 2}
-    with pytest.raises(TrainingFailure, match="step 9"):
-        run(OnlyMetrics([*lines, silent]), 9)
+    fired = []
+    for step, (signal, bonus) in enumerate(
+        [silent, empty, kept, silent, heard, silent, empty, silent, kept, silent, kept], 1
+    ):
+        own = {} if bonus is None else {"bonus_to_advantage": bonus}
+        watch.see(step, {"signal_share": signal, **own})
+        fired.append(bool(watch.fired()))
+    assert [step for step, found in enumerate(fired, 1) if found] == [10]
+
+
+def egpo_of(most: int) -> Experiment:
+    stage = {"method": "grpo", "data": "d", "steps": 9, "prompts": 4, "reward": "accuracy"}
+    stage |= {"algorithm": "egpo", "max_steps_without_bonus": most}
+    data = {"d": {"source": "path:d.jsonl", "format": "messages"}}
+    return Experiment.model_validate(
+        {"name": "x", "task": "math", "data": data, "stage": {"rl": stage}}
+    )
 
 
 @pytest.fixture
@@ -122,21 +116,23 @@ SHORT = (
 )
 
 
-@pytest.mark.slow
-def test_a_model_that_never_thinks_stops_an_egpo_run(lab: Path) -> None:
-    settings = (
-        *SHORT,
-        "stage.sft.steps=20",
-        "stage.rl.steps=20",
-        "stage.rl.max_steps_without_bonus=2",
-    )
-    with pytest.raises(
-        TrainingFailure, match=r"2 steps with signal .* hold no thought that counts"
-    ):
-        start(lab / "tiny.toml", settings, root=lab)
+def test_a_model_that_never_thinks_stops_an_egpo_run_and_every_page_says_why(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = (*SHORT, "stage.rl.steps=20", "stage.rl.max_steps_without_bonus=2")
+    observer = Reporting(Silent())
+    with pytest.raises(GuardFired, match=r"bonus_to_advantage was below .* for 2 steps in a row"):
+        start(lab / "tiny.toml", settings, root=lab, observer=observer)
     (run_,) = runs_of(lab, "tiny")
     last = list(read_metrics(run_.metrics))[-1]
     assert last["bonus_mean"] == 0 and last["share_without_cot"] == 1
+    said = "the bonus of EGPO was nothing: it trained as grpo"
+    why = "no thought was found in most completions"
+    page = write_report(run_)
+    assert said in page.read_text() and why in page.with_suffix(".md").read_text()
+    app(["report", run_.name, "--full", "--lab", str(lab)], standalone_mode=False)
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert said in ended_text(run_)
 
 
 def test_thought_that_the_prompt_opened_earns_a_bonus_from_its_first_token(lab: Path) -> None:

@@ -131,6 +131,15 @@ def test_a_state_of_other_fields_is_named(tmp_path):
         load_checkpoint(folder, policy, optimizer)
 
 
+def test_a_state_that_counts_steps_without_a_bonus_is_read(tmp_path):
+    """As checkpoints held it before guards counted such steps in the metrics."""
+    policy, optimizer = trained()
+    folder = save_checkpoint(tmp_path, policy, optimizer, TrainState(7, 3))
+    (folder / "checksums.json").unlink()
+    (folder / "state.json").write_text('{"step": 7, "cursor": 3, "skipped": 0, "without_bonus": 2}')
+    assert load_checkpoint(folder, policy, optimizer) == TrainState(7, 3)
+
+
 def test_weights_of_another_shape_are_refused_by_name(tmp_path):
     policy, optimizer = trained()
     folder = save_checkpoint(tmp_path, policy, optimizer, TrainState(1))

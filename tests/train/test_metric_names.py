@@ -32,10 +32,12 @@ MADE = {
 }
 NOT_HERE = SELF_CHECK | THOUGHT | {"kl", "kl_loss", "entropy_bonus", "validation_loss"}
 NOT_HERE |= SCHEDULED | SCHEDULED_GRPO | REWARDS
+NOT_HERE |= {"clip_raised_share", "groups_replaced", "masked_share", "entropy_cut_share"}
+NOT_HERE |= {"left_out_share"}
 """Written by a language model's first update, by EGPO, where the loss has the term
 (`test_loss_parts`), a setting has a schedule (`test_schedules`) or a reward has such parts
-(`tests/tasks/test_reward_metrics.py`), and where there is a reference or rows to validate on
-(`test_validation`)."""
+(`tests/tasks/test_reward_metrics.py`), where there is a reference or rows to validate on
+(`test_validation`), and where a part of the algorithm is set (`test_own_parts`)."""
 
 
 @pytest.mark.parametrize("method", METHODS)

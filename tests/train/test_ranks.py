@@ -116,6 +116,26 @@ def test_updates_are_those_of_one_process_and_leave_equal_weights(two: Forks) ->
             torch.testing.assert_close(ranked.module.get_parameter(name), weight, atol=1e-9, rtol=0)
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_ten_updates_by_the_same_answers_end_at_the_weights_of_one_process(
+    two: Forks, sharded: bool
+) -> None:
+    """So that what two ranks' runs differ by are other draws."""
+    alone = POLICIES["full"]()
+    start = {name: each.detach().clone() for name, each in alone.module.named_parameters()}
+    own = optimizer_of(alone)
+    updates, objective = batches(alone, "ppo_clip", "token_mean", 2)
+    with two.opened(Case("full", sharded=sharded)) as ranked:
+        for packed in [*updates] * 5:
+            settings = {"micro_tokens": 60, "clip_norm": 1.0}
+            update(alone, packed, objective, own, **settings)
+            update(ranked, packed, objective, ranked.member.optimizer, **settings)
+        found = ranked.call("weights", [None, None])[0]
+    for name, weight in alone.module.named_parameters():
+        off, way = (found[name] - weight).norm(), (weight - start[name]).norm()
+        assert way > 0 and off < 1e-9 * way, (name, float(off / way))
+
+
 def test_a_gradient_that_is_not_finite_moves_no_rank(two: Forks) -> None:
     updates, objective = batches(POLICIES["lora"](), "sft", "token_mean", 1)
     broken = updates[0].with_tokens(weight_S=updates[0].weight_S * torch.inf)

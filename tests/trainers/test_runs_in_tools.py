@@ -187,3 +187,13 @@ def test_a_tool_trains_an_adapter(lab: Path, tool: str) -> None:
     names = load_file(run.checkpoint("rl", 2) / "adapter_model.safetensors")
     assert names and all("lora_" in name for name in names)
     assert any(tensor.abs().sum() for name, tensor in names.items() if "lora_B" in name)
+
+
+def test_verl_on_a_cpu_samples_with_the_adapter_that_it_trains(lab: Path) -> None:
+    adapt = 'stage.rl.adapt={kind="lora", rank=4, alpha=8}'
+    live = started(lab, "verl", 4, adapt, "stage.rl.optimizer.lr=1e-2")
+    assert live.process.wait(600) == 0, live.log.read_text()[-3000:]
+    told = [line["verl/rollout_corr/rollout_log_ppl"] for line in trained(lab)]
+    own = [line["verl/rollout_corr/training_log_ppl"] for line in trained(lab)]
+    assert told == pytest.approx(own, abs=1e-5) and len({round(each, 4) for each in own}) == 4
+    assert (is_whole(lab, 4).checkpoint("rl", 4) / "adapter_config.json").is_file()

@@ -13,14 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from safetensors.torch import load_file
 
 from assay.engines.process_tree import MARK, Running
 from assay.engines.proof import Proof
 from assay.errors import RunFailure
+from assay.experiment.engine_table import patience_seconds
 from assay.judge.confounds import confounds
 from assay.lab.monitor.guards import GuardFired
+from assay.lab.run import tool_training
 from assay.lab.run.runner import resume, start
 from assay.lab.run.trainer_records import Following
 from assay.runs.manifest_file import read_manifest
@@ -135,6 +138,22 @@ def test_a_tool_that_dies_is_gone_on_from_its_checkpoint_and_nothing_is_recorded
     ids = [each for step in samples(run).values() for each in step]
     assert len(ids) == len({*ids}) == 32
     assert [each["step"] for each in read_manifest(run)["time"]["went_on"]] == [2]
+
+
+def test_a_tool_that_says_nothing_ends_the_run_which_goes_on(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(monkeypatch, step=4, hangs=True)
+    monkeypatch.setattr(tool_training, "patience_seconds", lambda engine: 3.0)
+    with pytest.raises(RunFailure, match=r"said nothing for 0.05 minutes \(engine.patience\)"):
+        start(lab / "tiny.toml", root=lab)
+    (run,) = runs_of(lab, "tiny")
+    assert read_status(run.path).status == "failed" and steps(run) == [1, 2, 3]
+    assert not [each for each in psutil.process_iter() if str(STAND_IN) in each.cmdline()]
+    monkeypatch.setattr(tool_training, "patience_seconds", patience_seconds)
+    told(monkeypatch)
+    resume(run)
+    assert steps(run) == [1, 2, 3, 4] and checkpoint_steps(run, "rl") == [2, 4]
 
 
 def test_a_run_that_was_killed_takes_what_its_tool_had_done(

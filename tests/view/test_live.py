@@ -1,6 +1,7 @@
 """A page is told when its runs record something; curves, colours and tokens are what they say."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -83,6 +84,18 @@ def test_a_page_of_finished_runs_is_told_the_last_and_then_nothing(tmp_path, mon
 
     assert [event.split("\n")[0] for event in asyncio.run(told())][1:] == ["event: grown"]
     assert live_address(window, [name]) == ""
+
+
+@pytest.mark.parametrize("name", ["lab/{gone}", "lab/x/20200101T000000Z-aaaaaa", "zzz/zzz", "/"])
+def test_a_page_of_a_run_that_is_gone_is_told_to_turn_and_then_nothing(tmp_path, name):
+    gone = empty_run(tmp_path)
+    shutil.rmtree(gone.path)
+
+    async def told() -> list[str]:
+        every = changes(Window({"lab": tmp_path}), [name.format(gone=gone)], "seen", never)
+        return [event async for event in every]
+
+    assert asyncio.run(told())[1:] == [live.TURNED]
 
 
 def test_seeds_are_their_mean_between_the_lowest_and_the_highest():

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 
@@ -93,6 +94,14 @@ def test_the_token_becomes_a_cookie_that_no_other_site_can_send(run):
     assert answer.headers["location"] == "/?text=demo"
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "///evil.example/a", r"/\evil.example/"])
+def test_no_address_leads_out_of_the_window(run, path):
+    here = "http://127.0.0.1:8010"
+    answer = client(run.root).get(f"{here}{path}?token=open-sesame", follow_redirects=False)
+    location = answer.headers["location"].replace("\\", "/")  # as browsers read it
+    assert answer.status_code == 303 and urljoin(f"{here}/", location).startswith(f"{here}/")
 
 
 @pytest.mark.parametrize(

@@ -338,7 +338,8 @@ def compare(
     shown = [*comparison_shown(table, lang, flips), w("terminal.page", file=found.page)]
     result = {**table_result(table), "page": found.page}
     findings = [worded(each, w) for each in found.findings]
-    outcome = Outcome(result, shown, findings, exit_code=2 if table.left_out else 0, lang=lang)
+    code = 2 if table.left_out or table.contradicted else 0
+    outcome = Outcome(result, shown, findings, exit_code=code, lang=lang)
     return _gated(outcome, [table], fail_on)
 
 

@@ -96,6 +96,7 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
         ],
         "overlaps": found.overlaps,
         "recommendation": _recommendation_result(found.recommendation),
+        "notes": [{**taken(note, "code", "severity"), **note.values} for note in found.notes],
     }
 
 
@@ -109,7 +110,7 @@ def _cell_result(cell: "Cell", matrix: "Matrix") -> dict[str, Any]:
         "dev_score": advice.dev_scores.get(cell.place),
         "winner": matrix.mark(cell) == "winner",
         "undecided_against_best": any(cell.place == rival.place for rival in advice.rivals),
-        **taken(cell, "comparison", "against"),
+        **taken(cell, "comparison", "against", "same_weights"),
         "records": [origin.file for origin in cell.origins],
     }
 

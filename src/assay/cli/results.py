@@ -243,17 +243,21 @@ def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] |
 
 def file_results(name: str, options: "ReadOptions", lang: str) -> Outcome:
     """The scores of every run in a file that another tool wrote."""
+    from assay.compare.fairness import remarks
     from assay.compare.foreign_arms import read_all_metrics, summaries
     from assay.data.results.bfcl_leaderboard import is_leaderboard
     from assay.pages.comparison.foreign_tables import score_blocks
-    from assay.pages.words import words
+    from assay.pages.words import worded, words
 
     w = words(lang)
     if options.format is None and is_leaderboard(Path(name)):
         return _leaderboard(Path(name), w)
     found = summaries(read_all_metrics(name, options))
     result = {"file": name, "runs": [summary_result(summary) for summary in found]}
-    return Outcome(result, score_blocks(found, w), lang=lang)
+    told = {each: None for one in found for each in remarks(one.result, one.result.run)}
+    code = 2 if any(each.severity == "error" for each in told) else 0
+    findings = [worded(each, w) for each in told]
+    return Outcome(result, score_blocks(found, w), findings, exit_code=code, lang=lang)
 
 
 def _leaderboard(path: Path, w: "Words") -> Outcome:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.output import Interrupted, Lang, Outcome, executing
+from assay.cli.output import Interrupted, Lang, Outcome, executing, taken
 from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
@@ -300,12 +300,13 @@ def fill(
             if outcomes[-1].exit_code:
                 break  # what comes after it may stand on its winner
     last = outcomes[-1]
-    lists = ("ran", "failed", "finished_before", "running_elsewhere")
+    lists = ("ran", "failed", "finished_before", "running_elsewhere", "nothing_learned")
     together = {name: [x for each in outcomes for x in each.result[name]] for name in lists}
     shown = [line for each in outcomes for line in each.shown]
     warnings = [line for each in outcomes for line in each.warnings]
     result = {**together, "winner": last.result["winner"]}
-    return Outcome(result, shown, last.findings, warnings, exit_code=last.exit_code)
+    findings = [each for one in outcomes for each in one.findings]
+    return Outcome(result, shown, findings, warnings, exit_code=last.exit_code)
 
 
 @dataclass(frozen=True)
@@ -345,9 +346,14 @@ def crew_of(
 
 def filled(root: Path, found: "SweepFile | Path", crew: Crew, only: str | None = None) -> Outcome:
     """Run what a sweep lacks and record its winner, or what an experiment lacks."""
+    from assay.errors import Finding
+    from assay.lab.monitor.stage_health import unlearned
     from assay.lab.sweep.matrix.recommendation import Settled
     from assay.lab.sweep.matrix.request import winner_of_file
     from assay.lab.sweep.missing_runs import experiment_work, missing_work
+    from assay.pages.words import words
+    from assay.runs.run_names import parse_run_name
+    from assay.runs.same_experiment import newest
 
     if isinstance(found, Path):
         file, work = found, experiment_work(root, found)
@@ -362,7 +368,12 @@ def filled(root: Path, found: "SweepFile | Path", crew: Crew, only: str | None =
         raise Interrupted(f"interrupted; continue with 'assay fill {file}'") from None
     failed = [each for each in done if each.code]
     settled = Settled(None, "") if isinstance(found, Path) else winner_of_file(root, file)
+    finished = [*dict.fromkeys(each.job.name for each in done if not each.code), *work.finished]
+    wanted = [parse_run_name(each) for each in finished]
+    runs = [newest(root, each.name, each.seed) for each in wanted if each.seed is not None]
+    idle = [each for run in runs if run is not None for each in unlearned(run)]
     result = {
+        "nothing_learned": [{**taken(each, "code"), **each.values} for each in idle],
         "ran": [{"run": d.job.name, "device": d.device, "had": d.job.had} for d in done],
         "failed": [{"run": d.job.name, "log": d.log, "said": d.said} for d in failed],
         "finished_before": work.finished,
@@ -374,7 +385,12 @@ def filled(root: Path, found: "SweepFile | Path", crew: Crew, only: str | None =
     said = f"{count} of {len(runs)} runs finished" if done else "nothing is missing"
     see = "" if isinstance(found, Path) else f"; see 'assay matrix {file}'"
     shown = [f"{name}: {said}{see}", *([settled.line] if settled.line else [])]
-    findings = [finding(d.job.name, d.said, d.log) for d in failed]
+    findings: list[Any] = [finding(d.job.name, d.said, d.log) for d in failed]
+    named = words()
+    findings += [
+        Finding(each.severity, named(f"finding.{each.code}", names=each.values["name"]))
+        for each in idle
+    ]
     warnings = [f"{name} is running elsewhere and was left alone" for name in work.busy]
     warnings += [settled.note] if settled.note else []
     return Outcome(result, shown, findings, warnings, exit_code=1 if failed else 0)

@@ -53,8 +53,10 @@ def log(
     from assay.pages.run_page.notebook import file_entry, notebook
     from assay.pages.words import words
     from assay.runs.notes import add_note, read_notes
+    from assay.runs.run_directory import check_lab
     from assay.runs.run_names import find_run, parse_run_name
 
+    check_lab(root)
     if note is not None and plan is not None:
         raise InputError("--note and --plan exclude each other", fix="choose one")
     if (note is not None or plan is not None) and run is None:
@@ -135,10 +137,12 @@ def runs(
     ] = False,
 ) -> Outcome:
     """List the lab's runs: how they stand and what they scored."""
+    from assay.runs.run_directory import RUNS, RunDirectory, all_runs, check_lab, unnameable
+
+    check_lab(root)
     if trials:
         return ledger(root)
     from assay.runs.registry import indexed_runs, rebuild_index
-    from assay.runs.run_directory import RUNS, RunDirectory, all_runs, unnameable
 
     if not (root / RUNS).is_dir():
         return Outcome([], [f"no runs in {root}"])

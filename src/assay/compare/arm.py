@@ -5,6 +5,7 @@ are judged in `judged_table`.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,6 +38,8 @@ CUT = "length"
 """How a completion ended that was cut at the limit of tokens."""
 ANSWER = "answer"
 """The fact of a reward that is the final answer: canonical, so that equal answers are one vote."""
+NOISE = 1e-3
+"""How far the scores of equal answers may lie apart where a reward model computed them."""
 OWN = "assay"
 """The format of a lab's own records."""
 
@@ -251,6 +254,27 @@ def agreement(control: Arm, other: Arm) -> float | None:
     both = control.outputs.keys() & other.outputs.keys()
     same = sum(control.outputs[key] == other.outputs[key] for key in both)
     return same / len(both) if both else None
+
+
+def scored_apart(one: Arm, other: Arm) -> dict[str, tuple[float, float]]:
+    """Items of which both have the same answer with other scores, and the first such scores."""
+    ours, theirs = _by_answer(one), _by_answer(other)
+    found: dict[str, tuple[float, float]] = {}
+    for key in ours.keys() & theirs.keys():
+        low, high = min(ours[key] | theirs[key]), max(ours[key] | theirs[key])
+        if not math.isclose(low, high, rel_tol=NOISE, abs_tol=NOISE):
+            pair = (min(ours[key]), max(theirs[key]))
+            found[key[0]] = pair if pair[0] != pair[1] else (max(ours[key]), min(theirs[key]))
+    return dict(sorted(found.items()))
+
+
+def _by_answer(arm: Arm) -> dict[tuple[str, str], set[float]]:
+    """The scores of a file by item and answer; none of failures and of what has no score."""
+    found: dict[tuple[str, str], set[float]] = {}
+    for answer in () if arm.result is None else arm.result.answers:
+        if answer.output is not None and answer.score is not None and not answer.error:
+            found.setdefault((answer.item, answer.output), set()).add(answer.score)
+    return found
 
 
 def one_metric(arms: Iterable[Arm]) -> bool:

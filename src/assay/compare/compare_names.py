@@ -20,10 +20,11 @@ from assay.compare.foreign_arms import (
     on_items_of,
     read_arms,
 )
-from assay.compare.judged_table import check_distinct, compare_arms, make_table
+from assay.compare.judged_table import compare_arms, make_table
 from assay.compare.named_arms import (
     ArmRequest,
     arm_named,
+    check_apart,
     control_first,
     damaged_seeds,
     file_control,
@@ -155,7 +156,7 @@ def compare_requests(
     for request in requests:
         check_finished(request.run)
     loaded = _load(requests, on)
-    check_distinct([arm.name for arm in loaded.arms], "checkpoint")
+    check_apart(loaded.arms, loaded.requests)
     arms, notes = pool_seeds(loaded.arms, loaded.requests)
     table = compare_arms(arms, terms, [*loaded.findings, *notes])
     return replace(table, left_out=tuple(loaded.left_out))

@@ -5,13 +5,14 @@ from a fallback metric, items that were trained on. Every other difference is li
 confound unless it was declared, allowed or explained by one that was (`judge.confounds`).
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from assay.compare.arm import Arm, Provenance, one_metric
+from assay.compare.arm import Arm, Provenance, one_metric, scored_apart
 from assay.data.results.foreign_result import Result
 from assay.errors import Finding, InputError, finding, nearest
 from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
@@ -27,6 +28,9 @@ TRAINING = ("data", "helpers", "stages")
 """Parts of a manifest that do not affect a model before training."""
 MODEL = ("base_weights",)
 """Settings in another tool's log that name the model under test."""
+MEASURED = {*("latency", "time", "duration", "seconds", "ms", "cost", "price", "energy"), "memory"}
+MEASURED |= {*("loss", "nll", "perplexity", "ppl", "logprob", "logprobs", "logps", "kl")}
+"""Words of metrics that measure how an answer was made, not what it says."""
 TEMPLATE, PROMPTS = "chat_template_sha", "prompts_sha256"
 """Of another tool's log: the fingerprints of the model's template and of the prompts of a task."""
 FROM_MANIFEST = ("prompts_sha256", "reward", "judges")
@@ -56,6 +60,36 @@ class Terms:
 
 DECLARED = Terms()
 """Nothing but what the experiment files declare."""
+
+
+def contradictions(control: Arm, other: Arm) -> tuple[list[Confound], list[Finding]]:
+    """What cannot be true of two files of other tools, as confounds that nothing allows and as
+    findings: a summary without the rows that make it, equal answers with other scores."""
+    both = [arm for arm in (control, other) if arm.result is not None]
+    wrong = [each for arm in both if arm.result for each in arm.result.contradictions]
+    found = [*{c.field: Confound(c.field, c.stated, c.counted, "confound") for c in wrong}.values()]
+    findings = [each for arm in both if arm.result for each in remarks(arm.result, arm.name)]
+    apart = scored_apart(control, other) if len(both) == 2 else {}
+    if not apart or {*re.split(r"[\W_]+", _metric(control).lower())} & MEASURED:
+        return found, findings
+    item, scores = next(iter(apart.items()))
+    certain = all(arm.result.reads_answers for arm in both if arm.result)
+    if certain:
+        found.append(Confound(f"scores.{item}", *scores, "confound"))
+    values = {"one": control.name, "other": other.name, "count": len(apart), "item": item}
+    values |= {"first": f"{scores[0]:g}", "second": f"{scores[1]:g}"}
+    return found, [*findings, finding("scored_apart", "error" if certain else "warning", **values)]
+
+
+def remarks(result: Result, name: str) -> list[Finding]:
+    """What a file of another tool says wrongly of itself, and what was found in reading it."""
+    noticed = [replace(each, values={**each.values, "name": name}) for each in result.remarks]
+    if not result.contradictions:
+        return noticed
+    first, *others = result.contradictions
+    shown = {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in asdict(first).items()}
+    values = {"name": name, **shown, "count": 1 + len(others)}
+    return [finding("contradicts_itself", "error", **values), *noticed]
 
 
 def check_finished(run: RunDirectory) -> None:

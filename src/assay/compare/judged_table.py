@@ -19,6 +19,7 @@ from assay.compare.arm import (
     load_arm,
     on_scale_of_all,
     one_metric,
+    scored_apart,
 )
 from assay.compare.fairness import (
     DECLARED,
@@ -27,6 +28,7 @@ from assay.compare.fairness import (
     check_allowed,
     check_fair,
     compared_parts,
+    contradictions,
     find_differences,
     idle_factors,
 )
@@ -135,7 +137,8 @@ def identity_findings(arms: Sequence[Arm]) -> list[Finding]:
     """Findings of the identity rules for the arms of one table, worst first."""
     control = arms[0].provenance
     greedy = control is None or control.record.sampling.get("temperature") == 0
-    found = [same_answers(_twins(one, other, greedy)) for one, other in identical(arms)]
+    alike = [pair for pair in identical(arms) if not scored_apart(*pair)]
+    found = [same_answers(_twins(one, other, greedy)) for one, other in alike]
     for arm in arms:
         found += contradictory_answers(arm.name, arm.answers)
     return worst_first(found)
@@ -202,6 +205,10 @@ def compare_arms(
     findings = [*findings, *check_fair([*arms, *(s for arm in arms for s in arm.seeds[1:])])]
     control, *others = arms = on_scale_of_all(arms)
     differing = {arm.name: find_differences(control, arm, terms) for arm in others}
+    for arm in others:
+        wrong, told = contradictions(control, arm)
+        differing[arm.name] = [*wrong, *differing[arm.name]]
+        findings += [each for each in told if each not in findings]
     lower = lower_is_better(arms)
     pairings = judge_pairs([(control.name, arm.name) for arm in others], arms, differing, lower)
     every = {(c.path, str(c.other)): c for found in differing.values() for c in found}

@@ -4,14 +4,16 @@ How several seeds are pooled is in `judge.arms`; the arms are compared in `judge
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
-from assay.compare.fairness import check_finished
+from assay.compare.fairness import Unfair, check_finished
+from assay.compare.judged_table import check_distinct
 from assay.errors import Finding, InputError, finding
-from assay.experiment.checkpoint_reference import checkpoint_name
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.read_file import read_experiment
+from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.history import evaluation_records, find_record, measured_checkpoints
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import (
@@ -35,6 +37,8 @@ class ArmRequest:
     """As records name it; None means the last one measured."""
     seeds: tuple["ArmRequest", ...] = ()
     """The same training with other seeds."""
+    kept: Selection | None = None
+    """The choice by which the checkpoint is what a stage started from; None where it is not."""
 
 
 def control_first(root: Path, names: Sequence[str], control: str | None = None) -> list[str]:
@@ -93,12 +97,37 @@ def arm_named(root: Path, text: str) -> ArmRequest:
     reference = read_run_name(root, text)
     wanted = reference.checkpoint
     first, *further = (
-        ArmRequest(
-            run, None if wanted is None else checkpoint_name(resolve_checkpoint(run, wanted))
+        ArmRequest(run)
+        if wanted is None
+        else ArmRequest(
+            run, checkpoint_name(resolve_checkpoint(run, wanted)), kept=kept_start(run, wanted)
         )
         for run in seeds_of(root, reference)
     )
-    return ArmRequest(first.run, first.checkpoint, tuple(further))
+    return replace(first, seeds=tuple(further))
+
+
+def kept_start(run: RunDirectory, wanted: CheckpointReference) -> Selection | None:
+    """The choice of a stage's best checkpoint, where that is what the stage started from."""
+    if wanted.stage is None or wanted.rule is None:
+        return None
+    chosen = read_selection(run.path, wanted.stage, wanted.rule)
+    return None if chosen is None or chosen.promoted else chosen
+
+
+def check_apart(arms: Sequence[Arm], requests: Sequence[ArmRequest]) -> None:
+    """Raise Unfair where two names mean one checkpoint, and say so where a gate kept a start."""
+    names = [arm.name for arm in arms]
+    for arm, request in zip(arms, requests, strict=True):
+        if request.kept is not None and names.count(arm.name) > 1:
+            looks = request.kept.looks
+            raise Unfair(
+                f"{arm.name} is named twice: it is the start of a stage, and its best checkpoint "
+                f"as well, because the {request.kept.rule} kept the start: none of {looks} later "
+                "checkpoints was shown to be better on the dev items",
+                fix="compare with the stage's .last, which is what training made",
+            )
+    check_distinct(names, "checkpoint")
 
 
 def damaged_seeds(root: Path, names: Sequence[str]) -> list[Finding]:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from assay.compare.arm import Arm, Key, Provenance
+from assay.data.files import Damage, recorded_checksums
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.selection_agreement import (
     Picks,
@@ -21,6 +22,8 @@ from assay.judge.selection_agreement import (
 )
 from assay.models.same_weights import WeightDifference, compare_weights
 from assay.runs.checkpoints import check_checkpoint
+from assay.runs.manifest_file import read_manifest
+from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import located
 
 BASE = "base"
@@ -41,6 +44,29 @@ def weights(one: Provenance, other: Provenance) -> Weights:
         return None, None
     # An adapter is a difference to its base: the same adapter on another base is another model.
     return found.changed == 0 and bases[0] == bases[1], found.share
+
+
+def recorded_weights(run: RunDirectory, checkpoint: str) -> Mapping[str, str]:
+    """The fingerprint of each file of weights of a checkpoint as it was recorded, nothing read
+    again; empty where none was, and for a checkpoint that is gone."""
+    reference = parse_checkpoint(checkpoint)
+    if reference is None or reference.stage is None:
+        base = read_manifest(run).get("base_weights", {}).get("sha256")
+        return {BASE: base} if base else {}
+    if not reference.step:
+        return {}
+    recorded = recorded_checksums(run.checkpoint(reference.stage, reference.step))
+    if recorded is None or isinstance(recorded, Damage):
+        return {}
+    return {name: sha for name, sha in recorded.items() if name.endswith(".safetensors")}
+
+
+def same_weights(one: Provenance, other: Provenance) -> bool:
+    """Whether two checkpoints are recorded with the same weights; an adapter on another base is
+    another model."""
+    left, right = (recorded_weights(each.run, each.checkpoint) for each in (one, other))
+    bases = base_weights(one, other)
+    return bool(left) and left == right and bases[0] == bases[1]
 
 
 def base_weights(*origins: Provenance) -> list[str | None]:

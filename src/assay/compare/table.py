@@ -138,6 +138,12 @@ class Table:
         return self.lines[0]
 
     @property
+    def contradicted(self) -> bool:
+        """Whether what the files of other tools say cannot all be true."""
+        codes = ("contradicts_itself", "scored_apart")
+        return any(each.severity == "error" and each.code in codes for each in self.findings)
+
+    @property
     def allowed(self) -> tuple[str, ...]:
         """Confounds that the reader accepted: the mark that the table carries."""
         return tuple(sorted({d.path for d in self.differences if d.kind == "allowed"}))

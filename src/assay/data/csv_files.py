@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
+from assay.data.json_files import PACKED, raw_lines
 from assay.data.loaded import DataError, Found, Record, check_file
 
 Encoding = Literal["utf-8", "latin-1", "cp1252", "gb18030"]
@@ -35,7 +36,11 @@ class CsvOptions:
 
 def is_csv(path: Path) -> bool:
     """Whether the file is one by the end of its name."""
-    return path.suffix.lower() in ENDINGS
+    return _ending(path) in ENDINGS
+
+
+def _ending(path: Path) -> str:
+    return (Path(path.stem) if path.suffix.lower() in PACKED else path).suffix.lower()
 
 
 def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Found]:
@@ -47,35 +52,32 @@ def read_csv(path: Path, options: CsvOptions | None = None) -> Iterator[Found]:
     """
     options = options or CsvOptions()
     check_file(path)
-    with path.open("rb") as stream:
-        rows = _rows(stream, path, options)
-        header = options.header
-        if header is None:
-            _, header = next(rows, (1, ()))
-        doubles = [name for name, count in Counter(header).items() if count > 1]
-        if not header or "" in header or doubles:
-            nameless = not header or "" in header
-            problem = "a column has no name"
-            problem = problem if nameless else f"two columns are called {doubles[0]!r}"
-            fix = "name the columns in the first line, or in csv.header"
-            raise DataError(problem, file=path, line=1, field="header", fix=fix)
-        for line, cells in rows:
-            if len(cells) != len(header):
-                problem = f"has {len(cells)} fields, and there are {len(header)} columns"
-                fix = "quote a field that holds the delimiter; csv.delimiter sets it"
-                yield DataError(problem, file=path, line=line, fix=fix)
-                continue
-            value = {name: cell for name, cell in zip(header, cells, strict=True) if cell != ""}
-            yield Record(str(path), line, value)
+    rows = _rows(path, options)
+    header = options.header
+    if header is None:
+        _, header = next(rows, (1, ()))
+    doubles = [name for name, count in Counter(header).items() if count > 1]
+    if not header or "" in header or doubles:
+        nameless = not header or "" in header
+        problem = "a column has no name"
+        problem = problem if nameless else f"two columns are called {doubles[0]!r}"
+        fix = "name the columns in the first line, or in csv.header"
+        raise DataError(problem, file=path, line=1, field="header", fix=fix)
+    for line, cells in rows:
+        if len(cells) != len(header):
+            problem = f"has {len(cells)} fields, and there are {len(header)} columns"
+            fix = "quote a field that holds the delimiter; csv.delimiter sets it"
+            yield DataError(problem, file=path, line=line, fix=fix)
+            continue
+        value = {name: cell for name, cell in zip(header, cells, strict=True) if cell != ""}
+        yield Record(str(path), line, value)
 
 
-def _rows(
-    stream: BinaryIO, path: Path, options: CsvOptions
-) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _rows(path: Path, options: CsvOptions) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The rows that are not blank, each with the line it begins on."""
     csv.field_size_limit(LONGEST_FIELD)
-    delimiter = options.delimiter or ENDINGS.get(path.suffix.lower(), ",")
-    lines = _lines(stream, path, options.encoding)
+    delimiter = options.delimiter or ENDINGS.get(_ending(path), ",")
+    lines = _lines(path, options.encoding)
     reader = csv.reader(lines, delimiter=delimiter, quotechar=options.quote, strict=True)
     while True:
         line = reader.line_num + 1
@@ -90,8 +92,8 @@ def _rows(
             yield line, tuple(cells)
 
 
-def _lines(stream: BinaryIO, path: Path, encoding: Encoding) -> Iterator[str]:
-    for line, raw in enumerate(stream, 1):
+def _lines(path: Path, encoding: Encoding) -> Iterator[str]:
+    for line, raw in raw_lines(path):
         try:
             yield raw.decode("utf-8-sig" if encoding == "utf-8" and line == 1 else encoding)
         except UnicodeDecodeError as error:

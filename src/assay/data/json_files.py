@@ -1,20 +1,25 @@
 """Reads and writes JSON lines, and reads JSON arrays of objects; errors name the line.
 
-UTF-8 only. JSON lines are streamed, an array is held in memory as a whole. What the objects mean is
-not known here.
+UTF-8 only. JSON lines are streamed, an array is held in memory as a whole; a file whose name ends
+in .gz or .zst is unpacked as it is read. What the objects mean is not known here.
 """
 
+import io
 import json
 import math
 import re
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, Literal, NoReturn
 
 from assay.data.files import atomic_path
-from assay.data.loaded import JSON_NAMES, DataError, Found, Record, check_file, sound
+from assay.data.loaded import JSON_NAMES, Columns, DataError, Found, Record, check_file, sound
+
+Constants = Literal["refused", "floats", "unread"]
+"""What NaN and Infinity are: no JSON, floats, or none that their column can be read by."""
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
@@ -25,21 +30,64 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
     return sound(jsonl_lines(Path(path)))
 
 
-def jsonl_lines(path: Path, constants: bool = False) -> Iterator[Found]:
+def jsonl_lines(path: Path, constants: Constants = "refused") -> Iterator[Found]:
     """The object of each line, or what is wrong with it: bytes that are not UTF-8, malformed JSON,
-    NaN and Infinity (which JSON does not have) unless `constants` are taken as floats, numbers
-    beyond every float, lone surrogates and anything that is not an object. Raises DataError for a
-    missing file.
+    NaN and Infinity (which JSON does not have) where these `constants` are refused, numbers beyond
+    every float, lone surrogates and anything that is not an object. Raises DataError for a missing
+    file, and what `raw_lines` raises.
     """
     check_file(path)
-    with path.open("rb") as stream:
-        for line, raw in enumerate(stream, 1):
-            if not raw.strip():
-                continue
-            try:
-                yield Record(str(path), line, _object(raw, path, line, constants))
-            except DataError as error:
-                yield error
+    for line, raw in raw_lines(path):
+        if not raw.strip():
+            continue
+        try:
+            yield Record(str(path), line, _object(raw, path, line, constants))
+        except DataError as error:
+            yield error
+
+
+PACKED = (".gz", ".zst")
+FREE_BYTES, MOST_TIMES = 1 << 28, 200
+"""What one line of a packed file, and all of them, may unpack to: that much, all of them also as
+many times the file's size."""
+
+
+def opened(path: Path) -> BinaryIO:
+    """The bytes of a file, unpacked where its name ends in one of PACKED."""
+    if path.suffix.lower() not in PACKED:
+        return path.open("rb")
+    import pyarrow as pa
+
+    kind = "gzip" if path.suffix.lower() == ".gz" else "zstd"
+    return io.BufferedReader(pa.input_stream(str(path), compression=kind))  # type: ignore[arg-type]
+
+
+def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers.
+
+    Raises DataError for a packed file that is cut or damaged, or stands for far more bytes.
+    """
+    packed = path.suffix.lower() in PACKED
+    longest, left = FREE_BYTES, max(FREE_BYTES, MOST_TIMES * path.stat().st_size)
+    line = 0
+    try:
+        with opened(path) as stream:
+            read = partial(stream.readline, longest if packed else -1)
+            for line, raw in enumerate(iter(read, b""), 1):
+                left -= len(raw)
+                if packed and (left < 0 or len(raw) == longest):
+                    problem = f"unpacks to more than {longest >> 20} MB, far more than it takes up"
+                    fix = "unpack it by hand and look at it"
+                    raise DataError(problem, file=path, line=line, fix=fix)
+                yield line, raw
+    except OSError as error:
+        if not packed:
+            raise
+        raise _damaged(error, path, line + 1) from error
+
+
+def _damaged(error: OSError, path: Path, line: int) -> DataError:
+    return DataError(f"is cut or damaged: {error}", file=path, line=line, fix="pack it again")
 
 
 def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> None:
@@ -90,17 +138,39 @@ def not_utf8(error: UnicodeDecodeError, path: Path, line: int) -> DataError:
     return DataError(problem, file=path, line=line, fix="save the file as UTF-8")
 
 
-def _object(raw: bytes, path: Path, line: int, constants: bool) -> dict[str, Any]:
+def _object(raw: bytes, path: Path, line: int, constants: Constants) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
-        value = load_json(text, constants)
+        value = load_json(text, constants != "refused")
     except UnicodeDecodeError as error:
         raise not_utf8(error, path, line) from error
     except ValueError as error:
         raise DataError(
             f"malformed JSON: {error}", file=path, line=line, fix="each line holds one JSON object"
         ) from error
-    return checked_object(value, text, path, line)
+    return _constants_unread(checked_object(value, text, path, line), text, path, line, constants)
+
+
+_CONSTANT = re.compile("NaN|Infinity")
+
+
+def _constants_unread(
+    value: dict[str, Any], text: str, path: Path, line: int, constants: Constants
+) -> dict[str, Any]:
+    """An object, its columns of NaN and Infinity unread where these `constants` are."""
+    if constants != "unread" or not _CONSTANT.search(text):
+        return value
+    unread = {}
+    for name, column in value.items():
+        try:
+            json.dumps(column, allow_nan=False)
+        except ValueError:
+            problem, fix = (
+                "holds NaN or Infinity, which JSON does not have",
+                "write null or a number",
+            )
+            unread[name] = DataError(problem, file=path, line=line, field=name, fix=fix)
+    return Columns({n: v for n, v in value.items() if n not in unread}, unread)
 
 
 def refuse_constant(name: str) -> Any:
@@ -144,17 +214,21 @@ def begins_array(path: Path) -> bool:
     """Whether the file's first character that is not white space opens an array."""
     if not path.is_file():
         return False
-    with path.open("rb") as stream:
-        return stream.read(HEAD_BYTES).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
+    try:
+        with opened(path) as stream:
+            return stream.read(HEAD_BYTES).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
+    except OSError as error:
+        raise _damaged(error, path, 1) from error
 
 
-def read_array(path: Path, constants: bool = False) -> Iterator[Found]:
+def read_array(path: Path, constants: Constants = "refused") -> Iterator[Found]:
     """The objects of the array, or what is wrong with a member; a record's line is the one that its
-    object begins on. NaN and Infinity are floats where `constants` are taken.
+    object begins on.
 
-    Raises DataError for bytes that are not UTF-8, malformed JSON and text behind the array.
+    Raises DataError for bytes that are not UTF-8, malformed JSON and text behind the array, and
+    what `raw_lines` raises.
     """
-    raw = path.read_bytes()
+    raw = b"".join(raw for _, raw in raw_lines(path))
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -164,9 +238,11 @@ def read_array(path: Path, constants: bool = False) -> Iterator[Found]:
     more = text[at : at + 1] != "]"
     while more:
         line, counted = line + text.count("\n", counted, at), at
-        value, end = _value(path, text, at, constants)
+        value, end = _value(path, text, at, constants != "refused")
         try:
-            yield Record(str(path), line, checked_object(value, text[at:end], path, line))
+            value = checked_object(value, text[at:end], path, line)
+            value = _constants_unread(value, text[at:end], path, line, constants)
+            yield Record(str(path), line, value)
         except DataError as error:
             yield error
         at = _past_space(text, end)

@@ -5,7 +5,7 @@ fit into memory; `gather` collects them. Nothing is read or judged here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,22 @@ class DataError(InputError):
     """A data file that cannot be read in its stated format."""
 
 
+class Columns(dict[str, Any]):
+    """The columns of a record without the `unread`, which hold what JSON does not have: asking for
+    one of these raises its error."""
+
+    def __init__(self, value: Mapping[str, Any], unread: Mapping[str, DataError]) -> None:
+        super().__init__(value)
+        self.unread = unread
+
+    def __missing__(self, name: str) -> Any:
+        raise self.unread.get(name) or KeyError(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a column, which may be absent. Raises DataError for an unread one."""
+        return self[name] if name in self.unread else super().get(name, default)
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """An object of a data file. Lines and parquet rows count from 1."""
@@ -56,6 +72,15 @@ class Record:
     def origin(self) -> str:
         """`file:line`."""
         return f"{self.file}:{self.line}"
+
+    @property
+    def unread(self) -> Mapping[str, DataError]:
+        """The columns of values that JSON does not have, and what to raise where one is needed."""
+        return self.value.unread if isinstance(self.value, Columns) else {}
+
+    def changed(self, value: Mapping[str, Any], **fields: Any) -> "Record":
+        """This record with other columns, but for those that cannot be read."""
+        return replace(self, value=Columns(value, self.unread) if self.unread else value, **fields)
 
     def remark(self, words: str) -> None:
         """Say something about the row; `words` are one of few, as those of a `Remark` are."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from assay.data.files import atomic_path
 from assay.data.json_files import load_json
-from assay.data.loaded import DataError, Found, Record, check_file
+from assay.data.loaded import Columns, DataError, Found, Record, check_file
 
 FREE_BYTES = 64 << 20
 """That any file may unpack to."""
@@ -62,8 +62,8 @@ PARQUET_MOST_TIMES = 200
 
 
 def read_parquet(path: str | Path) -> Iterator[Found]:
-    """The rows of a parquet file as objects, one by one, or what is wrong with one that holds a
-    value that JSON does not have (dates, bytes, NaN); `line` is the row number from 1.
+    """The rows of a parquet file as objects, one by one; `line` is the row number from 1. A column
+    of values that JSON does not have (dates, bytes, NaN) is unread, see `Record.unread`.
 
     Raises DataError for a missing file, for one that is not parquet, and for what `raw_rows` raises
     it for.
@@ -73,19 +73,33 @@ def read_parquet(path: str | Path) -> Iterator[Found]:
 
 
 def plain_rows(batches: Iterable[pa.RecordBatch | pa.Table], place: str) -> Iterator[Found]:
-    """The rows of batches of a file or data set `place` as objects, or what is wrong with them.
-
-    Raises DataError for a value that Python has no form of.
-    """
+    """The rows of batches of a file or data set `place` as objects."""
     line = 0
     for batch in batches:
         types = {field.name: field.type for field in batch.schema}
-        for row in _python_rows(batch, Path(place)):
+        for row in _cells(batch, Path(place)):
             line += 1
-            try:
-                yield Record(place, line, _plain_row(row, types, place, line))
-            except DataError as error:
-                yield error
+            yield Record(place, line, _plain_row(row, types, place, line))
+
+
+def _cells(batch: pa.RecordBatch | pa.Table, path: Path) -> list[dict[str, Any]]:
+    """The rows of a batch, with Arrow's own values in a column that Python has no form of."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError as error:
+        raise _damaged(error, path) from error
+    except (pa.ArrowException, ValueError, OverflowError):  # nanoseconds, a year beyond Python's
+        columns = [_cells_of(column) for column in batch.columns]
+        return [
+            dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)
+        ]
+
+
+def _cells_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    try:
+        return column.to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError):
+        return [cell if cell.is_valid else None for cell in column]
 
 
 def raw_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -179,19 +193,21 @@ def without_nulls(value: Any, kind: pa.DataType | None = None) -> Any:
         return [without_nulls(item, inner) for item in value]
     if type(value) is float and math.isfinite(value):
         return value
-    raise TypeError(f"{value!r} is no JSON value")
+    kind = value if isinstance(value, float) else type(value).__name__
+    raise TypeError(f"holds {kind}, which JSON does not have")
 
 
 def _plain_row(
     row: dict[str, Any], types: Mapping[str, pa.DataType], place: str, line: int
 ) -> dict[str, Any]:
-    """A row without nulls. Raises DataError for values that JSON does not have."""
-    plain = {}
+    """A row without nulls, in which columns of values that JSON does not have are unread."""
+    plain, unread = {}, {}
     for field, value in row.items():
         try:
             if value is not None:
                 plain[field] = without_nulls(value, types[field])
         except (TypeError, ValueError) as error:
+            problem = str(error) if isinstance(error, TypeError) else "holds text that is no JSON"
             fix = "store it as text or as a number, or leave the column out"
-            raise DataError(str(error), file=place, line=line, field=field, fix=fix) from error
-    return plain
+            unread[field] = DataError(problem, file=place, line=line, field=field, fix=fix)
+    return Columns(plain, unread) if unread else plain

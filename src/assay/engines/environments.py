@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from assay.data.files import cache_root, locked
 from assay.data.hashing import sha256_text
+from assay.engines.process_tree import ending
 from assay.errors import InputError, RunFailure, look_up
 
 TORCH = "torch==2.13.0"
@@ -190,9 +192,13 @@ def need_vllm() -> str:
 
 
 def _command(command: Sequence[str], name: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunFailure(f"environment {name} cannot be installed: {_last(done.stderr)}")
+    with TemporaryFile() as words:
+        with ending(command, words) as process:
+            code = process.wait()
+        words.seek(0)
+        if code:
+            last = _last(words.read().decode("utf-8", "replace"))
+            raise RunFailure(f"environment {name} cannot be installed: {last}")
 
 
 def _last(text: str) -> str:

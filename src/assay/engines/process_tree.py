@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import psutil
 
@@ -61,23 +61,40 @@ def running(
     """Start `command` in `folder`, its output appended to `log`. Nothing of it outlives the block,
     and nothing of an earlier one with this `mark` lives beside it."""
     end_marked(mark)
-    with log.open("ab") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, *command],  # no module of the folder is meant
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=stream,
-            stderr=stream,
-            env={**environment, MARK: mark},
-        )
     try:
-        with meter.watching(process.pid):
+        with (
+            log.open("ab") as stream,
+            ending(command, stream, folder, {**environment, MARK: mark}) as process,
+            meter.watching(process.pid),
+        ):
             yield Running(process)
+    finally:
+        end_marked(mark)
+
+
+@contextmanager
+def ending(
+    command: Sequence[str],
+    words: IO[bytes],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """`command` at work with all its output in `words`; nothing of it outlives the block, or this
+    process."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, *command],  # no module of the folder is meant
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=words,
+        stderr=words,
+        env=environment,
+    )
+    try:
+        yield process
     finally:
         assert process.stdin is not None
         process.stdin.close()
         process.wait()
-        end_marked(mark)
 
 
 def end_marked(mark: str) -> None:

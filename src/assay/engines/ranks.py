@@ -18,18 +18,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from assay.errors import InputError
 from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
-from assay.train.ranks import RankLost, Team
+from assay.train.ranks import RankLost, Team, silent
 
 LEADER = "ASSAY_LEADER"
 """The environment's name of the process that a rank ends with."""
-PATIENCE = timedelta(days=30)
-"""Ranks wait while rank 0 judges and measures. A rank that is gone closes its connections."""
+PATIENCE = timedelta(days=30).total_seconds()
+"""Other ranks wait while rank 0 judges and measures. It has the patience of the experiment."""
 HERE = "here/"
 """How the key begins by which a rank says that it has come."""
 LAST_WORDS = 400
@@ -77,7 +78,7 @@ class Others:
     logs: list[Path] = field(default_factory=list)
 
     def ended(self) -> str:
-        """Which rank ended and how, with its last words; "" while all live."""
+        """Which rank ended and how, with its last words, or is stopped; "" while all live."""
         deadline = time.monotonic() + SECONDS_TO_END
         while time.monotonic() < deadline:
             for rank, process in enumerate(self.processes, 1):
@@ -85,6 +86,9 @@ class Others:
                     how = f"signal {-code}" if code < 0 else f"exit code {code}"
                     return f"rank {rank} ended ({how}): {self._last_words(rank)}"
             time.sleep(0.05)
+        for rank, process in enumerate(self.processes, 1):
+            if psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
+                return f"rank {rank} is stopped, as SIGSTOP does"
         return ""
 
     def _last_words(self, rank: int) -> str:
@@ -92,12 +96,16 @@ class Others:
         lines = text.strip().splitlines()
         return lines[-1][-LAST_WORDS:] if lines else "it says nothing"
 
-    def wait_for(self, store: Store) -> None:
-        """Return when all have come. Raises RankLost where one ends before."""
+    def wait_for(self, store: Store, patience: float) -> None:
+        """Return when all have come. Raises RankLost where one ends before, or comes not in so many
+        seconds."""
         here = [f"{HERE}{rank}" for rank in range(1, len(self.processes) + 1)]
+        late = time.monotonic() + patience
         while not store.check(here):
             if any(process.poll() is not None for process in self.processes):
                 raise RankLost(self.ended())
+            if time.monotonic() > late:
+                raise RankLost(self.ended() or silent(patience))
             time.sleep(0.05)
 
     def end(self) -> None:
@@ -108,11 +116,11 @@ class Others:
 
 
 @contextmanager
-def team(ranks: int, command: Sequence[str]) -> Iterator[Team]:
+def team(ranks: int, command: Sequence[str], patience: float) -> Iterator[Team]:
     """Rank 0's part in `ranks` processes, which run `command` unless torchrun started them; what
-    was started here ends with the block."""
+    was started here ends with the block. `patience` is in seconds."""
     if launched():
-        yield joined()
+        yield joined(patience)
         return
     check_ranks(ranks)
     others = Others()
@@ -140,8 +148,8 @@ def team(ranks: int, command: Sequence[str]) -> Iterator[Team]:
                         env={**os.environ, **surroundings},
                     )
                 others.processes.append(process)
-            others.wait_for(store)
-            found = _joined(0, ranks, ranks, store)
+            others.wait_for(store, patience)
+            found = _joined(0, ranks, ranks, store, patience)
             found.ended = others.ended
             yield found
         finally:
@@ -160,11 +168,11 @@ def threads_of(here: int) -> int:
 _launched: list[Team] = []
 
 
-def joined() -> Team:
+def joined(patience: float = PATIENCE) -> Team:
     """This process among those that torchrun started; they meet once."""
     if not _launched:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        _launched.append(_joined(rank, size, ranks_here(size)))
+        _launched.append(_joined(rank, size, ranks_here(size), patience=patience))
     return _launched[0]
 
 
@@ -184,13 +192,15 @@ def followed() -> Team:
     return _joined(rank, size, size, store)
 
 
-def _joined(rank: int, size: int, here: int, store: Store | None = None) -> Team:
-    objects = None
+def _joined(
+    rank: int, size: int, here: int, store: Store | None = None, patience: float = PATIENCE
+) -> Team:
+    objects, limit = None, timedelta(seconds=patience)
     kind = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         kind = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=limit)
     if torch.cuda.is_available():
-        objects = dist.new_group(backend="gloo", timeout=PATIENCE)
-    return Team(rank, size, threads_of(here), objects)
+        objects = dist.new_group(backend="gloo", timeout=limit)
+    return Team(rank, size, threads_of(here), objects, patience)

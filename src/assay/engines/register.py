@@ -16,6 +16,7 @@ from torch import nn
 from assay.engines.environments import ENVIRONMENTS, TORCH, need_vllm
 from assay.engines.proven_sampler import ProvenSampler
 from assay.engines.vllm_engine import Opening, opened
+from assay.experiment.engine_table import patience_seconds
 from assay.experiment.experiment import Experiment
 from assay.experiment.training_settings import LoraAdapt
 from assay.models.precision import Precision
@@ -46,7 +47,8 @@ def vllm(wanted: Wanted) -> Sampler:
     """vLLM, which is started at the first sample and shared."""
     compute = vllm_compute(wanted.experiment, wanted.precision)
     kind = str(compute).removeprefix("torch.")
-    start = partial(opened, Opening(str(wanted.base), kind, wanted.precision.device))
+    patience = patience_seconds(wanted.experiment.engine)
+    start = partial(opened, Opening(str(wanted.base), kind, wanted.precision.device, patience))
     return ProvenSampler(start, wanted.module, wanted.end_tokens, compute)
 
 

@@ -16,7 +16,9 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
+from threading import TIMEOUT_MAX, Event, Timer
 from typing import Any
 
 import torch
@@ -45,6 +47,8 @@ class Opening:
     """A whole model of the same shape, whose weights are replaced, with its tokenizer."""
     dtype: str
     device: str
+    patience: float = inf
+    """Seconds for which the process may say nothing."""
 
 
 @dataclass
@@ -135,14 +139,23 @@ class VllmEngine:
         return self.ask("score_cached", contexts=contexts, actions=actions)
 
     def ask(self, do: str, **request: Any) -> Any:
-        """What the process answers. Raises RunFailure where it fails or is gone."""
+        """What the process answers. Raises RunFailure where it fails, is gone or says nothing."""
         assert self.process.stdin is not None and self.process.stdout is not None
+        late, patience = Event(), self.opening.patience
+        # It may stop in the middle of a line, so that reading one would never end.
+        timer = Timer(min(patience, TIMEOUT_MAX), lambda: (late.set(), self.process.kill()))
+        timer.start()
         try:
             self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
             self.process.stdin.flush()
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        finally:
+            timer.cancel()
+        if late.is_set():
+            limit = f"{patience / 60:g} minutes (engine.patience)"
+            raise RunFailure(f"vLLM's process was asked to {do} and said nothing for {limit}")
         if not line:
             code = self.process.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -32,6 +32,14 @@ class EngineSpec(Table):
     sharded: bool | None = None
     """Whether each of several `ranks` holds a part of weights, gradients and moments (FSDP2);
     absent: where they would not fit whole."""
+    patience: float = Field(default=30, gt=0)
+    """Minutes for which another process of a training may say nothing, a rank, vLLM's or a tool's;
+    then the run ends, to be resumed."""
+
+
+def patience_seconds(engine: EngineSpec | None) -> float:
+    """For how long a process may say nothing."""
+    return 60 * (engine or EngineSpec()).patience
 
 
 def check_engine(

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from assay.data.reported.reported_record import Reported
 from assay.data.toml_text import (
     KeyPath,
     TomlInvalid,
@@ -47,6 +48,8 @@ class SpecError(InputError):
     """What the file says without what is wrong in it, where that can be read."""
 
 
+TABLES = frozenset({".csv", ".md", ".markdown"})
+"""Endings of files that hold tables of results, beside TOML."""
 MOST_PROBLEMS = 100
 """That are told of one file: finding the nearest name to each of many wrong ones takes minutes."""
 ExperimentSource = str | Path | Mapping[str, Any] | Experiment
@@ -82,11 +85,16 @@ def read_experiment(
     else by the environment. Raises SpecError with every problem that can be known from it alone,
     and InputError for an override that names nothing.
     """
-    raw, text, file = _values_of(source), text_of(source), file_of(source)
+    file = file_of(source)
+    if file is not None and file.suffix.lower() in TABLES:
+        raise _is_record(file)
+    raw, text = _values_of(source), text_of(source)
     if "base" in raw:  # which every sweep has, and no experiment
         fix = "run it with 'assay fill', see it with 'assay matrix', or give the file of one of "
         fix += f"its experiments: {raw['base']}"
         raise SpecError("is a sweep, not an experiment", file=file, fix=fix)
+    if is_record(raw):
+        raise _is_record(file)
     settings = [parse_override(override) for override in overrides]
     values = apply_overrides(raw, settings)
     unusable = [Problem(*found) for found in unusable_values(values)]
@@ -109,7 +117,29 @@ def read_experiment(
         error = first_error(problems, file, text, settings)
         error.rest = experiment
         raise error
-    return experiment
+    return _with_record_beside(experiment, file)
+
+
+def _is_record(file: Path | None) -> SpecError:
+    problem = "is a record of reported results, not an experiment"
+    return SpecError(problem, file=file, fix=f"judge it with 'assay audit {file}'")
+
+
+def is_record(raw: Mapping[str, Any]) -> bool:
+    """Whether a file's tables are those of a record of reported results and of no experiment."""
+    record, own = Reported.model_fields.keys(), Experiment.model_fields.keys()
+    return bool(raw.keys() & (record - own)) and not raw.keys() & (own - record)
+
+
+def _with_record_beside(experiment: Experiment, file: Path | None) -> Experiment:
+    """The experiment whose `note.reported.file` is the one beside its own file, where that is one;
+    else it counts from the lab's root."""
+    reported = experiment.note and experiment.note.reported
+    if not reported or file is None or not (beside := file.parent / reported.file).is_file():
+        return experiment
+    reported = reported.model_copy(update={"file": str(beside.absolute())})
+    note = experiment.note.model_copy(update={"reported": reported})  # type: ignore[union-attr]
+    return experiment.model_copy(update={"note": note})
 
 
 def _without(

@@ -50,6 +50,12 @@ class RewardPart(Table):
     """Other parts with the value, bounds or outcomes that they must have given; else this is worth
     0."""
 
+    @property
+    def worth(self) -> float:
+        """What the full reward adds to the sum, of a kind whose full reward is 1 or that `value`
+        gives a worth."""
+        return self.weight * (1.0 if self.value is None else self.value)
+
 
 def check_conditions(parts: "str | dict[str, float | RewardPart]") -> Any:
     """The parts, if each condition is on another part and none waits for itself."""

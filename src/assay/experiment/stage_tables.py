@@ -308,8 +308,8 @@ class GrpoStage(SamplingStage):
     max_rollout_gap: Positive = 0.25
     """A larger mean gap of log-probs between rollout and training stops the run."""
     max_steps_without_bonus: Count = 5
-    """More steps in a row with an `egpo` bonus below a thousandth of the advantages stop the
-    run."""
+    """So many steps with signal in a row with an `egpo` bonus below a thousandth of the advantages
+    stop the run, as a guard does."""
 
     @property
     def keeps_start(self) -> bool:

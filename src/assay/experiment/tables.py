@@ -108,7 +108,7 @@ class ReportedRun(Table):
     """Where others' result is."""
 
     file: str
-    """A record of reported results (docs/audit.md)."""
+    """A record of reported results (docs/audit.md), beside this file, else in the lab."""
     run: str
     """The name of the run in it."""
 

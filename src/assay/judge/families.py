@@ -6,7 +6,7 @@ so it excludes 0 exactly where the verdict is better or worse; the intervals of 
 cover all differences at once. `tally` counts verdicts that are corrected already and tests nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -87,6 +87,8 @@ class Tally:
     worse: int
     equivalent: int
     undecided: int
+    same_weights: int
+    """Cells whose control is the same weights, which count under no verdict."""
     not_comparable: int
     largest_gain: str | None
     """Name of the cell with the largest difference above 0."""
@@ -105,11 +107,13 @@ def tally(
     run: int,
     missing: int,
     items: Mapping[str, frozenset[str]],
+    same: Collection[str] = (),
 ) -> Tally:
-    """Counts over the comparisons by cell name; `items` are the items of each of these cells."""
+    """Counts over the comparisons by cell name; `items` are the items of each of these cells,
+    `same` those that are the weights of their control."""
     fair = {n: c for n, c in comparisons.items() if c.verdict != "not comparable"}
     differences = {name: c.difference for name, c in fair.items()}
-    verdicts = [c.verdict for c in comparisons.values()]
+    verdicts = [c.verdict for name, c in comparisons.items() if name not in same]
     top = max(differences, key=lambda n: differences[n], default=None)
     low = min(differences, key=lambda n: differences[n], default=None)
     return Tally(
@@ -122,6 +126,7 @@ def tally(
         worse=verdicts.count("worse"),
         equivalent=verdicts.count("equivalent"),
         undecided=verdicts.count("undecided"),
+        same_weights=len(comparisons) - len(verdicts),
         not_comparable=verdicts.count("not comparable"),
         largest_gain=top if top is not None and differences[top] > 0 else None,
         largest_loss=low if low is not None and differences[low] < 0 else None,

@@ -7,14 +7,14 @@ run is not done here.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
 from assay.errors import Finding, Severity, worst_first
-from assay.judge.health_rules import LONG, RULES, WINDOW, Rule, derived
+from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule, with_moves
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
@@ -47,6 +47,10 @@ class Evidence:
     """Recorded steps of one stage, in order, with the derived metrics."""
     dev: Dev = ()
     spending: Sequence[Spending] = ()
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The metrics that BONUSES and PENALTIES stand for."""
+    ended: bool = False
+    """Whether the stage will record no more steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Reading:
     """What a rule reads of one metric, whether it finds something or not."""
 
     metric: str
-    severity: Grave | None
+    severity: Severity | None
     """None where all is well."""
     evidence: str
     """The template of the evidence."""
@@ -150,6 +154,35 @@ def _zero(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
             yield Reading(metric, None, "not_zero", {**figures, "value": now})
 
 
+def _idle(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    """A part of an algorithm that is set and does nothing."""
+    severity = "warning" if rule.error is None else "error"
+    usual: Severity = "note" if rule.error is rule.warning is None else severity
+    for metric in _metrics(rule, evidence):
+        lines = [line for line in evidence.lines if metric in line]
+        counted = [line for line in lines if not rule.where or (line.get(rule.where) or 0) > 0]
+        recent = counted if rule.kind == "never" else counted[-IDLE:]
+        occasion = bool(recent)
+        values = values_of(recent if occasion else lines, metric)
+        if not values or (len(values) < IDLE and not evidence.ended):
+            continue
+        idle = all(abs(value) <= rule.nothing for value in values)
+        figures = {
+            "metric": metric,
+            "steps": str(len(values)),
+            "limit": figure(metric, rule.nothing),
+            "where": rule.where,
+            "value": figure(metric, max(values, key=abs)),
+        }
+        if not idle:
+            yield Reading(metric, None, "acted", figures)
+        elif occasion:
+            template = "idle_below" if rule.nothing else "idle"
+            yield Reading(metric, usual, template, figures)
+        else:
+            yield Reading(metric, "note", "no_occasion", figures)
+
+
 def _broken(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         broken = sum(not math.isfinite(value) for value in values)
@@ -221,6 +254,7 @@ CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
     **dict.fromkeys(("grown", "shrunk"), _multiples),
     **dict.fromkeys(("rising", "falling", "flat"), _slopes),
     "zero": _zero,
+    **dict.fromkeys(("idle", "never"), _idle),
     "broken": _broken,
     "budget": _budget,
     "dev": _dev,
@@ -250,10 +284,15 @@ def _limit(rule: Rule, severity: Severity | None) -> float:
 
 
 def _present(rule: Rule, evidence: Evidence) -> Iterator[tuple[str, list[float]]]:
-    for metric in rule.metrics:
+    for metric in _metrics(rule, evidence):
         values = values_of(evidence.lines, metric)
         if values:
             yield metric, values
+
+
+def _metrics(rule: Rule, evidence: Evidence) -> Iterator[str]:
+    for metric in rule.metrics:
+        yield from evidence.parts.get(metric, (metric,))
 
 
 def values_of(lines: Sequence[Line], metric: str) -> list[float]:
@@ -262,7 +301,7 @@ def values_of(lines: Sequence[Line], metric: str) -> list[float]:
     return [math.nan if value is None else float(value) for value in present]
 
 
-State = Literal["error", "warning", "ok", "too few steps", "not finite", "not recorded"]
+State = Literal["error", "warning", "note", "ok", "too few steps", "not finite", "not recorded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +326,16 @@ class Health:
     """Worst first; numbers that contradict each other (`identity`) are among them."""
 
 
-def check_health(lines: Sequence[Line], dev: Dev = (), spending: Sequence[Spending] = ()) -> Health:
-    """Apply the rules to the steps of one stage. Raises what `judge.paired.compare` raises."""
-    evidence = Evidence([derived(line) for line in lines], dev, spending)
+def check_health(
+    lines: Sequence[Line],
+    dev: Dev = (),
+    spending: Sequence[Spending] = (),
+    parts: Mapping[str, Sequence[str]] | None = None,
+    ended: bool = False,
+) -> Health:
+    """Apply the rules to the steps of one stage; see `Evidence`. Raises what
+    `judge.paired.compare` raises."""
+    evidence = Evidence(with_moves(lines), dev, spending, parts or {}, ended)
     states: list[RuleState] = []
     found: list[Finding] = []
     for name, rule in RULES.items():
@@ -297,8 +343,9 @@ def check_health(lines: Sequence[Line], dev: Dev = (), spending: Sequence[Spendi
         for each in readings:
             states.append(RuleState(name, each.severity or "ok", each.metric, each))
             if each.severity is not None:
+                code = "no_occasion" if each.severity == "note" else name
                 keys = {"template": each.evidence, "advice": _advice(rule, evidence.lines)}
-                found.append(Finding(each.severity, code=name, values={**each.figures, **keys}))
+                found.append(Finding(each.severity, code=code, values={**each.figures, **keys}))
         if not readings:
             states.append(RuleState(name, _unread(rule, evidence), "", None))
     found += filter(None, (contradicts(lines) for contradicts in IDENTITY_RULES))

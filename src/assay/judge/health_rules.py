@@ -4,7 +4,7 @@ A rule applies only where the stage recorded its metric, so rules for metrics of
 nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,15 +12,31 @@ WINDOW = 10
 """Steps that a rule calls recent."""
 LONG = 2 * WINDOW
 """Steps that a rule over a trend looks at."""
+IDLE = 5
+"""Steps after which a part of an algorithm that did nothing is told; fewer where a stage ends."""
 
 Kind = Literal[
-    "high", "low", "grown", "shrunk", "rising", "falling", "flat", "zero", "broken", "budget", "dev"
+    "high",
+    "low",
+    "grown",
+    "shrunk",
+    "rising",
+    "falling",
+    "flat",
+    "zero",
+    "broken",
+    "budget",
+    "dev",
+    "idle",
+    "never",
 ]
 """`high`, `low`: the mean of the recent steps against a threshold. `grown`, `shrunk`: that mean as
 a multiple of the mean of the first steps. `rising`, `falling`: a slope whose 99 % interval leaves
 0 and that comes to the threshold over the steps looked at. `flat`: a slope that cannot come to the
 threshold. `zero`: 0 in every recent step. `broken`: values that were not finite. `budget`: spending
-as a multiple of what the experiment allows. `dev`: the reward rises while the dev score falls."""
+as a multiple of what the experiment allows. `dev`: the reward rises while the dev score falls.
+`idle`: nothing, at most the threshold, in each of the last IDLE steps that count. `never`: the same
+in every such step of the stage. Where no step counts, and without a threshold, it is a note."""
 
 
 Side = Literal["above", "below"]
@@ -48,6 +64,13 @@ class Rule:
     """The threshold of a warning; None: the rule knows errors only."""
     error: float | None
     advice: tuple[Advice, ...]
+    where: str = ""
+    """Only steps in which this metric is above 0 count, of `idle` and `never`; "": all."""
+
+    @property
+    def nothing(self) -> float:
+        """Of `idle` and `never`: the most that counts as nothing."""
+        return self.error or self.warning or 0.0
 
     @property
     def side(self) -> Side:
@@ -75,12 +98,41 @@ STAGNANT = (
 LONGER = (Advice("overlong", "truncated_share", above=0.1), Advice("length"))
 COLLAPSED = (RAISE_TEMPERATURE, Advice("entropy"))
 MALFORMED = (CHANGE_PROMPT, Advice("reweight_reward"))
+THOUGHTLESS = (
+    Advice("no_thought", "share_without_cot", above=0.5),
+    Advice("unclosed_thought", "share_cot_unclosed", above=0.5),
+    Advice("no_bonus"),
+)
+DEAD_BONUS = 1e-3
+"""A bonus of less than this share of the advantages that it is added to counts as none: one answer
+with a thought among hundreds without is still plain GRPO. EGPO's caps are at 0.5 and 0.2."""
+MOVED = "moved"
+"""A derived metric: 1 at the steps after one that moved the weights."""
+BONUSES, PENALTIES = "part/*", "penalty/*"
+"""Stand for the parts of a reward table that add to the reward, and those that take from it."""
 
 RULES: Mapping[str, Rule] = {
     "no_signal": Rule("low", ("signal_share",), SIGNAL_WARNING, 0.0, SILENT),
+    "zero_gradient": Rule("zero", ("grad_norm",), None, 0.0, (Advice("gradient"),)),
+    # What makes an algorithm itself, by the metric that a stage records where it is set.
+    "no_bonus": Rule(
+        "idle", ("bonus_to_advantage",), None, DEAD_BONUS, THOUGHTLESS, where="signal_share"
+    ),
+    "no_kl": Rule("idle", ("kl",), None, 0.0, (Advice("no_kl"),), where=MOVED),
+    "no_entropy_bonus": Rule("idle", ("entropy_bonus",), None, 0.0, (Advice("entropy"),)),
+    "no_entropy_cut": Rule("idle", ("entropy_cut_share",), None, 0.0, (Advice("entropy"),)),
+    "no_punishment": Rule(
+        "idle", ("part/overlong",), None, 0.0, (Advice("no_punishment"),), where="truncated_share"
+    ),
+    "no_teaching": Rule("idle", ("divergence",), None, 0.0, (Advice("no_teaching"),)),
+    "no_reward_part": Rule("never", (BONUSES,), None, 0.0, (Advice("no_reward_part"),)),
+    "no_penalty": Rule("never", (PENALTIES,), None, None, ()),
+    "no_raised_clip": Rule("never", ("clip_raised_share",), 0.0, None, (Advice("no_raised_clip"),)),
+    "no_replacement": Rule("never", ("groups_replaced",), None, None, ()),
+    "no_mask": Rule("never", ("masked_share",), None, None, ()),
+    "no_curriculum": Rule("never", ("left_out_share",), 0.0, None, (Advice("no_curriculum"),)),
     "truncated": Rule("high", ("truncated_share",), 0.3, 0.95, (Advice("max_tokens"),)),
     "abstentions": Rule("high", ("abstained_share",), 0.02, 0.2, (Advice("abstentions"),)),
-    "zero_gradient": Rule("zero", ("grad_norm",), None, 0.0, (Advice("gradient"),)),
     "non_finite_gradient": Rule("broken", ("grad_norm",), 0.0, 0.0, (Advice("finite"),)),
     # bf16 rollout against fp32 training measures 0.044.
     "rollout_gap": Rule("high", ("rollout_gap_mean",), 0.1, 0.5, (Advice("gap"),)),
@@ -123,6 +175,15 @@ def derived(line: Mapping[str, Any]) -> Mapping[str, Any]:
     if clipped and None not in clipped:
         more["clipped_share"] = sum(clipped)
     return {**line, **more}
+
+
+def with_moves(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The lines of a stage with what follows of each, and whether the weights had moved before."""
+    found, moved = [], False
+    for line in map(derived, lines):
+        found.append({**line, MOVED: float(moved)})
+        moved |= line.get("grad_norm", 1.0) != 0 and line.get("learning_rate", 1.0) != 0
+    return found
 
 
 def _asked(line: Mapping[str, Any], end: str) -> float:

@@ -162,6 +162,8 @@ def _whitened(design_NP: Array, values_N: Array, gaps: Array) -> tuple[Array, Ar
 METHOD = "line among steps that may resemble each other"
 FEWEST = 3
 """A line through fewer points than this has no error that could be estimated."""
+FORETELLING = 10
+"""Nothing is foretold to a reader from fewer steps: a line through them may end anywhere."""
 
 Assumption = Literal["line", "same cost"]
 """`line`: the straight line of the steps seen goes on, with the same scatter and the same

@@ -7,7 +7,7 @@ and enter it in `ADVANTAGES`.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -492,39 +492,6 @@ READS: dict[str, frozenset[str]] = {
     "gdpo": frozenset({"ddof", "epsilon"}),
 }
 """The options that each estimator reads, `equal` apart."""
-
-DEAD_BONUS = 1e-3
-"""A bonus of less than this share of the advantages that it is added to counts as none: one answer
-with a thought among hundreds without is still plain GRPO. EGPO's caps are at 0.5 and 0.2."""
-
-
-@dataclass(frozen=True, slots=True)
-class EstimatorCheck:
-    """A figure of an estimator's `DIAGNOSTICS` below which the estimator does not do its work."""
-
-    figure: str
-    least: float
-    counter: str
-    """Names the count of such steps in a checkpoint's state."""
-    problem: Callable[[Mapping[str, float], int], str]
-    """What is wrong after so many such steps in a row, from the last step's metrics."""
-
-
-def no_bonus(values: Mapping[str, float], steps: int) -> str:
-    """What is wrong where `steps` steps had no bonus."""
-    return (
-        f"the entropy bonus was below {DEAD_BONUS:.1%} of the advantages in {steps} steps with "
-        f"signal in a row, so that this is plain GRPO; {values['share_without_cot']:.0%} of the "
-        "answers hold no thought that counts (teach the model to think first, see that the "
-        "rendering lets it, or use algorithm = 'grpo')"
-    )
-
-
-BONUS_CHECK = EstimatorCheck("bonus_to_advantage", DEAD_BONUS, "without_bonus", no_bonus)
-CHECKS: dict[str, EstimatorCheck] = {"egpo": BONUS_CHECK, "egpo_scaled_clip": BONUS_CHECK}
-"""Checks for estimators that can fail to have an effect."""
-COUNTERS = tuple(dict.fromkeys(check.counter for check in CHECKS.values()))
-"""Counts of the checks, in the order in which a checkpoint holds them."""
 
 DIAGNOSTICS: dict[str, Callable[[AdvantageInput, AdvantageOptions], dict[str, float]]] = {
     "egpo": egpo_diagnostics,

@@ -203,12 +203,21 @@ class Grpo:
         whole |= self.kl_coef != 0 and self.kl_estimator in SEQUENCE_KL
         return "episode" if whole else "turn"
 
+    @property
+    def raises_clip(self) -> bool:
+        """Whether there is a Clip-Higher that can act: `clip_raised_share` counts the tokens whose
+        ratio is above what a bound as near as the lower one would let through."""
+        return self.several_updates and self.loss == "ppo_clip" and self.clip.high > self.clip.low
+
     def __call__(self, scores: Scores, packed: Packed) -> ObjectiveOutput:
         """Loss and metrics, named as a run's metrics name them; raises MissingScores."""
         batch = self._token_batch(scores, packed)
         policy = LOSSES[self.loss](batch, self.clip)
         loss_S = heard(packed, policy.loss_S)
         sums = _sums(scores, packed, batch, policy)
+        if self.raises_clip:
+            raised_S = (policy.log_ratio_S.exp() > 1 + self.clip.low) & (batch.advantage_S > 0)
+            sums["clip_raised_share"] = masked_sum(raised_S.float(), packed.mask_S)
         if self.importance.how != "off" and packed.behaviour_S is not None:
             gap_S = _gap(batch, packed.behaviour_S)
             ratio_S = log_ratios(self.importance, gap_S, packed.mask_S, batch.episode_S)

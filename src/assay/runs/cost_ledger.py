@@ -2,12 +2,13 @@
 
 A SQLite file in the run's folder. A call is written before it is sent, with the most that it can
 cost, and again when it has ended, so that after a kill nothing that may have been charged is
-missing. Each checkpoint stores how many calls it held and what they cost, so that a ledger that
-lost some is noticed. Money is in nano-units of the price's currency. What may be spent is not
-decided here.
+missing. Each checkpoint stores how many calls it held and what they cost, and so does a small file
+beside it after every call, so that a ledger that lost some, with SQLite's write-ahead log alone, is
+noticed. Money is in nano-units of the price's currency. What may be spent is not decided here.
 """
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ LEDGER = "costs.sqlite"
 STATE = "costs.json"
 """What the ledger held when a checkpoint was made, in its folder; in the run's, when its work
 ended."""
+MARK, MARK_BYTES = f"{LEDGER}-mark", 120
+"""What the ledger held after its last call, and the size of the file."""
 WAIT_SECONDS = 60.0
 """For another process that reads or writes."""
 
@@ -46,8 +49,9 @@ class LedgerCall:
     """The name of the model's table."""
     source: str
     """The table's source, such as `openai:gpt-4o-mini`."""
-    kind: Literal["answer", "score"] = "answer"
-    """Scores are of a model in this process; a row is then one batch of them."""
+    kind: Literal["answer", "score", "read"] = "answer"
+    """Scores, and words that a teacher tells, are of a model in this process; a row is then one
+    batch of them. A step that is repeated reads again, and no journal has what was read."""
     stage: str = ""
     """A stage or an evaluation."""
     step: int = 0
@@ -57,7 +61,7 @@ class LedgerCall:
     operator: str = ""
     status: Status = "sent"
     attempts: int = 0
-    """Of scores, how many there are in the batch."""
+    """Of scores and readings, how many there are in the batch."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     """None where they were not counted."""
@@ -97,6 +101,9 @@ class LedgerState:
     """Calls that are not on their way."""
     most: int
     """Nano-units that the ended ones cost at most."""
+
+
+NOTHING = LedgerState(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +171,7 @@ class CostLedger:
         self._store = _opened(":memory:")
         self._together = False
         self._opening = 0
+        self._held = NOTHING
         self.file: Path | None = None
 
     def move_to(self, folder: Path) -> None:
@@ -180,12 +188,16 @@ class CostLedger:
                 store.executemany(INSERT, map(self._row, calls))
             self._store.close()
             self._store, self.file = store, file
+            # What was lost stays known: the mark goes on from the higher count.
+            self._held = max(_state(store), _read_state(folder / MARK), key=attrgetter("calls"))
+            self._mark()
 
     def close(self) -> None:
         """Close the run's file; what is written from now on stays in memory."""
         with self._lock, _usable(self.file):
             self._store.close()
             self._store, self.file, self._opening = _opened(":memory:"), None, 0
+            self._held = NOTHING
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -194,12 +206,30 @@ class CostLedger:
             if self._together:
                 yield
                 return
-            self._together = True
+            self._together, before = True, self._held
             try:
                 with self._store:
                     yield
+                self._mark()
+            except BaseException:
+                self._held = before
+                raise
             finally:
                 self._together = False
+
+    def _mark(self) -> None:
+        """Keep what is held beside the file: one write, which no kill cuts, over the last one."""
+        if self.file is not None:
+            mark = os.open(self.file.with_name(MARK), os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                os.write(mark, state_text(self._held).encode().ljust(MARK_BYTES))
+            finally:
+                os.close(mark)
+
+    def _count(self, call: LedgerCall, new: int) -> None:
+        held, ended = self._held, call.status != "sent"
+        most = held.most + (call.most if ended else 0)
+        self._held = LedgerState(held.calls + new, held.ended + ended, most)
 
     def write(self, entry: Entry) -> Place:
         """Write a call and the answer with it; returns where the call stands.
@@ -213,15 +243,19 @@ class CostLedger:
             if entry.place is None:
                 number = self._store.execute(INSERT, self._row(entry.call)).lastrowid
                 assert number is not None
+                self._count(entry.call, 1)
                 return Place(self.file, number)
             if entry.place.file == self.file:
                 self._store.execute(UPDATE, (*self._row(entry.call), entry.place.number))
+                self._count(entry.call, 0)
             return entry.place
 
     def add(self, calls: Sequence[LedgerCall]) -> None:
         """Write calls that have ended."""
         with self.together():
             self._store.executemany(INSERT, map(self._row, calls))
+            for call in calls:
+                self._count(call, 1)
 
     def _row(self, call: LedgerCall) -> tuple[object, ...]:
         *values, _ = _values(call)  # the opening is the last column
@@ -286,32 +320,45 @@ def check_costs(run: RunDirectory, folder: Path) -> None:
 
 
 def lost_costs(place: Path, folder: Path) -> str:
-    """What the ledger in a folder lacks of what it held when one inside, or itself, was written; ""
-    for nothing, and where no ledger was kept then."""
-    file = folder / STATE
-    if not file.exists():
-        return ""
-    before = as_entry(LedgerState, read_json(file, dict), file)
+    """What the ledger in a folder lacks of what it held after its last call, or when one inside, or
+    itself, was written; "" for nothing, and where no ledger was kept then. Raises DamagedFile."""
     name = folder.relative_to(place).as_posix()
     when = f"when {name.removeprefix('checkpoints/')} was made" if folder != place else "at last"
-    if not (place / LEDGER).exists():
+    states = ((place / MARK, "after its last call"), (folder / STATE, when))
+    return next(filter(None, (_lack(place / LEDGER, *each) for each in states)), "")
+
+
+def _lack(ledger: Path, file: Path, when: str) -> str:
+    """What a ledger lacks of the state in a file."""
+    before = _read_state(file)
+    if before == NOTHING:
+        return ""
+    if not ledger.exists():
         return f"is missing; it held {before.calls} calls {when}"
     try:
-        with closing(_opened(str(place / LEDGER), changes=False)) as store:
+        with closing(_opened(str(ledger), changes=False)) as store:
             now = _state(store)
     except sqlite3.Error as error:
         return f"cannot be read ({error}); it held {before.calls} calls {when}"
     if now.calls < before.calls or now.ended < before.ended:
         counts = f"{now.calls} calls, {now.ended} of them ended"
-        return f"holds {counts}; {before.calls} and {before.ended} {when}"
+        lost = (
+            f", {before.most - now.most} nano-units at most more" if before.most > now.most else ""
+        )
+        return f"holds {counts}; {before.calls} and {before.ended} {when}{lost}"
     if now.most < before.most:
         return f"its calls cost {now.most} nano-units at most; {before.most} {when}"
     return ""
 
 
+def _read_state(file: Path) -> LedgerState:
+    """A kept state; NOTHING where there is no file. Raises DamagedFile."""
+    return as_entry(LedgerState, read_json(file, dict), file) if file.exists() else NOTHING
+
+
 def lost_calls(run: RunDirectory) -> str:
-    """What the ledger of a run lacks of what it held when its work ended or a checkpoint was made,
-    the latest first; "" for nothing."""
+    """What the ledger of a run lacks of what it held after its last call, when its work ended or a
+    checkpoint was made, the latest first; "" for nothing. Raises DamagedFile."""
     folders = [run.path, *sorted(run.path.glob("checkpoints/*/step-*"), reverse=True)]
     return next(filter(None, (lost_costs(run.path, folder) for folder in folders)), "")
 
@@ -352,6 +399,6 @@ def _opened(file: str, changes: bool = True) -> sqlite3.Connection:
 def _usable(file: Path | None) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         place = "the ledger in memory" if file is None else str(file)
         raise LedgerUnusable(f"{place}: the cost ledger cannot be used: {error}") from error

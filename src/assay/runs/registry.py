@@ -3,6 +3,7 @@
 The index can be rebuilt from the folders at any time, so losing it loses nothing.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -52,8 +53,6 @@ def _measured(run: RunDirectory) -> LastScore:
 
 INDEX = "lab.sqlite"
 VERSION = 3
-SQLITE = b"SQLite format 3\0"
-"""The header of every SQLite database; an empty file has not been written yet."""
 TABLE = """
 CREATE TABLE runs (
   name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
@@ -113,21 +112,28 @@ def rebuild_index(root: Path) -> None:
 
 
 def indexed_runs(root: Path) -> list[IndexedRun]:
-    """The runs by name and age; one whose process died is `interrupted`, whatever was noted."""
-    with _open(root) as index:
+    """The runs by name and age; one whose process died is `interrupted`, whatever was noted. Of a
+    lab that may not be written they are read from the folders."""
+    file = root / INDEX
+    writable = all(os.access(each, os.W_OK) for each in (root, file) if each.exists())
+    with _open(root, memory=not writable) as index:
         rows = index.execute("SELECT * FROM runs ORDER BY name, id").fetchall()
     return [_alive(root, IndexedRun(*row)) for row in rows]
 
 
 @contextmanager
-def _open(root: Path) -> Iterator[sqlite3.Connection]:
-    """The index in one transaction, filled first where it is new or of another version."""
-    _clear_rubbish(root / INDEX)
-    with closing(sqlite3.connect(root / INDEX, timeout=60, isolation_level=None)) as index:
+def _open(root: Path, memory: bool = False) -> Iterator[sqlite3.Connection]:
+    """The index in one transaction, filled first where it is new, broken or of another version."""
+    file = ":memory:" if memory else root / INDEX
+    if isinstance(file, Path):
+        _clear_broken(file)
+    with closing(sqlite3.connect(file, timeout=60, isolation_level=None)) as index:
         index.execute("PRAGMA journal_mode = WAL")
         index.execute("BEGIN IMMEDIATE")
         with index:
-            if index.execute("PRAGMA user_version").fetchone() != (VERSION,):
+            made = index.execute("SELECT sql FROM sqlite_master WHERE name = 'runs'").fetchone()
+            version = index.execute("PRAGMA user_version").fetchone()
+            if made != (TABLE.strip(),) or version != (VERSION,):
                 for table in ("runs", "refers", "protected"):  # of this version and of earlier ones
                     index.execute(f"DROP TABLE IF EXISTS {table}")
                 index.execute(TABLE)
@@ -136,19 +142,25 @@ def _open(root: Path) -> Iterator[sqlite3.Connection]:
             yield index
 
 
-def _clear_rubbish(file: Path) -> None:
-    """Remove a file that is no index from its place; the index is built again from the folders.
+def _clear_broken(file: Path) -> None:
+    """Remove a file that is no whole database; the index is built again from the folders.
 
     Raises DamagedFile for a folder, which may hold anything.
     """
-    if not file.exists():
-        return
     if file.is_dir():
         raise DamagedFile("is a folder", file=file, fix="move it away; the index is made again")
-    with file.open("rb") as stream:
-        start = stream.read(len(SQLITE))
-    if start and start != SQLITE:
-        file.unlink()
+    if not file.exists():
+        return
+    try:
+        with closing(sqlite3.connect(file, timeout=60)) as index:
+            whole = index.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    except sqlite3.OperationalError:  # it is busy, or may not be read
+        raise
+    except sqlite3.DatabaseError:
+        whole = False
+    if not whole:
+        for beside in ("", "-wal", "-shm"):
+            file.with_name(f"{file.name}{beside}").unlink(missing_ok=True)
 
 
 def _fill(index: sqlite3.Connection, root: Path) -> None:

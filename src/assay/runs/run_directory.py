@@ -90,6 +90,13 @@ def lab_root(given: str | None = None) -> Path:
     return Path(given or os.environ.get("ASSAY_LAB") or ".").resolve()
 
 
+def check_lab(root: Path) -> None:
+    """Raise InputError unless there is a folder that may be a lab."""
+    if not root.is_dir():
+        problem = "is no folder" if root.exists() else "no such folder"
+        raise InputError(problem, file=root, fix="name the root of a lab")
+
+
 @contextmanager
 def drafted_run(
     root: Path, name: str, *, seed: int, spec: str, new: bool = False

@@ -27,7 +27,7 @@ CHANGING = re.compile(
     r"status\.json|sinks\.json|start-over\.json|lock|metrics\.jsonl|protected\.json|reports\.jsonl|checksums\.jsonl"
     r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
     r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|(agreement/|judgements-)[^/]+\.jsonl|trainers/.+"
-    r"|costs\.sqlite(-wal|-shm)?"
+    r"|costs\.sqlite(-wal|-shm|-mark)?"
 )
 """Files that are rewritten, or are meant for people; they have no checksum."""
 WRITTEN = re.compile(

@@ -22,7 +22,6 @@ from assay.data.episode import Completion, Context, Reward, Turn
 from assay.data.files import sync, write_checksums
 from assay.data.row import Row
 from assay.errors import InputError, RunFailure
-from assay.rl.advantages import COUNTERS
 from assay.rl.kl import AdaptiveKl
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
@@ -68,8 +67,6 @@ class TrainState:
     """See `Place`."""
     skipped: int = 0
     """Updates skipped for a non-finite gradient."""
-    counts: dict[str, int] = field(default_factory=dict)
-    """Bad steps in a row, by the `HealthCheck` of the method that counts them."""
     kl_coef: float | None = None
     """See `Place`."""
 
@@ -107,20 +104,6 @@ class SampleRecord:
 
 
 @dataclass(frozen=True)
-class HealthCheck:
-    """A metric of a method that the loop watches."""
-
-    counter: str
-    """Names the count of bad steps in a checkpoint's state."""
-    limit: int
-    """Bad steps in a row at which training stops."""
-    is_bad: Callable[[Mapping[str, float]], bool | None]
-    """Judges a step by its metrics; None where they do not decide, and the count stays."""
-    problem: Callable[[Mapping[str, float], int], str]
-    """The problem after this many bad steps, and its fix."""
-
-
-@dataclass(frozen=True)
 class Batch:
     """What a method collected for one step."""
 
@@ -131,7 +114,6 @@ class Batch:
     samples: tuple[SampleRecord, ...] = ()
     consumed: int = 0
     """Rows of the shuffled stream that this step used."""
-    health: tuple[HealthCheck, ...] = ()
     adaptive_kl: AdaptiveKl | None = None
     """Moves the KL coefficient after the step."""
 
@@ -271,19 +253,17 @@ def load_checkpoint(
 
 
 def state_fields(state: TrainState) -> dict[str, float]:
-    """The state as a checkpoint's file holds it, the counters of all estimators' checks included,
-    and an adaptive coefficient where there is one."""
-    own: dict[str, float] = {name: state.counts.get(name, 0) for name in COUNTERS}
-    if state.kl_coef is not None:
-        own["kl_coef"] = state.kl_coef
+    """The state as a checkpoint's file holds it, with an adaptive coefficient where there is
+    one."""
+    own = {} if state.kl_coef is None else {"kl_coef": state.kl_coef}
     return {"step": state.step, "cursor": state.cursor, "skipped": state.skipped, **own}
 
 
 def _read_state(file: Path, fix: str) -> TrainState:
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
-        counts = {name: fields.pop(name, 0) for name in COUNTERS}
-        return TrainState(**fields, counts={name: count for name, count in counts.items() if count})
+        fields.pop("without_bonus", None)  # A count of earlier versions; guards read the metrics.
+        return TrainState(**fields)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         problem = f"cannot be read: {' '.join(str(error).split())}"
         raise CheckpointDamaged(problem, file=file, fix=fix) from error

@@ -16,7 +16,6 @@ from assay.data.episode import Episode, Reward, tokens_of
 from assay.errors import look_up
 from assay.rl.advantages import (
     ADVANTAGES,
-    CHECKS,
     CLOSED_THOUGHT,
     DIAGNOSTICS,
     ENTROPY_ESTIMATORS,
@@ -34,7 +33,7 @@ from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.signal import signal_stats
 from assay.rl.thought import Thinking, Thought, ends_open, find_thought
-from assay.train.checkpoint import Batch, HealthCheck, Journal, Place
+from assay.train.checkpoint import Batch, Journal, Place
 from assay.train.pair_choice import (
     OVERLONG,
     Choice,
@@ -46,10 +45,12 @@ from assay.train.pair_choice import (
 )
 from assay.train.sampled_groups import (
     GroupStream,
+    curriculum_metrics,
     is_stored,
     is_truncated,
     sample_records,
     sampling_metrics,
+    share,
     value_of,
 )
 from assay.train.update import Schedule, Spread, micro_batches
@@ -86,8 +87,6 @@ class GrpoSettings:
     """Parts of the reward and their weights, for estimators that look at them."""
     thinking: Thinking | None = None
     """How chains of thought are found, for estimators that look at them."""
-    max_bad_steps: int | None = None
-    """Steps in a row that may fail the estimator's own check (`rl.advantages.CHECKS`)."""
     old_at_start: bool = False
     """Ratios are taken to the reference, the weights at the stage's start; else to the weights
     before the step's first update."""
@@ -154,6 +153,7 @@ class Grpo:
             "groups": float(len(sampled)),
             "groups_dropped": float(len(sampled) - len(choice.trained)),
             "sampled_batches": float(batches),
+            **self.own_parts(sampled),
             **advantage_spread([advantages.get(e.id, 0.0) for g in judged for e in g]),
             **extra,
         }
@@ -166,9 +166,18 @@ class Grpo:
             metrics,
             tuple(records),
             consumed=batches * self.prompts.prompts,
-            health=health_checks(self.settings),
             adaptive_kl=self.adaptive_kl,
         )
+
+    def own_parts(self, sampled: Sequence[Group]) -> dict[str, float]:
+        """What the parts that are set did in a step: groups sampled in place of those that teach
+        nothing, the share of completions masked, and that of stored candidates left out."""
+        found = curriculum_metrics(self.prompts, sampled)
+        if self.settings.max_batches > 1:
+            found["groups_replaced"] = float(len(sampled) - self.prompts.prompts)
+        if self.settings.mask_truncated:
+            found["masked_share"] = share(is_truncated(e) for group in sampled for e in group)
+        return found
 
     def judged_groups(
         self, policy: Policy, place: Place, journal: Journal
@@ -257,6 +266,9 @@ class Grpo:
         advantage_S = estimator(beside(batch, counted), settings.advantage_options)
         diagnose = DIAGNOSTICS.get(settings.advantage)
         metrics = diagnose(batch, settings.advantage_options) if diagnose else {}
+        if packed.policy_mask_S is not None:
+            heard = packed.policy_mask_S.sum() / packed.mask_S.sum()
+            metrics["entropy_cut_share"] = 1 - heard.item()
         if thought is not None:
             unclosed = packed.episode_N[thought.unclosed_N].unique()
             metrics["share_cot_unclosed"] = len(unclosed) / len(episodes)
@@ -391,22 +403,6 @@ SCHEDULED: Mapping[str, Callable[[Grpo, float], Grpo]] = {
     "clip_high": lambda method, value: _with_clip(method, high=value),
 }
 """How a scheduled setting is put into a method, by the metric that holds its value."""
-
-
-def health_checks(settings: GrpoSettings) -> tuple[HealthCheck, ...]:
-    """The estimator's own check, where it has one and a limit is set.
-
-    Steps without signal are not judged: their advantages are all 0.
-    """
-    check = CHECKS.get(settings.advantage)
-    if check is None or settings.max_bad_steps is None:
-        return ()
-
-    def is_bad(values: Mapping[str, float]) -> bool | None:
-        known = check.figure in values and values["signal_share"]
-        return values[check.figure] < check.least if known else None
-
-    return (HealthCheck(check.counter, settings.max_bad_steps, is_bad, check.problem),)
 
 
 def beside(batch: AdvantageInput, counted: Sequence[Group]) -> AdvantageInput:

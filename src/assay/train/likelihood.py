@@ -233,6 +233,9 @@ class Rce:
         given = tau, self.temperature, self.normalise
         updates = (weighted_batch(learned, *given),) if learned else ()
         metrics = {**sampling_metrics(groups), **signal_metrics(groups), "tau": tau}
+        if self.best and (judged := [group for group in judged_members(groups) if group]):
+            kept = sum(len(best_of(group, self.best, group[0].visit)) for group in judged)
+            metrics["left_out_share"] = 1 - kept / sum(map(len, judged))
         everything = [e for group in groups for e in group]
         records = [] if is_stored(groups) else sample_records(everything, {}, self.decode)
         return Batch(updates, NLL, metrics, tuple(records), self.groups.prompts)

@@ -23,7 +23,6 @@ from assay.rl.policy import Policy
 from assay.sandbox.meter import started_memory, tree_cpu_seconds
 from assay.train.checkpoint import (
     Batch,
-    HealthCheck,
     Journal,
     LossIsNotItsParts,
     Method,
@@ -72,8 +71,7 @@ def train(
     """Train from `state.step` to `settings.steps`; `measure` adds metrics of a step's policy.
 
     Raises TrainingFailure after more than `max_skipped_steps` updates with a non-finite gradient,
-    where the rollout gap is larger than allowed, where a check of the method's own
-    (`Batch.health`) failed too often in a row, and where a loss is not the sum of its parts.
+    where the rollout gap is larger than allowed, and where a loss is not the sum of its parts.
     """
     while state.step < settings.steps:
         started, cpu = time.perf_counter(), tree_cpu_seconds()
@@ -104,10 +102,8 @@ def train(
             "cpu_seconds": tree_cpu_seconds() - cpu,
             "peak_memory_mb": peak_memory_mb(),
         }
-        count_bad_steps(state, batch.health, values)
         recorder.metrics(state.step, values)
         check_step(state, settings, values)
-        check_counts(state, batch.health, values)
         recorder.checkpoint(policy, optimizer, state)
 
 
@@ -125,25 +121,6 @@ def check_step(state: TrainState, settings: LoopSettings, values: Mapping[str, f
             f"more than {settings.max_rollout_gap}; the sampler does not sample from the model "
             "that is trained"
         )
-
-
-def count_bad_steps(
-    state: TrainState, checks: Sequence[HealthCheck], values: Mapping[str, float]
-) -> None:
-    """Count this step where a check of the method's calls it bad; a good one ends the count."""
-    for check in checks:
-        bad = check.is_bad(values)
-        before = state.counts.get(check.counter, 0)
-        state.counts[check.counter] = before if bad is None else before + 1 if bad else 0
-
-
-def check_counts(
-    state: TrainState, checks: Sequence[HealthCheck], values: Mapping[str, float]
-) -> None:
-    """Raise TrainingFailure where a method's check was bad too often in a row."""
-    for check in checks:
-        if state.counts[check.counter] == check.limit:
-            raise TrainingFailure(f"step {state.step}: {check.problem(values, check.limit)}")
 
 
 def set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, step: int) -> float:

@@ -56,6 +56,7 @@ POLICY = frozenset(
         "advantage_max",
         "clip_low_share",
         "clip_high_share",
+        "clip_raised_share",
         "dual_clip_share",
         "policy_kl",
         "kl",
@@ -67,6 +68,10 @@ POLICY = frozenset(
         "groups",
         "groups_dropped",
         "sampled_batches",
+        "groups_replaced",
+        "masked_share",
+        "left_out_share",
+        "entropy_cut_share",
     }
 )
 THOUGHT = frozenset(
@@ -109,7 +114,12 @@ SCHEDULED_GRPO = frozenset({"clip_low", "clip_high", "kl_reward_coef"})
 METHODS: Mapping[str, frozenset[str]] = {
     "sft": LOOP | LIKELIHOOD | {"rows", "tokens"},
     "rft": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"kept_share", "tokens"},
-    "rce": LOOP | LIKELIHOOD | SAMPLING | REWARDS | SCHEDULED | {"tau", "groups", "signal_share"},
+    "rce": LOOP
+    | LIKELIHOOD
+    | SAMPLING
+    | REWARDS
+    | SCHEDULED
+    | {"tau", "groups", "signal_share", "left_out_share"},
     "dpo": LOOP | PREFERENCE | PAIRS,
     "distill": LOOP | SAMPLING | REWARDS | SCHEDULED | DISTILLED,
     "grpo": LOOP | SAMPLING | REWARDS | POLICY | THOUGHT | SELF_CHECK | SCHEDULED | SCHEDULED_GRPO,

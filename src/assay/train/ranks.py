@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate as running_sum
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,6 +45,11 @@ class RankLost(RunFailure):
     """A process of several that train one model is gone."""
 
 
+def silent(patience: float) -> str:
+    """What is said of a rank that says nothing for so many seconds."""
+    return f"another rank said nothing for {patience / 60:g} minutes (engine.patience)"
+
+
 class RanksDiffer(RunFailure):
     """The ranks do not hold the same weights."""
 
@@ -58,6 +64,8 @@ class Team:
     """Of each, while they work together."""
     objects: Any = None
     """The group of calls and replies; None is the group that sums gradients."""
+    patience: float = inf
+    """Seconds for which another process may say nothing."""
     ended: Callable[[], str] = lambda: ""
     """Returns which process ended and how, "" where that is not known."""
 
@@ -78,7 +86,13 @@ class Team:
             yield
         except RuntimeError as error:
             how = str(error).splitlines()[0]
-            raise RankLost(self.ended() or f"another process is gone: {how}") from error
+            raise RankLost(self.lost(error) or f"another process is gone: {how}") from error
+
+    def lost(self, error: RuntimeError) -> str:
+        """Which process ended, stopped or said nothing where a collective failed, "" where that is
+        not known."""
+        late = "timed out" in str(error).lower()
+        return self.ended() or (silent(self.patience) if late else "")
 
     def tell(self, calls: Sequence[Any]) -> None:
         """Give every rank its call; for rank 0. Raises RankLost, as all of these do."""
@@ -331,7 +345,7 @@ class RankedPolicy:
                 own = getattr(self.member, name)(given[0])
             except RuntimeError as error:
                 # Of a collective of FSDP's own, within the layers, which a lost rank ends.
-                if self.member.sharded and (lost := self.team.ended()):
+                if self.member.sharded and (lost := self.team.lost(error)):
                     raise RankLost(lost) from error
                 raise
             return self.team.replies(own)

@@ -416,6 +416,18 @@ def best_of(group: Sequence[Episode], best: Sequence[int], visit: int) -> list[E
     return [e for n, e in enumerate(group) if n in kept]
 
 
+def curriculum_metrics(
+    stream: GroupStream, groups: Sequence[Sequence[Episode]]
+) -> dict[str, float]:
+    """The share of the candidates of these groups that a curriculum leaves out; nothing without
+    one."""
+    if not isinstance(stream, StoredGroups) or not stream.best:
+        return {}
+    sizes = {group[0].group: len(group) for group in stream.groups if group}
+    whole = sum(sizes[group[0].group] for group in groups if group)
+    return {"left_out_share": 1 - sum(map(len, groups)) / whole} if whole else {}
+
+
 def is_stored(groups: Sequence[Sequence[Episode]]) -> bool:
     """Whether the groups hold turns and none of them was sampled."""
     turns = [turn for group in groups for e in group for turn in e.turns]

@@ -112,7 +112,8 @@ class Guard:
 def without(request: Request, name: str) -> str:
     """The path and query of a request without one of its values."""
     url = request.url.remove_query_params(name)
-    return url.path + (f"?{url.query}" if url.query else "")
+    # Two slashes, or what browsers take for one, would begin the name of another host.
+    return "/" + url.path.lstrip("/\\") + (f"?{url.query}" if url.query else "")
 
 
 def is_own_host(header: str, host: str) -> bool:

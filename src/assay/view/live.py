@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequen
 from urllib.parse import urlencode
 
 from assay.data.hashing import sha256_text
-from assay.errors import AssayError
+from assay.errors import AssayError, InputError
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import STATUS, is_held, read_status
 from assay.view.window import Window, stamp_of, stamps_of
@@ -18,6 +18,7 @@ EVERY = 1.0
 SILENCE = 15
 """Looks without a change after which a line is sent all the same, so that nobody hangs up."""
 DAMAGED = "damaged"
+TURNED = "event: turned\ndata: \n\n"
 
 
 def live_address(window: Window, names: Sequence[str]) -> str:
@@ -39,16 +40,20 @@ async def changes(
     """An event whenever one of some runs (LAB/NAME/ID; else all) changes, the first one where they
     have since the state `seen`, until the reader left or the server stops.
 
-    "turned" says that a run began, broke off or ended, "grown" that it recorded more. When all are
-    finished, no more is to come; one that was killed may be resumed.
+    "turned" says that a run began, broke off, ended or is gone, "grown" that it recorded more. When
+    all are finished, no more is to come; one that was killed may be resumed.
     """
     before, states, quiet = seen, None, 0
     yield "retry: 3000\n\n"
     while not (window.closing.is_set() or await gone()):
-        found = await asyncio.to_thread(state, window, names)
+        try:
+            found = await asyncio.to_thread(state, window, names)
+        except InputError:  # the page itself says what is gone, once it is asked for again
+            yield TURNED
+            return
         turned, states = states not in (None, found[0]), found[0]
         if (now := digest(found)) != before:
-            yield f"event: {'turned' if turned else 'grown'}\ndata: \n\n"
+            yield TURNED if turned else "event: grown\ndata: \n\n"
             before, quiet = now, 0
         if not unfinished(states):
             return

@@ -40,6 +40,7 @@ function follow() {
 // Shows what the page would be now; false where the reader chooses or types something.
 async function refresh() {
   const answer = await fetch(location.href, { credentials: "same-origin" }).catch(() => null);
+  if (answer?.status === 404) location.reload();  // its run is gone: the address says so now
   const fresh = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
   const active = document.activeElement, chosen = getSelection();
   if (main.contains(active) && /INPUT|SELECT/.test(active.tagName) && active.type !== "checkbox") return false;

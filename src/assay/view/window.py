@@ -10,9 +10,9 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from assay.errors import InputError, nearest
+from assay.errors import nearest
 from assay.pages.facts import RunFacts, gather
-from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.run_directory import RunDirectory, all_runs, check_lab
 from assay.runs.run_names import RunNotFound, find_run, parse_run_name
 from assay.runs.status import STATUS, is_held
 from assay.view.completions import Completions
@@ -108,8 +108,7 @@ def named_labs(roots: Sequence[Path]) -> dict[str, Path]:
     """
     named: dict[str, Path] = {}
     for root in dict.fromkeys(root.resolve() for root in roots):
-        if not root.is_dir():
-            raise InputError("is no folder", file=root, fix="name the root of a lab")
+        check_lab(root)
         name, count = root.name or "lab", 2
         while name in named:
             name, count = f"{root.name or 'lab'}-{count}", count + 1

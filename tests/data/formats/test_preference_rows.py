@@ -7,11 +7,25 @@ from typing import Any
 import pytest
 
 from assay.data.formats.formats import iter_items, read_rows
+from assay.data.formats.preference_rows import OPENAI, candidate_message
 from assay.data.loaded import DataError
-from assay.data.row import Message, Row
+from assay.data.renderings.rendering import Renderer
+from assay.data.row import Message, Row, ToolCall
+from assay.lab.setup.language_learner import LanguageEncoder
+from assay.lab.setup.learner import stored_turns
+from assay.tasks.task import task
+from tests.data.chat import tokenizer
 
+ENCODER = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
 ASK = {"role": "user", "content": "2 + 2?"}
 SYSTEM = {"role": "system", "content": "Be short."}
+
+
+HUMAN = {"from": "human", "value": "2 + 2?"}
+
+
+def gpt(text: str) -> dict[str, str]:
+    return {"from": "gpt", "value": text}
 
 
 def said(text: str) -> dict[str, str]:
@@ -33,6 +47,17 @@ def read(folder: Path, value: dict[str, Any]) -> Row:
         {"messages": [ASK], "chosen": "4", "rejected": [said("5")]},
         {"chosen": [ASK, said("4")], "rejected": [ASK, said("5")]},
         {"prompt": [ASK], "chosen": [ASK, said("4")], "rejected": [ASK, said("5")]},
+        {"instruction": "2 + 2?", "input": "", "chosen": "4", "rejected": "5"},
+        {"instruction": "", "input": "2 + 2?", "chosen": "4", "rejected": "5", "history": []},
+        {"conversations": [HUMAN], "chosen": gpt("4"), "rejected": gpt("5"), "tools": ""},
+        {"messages": [ASK], "chosen": said("4"), "rejected": said("5")},
+        {
+            "input": {"messages": [ASK], "tools": []},
+            "preferred_output": [said("4")],
+            "non_preferred_output": [said("5")],
+        },
+        {"messages": [ASK, said("4")], "rejected_response": "5"},
+        {"messages": [ASK, said("4")], "rejected_messages": [ASK, said("5")]},
     ],
 )
 def test_a_pair_is_a_group_of_two_with_rewards_1_and_0(tmp_path: Path, value: Any) -> None:
@@ -62,7 +87,10 @@ def test_scores_of_the_two_are_their_rewards(tmp_path: Path) -> None:
             {"prompt": [ASK, said("4")], "chosen": "a", "rejected": "b"},
             "prompt: ends with the assistant",
         ),
-        ({"prompt": "?", "chosen": "4", "rejected": [ASK]}, "rejected: does not end with a plain"),
+        (
+            {"prompt": "?", "chosen": "4", "rejected": [ASK]},
+            "rejected: does not end with an answer",
+        ),
         ({"prompt": "?", "chosen": "4", "rejected": []}, "rejected: holds no messages"),
         (
             {"prompt": "?", "chosen": "4", "rejected": "5", "chosen_score": "high"},
@@ -76,8 +104,83 @@ def test_what_is_no_pair_is_refused_with_its_line(tmp_path: Path, value: Any, me
     assert f"pairs.jsonl:1: {message}" in str(found.value) and "\n" not in str(found.value)
 
 
-def test_the_refusal_of_pairs_in_other_formats_names_this_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sides", [("chosen", "rejected"), tuple(OPENAI.values())])
+def test_the_refusal_of_pairs_in_other_formats_names_this_one(
+    tmp_path: Path, sides: tuple[str, str]
+) -> None:
     file = tmp_path / "pairs.jsonl"
-    file.write_text(json.dumps({"prompt": "?", "chosen": "4", "rejected": "5"}) + "\n")
+    file.write_text(json.dumps({"prompt": "?", sides[0]: "4", sides[1]: "5"}) + "\n")
     with pytest.raises(DataError, match='write format = "preference" for a dpo stage'):
         list(iter_items(file, "trl"))
+
+
+HH = "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: 1+0?\n\nAssistant:"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "parts"),
+    [
+        (f"{HH} 1", f"{HH} no idea", (HH, " 1", " no idea")),
+        ("What? Yes, it is.", "What? Yes, no.", ("What? Yes,", " it is.", " no.")),
+        ("Q:ab", "Q:ac", ("Q:a", "b", "c")),
+        # One text begins with the other.
+        ("Q A", "Q A B", ("Q ", "A", "A B")),
+    ],
+)
+def test_texts_are_parted_where_trl_parts_them(
+    tmp_path: Path, chosen: str, rejected: str, parts: tuple[str, str, str]
+) -> None:
+    """These are what `extract_prompt` of TRL 1.16 gives; a dialogue stays one text, as there."""
+    row = read(tmp_path, {"chosen": chosen, "rejected": rejected})
+    texts = [each["text"] for each in row.extra["candidates"]]
+    assert (row.messages, *texts) == ((Message("user", parts[0]),), *parts[1:])
+
+
+TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}]
+CALL = {"name": "f", "arguments": {"a": 1}}
+OPENAI_CALL = {"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {
+            "conversations": [
+                *(HUMAN, {"from": "function_call", "value": json.dumps(CALL)}),
+                {"from": "observation", "value": "4"},
+            ],
+            "chosen": {"from": "function_call", "value": json.dumps([CALL])},
+            "rejected": gpt("5"),
+            "tools": json.dumps(TOOLS),
+        },
+        {
+            "input": {
+                "messages": [
+                    *(ASK, {"role": "assistant", "tool_calls": [OPENAI_CALL]}),
+                    {"role": "tool", "content": "4"},
+                ],
+                "tools": TOOLS,
+                "parallel_tool_calls": False,
+            },
+            "preferred_output": [{"role": "assistant", "tool_calls": json.dumps([OPENAI_CALL])}],
+            "non_preferred_output": [said("5")],
+        },
+    ],
+)
+def test_calls_as_json_text_are_calls_of_the_prompt_and_of_an_answer(
+    tmp_path: Path, value: dict[str, Any]
+) -> None:
+    row = read(tmp_path, value)
+    call = ToolCall("f", {"a": 1})
+    assert [m.role for m in row.messages] == ["user", "assistant", "tool"]
+    assert row.messages[1].tool_calls == (call,) and [t["name"] for t in row.tools] == ["f"]
+    chosen, rejected = row.extra["candidates"]
+    assert candidate_message(chosen) == Message("assistant", "", (call,))
+    assert (chosen["reward"], rejected) == (1.0, {"text": "5", "reward": 0.0})
+    assert row.extra.get("input") in (None, {"parallel_tool_calls": False})
+    # It is trained on as the call that it is.
+    trained, as_text = (
+        stored_turns(ENCODER, task("tools"), row, [each])
+        for each in (chosen, {"text": chosen["text"], "reward": 1.0})
+    )
+    assert trained == as_text

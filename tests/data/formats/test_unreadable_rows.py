@@ -1,14 +1,17 @@
 """A few rows that cannot be read are left out, counted and named; more of them refuse the file."""
 
 import json
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from assay.data.formats.convert_rows import Wanted, convert
-from assay.data.formats.formats import iter_items, read_rows
+from assay.data.formats.formats import Layout, iter_items, read_rows
 from assay.data.loaded import UNREADABLE, DataError, gather
 
 BAD = ['{"prompt": "x", "answer": ', '["x"]', '{"prompt": 1, "answer": "x"}', '{"answer": "x"}']
@@ -52,16 +55,16 @@ def test_items_of_a_benchmark_are_all_read_or_none(tmp_path: Path) -> None:
         read_rows(rows_with(tmp_path, BAD[:1], 300), "prompt_answer")
 
 
-def test_cells_too_many_and_values_that_json_lacks_are_bad_rows_too(tmp_path: Path) -> None:
+def test_a_row_of_too_many_cells_and_a_gold_answer_of_nan_are_bad_rows_too(tmp_path: Path) -> None:
     lines = ["prompt,answer", *(f"{n}?,x" for n in range(150)), "a,b,c"]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     (name,) = gather(iter_items(tmp_path / "a.csv", "csv")).dropped
     assert "line 152: has 3 fields" in name
-    rows = [{"prompt": f"{n}?", "answer": "x", "n": float(n)} for n in range(150)]
-    rows[7]["n"] = float("nan")
+    rows = [{"prompt": f"{n}?", "answer": float(n)} for n in range(150)]
+    rows[7]["answer"] = float("nan")
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     (name,) = gather(iter_items(tmp_path / "a.parquet", "prompt_answer")).dropped
-    assert "line 8: n: nan is no JSON value" in name
+    assert "line 8: answer: holds nan, which JSON does not have" in name
 
 
 def test_a_conversion_says_which_rows_it_left_out(tmp_path: Path) -> None:
@@ -73,3 +76,80 @@ def test_a_conversion_says_which_rows_it_left_out(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         convert(file, tmp_path / "c.jsonl", Wanted(("messages",), "prompt_answer"))
     assert not (tmp_path / "c.jsonl").exists()
+
+
+NANOSECONDS = pa.scalar(1, pa.timestamp("ns"))
+YEAR_20000 = pa.scalar(18262 * 365, pa.date32())
+BESIDE: list[Any] = [
+    *(datetime(2026, 1, 1), date(2026, 1, 1), time(1), timedelta(1), Decimal("1.5"), b"\x00\xff"),
+    *(
+        float("nan"),
+        float("-inf"),
+        [float("nan")],
+        {"at": date(2026, 1, 1)},
+        NANOSECONDS,
+        YEAR_20000,
+    ),
+    pa.scalar([("a", 1)], pa.map_(pa.string(), pa.int64())),
+]
+
+
+def parquet_with(folder: Path, name: str, value: Any, first: Any = None) -> Path:
+    """Three rows, of which the last two hold a value in a column of this name."""
+    columns = {"prompt": ["a?", "b?", "c?"], "answer": ["x", "y", "z"]}
+    kind = value.type if isinstance(value, pa.Scalar) else None
+    value = value.as_py() if kind and pa.types.is_map(kind) else value
+    columns[name] = pa.array([first, value, value], kind)  # type: ignore[assignment]
+    pq.write_table(pa.table(columns), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+@pytest.mark.parametrize("value", BESIDE)
+def test_a_column_that_json_has_no_form_of_leaves_itself_out(tmp_path: Path, value: Any) -> None:
+    loaded = gather(iter_items(parquet_with(tmp_path, "made", value), "prompt_answer"))
+    assert [row.gold for row in loaded.rows] == ["x", "y", "z"] and not loaded.dropped
+    assert all("made" not in {*row.extra, *row.columns} for row in loaded.rows)
+    ((words, ids),) = loaded.remarks.items()
+    assert words.startswith("column 'made' holds ") and words.endswith(": it is left out")
+    assert ids == tuple(row.id for row in loaded.rows[1:])
+
+
+@pytest.mark.parametrize("name", ["answer", "gold", "id", "tools", "loss_mask", "images", "image"])
+def test_a_column_that_means_something_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    file = parquet_with(tmp_path, name, b"x", b"x")
+    with pytest.raises(DataError, match=rf"a.parquet:1: {name}: holds bytes, which JSON does not"):
+        gather(iter_items(file, "prompt_answer"))
+
+
+def test_a_column_under_another_name_is_refused_by_the_files_name(tmp_path: Path) -> None:
+    layout = Layout(columns={"gold": "theirs"}, nulls="drop")
+    with pytest.raises(DataError, match=r"a.parquet:1: theirs: holds bytes"):
+        gather(iter_items(parquet_with(tmp_path, "theirs", b"x", b"x"), "prompt_answer", layout))
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_nan_in_a_json_file_leaves_its_column_out(tmp_path: Path, ending: str) -> None:
+    lines = ['{"prompt": "a?", "answer": "x", "score": NaN}', '{"prompt": "b?", "answer": "NaN"}']
+    file = tmp_path / f"a.{ending}"
+    file.write_text("\n".join(lines) if ending == "jsonl" else f"[{lines[0]},\n{lines[1]}]")
+    loaded = gather(iter_items(file, "prompt_answer"))
+    assert [row.gold for row in loaded.rows] == ["x", "NaN"]
+    assert list(loaded.remarks) == [
+        "column 'score' holds NaN or Infinity, which JSON does not have: it is left out"
+    ]
+    file.write_text(file.read_text().replace('"x"', "-Infinity"))
+    with pytest.raises(DataError, match=rf"a.{ending}:1: answer: holds NaN or Infinity"):
+        gather(iter_items(file, "prompt_answer"))
+
+
+def test_a_turn_that_cannot_be_read_is_not_left_out_of_its_conversation(tmp_path: Path) -> None:
+    turns = [
+        {"role": "system", "tools": '[{"name": "f"}]'},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "at": date(2026, 1, 1)},
+        {"role": "user", "content": "c"},
+    ]
+    row = {str(n): turn for n, turn in enumerate(turns)}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
+    loaded = gather(iter_items(tmp_path / "a.parquet", "hardgen"))
+    assert loaded.rows == () and list(loaded.dropped) == ["holds date, which JSON does not have"]

@@ -104,3 +104,35 @@ def test_damaged_lines_are_named(tmp_path: Path):
 )
 def test_entries_made_from_one_scene_or_one_function_doc_are_one_cluster(item: str, source: str):
     assert source_of(item) == source
+
+
+def renumbered(score: Path, change) -> None:
+    header, *lines = score.read_text().splitlines()
+    rows = [change(n, json.loads(line)) for n, line in enumerate(lines, 1)]
+    score.write_text("\n".join([header, *map(json.dumps, rows)]) + "\n")
+
+
+def test_lines_that_are_counted_from_1_go_by_the_id_in_their_prompt(tmp_path: Path):
+    score, result = pair(tmp_path)
+    before = read_results(score)
+    for number in (int, str):
+        renumbered(score, lambda n, row, kind=number: row | {"id": kind(n)})
+        assert read_results(score) == before
+        # Items that are called as lines are counted would otherwise get a neighbour's mark.
+    result.write_text(result.read_text().replace("simple_python_", ""))
+    renumbered(score, lambda n, row: row | {"prompt": {"id": row["prompt"]["id"].split("_")[-1]}})
+    wrong = [a.item for a in before[0].answers if a.score == 0]
+    assert [a.item for a in read_results(score)[0].answers if a.score == 0] == [
+        item.removeprefix("simple_python_") for item in wrong
+    ]
+
+
+def test_a_wrong_answer_without_a_sure_item_is_refused(tmp_path: Path):
+    score, _ = pair(tmp_path)
+    renumbered(score, lambda n, row: {**row, "id": n, "prompt": "text"})
+    with pytest.raises(DataError, match=r"score\.json:2: id: 1 may be the number of a line"):
+        read_results(score)
+    score, _ = pair(tmp_path / "two")
+    renumbered(score, lambda n, row: {**row, "prompt": {"id": "simple_python_11"}})
+    with pytest.raises(DataError, match=r"but prompt\.id 'simple_python_11'"):
+        read_results(score)

@@ -133,3 +133,64 @@ def test_what_a_file_does_not_have_is_named_with_what_it_has(
     row = {"id": "a", "reward": 1.0, "info": {"reward": 2}, "text": "words", "n": 1}
     with pytest.raises(DataError, match=said):
         seen(lines(tmp_path / "r.jsonl", row, row), columns)
+
+
+def rollouts(folder: Path, ids: list[int], questions: list[int], **more: object) -> Path:
+    """verifiers' lines: an id, a prompt and the right answer of each rollout."""
+    pairs = enumerate(zip(ids, questions, strict=True))
+    return lines(
+        folder / "results.jsonl",
+        *(
+            {
+                "example_id": i,
+                "prompt": [{"content": f"q{q}"}],
+                "answer": q,
+                "reward": n % 2,
+                **more,
+            }
+            for n, (i, q) in pairs
+        ),
+    )
+
+
+REWARD = Columns("example_id", "reward")
+QUESTIONS = [*range(8)] * 4
+
+
+@pytest.mark.parametrize(
+    "ids", [list(range(32)), [n // 4 for n in range(32)]], ids=["over all", "shifted"]
+)
+def test_ids_that_do_not_follow_the_questions_give_way_to_them(tmp_path: Path, ids: list[int]):
+    """verifiers counts all rollouts, or every `rollouts_per_example` lines, of questions that come
+    round again (vf-eval of 0.1.3: `ids = [i // rollouts_per_example ...]`)."""
+    file = rollouts(tmp_path, ids, QUESTIONS)
+    found = seen(file, REWARD)
+    assert len({item for item, _, _ in found}) == 8
+    assert [repeat for _, repeat, _ in found] == [n // 8 for n in range(32)]
+    assert len({found[n][0] for n in (3, 11, 19, 27)}) == 1
+    (result,) = read_results(file, columns=REWARD)
+    assert [each.code for each in result.remarks] == ["ids_are_repeats"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "questions", "more", "told"),
+    [
+        (QUESTIONS, QUESTIONS, {}, []),
+        ([0, 1, 2, 3], [0, 1, 2, 2], {}, ["questions_repeat"]),
+        ([0, 1, 2, 3], [0, 0, 1, 1], {"answer": None}, ["questions_repeat"]),
+        ([0, 0, 1, 1], [0, 1, 2, 3], {}, ["questions_repeat"]),
+        ([0, 1, 2, 3], [7, 7, 7, 7], {}, ["questions_repeat"]),
+    ],
+    ids=["ids of questions", "uneven", "without answer", "two under one id", "one question"],
+)
+def test_ids_stay_where_questions_are_not_asked_equally_often(
+    tmp_path: Path, ids: list[int], questions: list[int], more: dict, told: list
+):
+    file = rollouts(tmp_path, ids, questions, **more)
+    (result,) = read_results(file, columns=REWARD)
+    assert [each.code for each in result.remarks] == told
+    assert [answer.item for answer in result.answers] == list(map(str, ids))
+    numbered = Columns("example_id", "reward", "pass")
+    file = rollouts(tmp_path, [0, 0], [0, 1], **{"pass": 0})
+    with pytest.raises(DataError, match="is also the item"):
+        read_results(file, columns=numbered)

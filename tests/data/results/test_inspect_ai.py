@@ -246,3 +246,117 @@ def test_the_mean_that_a_log_reduced_to_is_the_one_of_its_repeats():
         for sample in log["reductions"][0]["samples"] if log else ():
             scores = [a.score for a in result.answers if a.item == sample["sample_id"]]
             assert np.mean([s for s in scores if s is not None]) == sample["value"]
+
+
+def changed(folder: Path, change, name: str = "large.json") -> Path:
+    """A produced log, changed."""
+    file = copied("inspect_ai", folder) / name
+    log = json.loads(file.read_text())
+    change(log)
+    file.write_text(json.dumps(log))
+    return file
+
+
+def sampling(file: Path) -> dict:
+    return read_results(file)[0].settings["evaluation"]["sums"]["sampling"]
+
+
+def test_the_plans_settings_win_over_the_models_where_it_has_some(tmp_path: Path):
+    def settings(log: dict) -> None:
+        log["eval"]["model_generate_config"] = {"temperature": 0.1, "top_p": 0.5, "max_tokens": 5}
+        log["plan"]["config"] = {"temperature": 0.4, "max_tokens": None}
+
+    assert sampling(changed(tmp_path, settings)) == {
+        "temperature": 0.4,
+        "top_p": 0.5,
+        "max_tokens": 5,
+    }
+
+
+def call(config: dict, **event: object) -> dict:
+    return {"event": "model", "model": "mockllm/large", "config": config, **event}
+
+
+def test_what_the_model_was_called_with_wins_over_what_the_log_was_asked_for(tmp_path: Path):
+    def settings(log: dict) -> None:
+        log["plan"]["config"] = {"temperature": 0.4, "seed": 3}
+        for sample in log["samples"]:
+            sample["events"] = [
+                call({"temperature": 0.9, "seed": sample["epoch"]}),
+                call({"temperature": 0.1}, model="mockllm/other"),
+                call({"temperature": 0.2}, role="grader"),
+                {"event": "span_begin", "type": "scorers"},
+                call({"temperature": 0.3}),
+            ]
+
+    file = changed(tmp_path, settings)
+    assert sampling(file) == {"temperature": 0.9}
+    assert read_results(file)[0].settings["random_seeds"] == {"seed": 3}
+
+
+def test_calls_with_several_settings_are_all_shown(tmp_path: Path):
+    def settings(log: dict) -> None:
+        for sample in log["samples"]:
+            sample["events"] = [call({"top_p": 1, "temperature": t}) for t in (0.2, 0.7)]
+
+    apart = [{"temperature": 0.2}, {"temperature": 0.7}]
+    assert sampling(changed(tmp_path, settings)) == {"top_p": 1, "calls": apart}
+
+
+def contradicted(file: Path) -> set[str]:
+    found = [{c.field for c in result.contradictions} for result in read_results(file)]
+    assert all(each == found[0] for each in found)
+    return found[0]
+
+
+def first_right(log: dict) -> dict:
+    """The first answer that `match` has as right."""
+    return next(
+        s["scores"]["match"] for s in log["samples"] if s["scores"]["match"]["value"] == "C"
+    )
+
+
+@pytest.mark.parametrize("name", ["small.eval", "large.json", "broken.eval"])
+def test_a_log_as_inspect_ai_wrote_it_contradicts_nothing(name: str):
+    assert contradicted(LOGS / name) == set()
+
+
+def test_a_mean_or_a_count_that_the_samples_do_not_have_is_named(tmp_path: Path):
+    flipped = changed(tmp_path / "row", lambda log: first_right(log).update(value="I"))
+    assert "results.match.accuracy" in contradicted(flipped)
+
+    def edited(log: dict) -> None:
+        log["results"]["scores"][1]["metrics"]["accuracy"]["value"] = 0.99
+        log["results"]["scores"][0]["scored_samples"] = 3
+
+    assert contradicted(changed(tmp_path / "sum", edited)) == {
+        "results.includes.accuracy",
+        "results.match.scored_samples",
+    }
+
+
+def test_another_metric_that_is_called_accuracy_is_not_held_against_a_mean(tmp_path: Path):
+    def own(log: dict) -> None:
+        log["results"]["scores"][0]["metrics"]["accuracy"]["value"] = 0.99
+        log["eval"]["scorers"] = [{"name": "match", "metrics": [{"name": "accuracy"}]}]
+
+    assert contradicted(changed(tmp_path, own)) == set()
+
+
+def test_reduced_scores_that_no_threshold_makes_of_the_epochs_are_named(tmp_path: Path):
+    right = passes(LOGS / "large.json", 2)
+    wrong = right | {next(i for i, value in right.items() if value == 1): 0.0}
+    for values, fields in ((right, set()), (wrong, {"reductions.match,pass_at_2"})):
+        samples = [{"sample_id": i, "value": value} for i, value in values.items()]
+        table = {"scorer": "match", "reducer": "pass_at_2", "samples": samples}
+        file = with_reducers(tmp_path / str(len(fields)), ["mean", "pass_at_2"], [table])
+        assert contradicted(file) == fields
+
+
+def test_samples_of_another_model_are_named(tmp_path: Path):
+    def other(log: dict) -> None:
+        log["stats"]["model_usage"] = {"mockllm/large": {}}
+        for sample in log["samples"]:
+            sample["model_usage"] = {"mockllm/small": {}}
+
+    assert contradicted(changed(tmp_path, other)) == {"eval.model"}

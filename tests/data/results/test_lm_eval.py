@@ -176,3 +176,109 @@ def test_logs_without_a_date_are_read_with_the_results_beside_them(tmp_path: Pat
     found = read_results(rewritten(folder, "pretrained__x_sums.jsonl", without_names, True))
     assert [(r.run, r.benchmark, r.configured) for r in found] == [("sums-small", "sums", True)] * 2
     assert scores(found) == scores(read_results(samples("sums-small")))
+
+
+def contradicted(folder: Path, task: str = "sums") -> set[str]:
+    found = read_results(next(folder.glob(f"samples_{task}_2*")))
+    assert all(result.contradictions == found[0].contradictions for result in found)
+    return {each.field for each in found[0].contradictions}
+
+
+def edited(folder: Path, change, line=None) -> Path:
+    """The produced run with its results file changed, and each row of `sums`."""
+    place = copied("lm_eval/sums-small", folder)
+    log = place / log_name(place)
+    about = json.loads(log.read_text())
+    change(about)
+    log.write_text(json.dumps(about))
+    if line is not None:
+        rewritten(place, next(place.glob("samples_sums_2*")).name, lambda r: r | line(r))
+    return place
+
+
+@pytest.mark.parametrize("file", PRODUCED["lm-eval"], ids=lambda file: file.parent.name)
+def test_a_run_as_lm_eval_wrote_it_contradicts_nothing(file: Path):
+    assert all(result.contradictions == () for result in read_results(file))
+
+
+@pytest.mark.parametrize("key", ["exact_match,strict-match", "exact_match_stderr,strict-match"])
+def test_a_mean_or_its_error_that_the_rows_do_not_have_is_named(tmp_path: Path, key: str):
+    place = edited(tmp_path, lambda log: log["results"]["sums"].update({key: 0.5}))
+    assert contradicted(place) == {f"results.sums.{key}"}
+    assert contradicted(place, "sums_choice") == set()
+    (stated,) = {c.stated for r in read_results(place) for c in r.contradictions}
+    assert stated == 0.5
+
+
+def test_rows_that_were_changed_or_are_of_another_run_are_named(tmp_path: Path):
+    place = copied("lm_eval/sums-small", tmp_path)
+    mine = next(place.glob("samples_sums_2*"))
+    mine.write_text(samples("sums-large").read_text())
+    assert "results.sums.exact_match,strict-match" in contradicted(place)
+    mine.write_text(samples("two_examples").read_text())
+    assert "task_hashes.sums" in contradicted(place)
+
+
+@pytest.mark.parametrize("way", ["perplexity", "median", "house"])
+def test_what_is_no_mean_over_documents_is_not_held_against_one(tmp_path: Path, way: str):
+    def other(log: dict) -> None:
+        log["configs"]["sums"]["metric_list"] = [{"metric": "exact_match", "aggregation": way}]
+        log["results"]["sums"]["exact_match,strict-match"] = 3.25
+
+    assert contradicted(edited(tmp_path, other)) == set()
+
+
+def asked(**settings: object):
+    """Rows that were asked for with these settings beside their own."""
+    return lambda row: {"arguments": [[row["arguments"]["gen_args_0"]["arg_0"], settings]]}
+
+
+@pytest.mark.parametrize(
+    ("stated", "used", "fields"),
+    [
+        ({"temperature": 0.0}, {"temperature": 0.9}, {"temperature"}),
+        ({"until": ["a"]}, {"until": ["b"]}, {"until"}),
+        ({"until": ["a"]}, {"until": ["a", "</s>"]}, set()),
+        ({"temperature": 0.0, "until": ["a"]}, {"temperature": 0.0}, set()),
+    ],
+)
+def test_settings_in_rows_that_the_results_file_has_otherwise_are_named(
+    tmp_path: Path, stated: dict, used: dict, fields: set
+):
+    def change(log: dict) -> None:
+        log["configs"]["sums"]["generation_kwargs"] = stated
+
+    found = contradicted(edited(tmp_path, change, asked(**used)))
+    assert found == {f"configs.sums.generation_kwargs.{name}" for name in fields}
+
+
+def test_settings_of_the_command_line_and_of_a_task_in_python_contradict_nothing(tmp_path: Path):
+    def command(log: dict) -> None:
+        log["configs"]["sums"]["generation_kwargs"] = {"temperature": 0.0}
+        log["config"]["gen_kwargs"] = "temperature=0.9"
+
+    def python(log: dict) -> None:
+        log["configs"]["sums"]["generation_kwargs"] = {"temperature": 0.0}
+        del log["configs"]["sums"]["doc_to_text"]
+
+    for name, change in {"command": command, "python": python}.items():
+        assert contradicted(edited(tmp_path / name, change, asked(temperature=0.9))) == set()
+
+
+def test_fewer_answers_than_the_repeats_that_were_stated_are_named(tmp_path: Path):
+    place = edited(tmp_path, lambda log: log["configs"]["sums"].update(repeats=4))
+    assert contradicted(place) == {"configs.sums.generation_kwargs.repeats"}
+
+
+@pytest.mark.parametrize(("score", "wrong"), [("plain", False), ("weighed", False), (0.9, True)])
+def test_a_group_that_is_no_mean_of_its_tasks_is_named(tmp_path: Path, score, wrong: bool):
+    def grouped(log: dict) -> None:
+        log["group_subtasks"] = {"outer": ["inner"], "inner": ["sums_choice", "more"]}
+        log["results"]["more"] = {"acc,none": 0.0}
+        log["n-samples"]["more"] = {"effective": 36}
+        ours = log["results"]["sums_choice"]["acc,none"]
+        group = {"plain": ours / 2, "weighed": ours / 4}.get(score, score)
+        log["results"]["outer"] = {"acc,none": group, "acc_stderr,none": 7}
+
+    found = contradicted(edited(tmp_path, grouped), "sums_choice")
+    assert found == ({"results.outer.acc,none"} if wrong else set())

@@ -134,12 +134,12 @@ def test_a_saving_is_the_plan_minus_the_forecast_with_its_interval():
 
 def test_no_saving_is_claimed_without_a_plan(tmp_path):
     spent = {"helper/executor/cost": lambda step: 0.001 + 0.0001 * (step % 2)}
-    plain = progress(program_run(tmp_path, lambda s, p, n: Made(), 6, metrics=spent))
+    plain = progress(program_run(tmp_path, lambda s, p, n: Made(), 12, metrics=spent))
     assert plain is not None and plain.savings == ()
     assert plain.forecasts["helper/executor/cost"].at == 40
     head = 'budget = { "helper/executor/cost" = 1.0 }'
     planned = progress(
-        program_run(tmp_path / "b", lambda s, p, n: Made(), 6, metrics=spent, head=head)
+        program_run(tmp_path / "b", lambda s, p, n: Made(), 12, metrics=spent, head=head)
     )
     assert planned is not None
     (saving,) = planned.savings

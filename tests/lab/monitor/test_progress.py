@@ -1,16 +1,25 @@
 """Progress is recomputed from the records: rates, trends, milestones, budgets, what changed."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from assay.errors import InputError
+from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import MilestoneSpec
 from assay.judge.intervals import Estimate, counted, grouped, mean_interval, wilson
-from assay.lab.monitor.milestones import milestone_states, scored
+from assay.judge.trends import Forecast
+from assay.lab.monitor.milestones import (
+    bounds_of,
+    metric_forecast,
+    milestone_states,
+    scored,
+)
 from assay.lab.monitor.progress import MetricRow, Progress, progress
 from assay.lab.monitor.report_journal import (
     note_asked,
@@ -292,3 +301,49 @@ def test_the_journal_takes_a_torn_line_for_none_and_a_look_once_for_a_step(run):
     note_asked(run)
     note_asked(run)
     assert [(entry.step, entry.why) for entry in read_reports(run)] == [(24, "asked")]
+
+
+def stage(**more: object) -> StageSpec:
+    table = {"method": "grpo", "data": "d", "steps": 40, "prompts": 4, "reward": "accuracy"}
+    data = {"d": {"source": "path:d.jsonl", "format": "messages"}}
+    spec = {"name": "x", "task": "math", "data": data, "stage": {"rl": table | more}}
+    return Experiment.model_validate(spec).stage["rl"]
+
+
+def foretold(metric: str, values: list[float], at: int = 40, **more: object) -> Forecast | None:
+    lines = [{"step": step, metric: value} for step, value in enumerate(values, 1)]
+    return metric_forecast(stage(**more), lines, metric, at)
+
+
+TWELVE = [0.05 * step for step in range(12)]
+WORTH = {"right": {"kind": "accuracy", "value": 100.0}, "wrong": {"kind": "cosine", "value": -10.0}}
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "more", "ends"),
+    [
+        ("reward_mean", TWELVE, {}, (0.0, 1.0)),
+        ("reward_mean", TWELVE, {"reward": {"accuracy": 1.0, "cosine": 0.5}}, (0.0, 1.5)),
+        ("reward_mean", TWELVE, {"reward": WORTH}, (-10.0, 100.0)),
+        ("reward_mean", [-x for x in TWELVE], {"overlong": {"buffer": 4}}, (-1.0, 1.0)),
+        ("signal_share", TWELVE, {}, (0.0, 1.0)),
+        ("part/accuracy", TWELVE, {}, (0.0, 1.0)),
+        ("nll", [-x for x in TWELVE], {}, (0.0, math.inf)),
+        ("a_metric_of_a_task", TWELVE, {}, (0.0, TWELVE[-1])),
+    ],
+)
+def test_a_forecast_stays_within_what_its_metric_can_be(metric, values, more, ends):
+    assert bounds_of(stage(**more), metric, values) == ends
+    found = foretold(metric, values, 1000, **more)
+    assert found is not None
+    for value in (found.value, found.interval.low, found.interval.high):
+        assert ends[0] <= value <= ends[1]
+
+
+def test_nine_steps_foretell_nothing(run):
+    assert foretold("reward_mean", TWELVE[:9]) is None
+    assert foretold("reward_mean", TWELVE[:10]) is not None
+    few, enough = told(run, last=9), told(run, last=10)
+    assert few.forecasts == {} and enough.forecasts
+    assert all(each.forecast is None for each in few.milestones)
+    assert few.spending and all(each.forecast is None for each in few.spending)

@@ -7,6 +7,8 @@ import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,7 +18,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.lab.run.runner import resume, start
-from assay.runs.cost_ledger import LEDGER, lost_calls
+from assay.runs.cost_ledger import LEDGER, CostLedger, LedgerCall, lost_calls, read_calls
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, all_runs, runs_of
 from assay.runs.verify_files import verify_run
@@ -142,3 +144,32 @@ def test_a_run_goes_on_without_its_ledger_only_with_a_reason(tmp_path) -> None:
     process.join(120)
     assert process.exitcode == 0, (tmp_path / "log.txt").read_text()[-2000:]
     assert "when rl/step-000002 was made" in lost_calls(run)
+
+
+def pay_and_die(folder: Path, paid: LedgerCall) -> None:
+    ledger = CostLedger()
+    ledger.move_to(folder)
+    ledger.add([replace(paid, cost=7)] * 3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_calls_that_only_the_write_ahead_log_held_are_known_and_told(tmp_path) -> None:
+    process = forked(work, tmp_path, JUDGED + 2, log=tmp_path / "log.txt")
+    process.join(120)
+    (run,) = all_runs(tmp_path)
+    with closing(sqlite3.connect(run.path / LEDGER)) as store:
+        store.execute("PRAGMA wal_checkpoint")  # what is older than the log is in the file
+    paid = read_calls(run.path)
+    forked(pay_and_die, run.path, paid[0], log=tmp_path / "log.txt").join(60)
+    assert len(read_calls(run.path)) == len(paid) + 3
+    (run.path / f"{LEDGER}-wal").unlink()
+    lost = f"holds {len(paid)} calls"
+    assert lost in lost_calls(run)
+    assert "21 nano-units at most more" in lost_calls(run)
+    (found,) = verify_run(run).faults
+    assert found.file == LEDGER and lost in found.problem
+    with pytest.raises(InputError, match=lost):
+        resume(run)
+    process = forked(work, tmp_path, 0, "the disk was lost", log=tmp_path / "log.txt")
+    process.join(120)
+    assert process.exitcode == 0 and "after its last call, 21 nano-units" in lost_calls(run)

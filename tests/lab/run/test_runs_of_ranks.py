@@ -150,6 +150,21 @@ def test_a_killed_rank_ends_the_run_and_it_is_resumed_bit_by_bit(
     assert trained(all_runs(tmp_path)[0]) == trained(two)
 
 
+def test_a_stopped_rank_ends_the_run_after_its_patience_and_it_is_resumed_bit_by_bit(
+    two: RunDirectory, tmp_path: Path
+) -> None:
+    make_lab(tmp_path)
+    process = start(tmp_path, 2, "--set", "engine.patience=0.4")
+    until(lambda: steps_done(tmp_path, "sft") >= 5)
+    (other,) = others_of(process.pid or 0)
+    other.send_signal(signal.SIGSTOP)
+    process.join(90)
+    assert process.exitcode == 1 and is_over(other)
+    assert "rank 1 is stopped" in (tmp_path / "log.txt").read_text().strip().splitlines()[-1]
+    go_on(tmp_path)
+    assert trained(all_runs(tmp_path)[0]) == trained(two)
+
+
 def test_a_run_of_two_ranks_goes_on_with_one(two: RunDirectory, tmp_path: Path) -> None:
     stopped(tmp_path, "sft", 11)
     go_on(tmp_path, "--ranks", "1")

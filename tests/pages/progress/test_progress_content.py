@@ -86,8 +86,10 @@ def test_milestones_show_state_expectation_and_value(run):
     early = line_of(shown, "**met** **early** (answers end by themselves)")
     assert "Truncated completions below 50.0% at step 5 of rl" in early
     assert line_of(shown, "**missed** **hopeful**")
-    pending = line_of(text(run, last=8), "**pending** **late**")
+    pending = line_of(text(run, last=12), "**pending** **late**")
     assert "at step 20" in pending and "straight line" in pending
+    early = line_of(text(run, last=8), "**pending** **late**")
+    assert "straight line" not in early, "eight steps foretell nothing"
 
 
 def test_forecasts_name_their_assumption_and_the_budget(run):

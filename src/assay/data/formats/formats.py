@@ -119,6 +119,7 @@ class UnknownFormatError(InputError):
 def read_records(path: str | Path, csv: CsvOptions | None = None) -> Iterator[Found]:
     """The objects of a file, and what is wrong in the place of others: CSV where `csv` says how, or
     by its ending; parquet by its ending; a JSON array by its first character; JSON lines otherwise.
+    Both are unpacked where the name ends in .gz or .zst, and so is CSV.
 
     Raises DataError for a file that cannot be read on.
     """
@@ -127,7 +128,7 @@ def read_records(path: str | Path, csv: CsvOptions | None = None) -> Iterator[Fo
         return read_csv(path, csv)
     if path.suffix == ".parquet":
         return read_parquet(path)
-    return read_array(path) if begins_array(path) else jsonl_lines(path)
+    return (read_array if begins_array(path) else jsonl_lines)(path, constants="unread")
 
 
 def record_reader(parse: Callable[[Record], Row]) -> Reader:
@@ -273,7 +274,7 @@ def _items(found: Found, format: str, layout: Layout) -> list[Item]:
     if isinstance(found, DataError):
         raise found
     if layout.nulls == "drop":
-        found = replace(found, value=without_nulls(found.value))
+        found = found.changed(without_nulls(found.value))
     written = found.value if found.written is None else found.written
     items = list(FORMATS[format](found if format == PREFERENCE else refuse_preferences(found)))
     for index, item in enumerate(items):
@@ -281,7 +282,9 @@ def _items(found: Found, format: str, layout: Layout) -> list[Item]:
             names = written.keys() - item.extra.keys() - MESSAGES
             columns = {name: written[name] for name in written if name in names}
             items[index] = replace(item, columns=columns) if columns else item
-    return items
+    about = next((item.id for item in items if isinstance(item, Row)), "")
+    left = [f"column {e.field!r} {e.problem}: it is left out" for e in found.unread.values()]
+    return [*(Remark(about, words) for words in left if about), *items]
 
 
 MESSAGES = {"prompt", "completion", "messages", "conversations", "chosen", "rejected", KEPT}

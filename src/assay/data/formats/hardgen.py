@@ -48,7 +48,7 @@ def items(record: Record) -> Iterator[Item]:
     tools = parse_tools(record, described, "0.tools")
     source = record.maybe("id", str, int)
     id_ = str(content_id(record.value) if source is None else source)
-    turns = [key for key in record.value if key.isascii() and key.isdigit()]
+    turns = [k for k in (*record.value, *record.unread) if k.isascii() and k.isdigit()]
     try:
         said = tuple(_messages(record, sorted(turns, key=int)))
         messages = check_order(record, said, "turns")

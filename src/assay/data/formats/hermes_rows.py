@@ -30,7 +30,7 @@ from assay.data.renderings.hermes import (
     parse_text_messages,
     split_chatml,
 )
-from assay.data.row import Row
+from assay.data.row import Row, ToolCall
 
 COLUMNS = ("messages", "conversations", "text", "tools")
 CALLS = "function_call"
@@ -96,13 +96,18 @@ def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
     text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
     if role != CALLS:
         return role, text, message_loss(record, message, path, role)
-    # The JSON text of one call or of a list, with reasoning before it where there is some.
+    thought, calls = called(record, text, path)
+    text = "\n".join([*([thought] if thought else []), *map(call_text, calls)])
+    return role, text, message_loss(record, message, path, "assistant")
+
+
+def called(record: Record, text: str, path: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """What a message of CALLS says: the JSON text of one call or of a list, with reasoning in its
+    tags before it where there is some. Raises DataError."""
     thought, end, rest = text.rpartition(THINK_END)
     calls = record.typed(path, loaded_value(record, rest.strip(), path), dict, list)
     listed = calls if isinstance(calls, list) else [calls]
-    blocks = [call_text(parse_call(record, call, path)) for call in listed]
-    text = "\n".join([*([thought + end] if end else []), *blocks])
-    return role, text, message_loss(record, message, path, "assistant")
+    return thought + end, tuple(parse_call(record, call, path) for call in listed)
 
 
 COPIES = ("instruction", "input", "output")

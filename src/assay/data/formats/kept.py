@@ -106,6 +106,8 @@ def build_row(
         if record.value.get(column) is not None and column in MASKS:
             fix = "write loss: true or false into the messages"
             raise record.error(column, "says what is trained on, and is not read", fix)
+    for column in ("image", "video", "audio"):
+        record.value.get(column)  # Raises for bytes: a question about a picture is none without it.
     options = loaded_value(record, record.value.get(OPTIONS) or {}, OPTIONS)
     source = record.value.get("id")
     if source is None:

@@ -42,14 +42,15 @@ STEPS = "steps of answers with a label each, for a process reward model, which n
 
 KINDS: tuple[tuple[str, tuple[str, ...], type], ...] = (
     (DPO, ("chosen", "rejected"), object),
+    (DPO, ("preferred_output", "non_preferred_output"), object),
     (KTO, ("completion", "label"), bool),
     (KTO, ("messages", "label"), bool),
     (KTO, ("conversations", "label"), bool),
     (KTO, ("output", "kto_tag"), bool),
     (STEPS, ("completions", "labels"), list),
 )
-"""What rows are, the columns that show it (TRL's, ms-swift's, LLaMA-Factory's), and the type of the
-last one."""
+"""What rows are, the columns that show it (TRL's, ms-swift's, LLaMA-Factory's, OpenAI's), and the
+type of the last one."""
 REJECTED = ("rejected_response", "rejected_messages")
 """The columns that ms-swift puts beside a conversation whose answer is the chosen one."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from assay.data.conversation import check_order, parse_message, untrained
 from assay.data.formats.kept import BESIDE, build_row, system_beside, tools_beside
 from assay.data.hashing import canonical_json
-from assay.data.loaded import DataError, Found, Record
+from assay.data.loaded import Columns, DataError, Found, Record
 from assay.data.row import Message, Row
 from assay.errors import nearest
 
@@ -51,9 +51,13 @@ def alpaca_row(record: Record) -> Row:
     The input stands below the instruction, as LLaMA-Factory and ms-swift put it. `history` holds
     earlier pairs of question and answer. Raises DataError.
     """
-    asked = record.need("instruction", str)
-    given = record.maybe("input", str)
-    output = record.need("output", str)
+    answer = Message("assistant", record.need("output", str))
+    return _row(record, [*alpaca_prompt(record), answer], ALPACA)
+
+
+def alpaca_prompt(record: Record) -> list[Message]:
+    """The earlier turns, and the instruction with its input below. Raises DataError."""
+    asked = record.need("instruction", str), record.maybe("input", str)
     messages: list[Message] = []
     for index, pair in enumerate(record.maybe("history", list) or ()):
         path = f"history[{index}]"
@@ -61,8 +65,7 @@ def alpaca_row(record: Record) -> Row:
             raise record.error(path, f"has {len(pair)} members", "write [question, answer]")
         messages.append(Message("user", record.typed(f"{path}[0]", pair[0], str)))
         messages.append(Message("assistant", record.typed(f"{path}[1]", pair[1], str)))
-    messages.append(Message("user", f"{asked}\n{given}" if given else asked))
-    return _row(record, [*messages, Message("assistant", output)], ALPACA)
+    return [*messages, Message("user", "\n".join(filter(None, asked)))]
 
 
 def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Found]:
@@ -76,12 +79,16 @@ def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Fo
         if isinstance(record, DataError):
             yield record
             continue
-        missing -= set(record.value)
+        missing -= {*record.value, *record.unread}
         for ours, theirs in columns.items():
             if theirs in missing:
                 fix = nearest(theirs, record.value)
                 raise record.error(f"columns.{ours}", f"the file has no column {theirs!r}", fix)
-        yield replace(record, value=_renamed(record, columns), written=record.value)
+        theirs = {theirs: ours for ours, theirs in columns.items()}
+        unread = {theirs.get(name, name): error for name, error in record.unread.items()}
+        value = _renamed(record, columns)
+        value = Columns(value, unread) if unread else value
+        yield replace(record, value=value, written=record.value)
 
 
 def _renamed(record: Record, columns: Mapping[str, str]) -> dict[str, Any]:

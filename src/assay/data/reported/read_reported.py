@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from assay.data.loaded import absent
 from assay.data.reported.reported_errors import NothingReported, ReportedError, validated
 from assay.data.reported.reported_record import Reported
 from assay.data.reported.tables import Grid, Spot, Unused, read_grid
@@ -58,8 +59,8 @@ def read_reported(path: str | Path, items: int | None = None) -> Reading:
     where no result is recognised in it.
     """
     file = Path(path)
-    if not file.is_file():
-        raise ReportedError("no such file", file=file)
+    if problem := absent(file):
+        raise ReportedError(problem, file=file)
     if file.suffix.lower() not in ENDINGS:
         fix = nearest(file.suffix, ENDINGS)
         raise ReportedError(f"reads no {file.suffix or 'file without ending'}", file=file, fix=fix)
@@ -75,8 +76,8 @@ def read_reported(path: str | Path, items: int | None = None) -> Reading:
 
 def report_text(file: Path) -> str:
     """The text of a report. Raises ReportedError."""
-    if not file.is_file():
-        raise ReportedError("no such file", file=file)
+    if problem := absent(file):
+        raise ReportedError(problem, file=file)
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

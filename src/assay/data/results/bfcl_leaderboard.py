@@ -170,7 +170,11 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         raise DataError(f"has no key {cluster!r}", file=path, fix=fix)
     score_file, result_file = _both(path)
     records = list(read_objects(score_file))
-    header, wrong = records[0], {str(r.need("id", str)): r for r in records[1:]}
+    header, wrong, listed = records[0], dict[str, Record](), Places()
+    for record in records[1:]:
+        item = _wrong_item(record)
+        listed.take(record, "id", item, fix="an item is wrong once")
+        wrong[item] = record
     places, answers = Places(), []
     for record in read_objects(result_file):
         item = record.need("id", str)
@@ -196,6 +200,23 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
             higher_is_better=True,
         )
     ]
+
+
+def _wrong_item(record: Record) -> str:
+    """The item of a wrong answer: `prompt.id`, where `id` may be the number of a line, else `id`.
+
+    Older versions of BFCL count lines there, from 1, where items count from 0. Raises DataError for
+    a number alone, and for two names.
+    """
+    asked, item = record.value.get("prompt"), record.need("id", str, int)
+    known = asked.get("id") if isinstance(asked, dict) else None
+    counted = isinstance(item, int) or item.isdigit()
+    if counted and known is None:
+        fix = "score the answers again with a version of BFCL that writes prompt.id"
+        raise record.error("id", f"{item!r} may be the number of a line, and names no item", fix)
+    if known is not None and not counted and known != item:
+        raise record.error("id", f"is {item!r}, but prompt.id {known!r}", "one item has one id")
+    return str(item if known is None else known)
 
 
 def source_of(item: str) -> str:

@@ -6,8 +6,9 @@ first. The rows of a JSON document are the objects that hold both, in whatever l
 lie. What a tool's file says beside the scores, such as its settings, is not read.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from assay.data.results.foreign_result import (
     read_text,
 )
 from assay.data.results.plain_table import csv_rows
-from assay.errors import InputError, nearest
+from assay.errors import Finding, InputError, finding, nearest
 
 KEY = "@key"
 """As the item: the name under which a row stands in a table, or its number in a list or file."""
@@ -34,6 +35,9 @@ LONGEST_ID = 256
 """Longer texts, such as prompts, are named by their fingerprint."""
 WORDS = {"true": 1.0, "false": 0.0}
 """How CSV files write what is no number."""
+ASKED = ("prompt", "question", "problem", "query", "instruction", "input", "messages")
+WANTED = ("answer", "target", "ground_truth", "gold", "solution", "reference")
+"""Columns that ask something in the files of other tools, and that hold the right answer."""
 ABSENT = object()
 
 
@@ -70,7 +74,7 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
             raise DataError(f"no row has {name}={text}", file=path, field="--where", fix=fix)
         rows = kept
     scores = list(_scores(path, rows, columns.score))
-    items = [_item(row, columns.item) for row in rows]
+    items, remarks = _items(rows, columns, path.stem)
     places, sources, answers = Places(), Clusters(cluster), []
     for row, (item, repeat), score in zip(
         rows, _repeats(rows, items, columns), scores, strict=True
@@ -80,7 +84,36 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
         sources.take(row, item, {} if found is ABSENT else {sources.key: _plain(found)})
         answers.append(Answer(item, repeat, score))
     metric, clusters = columns.score, sources.by_item
-    return [Result(path.stem, str(path), "columns", metric, tuple(answers), clusters=clusters)]
+    found = Result(path.stem, str(path), "columns", metric, tuple(answers), clusters=clusters)
+    return [replace(found, remarks=remarks)]
+
+
+def _items(
+    rows: Sequence[Record], columns: Columns, run: str
+) -> tuple[list[str], tuple[Finding, ...]]:
+    """The item of each row: its id, or its question where the ids run over all answers of a
+    question or across questions, and every question is answered equally often."""
+    ids = [_item(row, columns.item) for row in rows]
+    # Beside the id, in whatever table that stands.
+    place = columns.item[: columns.item.rfind(".") + 1]
+    asked, wanted = (
+        [
+            [v for n in names if (v := _at(row.value, place + n)) not in (ABSENT, None)]
+            for row in rows
+        ]
+        for names in (ASKED, WANTED)
+    )
+    if not all(asked) or columns.repeat is not None or columns.item.removeprefix(place) in ASKED:
+        return ids, ()
+    questions = [content_id([*map(str, (*a, *w))]) for a, w in zip(asked, wanted, strict=True)]
+    names, pairs = {*ids}, {*zip(ids, questions, strict=True)}
+    counts, values = Counter(questions), {"ids": len({*ids}), "questions": len({*questions})}
+    if len(pairs) == len(names) == len(counts):
+        return ids, ()
+    even = len({*counts.values()}) == 1 and 1 < len(counts) <= len(names)
+    if even and all(wanted):
+        return questions, (finding("ids_are_repeats", "warning", name=run, **values),)
+    return ids, (finding("questions_repeat", "warning", name=run, **values),)
 
 
 def _condition(text: str, option: str) -> tuple[str, str]:

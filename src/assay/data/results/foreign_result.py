@@ -24,10 +24,12 @@ from assay.data.hashing import sha256_text
 from assay.data.json_files import begins_array, jsonl_lines, read_array
 from assay.data.loaded import JSON_NAMES, DataError, Record, sound
 from assay.data.parquet import MOST_ENTRIES, Budget, raw_rows
-from assay.errors import nearest
+from assay.errors import Finding, nearest
 
 CLUSTER = "cluster"
 """Where a file names the source of an item, unless another key is asked for."""
+ROUNDING = 1e-6
+"""How far the order in which a tool adds may move a mean."""
 SCORE = "score"
 """The metric that is meant where a file has several and none is named."""
 
@@ -44,6 +46,17 @@ class Answer:
     """What the model wrote, where the file has it."""
     error: str = ""
     """What went wrong according to the tool; the tool may have given a score all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A place where a file says of its own rows what they do not."""
+
+    file: str
+    field: str
+    stated: Any
+    counted: Any
+    """What the rows say."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,13 @@ class Result:
     """Why this is not the whole run, where the file says so."""
     higher_is_better: bool | None = None
     """Of the metric, by the tool's own words; None where it says nothing."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """Everything in which what the tool wrote about this run does not follow from its rows."""
+    reads_answers: bool = True
+    """Whether equal answers to an item have equal scores. False where the file says that a model
+    judged them, or something other than the answer was looked at."""
+    remarks: tuple[Finding, ...] = ()
+    """What was found in reading the rows."""
 
 
 def score(record: Record, name: str) -> float | None:
@@ -103,6 +123,12 @@ def number(record: Record, name: str, value: Any) -> float | None:
 def is_score(value: Any) -> bool:
     """Whether `number` takes the value."""
     return value is None or (isinstance(value, int | float) and not math.isinf(value))
+
+
+def differ(stated: Any, counted: float) -> bool:
+    """Whether a summary is a number, and another one than the rows make; NaN is no number."""
+    known = isinstance(stated, int | float) and math.isfinite(stated) and not math.isnan(counted)
+    return known and not math.isclose(stated, counted, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
 def score_columns(records: Iterable[Record], *others: str) -> list[str]:
@@ -183,7 +209,7 @@ def read_objects(path: Path) -> Iterator[Record]:
 
     Raises DataError for a missing file and the first bad object.
     """
-    return sound((read_array if begins_array(path) else jsonl_lines)(path, constants=True))
+    return sound((read_array if begins_array(path) else jsonl_lines)(path, constants="floats"))
 
 
 def fingerprint(value: Any) -> str:

@@ -16,6 +16,22 @@ IDENTITY = frozenset(
     }
 )
 """Arguments that say which model it is."""
+ADAPTERS = frozenset({"peft", "lora_local_path"})
+"""Those of them whose files hold no weights of the model itself."""
+QUANTISED = re.compile(
+    r"""(?<![a-z0-9])(
+        i?q[1-8][a-z0-9_]* | tq[12]_0 | gguf | ggml | [48]da[48]w
+        | (?:mx|nv)?(?:fp|f|nf|u?int|float)[2-8] (?:wo|dq|w?a\d+|_?e[2-5]m[0-3][a-z]*)?
+        | w[2-8]a(?:\d+|fp8|int8)(?:kv\d+)? | [1-8](?:[._]\d+)?[-_]?(?:bits?|bpw)
+        | e[45]m[23][a-z]* | bnb | bitsandbytes | awq | gptq(?:model)? | auto[-_]?(?:round|awq|gptq)
+        | exl[23] | hqq | aqlm | vptq | quip | spqr | eetq | ptq | quanto | torchao | marlin | dwq
+        | compressed[-_]tensors | (?:omni|smooth)quant | quanti[sz]ed | ternary
+    )(?![a-z0-9])""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Words of a model's name that say in which numbers of few bits its weights are stored."""
+QUARTER = re.compile(r"20\d\d[-_ ]?q[1-4]|q[1-4][-_ ]?20\d\d", re.IGNORECASE)
+"""A date that looks like one of them."""
 TRANSPORT = frozenset(
     {
         *("batch_size", "max_batch_size", "parallelize", "device_map", "device_map_option"),
@@ -33,6 +49,8 @@ OFF = frozenset(
     }
 )
 """Arguments for which false says no more than their absence."""
+BY_ITSELF = frozenset({"dtype", "kv_cache_dtype", "quantization", "load_format"})
+"""Arguments for which "auto" says no more than that."""
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where an object lay in memory; written into logs for functions, and another in every run."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -50,26 +68,40 @@ class ModelArguments:
     """The kind of device without its number, `cuda` for instance."""
 
 
-def model_arguments(given: Any) -> ModelArguments:
-    """The arguments of a model, a table or text such as `pretrained=NAME,dtype=bfloat16`."""
+def model_arguments(given: Any, *names: Any) -> ModelArguments:
+    """The arguments of a model, a table or text such as `pretrained=NAME,dtype=bfloat16`.
+
+    How the weights are quantised by the model's names, those in the arguments and `names`, counts
+    as an argument: it is none of what tells two models apart.
+    """
     found = {
         name: value
         for name, value in arguments(given).items()
         # What says no more than the argument's absence is left out.
         if value is not None
-        and (name, value) not in (("dtype", "auto"), ("revision", "main"))
+        and (name, value) != ("revision", "main")
+        and not (value == "auto" and name in BY_ITSELF)
         and not (value is False and name in OFF)
     }
     device = found.pop("device", None)
     named = found.get("pretrained") or found.get("model_path") or found.get("model")
     if found.get("tokenizer", named) == named:
         found.pop("tokenizer", None)
+    called = [*names, *(v for k, v in found.items() if k in IDENTITY - ADAPTERS)]
+    quantised = {"quantisation": form} if (form := quantisation(*called)) else {}
     return ModelArguments(
         {k: v for k, v in found.items() if k in IDENTITY},
-        {k: v for k, v in found.items() if k not in IDENTITY | TRANSPORT},
+        {k: v for k, v in found.items() if k not in IDENTITY | TRANSPORT} | quantised,
         {k: v for k, v in found.items() if k in TRANSPORT},
         kind_of_device(device),
     )
+
+
+def quantisation(*names: Any) -> str:
+    """The words by which names of a model say how it is quantised, in order; "" for none."""
+    text = " ".join(QUARTER.sub(" ", str(name)) for name in names if name is not None)
+    words = {re.sub("[-_]", "", match[0].lower()) for match in QUANTISED.finditer(text)}
+    return " ".join(sorted(words))
 
 
 def kind_of_device(device: Any) -> str | None:

@@ -4,22 +4,27 @@ Letters count as in inspect-ai's `value_to_float`; samples that ended in an erro
 Epochs are repeats, whose mean the judge takes. Scores that the log reduced otherwise are a metric
 of their own with one score for each sample, read as logged, because a reducer's name leaves out its
 threshold ("pass_at_2" has one). A scorer of words or lists is no metric and is named. Logs of 2024
-with one score for each sample are read too. Events, tool calls and conversations are not read.
+with one score for each sample are read too. Of the events only the settings of the model's calls
+are read; tool calls and conversations are not.
 """
 
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import comb, inf, nan
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Answer,
     Clusters,
+    Contradiction,
     Places,
     Result,
+    differ,
     fingerprint,
     is_score,
     number,
@@ -29,6 +34,12 @@ from assay.data.results.foreign_result import (
 from assay.data.results.foreign_settings import comparable, model_arguments
 
 MEAN = "mean"
+AVERAGES = ("accuracy", MEAN)
+"""Metrics of inspect-ai that are the mean of the samples' values."""
+OF_ANSWERS = ("match", "includes", "pattern", "answer", "exact", "f", "math")
+"""Scorers of inspect-ai that read the last answer alone, without the numbers in their names."""
+SCORING = ("scorer", "scorers")
+"""Types of the events that begin the scoring of a sample, whose calls are the judge's."""
 
 
 def _reduced(header: Mapping[str, Any], reductions: Any) -> dict[tuple[str, str], dict[str, Any]]:
@@ -98,19 +109,20 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         if name not in wrong
     ]
     found, asked = _reduced(header, reductions), _reducers(header)
-    shown = results if MEAN in asked else []
-    shown = shown + [
+    reduced = [
         _of_epochs(result, reducer, values)
         for (metric, reducer), values in found.items()
         for result in results
         if result.metric == metric
     ]
+    wrong_sums = tuple(_contradictions(path, header, samples, [*results, *reduced]))
+    shown = (results if MEAN in asked else []) + reduced
     known = {MEAN, *(reducer for _, reducer in found)}
     missing = tuple(name for name in asked if name not in known)
     if not shown:
         problem = f"has no scores of its epochs reduced by {', '.join(missing)}"
         raise DataError(problem, file=path, fix="run 'inspect score' on it")
-    return [replace(result, left_out=missing) for result in shown]
+    return [replace(each, left_out=missing, contradictions=wrong_sums) for each in shown]
 
 
 def _first_scorer(header: Mapping[str, Any]) -> str:
@@ -144,6 +156,99 @@ def _of_epochs(result: Result, reducer: str, values: Mapping[str, Any]) -> Resul
     return replace(result, metric=name, checker=f"inspect-ai {name}", answers=tuple(answers))
 
 
+def _contradictions(
+    path: Path, header: Mapping[str, Any], samples: Sequence[Record], results: Sequence[Result]
+) -> Iterator[Contradiction]:
+    """Means and counts of the header that the samples do not have, reduced scores that epochs do
+    not give by any threshold, and samples of another model."""
+    summary, file = header.get("results") or {}, str(path)
+    rows = {result.metric: _by_item(result) for result in results}
+    spec, asked = header["eval"], _reducers(header)
+    own = {*_metric_names([spec.get("metrics"), spec.get("scorers")])}
+    for score in _summaries(header, summary):
+        name, scorer = score.get("name"), score.get("scorer")
+        label = name if scorer in (None, name) else f"{scorer}.{name}"
+        reducer = score.get("reducer") or (asked[0] if len(asked) == 1 else MEAN)
+        items = rows.get(label if reducer == MEAN else f"{label},{reducer}") or {}
+        every = [value for values in items.values() for value in values]
+        if not every:
+            continue
+        place, counts = f"results.{label}", (len(items), len(every))
+        means = fmean(map(fmean, items.values())), fmean(every)
+        if score.get("scored_samples") not in (None, *counts):
+            yield Contradiction(file, f"{place}.scored_samples", score["scored_samples"], counts[0])
+        for key, metric in (score.get("metrics") or {}).items():
+            options = metric.get("params") or metric.get("options")
+            # A metric of inspect-ai has its name before its own in what the log asked for.
+            if metric.get("name", key) not in AVERAGES or options or key in own:
+                continue
+            # Without a reducer a metric is of the items' means, or of every epoch.
+            if all(differ(metric.get("value"), mean) for mean in means):
+                yield Contradiction(file, f"{place}.{key}", metric["value"], means[0])
+    for label, values in rows.items():
+        metric, _, reducer = label.rpartition(",")
+        if metric and not _reducible(reducer, rows[metric], values):
+            yield Contradiction(file, f"reductions.{label}", "other values", "their epochs")
+    model, stated = spec.get("model"), (header.get("stats") or {}).get("model_usage")
+    used = {name for sample in samples for name in sample.maybe("model_usage", dict) or ()}
+    if used and model in (stated or ()) and model not in used:
+        yield Contradiction(file, "eval.model", model, ", ".join(sorted(used)))
+
+
+def _by_item(result: Result) -> dict[str, list[float]]:
+    """The scores of each item that has some."""
+    found: dict[str, list[float]] = {}
+    for answer in result.answers:
+        if answer.score is not None:
+            found.setdefault(answer.item, []).append(answer.score)
+    return found
+
+
+def _metric_names(found: Any) -> Iterator[str]:
+    """The names in lists of metrics, in tables of them, and in scorers that have some."""
+    if isinstance(found, Mapping) and "metrics" not in found and isinstance(found.get("name"), str):
+        yield found["name"]
+    elif isinstance(found, Mapping | list):
+        for each in found.values() if isinstance(found, Mapping) else found:
+            yield from _metric_names(each)
+
+
+def _summaries(header: Mapping[str, Any], summary: Mapping[str, Any]) -> Sequence[Any]:
+    """The scores of the header by scorer; a log of 2024 has those of one."""
+    older = {"name": _first_scorer(header), "metrics": summary.get("metrics")}
+    return summary.get("scores") or [older]
+
+
+def _reducible(
+    reducer: str, epochs: Mapping[str, Sequence[float]], values: Mapping[str, Sequence[float]]
+) -> bool:
+    """Whether a reducer of inspect-ai makes the values out of the epochs, by some threshold; True
+    for others, and for items without all their epochs."""
+    whole = max(map(len, epochs.values()), default=0)
+    pairs = [(epochs[i], v[0]) for i, v in values.items() if len(epochs.get(i, ())) == whole]
+    thresholds = {1.0, inf, *(score for scores in epochs.values() for score in scores)}
+    return any(
+        not any(differ(value, _reduce(reducer, scores, each)) for scores, value in pairs)
+        for each in thresholds
+    )
+
+
+def _reduce(reducer: str, scores: Sequence[float], threshold: float) -> float:
+    """What a reducer makes of the epochs of a sample; NaN for one that is not known.
+
+    `at_least_K` and `pass_at_K` by `scorer/_reducer/reducer.py` of inspect-ai 0.3.285.
+    """
+    if reducer in ("max", "median"):
+        return max(scores) if reducer == "max" else float(median(scores))
+    kind, _, number_ = reducer.rpartition("_")
+    if kind not in ("at_least", "pass_at") or not number_.isdecimal():
+        return nan
+    passed, total, k = sum(score >= threshold for score in scores), len(scores), int(number_)
+    if kind == "at_least":
+        return float(passed >= k)
+    return 1 - comb(total - passed, k) / comb(total, k) if k <= total else nan
+
+
 def _result(
     path: Path,
     header: Mapping[str, Any],
@@ -170,11 +275,12 @@ def _result(
         answers=tuple(answers),
         benchmark=str(spec.get("task", "")),
         checker=f"inspect-ai {metric}",
-        settings=_settings(header, metric),
+        settings=_settings(header, metric, [sample for sample, _ in scores]),
         configured=True,
         questions=questions,
         clusters=sources.by_item,
         unfinished=_unfinished(header, len(answers)),
+        reads_answers=metric.partition(".")[0].rstrip("0123456789") in OF_ANSWERS,
         higher_is_better=any(parts.get(metric) in ("C", "I") for _, parts in scores) or None,
     )
 
@@ -231,10 +337,39 @@ def _unfinished(header: Mapping[str, Any], count: int) -> str:
     return "" if count == asked else f"{count} of {asked} samples"
 
 
-def _settings(header: Mapping[str, Any], metric: str) -> dict[str, Any]:
+def _generation(
+    spec: Mapping[str, Any], plan: Mapping[str, Any], samples: Sequence[Record]
+) -> dict[str, Any]:
+    """The settings that the model was called with: those that the events of all calls share, under
+    `calls` those that they do not; without events the plan's over the model's, as `Model.generate`
+    merges them (inspect-ai 0.3.285)."""
+    configs = [spec.get("model_generate_config") or {}, plan.get("config") or {}]
+    stated = {k: v for config in configs for k, v in config.items() if v is not None}
+    found = (call for sample in samples for call in _calls(sample, spec.get("model")))
+    calls = [*{fingerprint(call): call for call in found}.values()]
+    if not calls:
+        return stated
+    shared = {k: v for k, v in calls[0].items() if all(call.get(k) == v for call in calls)}
+    apart = [{k: call[k] for k in call if k not in shared} for call in calls]
+    elsewhere = {k: stated[k] for k in stated if k in (*TRANSPORT, "seed")}
+    return elsewhere | shared | ({"calls": sorted(apart, key=fingerprint)} if any(apart) else {})
+
+
+def _calls(sample: Record, model: Any) -> Iterator[dict[str, Any]]:
+    """The settings of each call of the model before the sample was scored, without its seed and
+    those of transport."""
+    for event in sample.maybe("events", list) or ():
+        if event.get("type") in SCORING:
+            return
+        if event.get("event") == "model" and event.get("model") == model and not event.get("role"):
+            config = comparable(event.get("config") or {})
+            yield {k: v for k, v in config.items() if k not in (*TRANSPORT, "seed")}
+
+
+def _settings(header: Mapping[str, Any], metric: str, samples: Sequence[Record]) -> dict[str, Any]:
     spec, plan = comparable(header["eval"]), comparable(header.get("plan") or {})
     config = spec.get("config") or {}
-    generate = (plan.get("config") or {}) | (spec.get("model_generate_config") or {})
+    generate = _generation(spec, plan, samples)
     scorers = {each.get("name"): each.get("options") for each in spec.get("scorers") or ()}
     evaluation = {
         **{key: spec[key] for key in EVALUATION if spec.get(key) is not None},
@@ -245,7 +380,7 @@ def _settings(header: Mapping[str, Any], metric: str) -> dict[str, Any]:
     }
     provider, _, name = str(spec.get("model", "")).partition("/")
     local = provider in ENGINES and name
-    model = model_arguments(spec.get("model_args"))
+    model = model_arguments(spec.get("model_args"), spec.get("model"))
     settings = {
         "base_weights": {"model": name if local else spec.get("model"), **model.identity},
         "model_args": dict(model.answers),

@@ -7,11 +7,13 @@ an item is a document of a task, so the mean over items is lm-eval's group score
 array of objects, `.json`, no names of filters (up to 0.4.3), no date (up to 0.4.2).
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 from assay.data.hashing import canonical_json, sha256_text
@@ -20,8 +22,10 @@ from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Answer,
     Clusters,
+    Contradiction,
     Places,
     Result,
+    differ,
     fingerprint,
     is_score,
     read_objects,
@@ -40,6 +44,12 @@ COLUMNS = KEYS | {"target", "arguments", "filter", "metrics", "doc_hash", "promp
 COLUMNS |= {"target_hash"}
 NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl?")
 RENDERING = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
+AVERAGED = ("acc", "acc_norm", "acc_mutual_info", "acc_bytes", "exact_match")
+"""Metrics that lm-eval averages where a task does not say how."""
+HASHED = ("doc_hash", "prompt_hash", "target_hash")
+"""What `task_hashes` has of each row, joined."""
+Found = Iterator[tuple[str, Any, Any]]
+"""Field of a results file, what it states and what the rows say."""
 UNDATED = "results.json"
 """Beside `ARGUMENTS_TASK.jsonl`, as lm-eval wrote them up to 0.4.2."""
 BACKENDS = {"hf-auto": "hf", "huggingface": "hf"}
@@ -53,7 +63,7 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     Raises DataError.
     """
     records = list(read_objects(path))
-    log = _results_file(path)
+    file, log = _results_file(path)
     task = _task_name(path, log)
     by_filter: dict[str, list[Record]] = {}
     for name, record in _by_filter(records, log, task):
@@ -65,7 +75,107 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
     if not results:
         problem = "no metric is a number for every question"
         raise DataError(problem, file=path)
-    return results
+    found = *_sums(log, task, by_filter), *_groups(log, task), *_told(log, task, records)
+    wrong = tuple(Contradiction(file, *each) for each in found)
+    return [replace(result, contradictions=wrong) for result in results]
+
+
+def _sums(log: Mapping[str, Any], task: str, by_filter: Mapping[str, Sequence[Record]]) -> Found:
+    """Means of the task, with their standard errors, and a hash of its rows that these do not
+    have. A metric that is no mean over documents is not looked at."""
+    summary = (log.get("results") or {}).get(task) or {}
+    listed = (log.get("configs") or {}).get(task, {}).get("metric_list") or ()
+    ways = {each.get("metric"): each.get("aggregation") for each in listed}
+    for name, lines in by_filter.items():
+        for metric in _metrics(lines):
+            way = ways.get(metric) or ("mean" if metric in AVERAGED else "")
+            scores = [score(line, metric) for line in lines]
+            known = [each for each in scores if each is not None]
+            if way not in ("mean", "nanmean") or not known or (way == "mean" and None in scores):
+                continue
+            counted = {f"{metric},{name}": math.fsum(known) / len(known)}
+            if way == "mean" and len(known) > 1:
+                error = stdev(known) / math.sqrt(len(known))
+                counted[f"{metric}_stderr,{name}"] = error
+            for key, value in counted.items():
+                if differ(summary.get(key), value):
+                    yield f"results.{task}.{key}", summary[key], value
+    lines = [line.value for each in by_filter.values() for line in each]
+    stated, hashed = (
+        (log.get("task_hashes") or {}).get(task),
+        all(row.keys() >= {*HASHED} for row in lines),
+    )
+    if hashed and re.fullmatch("[0-9a-f]{64}", str(stated)):
+        joined = "".join(str(row[key]) for row in lines for key in HASHED)
+        if stated != sha256_text(joined):
+            yield f"task_hashes.{task}", stated, sha256_text(joined)
+
+
+def _groups(log: Mapping[str, Any], task: str) -> Found:
+    """Scores of the groups over the task that are no mean of their tasks' scores, weighted by
+    documents or not (`Group.aggregate` of lm-eval 0.4.13)."""
+    results, below = log.get("results") or {}, log.get("group_subtasks") or {}
+    sizes = {
+        name: int(each.get("effective") or 0) for name, each in (log.get("n-samples") or {}).items()
+    }
+    for group in below:
+        leaves = _leaves(group, below)
+        for key, stated in results.get(group, {}).items() if task in leaves else ():
+            parts = [
+                (results[t][key], sizes.get(t, 0)) for t in leaves if key in results.get(t, {})
+            ]
+            if "_stderr," in key or "," not in key or not parts or not all(n for _, n in parts):
+                continue
+            plain = math.fsum(value for value, _ in parts) / len(parts)
+            weighed = math.fsum(v * n for v, n in parts) / sum(n for _, n in parts)
+            if differ(stated, plain) and differ(stated, weighed):
+                yield f"results.{group}.{key}", stated, weighed
+
+
+def _leaves(group: str, below: Mapping[str, Sequence[str]]) -> list[str]:
+    """The tasks of a group and of the groups in it."""
+    members = below.get(group) or ()
+    return [
+        leaf for each in members for leaf in (_leaves(each, below) if below.get(each) else [each])
+    ]
+
+
+def _told(log: Mapping[str, Any], task: str, records: Sequence[Record]) -> Found:
+    """Settings of generation by which the rows were made and that the results file has otherwise.
+
+    A task in Python (it has no `doc_to_text`) may ask by settings of its own.
+    """
+    about = (log.get("configs") or {}).get(task) or {}
+    if about.get("output_type") != "generate_until" or about.get("doc_to_text") is None:
+        return
+    stated = about.get("generation_kwargs") or {}
+    more = arguments((log.get("config") or {}).get("gen_kwargs"))
+    found: dict[str, dict[str, Any]] = {}
+    for line in records:
+        for request in _requests(line):
+            if len(request) > 1 and isinstance(request[1], dict):
+                found.setdefault(fingerprint(request[1]), request[1])
+        drawn = next(iter(line.need("resps", list)), None)
+        count = len(drawn) if isinstance(drawn, list) else 1
+        found.setdefault(str(count), {"repeats": count})
+    stated = {"repeats": about.get("repeats", 1), **stated}
+    for each in found.values():
+        for key, value in each.items():
+            if key in stated and not any(_same(value, s.get(key)) for s in (stated, more)):
+                yield f"configs.{task}.generation_kwargs.{key}", stated[key], value
+
+
+def _same(used: Any, stated: Any) -> bool:
+    """Whether a setting was used as it is stated; a model may add endings of its own."""
+    lists = [each if isinstance(each, list) else [each] for each in (used, stated)]
+    return all(each in lists[0] for each in lists[1])
+
+
+def _requests(line: Record) -> list[Sequence[Any]]:
+    """The requests of a document, each a text and what belongs to it."""
+    given = line.value.get("arguments") or ()
+    every = given.values() if isinstance(given, dict) else given
+    return [[*each.values()] if isinstance(each, dict) else each for each in every]
 
 
 def _by_filter(
@@ -134,6 +244,7 @@ def _result(
             for line in lines
         },
         clusters=sources.by_item,
+        reads_answers=not (log.get("configs") or {}).get(task, {}).get("unsafe_code"),
         unfinished="" if asked == len(lines) else f"{len(lines)} of {asked} questions",
         higher_is_better=((log.get("higher_is_better") or {}).get(task) or {}).get(metric),
     )
@@ -149,20 +260,20 @@ def _text(line: Record) -> str | None:
     return "\n".join(texts) if texts and all(isinstance(text, str) for text in texts) else None
 
 
-def _results_file(path: Path) -> Mapping[str, Any]:
-    """What the same run wrote about itself; empty where the file was moved away from it."""
+def _results_file(path: Path) -> tuple[str, Mapping[str, Any]]:
+    """What the same run wrote about itself, and where; empty where the file was moved away."""
     found = NAME.fullmatch(path.name)
     pattern = f"*_{found['date']}.json" if found else UNDATED
     files = [file for file in sorted(path.parent.glob(pattern)) if not NAME.fullmatch(file.name)]
     if not files:
-        return {}
+        return "", {}
     try:
         log = load_json(read_text(files[0]), constants=True)
     except ValueError as error:
         raise DataError(f"malformed JSON: {error}", file=files[0]) from error
     if not isinstance(log, dict) or not isinstance(log.get("configs"), dict):
         raise DataError("is no results file of lm-eval", file=files[0], field="configs")
-    return log
+    return str(files[0]), log
 
 
 def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dict[str, Any]:
@@ -174,7 +285,7 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
     # Turns are told apart in a chat template alone.
     rendering = RENDERING if log.get("chat_template_sha") else RENDERING[:2]
     config, about = log.get("config") or {}, comparable(log["configs"].get(task) or {})
-    model = model_arguments(config.get("model_args"))
+    model = model_arguments(config.get("model_args"), log.get("model_name"))
     evaluation |= {
         "task": {key: about[key] for key in about if _is_task(key)},
         "version": (log.get("versions") or {}).get(task),
@@ -214,9 +325,7 @@ def _prompts(lines: Sequence[Record]) -> str:
     the first request's text."""
     hashes = []
     for line in lines:
-        given = line.value.get("arguments") or ()
-        first = next(iter(given.values() if isinstance(given, dict) else given), ())
-        text = next(iter(first.values() if isinstance(first, dict) else first), None)
+        text = next(iter(next(iter(_requests(line)), ())), None)
         hashes.append(str(line.value.get("prompt_hash") or sha256_text(str(text))))
     return sha256_text(canonical_json(sorted(hashes)))
 
@@ -326,6 +435,8 @@ def _together(folder: Path, metric: str, results: Sequence[Result], by_task: boo
         questions=_named(tasks, lambda result: result.questions),
         clusters=parts if by_task else _named(tasks, lambda result: result.clusters),
         left_out=tuple(task for task in every if task not in tasks),
+        reads_answers=all(result.reads_answers for result in tasks.values()),
+        contradictions=(*{repr(c): c for r in tasks.values() for c in r.contradictions}.values(),),
         unfinished="; ".join(f"{t}: {r.unfinished}" for t, r in tasks.items() if r.unfinished),
         parts=parts if len(tasks) > 1 else {},
         higher_is_better=directions.pop() if len(directions) == 1 else None,

@@ -21,6 +21,7 @@ from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.setup.prepare import load_rows
 from assay.lab.setup.stage_methods import most
 from assay.lab.setup.tool_stage import translations
+from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
 from assay.rl.signal import may_drop
 from assay.tasks.task import BenchmarkOptions, benchmark, made_source
@@ -110,6 +111,7 @@ def smells(subject: Subject) -> Seen:
     for name, stage in subject.session.experiment.stage.items():
         if isinstance(stage, GrpoStage):
             yield from groups(f"stage.{name}", stage)
+            yield from idle_clip(f"stage.{name}", stage)
     yield from not_run_here(subject)
     yield from small_reports(subject)
     yield from first_subsets(subject)
@@ -157,6 +159,29 @@ def groups(place: str, stage: GrpoStage) -> Seen:
             f"{place}: groups of equal rewards are kept and cost a full update",
             why,
             "nothing, if that is meant; without KL, entropy and whitening they can be left out",
+        )
+
+
+def idle_clip(place: str, stage: GrpoStage) -> Seen:
+    """A loss or clip that is the preset's or the stage's own, where every ratio is 1: the gradient
+    is then the plain policy gradient's, whatever the loss."""
+    preset = PRESETS[stage.algorithm]
+    loss = stage.loss or preset.loss
+    given = [name for name, value in stage.clip if value is not None]
+    low, high = (
+        getattr(stage.clip, end) or getattr(preset, f"clip_{end}") for end in ("low", "high")
+    )
+    own = stage.loss is not None or given or low != high
+    several = stage.updates.minibatches * stage.updates.epochs > 1
+    if own and LOSSES[loss].reads and not (several or stage.stored):
+        yield Finding(
+            "warning",
+            f"{place}: with one update for each rollout the loss {loss!r} and its clip do nothing: "
+            "it trains by the plain policy gradient",
+            f"algorithm {stage.algorithm!r}, updates {{ minibatches = 1, epochs = 1 }}: every "
+            "ratio is 1, inside any bounds",
+            "make several updates of a rollout (updates.minibatches or updates.epochs), or read "
+            "the result as that of the advantage and the average alone",
         )
 
 

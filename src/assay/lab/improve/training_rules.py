@@ -286,6 +286,11 @@ HEALTH: Mapping[str, Meaning] = {
     "stagnant_reward": Meaning("explore"),
     "fallbacks": Meaning("correct", "answers", share=True),
     "rising_fallbacks": Meaning("correct", "answers", share=True),
+    **{
+        name: Meaning("correct")
+        for name, rule in RULES.items()
+        if rule.kind in ("idle", "never") and rule.advice
+    },
     "loss_parts": Meaning("correct"),
     "fallback_contradiction": Meaning("correct"),
     "impossible_share": Meaning("correct"),

@@ -16,13 +16,17 @@ from typing import Any
 
 from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import GrpoStage
 from assay.experiment.tables import GuardSpec
-from assay.judge.health_rules import Side
+from assay.judge.health_rules import RULES, Side
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_json, write_listed
 
 PASSED = "guards.json"
+BONUS_GUARD = "max_steps_without_bonus"
+BONUS_RULE = RULES["no_bonus"]
+"""What the setting of a grpo stage that BONUS_GUARD is named after stops a run for."""
 
 
 class GuardFired(RunFailure):
@@ -48,6 +52,7 @@ class Firing:
         side, bound = condition(self.spec)
         row = "" if len(self.values) == 1 else f" for {len(self.values)} steps in a row"
         last = "not finite" if self.values[-1] is None else f"{self.values[-1]:g}"
+        last += ": it trains as grpo" if self.guard == BONUS_GUARD else ""
         return (
             f"guard {self.guard!r} stopped the run at {self.stage} step {self.step}: "
             f"{self.spec.metric} was {side} {bound:g}{row}, last {last}"
@@ -74,9 +79,14 @@ def firing(
     name: str, spec: GuardSpec, stage: str, lines: Sequence[Mapping[str, Any]], after: int = 0
 ) -> Firing | None:
     """Whether the guard fires at the last of a stage's lines; steps up to `after` do not count."""
-    if spec.stage not in (None, stage) or not lines or spec.metric not in lines[-1]:
+    where = BONUS_RULE.where if name == BONUS_GUARD else spec.metric
+
+    def counts(line: Mapping[str, Any]) -> bool:
+        return spec.metric in line and (where == spec.metric or bool(line.get(where)))
+
+    if spec.stage not in (None, stage) or not lines or not counts(lines[-1]):
         return None
-    counting = (x for x in reversed(lines) if spec.metric in x and x["step"] > after)
+    counting = (x for x in reversed(lines) if counts(x) and x["step"] > after)
     values = tuple(x[spec.metric] for x in islice(counting, spec.steps))[::-1]
     if len(values) < spec.steps or not all(met(spec, value) for value in values):
         return None
@@ -109,8 +119,16 @@ class GuardWatch:
 
 def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> GuardWatch:
     """The guards over a stage that has recorded `step` steps that count."""
-    lines = [*History(run).lines(stage, step)]
-    return GuardWatch(experiment.guard, stage, passed_steps(run.path, stage), lines)
+    lines, guards = [*History(run).lines(stage, step)], dict(experiment.guard)
+    spec = experiment.stage[stage]
+    if isinstance(spec, GrpoStage):
+        (metric,), least, most = (
+            BONUS_RULE.metrics,
+            BONUS_RULE.nothing,
+            spec.max_steps_without_bonus,
+        )
+        guards[BONUS_GUARD] = GuardSpec(metric=metric, below=least, steps=most, stage=stage)
+    return GuardWatch(guards, stage, passed_steps(run.path, stage), lines)
 
 
 def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> None:

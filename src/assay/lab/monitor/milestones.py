@@ -6,6 +6,7 @@ verdict is met if the judge gives that verdict from the records of both checkpoi
 rewards are estimated from the step's samples, with all completions of a prompt as one cluster.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,11 +18,12 @@ from assay.experiment.checkpoint_reference import (
     checkpoint_name,
     parse_checkpoint,
 )
+from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.experiment.tables import MilestoneSpec
 from assay.judge.intervals import Estimate, Interval, counted, grouped
 from assay.judge.paired import compare
-from assay.judge.trends import Forecast, forecast_value
+from assay.judge.trends import FORETELLING, Forecast, forecast_value
 from assay.judge.verdict import Comparison
 from assay.runs.history import History, Sample, samples_in
 from assay.runs.run_directory import RunDirectory
@@ -121,6 +123,9 @@ State = Literal["pending", "open", "met", "missed", "undecided", "not recorded"]
 """`open`: a value without a step is not there yet. `not recorded`: the step has not the metric."""
 RECENT = 20
 """A forecast is made from at most so many steps."""
+UNBOUNDED = frozenset({"nll", "kl", "entropy", "grad_norm", "length_mean", "validation_loss"})
+UNBOUNDED |= {"divergence", "own_divergence", "seconds", "cost", "completion_tokens", "tokens"}
+"""Metrics from 0 on that nothing holds above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,8 @@ def _state(
     if not lines or (spec.step is not None and last < spec.step):
         forecast = None
         if spec.metric is not None and spec.step is not None:
-            forecast = metric_forecast(lines, spec.metric, spec.step)
+            stage = history.experiment.stage[spec.stage]
+            forecast = metric_forecast(stage, lines, spec.metric, spec.step)
         return MilestoneState(name, spec, "pending", None, forecast=forecast)
     step = last if spec.step is None else spec.step
     if spec.evaluation is not None:
@@ -223,13 +229,40 @@ def scored(spec: MilestoneSpec, value: Estimate) -> State:
     return "met" if met else "missed" if missed else "undecided"
 
 
-def metric_forecast(lines: Sequence[Line], metric: str, at: int) -> Forecast | None:
-    """A metric at a later step, from the last steps that record it; shares stay within 0 and 1."""
-    recorded = [line for line in lines if metric in line][-RECENT:]
-    found = forecast_value([x["step"] for x in recorded], [x[metric] for x in recorded], at)
-    if found is None or not is_share(metric):
-        return found
+def metric_forecast(
+    stage: StageSpec, lines: Sequence[Line], metric: str, at: int
+) -> Forecast | None:
+    """A metric at a later step, from the last steps that record it, within what it can be; None for
+    fewer than FORETELLING steps."""
+    recorded = [line for line in lines if metric in line]
+    known = [float(line[metric]) for line in recorded if line[metric] is not None]
+    if len(known) < FORETELLING:
+        return None
+    recent = recorded[-RECENT:]
+    found = forecast_value([x["step"] for x in recent], [x[metric] for x in recent], at)
+    if found is None:
+        return None
+    least, most = bounds_of(stage, metric, known)
     value, low, high = (
-        min(max(end, 0.0), 1.0) for end in (found.value, found.interval.low, found.interval.high)
+        min(max(end, least), most) for end in (found.value, found.interval.low, found.interval.high)
     )
     return replace(found, value=value, interval=replace(found.interval, low=low, high=high))
+
+
+def bounds_of(stage: StageSpec, metric: str, values: Sequence[float]) -> tuple[float, float]:
+    """The least and the greatest that a metric can be, as far as that is known: what it has been
+    where its reward, or its kind, says no more."""
+    if is_share(metric):
+        return 0.0, 1.0
+    if metric in UNBOUNDED:
+        return 0.0, math.inf
+    least, most = min(values), max(values)
+    if metric.startswith(PART):
+        return min(least, 0.0), max(most, 1.0)
+    if metric == "reward_mean" and (reward := getattr(stage, "reward", None)) is not None:
+        worths = [part.worth for part in parts_of(reward).values()]
+        lost = getattr(stage, "overlong", None)
+        punished = lost.factor if lost is not None else 0.0
+        least = min(least, sum(worth for worth in worths if worth < 0) - punished)
+        most = max(most, sum(worth for worth in worths if worth > 0))
+    return least, most

@@ -14,7 +14,7 @@ from assay.experiment.stage_tables import DistillStage, StageSpec
 from assay.judge.health_checks import RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change
 from assay.judge.selection import Promotion
-from assay.judge.trends import Forecast, Trend, forecast_total, trend
+from assay.judge.trends import FORETELLING, Forecast, Trend, forecast_total, trend
 from assay.lab.monitor.call_errors import COST, CallReport, Saving, call_report, savings
 from assay.lab.monitor.fact_changes import FactChanges, fact_changes, fact_reading
 from assay.lab.monitor.guards import unseen
@@ -175,7 +175,7 @@ def _progress(
         findings=health.findings,
         new=frozenset(now - then),
         gone=frozenset(then - now),
-        forecasts=_forecasts(lines, planned, ahead, trended(experiment.stage[stage])),
+        forecasts=_forecasts(lines, planned, ahead, experiment.stage[stage]),
         spending=costs,
         milestones=tuple(states),
         scored=frozenset(scored),
@@ -244,10 +244,10 @@ def trended(stage: StageSpec) -> tuple[str, ...]:
 
 
 def _forecasts(
-    lines: Lines, planned: int | None, costs: Sequence[Spending], metrics: Sequence[str]
+    lines: Lines, planned: int | None, costs: Sequence[Spending], stage: StageSpec
 ) -> dict[str, Forecast]:
-    """Forecasts for the end of the stage; empty once it has ended."""
-    if planned is None or lines[-1]["step"] >= planned:
+    """Forecasts for the end of the stage; empty once it has ended, and before FORETELLING steps."""
+    if planned is None or lines[-1]["step"] >= planned or len(lines) < FORETELLING:
         return {}
     found = {each.metric: each.forecast for each in costs}
     remaining = planned - lines[-1]["step"]
@@ -258,9 +258,8 @@ def _forecasts(
         if metric not in found and all(line.get(metric) is not None for line in lines):
             total = [line[metric] for line in lines]
             found[metric] = forecast_total(total, remaining, planned)
-    for metric in metrics:
-        if any(metric in line for line in lines):
-            found[metric] = metric_forecast(lines, metric, planned)
+    for metric in trended(stage):
+        found[metric] = metric_forecast(stage, lines, metric, planned)
     return {metric: each for metric, each in found.items() if each is not None}
 
 

@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from assay.experiment.price_table import units
-from assay.judge.trends import Forecast, forecast_total
+from assay.judge.trends import FORETELLING, Forecast, forecast_total
 from assay.lab.monitor.stage_health import planned_steps
 from assay.runs.cost_ledger import LedgerCall, LedgerUnusable, lost_calls, read_calls
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import experiment_of
 from assay.runs.status import read_status
-
-FEWEST = 3
-"""Steps that a forecast needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +151,13 @@ def _forecast(
     planned: int | None,
     live: bool = True,
 ) -> Forecast | None:
-    """None for fewer than FEWEST steps, without a plan, and where a cost is not known.
+    """None for fewer than FORETELLING steps, without a plan, and where a cost is not known.
 
     What a step cost is what its last try did; a try that a kill ended is spent, and not to come
     again. Of a `live` run's step under way, only what it has cost beyond its forecast comes on top,
     because the steps to come hold it. Nothing is forecast below what is spent.
     """
-    if planned is None or len(steps) < FEWEST or not all(map(known, calls)):
+    if planned is None or len(steps) < FORETELLING or not all(map(known, calls)):
         return None
     tried = _last_tries(calls, stage)
     costs = [units(tried[step]) for step in steps]

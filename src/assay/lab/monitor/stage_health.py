@@ -4,18 +4,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from assay.compare.selection_pairs import recorded_weights
+from assay.errors import Finding, finding
+from assay.experiment.checkpoint_reference import (
+    CheckpointReference,
+    checkpoint_name,
+    parse_checkpoint,
+)
+from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import (
     SamplingStage,
     StageSpec,
     StoredStage,
     counts_rows,
+    kept_reference,
     steps_of,
 )
 from assay.judge.health_checks import Health, RuleState, Spending, check_health
-from assay.judge.health_rules import OF_SAMPLES, STORED_ADVICE
+from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
 from assay.judge.selection import Promotion, promote
-from assay.judge.trends import forecast_total
+from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_steps, resolve_checkpoint
+from assay.runs.status import stored_status
+from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM
+from assay.train.metric_names import PART
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -32,25 +46,85 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
     """The states and findings of the health rules in a stage, of its steps up to `until`.
 
     Spending is counted for the last stage that has started. Of stored candidates no rule of
-    OF_SAMPLES says anything.
+    OF_SAMPLES says anything, and none of a KL that is no part of the stage.
     """
     spec, lines = history.experiment.stage[stage], history.lines(stage, until)
     dev = [(x.step, x.scores) for x in history.looks(stage) if until is None or x.step <= until]
     money = spending(history, stage, until) if stage == history.last_stage else []
-    found = check_health(_at_temperature(lines, spec), dev, money)
-    if not learns_from_stored(spec):
-        return found
+    parts, ended = reward_parts(spec), has_ended(history, stage, until)
+    found = check_health(_at_temperature(lines, spec), dev, money, parts, ended)
+    stored = learns_from_stored(spec)
+    mute = (OF_SAMPLES if stored else frozenset()) | (
+        frozenset() if kept_reference(spec) else {"no_kl"}
+    )
+    advice = STORED_ADVICE if stored else {}
     return Health(
         tuple(
-            RuleState(each.rule, "not recorded", "", None) if each.rule in OF_SAMPLES else each
+            RuleState(each.rule, "not recorded", "", None) if each.rule in mute else each
             for each in found.states
         ),
         tuple(
-            replace(each, values={**each.values, **STORED_ADVICE.get(each.code, {})})
+            replace(each, values={**each.values, **advice.get(each.code, {})})
             for each in found.findings
-            if each.code not in OF_SAMPLES
+            if each.code not in mute
         ),
     )
+
+
+def reward_parts(stage: StageSpec) -> dict[str, list[str]]:
+    """The metrics of the parts of a stage's reward table, apart by whether they add to it; none of
+    a reward that is one part."""
+    found: dict[str, list[str]] = {BONUSES: [], PENALTIES: []}
+    table = getattr(stage, "reward", None)
+    if isinstance(table, dict) and len(table) > 1:
+        for name, part in parts_of(table).items():
+            most = TEXT_MAXIMUM.get(part.kind.removeprefix(TEXT), 1.0)
+            if part.worth:
+                found[BONUSES if part.worth > 0 and most > 0 else PENALTIES].append(PART + name)
+    return found
+
+
+def has_ended(history: History, stage: str, until: int | None = None) -> bool:
+    """Whether a stage has recorded its last planned step, or a guard stopped the run in it."""
+    lines, planned = history.lines(stage, until), planned_steps(history, stage)
+    if not lines:
+        return False
+    stopped = until is None and bool(stored_status(history.run.path).guard)
+    return stopped or (planned is not None and lines[-1]["step"] >= planned)
+
+
+def unlearned(run: RunDirectory) -> list[Finding]:
+    """The stages of a run that learned nothing, each by its `name`: advantage or gradient 0 in
+    every step, the weights of an earlier checkpoint at the end, a start that the gate kept.
+
+    From what is recorded; no weights are read. Raises what reading the records raises.
+    """
+    history, found = History(run), []
+    for name, spec in history.experiment.stage.items():
+        lines = history.lines(name)
+        ends = [line[k] for line in lines for k in ("advantage_min", "advantage_max") if k in line]
+        if ends and not any(end != 0 for end in ends):
+            found.append(("unlearned_advantage", name))
+        elif lines and all(line.get("grad_norm") == 0 for line in lines):
+            found.append(("unlearned_gradient", name))
+        if same := same_as_before(run, name, spec):
+            found.append(("unlearned_weights", f"{same[0]} = {same[1]}"))
+        chosen = history.selection(name)
+        if chosen is not None and not chosen.promoted:
+            found.append(("unlearned_gate", f"{name}.best = {chosen.checkpoint}"))
+    return [finding(code, "warning", name=f"{run}: {what}") for code, what in found]
+
+
+def same_as_before(run: RunDirectory, stage: str, spec: StageSpec) -> tuple[str, str] | None:
+    """The last checkpoint of a stage, and the first before it with the same weights, the stage's
+    start in the same run among them; None where there is none."""
+    steps, start = checkpoint_steps(run, stage), parse_checkpoint(spec.start)
+    names = [checkpoint_name(CheckpointReference(stage, "step", step)) for step in steps]
+    if start is not None and start.stage is not None and checkpoint_steps(run, start.stage):
+        names.insert(0, checkpoint_name(resolve_checkpoint(run, start)))
+    weights = {name: recorded_weights(run, name) for name in names}
+    before = (name for name in names[:-1] if weights[name] and weights[name] == weights[names[-1]])
+    return next(((names[-1], name) for name in before), None)
 
 
 def learns_from_stored(stage: StageSpec) -> bool:
@@ -88,7 +162,7 @@ def spending(history: History, stage: str, until: int | None = None) -> list[Spe
         last = [*metrics][-1]
         steps = planned_steps(history, last)
         forecast = None
-        if steps is not None and costs[last]:
+        if steps is not None and len(costs[last]) >= FORETELLING:
             before = spent - sum(costs[last])
             remaining = max(steps - metrics[last][-1]["step"], 0)
             forecast = forecast_total(costs[last], remaining, steps, before)

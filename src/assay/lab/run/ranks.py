@@ -15,6 +15,7 @@ import torch
 
 from assay.engines.ranks import followed, joined, launched, ranks_here, team
 from assay.errors import AssayError
+from assay.experiment.engine_table import patience_seconds
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.learner import StagePolicy
@@ -74,7 +75,7 @@ def ranked(
     if sharded is None:
         whole = engine.sample == "vllm" or opened.fits(largest, ranks_here(engine.ranks))
         sharded = not whole
-    with team(engine.ranks, FOLLOWER) as others:
+    with team(engine.ranks, FOLLOWER, patience_seconds(engine)) as others:
         how = ", each with a part of the weights" if sharded else ""
         threads = f"{others.threads} thread{'s' * (others.threads > 1)} each"
         session.observer.note(f"{name}: {others.size} ranks of {threads}{how}")

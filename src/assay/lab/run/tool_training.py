@@ -25,6 +25,7 @@ from assay.engines.environments import python_of
 from assay.engines.process_tree import Running, end_marked, running
 from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.engine_table import patience_seconds
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.evaluate.checkpoint_selection import selectors
 from assay.lab.evaluate.run_evaluation import measure_stored
@@ -234,7 +235,8 @@ class ToolTraining:
         ends before the last step or writes what cannot be read."""
         following, code = self.following(), None
         following.stepped = self.stepped
-        pause = POLL_SECONDS
+        pause, words, since = POLL_SECONDS, (0, 0), time.monotonic()
+        patience = patience_seconds(self.session.experiment.engine)
         while code is None:
             code = tool.wait(pause)
             try:
@@ -242,6 +244,13 @@ class ToolTraining:
             except InputError as damage:  # in files that the tool wrote, and not the user
                 raise RunFailure(str(damage)) from damage
             pause = max(POLL_SECONDS, took / READING)
+            if words != (words := ((self.folder / LOG).stat().st_size, following.step)):
+                since = time.monotonic()
+            elif time.monotonic() - since > patience:
+                limit = f"said nothing for {patience / 60:g} minutes (engine.patience)"
+                raise RunFailure(
+                    f"{self.made.trainer.title} {limit}; its log is {self.folder / LOG}"
+                )
         run, name = self.session.run, self.made.name
         done = max(checkpoint_steps(run, name), default=0)
         if code or done < self.recorder.steps:

@@ -331,7 +331,9 @@ def counted(usage: Usage) -> dict[str, int]:
 
 
 def recorded_costs(calls: Sequence[LedgerCall]) -> dict[str, float]:
-    """`spent` of calls in a ledger; the tokens of scores are not recorded."""
+    """`spent` of calls in a ledger; the tokens of scores are not recorded, and what a teacher told
+    is read again."""
+    calls = [call for call in calls if call.kind != "read"]
     asked = [call for call in calls if call.status != "remembered"]
     usage = Usage(
         requests=sum(call.attempts if call.kind == "score" else 1 for call in asked),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.data.episode import Context, Turn
+from assay.data.formats.preference_rows import candidate_message
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
@@ -243,8 +244,8 @@ def stored_turns(
         if in_tokens and TOKENS in candidate:
             turns.append((recorded_turn(row, context, candidate),))
         else:
-            answer = Message("assistant", candidate["text"])
-            turns.append(encoder.turns(row, (*task.prompt(row), answer), "last"))
+            said = (*task.prompt(row), candidate_message(candidate))
+            turns.append(encoder.turns(row, said, "last"))
     return turns
 
 

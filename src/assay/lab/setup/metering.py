@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -404,7 +404,7 @@ class MeteredModel:
         """See `HelperModel`; of a model in this process recorded as one call, like scores. Raises
         HelperFailed where an answer is missing, and OverBudget."""
         if likeliest is None or not self.meter.source.startswith(PREFIX):
-            return self._at_once(len(contexts), lambda: self.model.read(contexts, answers))
+            return self._at_once(len(contexts), lambda: self.model.read(contexts, answers), "read")
         asked = []
         for context, answer in zip(contexts, answers, strict=True):
             scored = ScoredTokens((*context, *answer), len(context), likeliest)
@@ -423,7 +423,9 @@ class MeteredModel:
             texts={word: text for each in told for word, text in each.texts.items()},
         )
 
-    def _at_once(self, count: int, compute: Callable[[], Computed]) -> Computed:
+    def _at_once(
+        self, count: int, compute: Callable[[], Computed], kind: Literal["score", "read"] = "score"
+    ) -> Computed:
         """What is computed of so many answers, counted and recorded as one call."""
         begun, row, why = time.monotonic(), self._row(), ""
         try:
@@ -436,7 +438,7 @@ class MeteredModel:
         finally:
             seconds = time.monotonic() - begun
             status = "failed" if why else "answered"
-            ended_row = replace(row, kind="score", attempts=count, seconds=seconds)
+            ended_row = replace(row, kind=kind, attempts=count, seconds=seconds)
             self.meter.ledger.add([replace(ended_row, status=status, why=whole_text(why))])
         self.usage.scored(count, found.tokens)
         return found

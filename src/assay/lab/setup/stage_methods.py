@@ -403,7 +403,6 @@ def build_grpo(stage: GrpoStage, given: StageInput, steps: int) -> Grpo:
         top_entropy_share=stage.top_entropy_share or 1.0,
         part_weights=part_weights,
         thinking=given.encoder.thinking,
-        max_bad_steps=stage.max_steps_without_bonus,
         old_at_start=stage.stored,
         normalise=stage.rewards == "normalised",
         full_softmax=stage.sampling.is_full,

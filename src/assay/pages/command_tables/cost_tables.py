@@ -5,7 +5,8 @@ Costs that are not known are N/A. Sums are made in `lab.monitor.run_costs`.
 
 from collections.abc import Sequence
 
-from assay.lab.monitor.run_costs import FEWEST, CostLine, RunCosts
+from assay.judge.trends import FORETELLING
+from assay.lab.monitor.run_costs import CostLine, RunCosts
 from assay.pages.page import Block, Column, Mark, Row, Table, Text
 from assay.pages.words import Words, flat
 
@@ -69,8 +70,8 @@ def _forecast(found: RunCosts, words: Words) -> list[str]:
         return []
     each = ahead.forecast
     if each is None:
-        reason = "no_forecast" if ahead.recorded < FEWEST else "no_forecast_price"
-        return [words(f"costs.{reason}", steps=ahead.recorded, fewest=FEWEST)]
+        reason = "no_forecast" if ahead.recorded < FORETELLING else "no_forecast_price"
+        return [words(f"costs.{reason}", steps=ahead.recorded, fewest=FORETELLING)]
     said = words(
         "costs.forecast",
         value=money(each.value),

@@ -18,10 +18,11 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.experiment.reward_tables import Reward, plain
 from assay.experiment.stage_tables import OTHER_RUN, SamplingStage, StageSpec
+from assay.judge.confounds import ABSENT, differences
 from assay.judge.intervals import Interval, score_interval
 from assay.pages.charts import Scale, dot, drawing, line, rect, text
 from assay.pages.page import Block, Bullets, Figure, Line, Mark, Only, Text, joined
-from assay.pages.result_tables import checkpoint_label, setting_text, settings_text
+from assay.pages.result_tables import checkpoint_label, setting_text
 from assay.pages.words import Words, percent, score_text, visible
 from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.history import evaluation_records, measured_checkpoints
@@ -174,15 +175,13 @@ def _selection(run: RunDirectory, stage: StageSpec) -> Selection | None:
 
 
 def _changes(run: RunDirectory, stage: StageSpec) -> tuple[Change, ...]:
-    """What differs from the round before, if both sample completions."""
+    """The keys in which it differs from the round before, if both sample completions."""
     before = _round_before(run, stage)
     if not isinstance(stage, SamplingStage) or not isinstance(before, SamplingStage):
         return ()
-    old, new = _settings(before), _settings(stage)
     return tuple(
-        Change(name, old.get(name, ""), new.get(name, ""))
-        for name in CHANGEABLE
-        if old.get(name, "") != new.get(name, "")
+        Change(found.path, _text(found.control), _text(found.other))
+        for found in differences(_settings(before), _settings(stage))
     )
 
 
@@ -195,8 +194,8 @@ def _round_before(run: RunDirectory, stage: StageSpec) -> StageSpec | None:
     return stages.get(reference.stage or "")
 
 
-def _settings(stage: StageSpec) -> Mapping[str, str]:
-    """The changeable settings of a stage as texts."""
+def _settings(stage: StageSpec) -> dict[str, Any]:
+    """The changeable settings of a stage that are set."""
     table = stage.model_dump(exclude_none=True)
     reward: Reward | None = getattr(stage, "reward", None)
     table["reward"] = None if reward is None else plain(reward)
@@ -204,7 +203,8 @@ def _settings(stage: StageSpec) -> Mapping[str, str]:
     table["adapt"] = {key: adapt[key] for key in ("kind", "rank") if key in adapt}
     if not table.get("kl", {}).get("coef"):
         table.pop("kl", None)
-    return {name: text for name in CHANGEABLE if (text := _text(_value(table, name)))}
+    found = {name: _value(table, name) for name in CHANGEABLE}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _value(table: Mapping[str, Any], name: str) -> Any:
@@ -214,11 +214,7 @@ def _value(table: Mapping[str, Any], name: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        return settings_text(value)
-    return setting_text(value)
+    return "" if value == ABSENT else setting_text(value)
 
 
 def _scores(node: LineageNode, children: list[LineageNode]) -> tuple[CheckpointScore, ...]:
@@ -266,8 +262,6 @@ SCORES_AT, SCORES_END = 672, 1004
 LANE, ROW_GAP, TEXT_LINE, SCORE_LINE = 22, 20, 17, 36
 FEW, NARROW = 96, 60
 """Characters of a line beside the bars, and those of a script of wide characters."""
-SETTING = 72
-"""Characters of a setting that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,11 +339,8 @@ def origin_text(origin: Origin, words: Words) -> str:
 
 def change_text(change: Change, words: Words) -> str:
     """A changed setting."""
-    before, after = (
-        visible(value if len(value) <= SETTING else f"{value[:SETTING]} …") or "–"
-        for value in (change.before, change.after)
-    )
-    return words("lineage.change", name=change.name, before=before, after=after)
+    before, after = (visible(value) or "–" for value in (change.before, change.after))
+    return words("lineage.change", name=visible(change.name), before=before, after=after)
 
 
 def score_line(score: CheckpointScore, words: Words) -> str:

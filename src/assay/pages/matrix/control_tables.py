@@ -7,7 +7,13 @@ from assay.judge.families import Tally
 from assay.lab.sweep.matrix.model import Block as ControlBlock
 from assay.lab.sweep.matrix.model import Changes, Matrix, Trend
 from assay.lab.sweep.matrix.training_epochs import DataFile, Epoch, StageEpochs
-from assay.pages.matrix.figures import change_limits, leaf_names, value_text, values_text
+from assay.pages.matrix.figures import (
+    change_limits,
+    leaf_names,
+    value_text,
+    values_text,
+    verdict_of,
+)
 from assay.pages.page import Block, Heading, Table, Text
 from assay.pages.words import Words, number
 
@@ -25,7 +31,7 @@ CHANGING = ("loss", "policy_loss", "kl")
 """Metrics that are shown with their change since the epoch before."""
 AT_START = 0.01
 """A KL of the first step above this, against the start itself, has another cause than training."""
-VERDICTS = ("better", "worse", "equivalent", "undecided", "not_comparable")
+VERDICTS = ("better", "worse", "equivalent", "undecided", "same_weights", "not_comparable")
 
 
 def control_blocks(matrix: Matrix, w: Words) -> list[Block]:
@@ -70,7 +76,7 @@ def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words
             return "–"
         axes = {k: v for k, v in matrix.layout.values(cell.place).items() if k not in dict(layers)}
         change = change_limits(found.difference, found.interval, ratios, w)
-        verdict = w(f"verdict_name.{found.verdict}")
+        verdict = w(f"verdict_name.{verdict_of(cell, block.control, found)}")
         return f"{values_text(axes, matrix, w)}{w.colon}{change}{w.comma}{verdict}"
 
     def count(of: int, tally: Tally) -> str:

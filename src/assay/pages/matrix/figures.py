@@ -39,6 +39,14 @@ def change_limits(value: float, interval: Interval, ratios: bool, w: Words) -> s
     return w("table.short", difference=change_text(value, ratios), low=low, high=high)
 
 
+SAME = "same weights"
+
+
+def verdict_of(cell: Cell, control: str, found: Comparison) -> str:
+    """The verdict of a cell against a control, or that the two are the same weights."""
+    return SAME if control in cell.same_weights else found.verdict
+
+
 def explained(found: Comparison, ratios: bool, w: Words) -> str:
     """A comparison in words; differences of ratios are not points, so they get their own."""
     if not ratios:

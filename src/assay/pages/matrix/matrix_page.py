@@ -15,6 +15,7 @@ from assay.pages.charts import interval_bar
 from assay.pages.drawn import Bar, score_plot
 from assay.pages.matrix.control_tables import control_blocks, training_blocks
 from assay.pages.matrix.figures import (
+    SAME,
     change_limits,
     change_text,
     column_labels,
@@ -26,6 +27,7 @@ from assay.pages.matrix.figures import (
     score_text,
     value_text,
     values_text,
+    verdict_of,
 )
 from assay.pages.page import (
     Block,
@@ -49,6 +51,7 @@ from assay.pages.write_page import write_page
 
 FOLDER = "matrices"
 SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "not comparable": "≠"}
+SIGNS |= {SAME: "="}
 IN_TERMINAL = ("table", "counts", "blocks", "training", "overlaps", "recommendation")
 """The sections that a terminal shows; the others repeat what they say, cell by cell."""
 
@@ -220,7 +223,8 @@ def _matrix_cell(
         on_dev = score_text(dev, bool(matrix.recommendation.ratios_to))
         below.append(w("matrix.on_dev", score=on_dev))
     if cell.comparison is not None:
-        below.append(_change_mark(cell.comparison, ratios, w))
+        verdict = verdict_of(cell, first_control(matrix), cell.comparison)
+        below.append(_change_mark(cell.comparison, verdict, ratios, w))
     elif cell.is_baseline:
         below.append(Mark(w("matrix.is_baseline")))
     if mark := matrix.mark(cell):
@@ -229,9 +233,14 @@ def _matrix_cell(
     return Shown(Mark(score_text(cell.score, ratios), "score", link), [*below, *fills])
 
 
-def _change_mark(comparison: Comparison, ratios: bool, w: Words) -> Mark:
-    verdict, change = comparison.verdict, change_text(comparison.difference, ratios)
-    return Mark(f"{SIGNS[verdict]} {change} {w(f'verdict_name.{verdict}')}", verdict)
+def first_control(matrix: Matrix) -> str:
+    """What cells show their difference to; "" without one."""
+    return next(iter(matrix.controls), "")
+
+
+def _change_mark(comparison: Comparison, verdict: str, ratios: bool, w: Words) -> Mark:
+    change, kind = change_text(comparison.difference, ratios), comparison.verdict
+    return Mark(f"{SIGNS[verdict]} {change} {w(f'verdict_name.{verdict}')}", kind)
 
 
 def _address(cell: Cell, folder: Path) -> str:
@@ -283,7 +292,8 @@ def _tally_lines(tally: Tally, matrix: Matrix, w: Words) -> list[str]:
     verdicts = ("better", "worse", "equivalent", "undecided")
     lines.append(w("matrix.by_sign", **{name: getattr(tally, name) for name in signs}))
     counts = {name: getattr(tally, name) for name in verdicts}
-    lines.append(w("matrix.by_verdict", refused=tally.not_comparable, **counts))
+    counts |= {"refused": tally.not_comparable, "same": tally.same_weights}
+    lines.append(w("matrix.by_verdict", **counts))
     named = {repr(place): cell for place, cell in matrix.cells.items()}
     for key, name in (("gain", tally.largest_gain), ("loss", tally.largest_loss)):
         what = _extreme(named[name], matrix, w) if name else ""
@@ -298,7 +308,7 @@ def _extreme(cell: Cell, matrix: Matrix, w: Words) -> str:
     comparison, ratios = cell.comparison, bool(matrix.ratios_to)
     assert comparison is not None
     change = change_limits(comparison.difference, comparison.interval, ratios, w)
-    verdict = w(f"verdict_name.{comparison.verdict}")
+    verdict = w(f"verdict_name.{verdict_of(cell, first_control(matrix), comparison)}")
     return f"{place_text(cell.place, matrix, w)}{w.colon}{w.comma.join((change, verdict))}"
 
 
@@ -366,8 +376,9 @@ def _cells(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
         place, shown = place_text(cell.place, matrix, w), score_text(cell.score, ratios)
         against = Shown(w("matrix.is_baseline") if cell.is_baseline else "–")
         if (found := cell.comparison) is not None:
-            verdict = Mark(w(f"verdict_name.{found.verdict}"), found.verdict)
-            against = Shown(verdict, [explained(found, ratios, w)])
+            verdict = verdict_of(cell, first_control(matrix), found)
+            said = [] if verdict == SAME else [explained(found, ratios, w)]
+            against = Shown(Mark(w(f"verdict_name.{verdict}"), found.verdict), said)
         records = [
             Mark(
                 f"{origin} · {origin.record.name}",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from assay.judge.health_checks import RuleState
-from assay.judge.health_rules import LONG, RULES, WINDOW, Rule
+from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule
 from assay.judge.intervals import Estimate
 from assay.judge.share_changes import Change, Counts
 from assay.judge.templates import filled
@@ -399,7 +399,8 @@ def condition_text(each: RuleState, words: Words) -> str:
     """When a rule finds something."""
     rule = RULES[each.rule]
     metric = metric_label(each.metric or (rule.metrics[0] if rule.metrics else ""), words)
-    figures = {"metric": metric, "window": WINDOW, "long": LONG, "limits": limits(rule, words)}
+    figures = {"metric": metric, "window": WINDOW, "long": LONG, "idle": IDLE}
+    figures["limits"] = limits(rule, words)
     return words(f"health_condition.{rule.kind}", **figures)
 
 

@@ -88,7 +88,9 @@ def note_lines(experiment: Experiment, root: Path, w: Words) -> list[str]:
 
 def reported_lines(root: Path, reference: ReportedRun, w: Words) -> list[str]:
     """Reported scores, one line for each benchmark, or why there are none."""
-    place = {"run": reference.run, "file": reference.file}
+    file = Path(reference.file)
+    inside = file.is_relative_to(root.absolute())
+    place = {"run": reference.run, "file": file.relative_to(root.absolute()) if inside else file}
     try:
         scores = reported_scores(root, reference)
     except (

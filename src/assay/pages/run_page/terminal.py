@@ -148,10 +148,15 @@ def _looks(facts: RunFacts, w: Words) -> list[Line]:
     return [
         (
             Mark(w(f"severity.{each.severity}"), each.severity),
-            f"{w.colon}{place}{w.colon}{each.what}",
+            f"{w.colon}{place}{w.colon}{each.what}{evidence_of(each, w)}",
         )
         for place, each in found
     ]
+
+
+def evidence_of(found: Finding, w: Words) -> str:
+    """The evidence in brackets, where there is some."""
+    return w.within(found.evidence) if found.evidence else ""
 
 
 def _cropped(lines: Sequence[Line], most: int, w: Words) -> list[Block]:

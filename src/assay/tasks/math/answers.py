@@ -57,15 +57,37 @@ def final_answer(text: str) -> str | None:
     box, box_end = last_boxed(text)
     marker = text.rfind("####")
     if marker > box_end:
-        return text[marker + 4 :].lstrip("#").strip().partition("\n")[0].strip() or None
+        line = text[marker + 4 :].lstrip("#").strip().partition("\n")[0]
+        return without_courtesy(line) or None
     return box
+
+
+_COURTESY = re.compile(
+    r"(?:\n\s*-{3,}\s*|(?<=[.!?。！？*$)\]\n])\s*)[*_(]*"
+    r"(?:(?:please )?(?:let (?:me|us) know|feel free|do(?:n't| not) hesitate)"
+    r"|(?!.*\d)(?:thanks?\b|good luck|(?:(?:I|we) )?(?:really )?hope (?:that )?(?:it|th|my)"
+    r"(?!.*(?:\bnot\b|n't|wrong|incorrect))"
+    r"|(?:if|do|would|should) you\b(?=.*(?:question|help|expl|clarif))"
+    r"|(?:is there|any)\b(?=.*(?:else|question))"
+    r"|希望(?=.*帮)|(?:如有|如果[你您]|请)(?=.*(?:问|告诉))|谢谢))[^\n.!?。！？]*[^\w$\\]*$",
+    re.IGNORECASE,
+)
+"""A polite sentence at the end of a text, without the number of an answer."""
+
+
+def without_courtesy(text: str) -> str:
+    """A text without the polite sentences at its end, such as Minerva's "I hope it is correct"."""
+    text = text.strip()
+    while found := _COURTESY.search(text, max(0, len(text) - 300)):
+        text = text[: found.start()].rstrip()
+    return text
 
 
 def last_boxed(text: str) -> tuple[str | None, int]:
     r"""What the last closed boxes that belong together hold and where they end; else (None, -1).
 
     `\boxed 42` is a box too, and `\fbox{42}`.
-    Braces nest to any depth; `\{` and `\}` are text. A box inside a box is part of the outer one.
+    Braces nest to any depth; `\{` and `\}` are text. A box inside a box is what it holds.
     """
     together: list[tuple[str, str]] = []
     last = -1
@@ -81,13 +103,23 @@ def last_boxed(text: str) -> tuple[str | None, int]:
         if last < 0 or apart or not _JOINED.fullmatch(text, last, between_end):
             together = []
         name = (named[1] or named[2]) if named else ""
-        said = match["bare"] or text[match.end() : end].strip()
+        said = match["bare"] or _unboxed(text[match.end() : end].strip())
         last = end if match["bare"] else end + 1
         scale = _SCALE.match(text, last)
         together.append((name, f"{said}{scale[1]}" if scale and said else said))
     if len({name for name, _ in together}) > 1 and all(name and said for name, said in together):
         return ", ".join(f"{name}={said}" for name, said in together), last
     return ", ".join(dict.fromkeys(said for _, said in together if said)) or None, last
+
+
+def _unboxed(text: str) -> str:
+    for _ in range(4):
+        inner = _BOX.search(text)
+        end = _closing_brace(text, inner.end()) if inner and not inner["bare"] else -1
+        if inner is None or end < 0:
+            break
+        text = text[: inner.start()] + text[inner.end() : end].strip() + text[end + 1 :]
+    return text
 
 
 def _closing_brace(text: str, start: int) -> int:

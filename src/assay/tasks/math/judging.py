@@ -248,8 +248,7 @@ def _special(gold: str, answer: str) -> Ruling | None:
     """Times, dates, remainders, signs, ratios, bases and chains of order."""
     one, other = (units.clock(special_forms.spoken_time(text)) for text in (gold, answer))
     if one and other:
-        halves = one[3] == other[3] or "" in (one[3], other[3])
-        return Ruling(one[:3] == other[:3] and halves, "time")
+        return Ruling(units.same_time(one, other), "time")
     dates = special_forms.date(gold), special_forms.date(answer)
     if dates[0] and dates[1]:
         return Ruling(special_forms.same_date(*dates), "time")  # type: ignore[arg-type]

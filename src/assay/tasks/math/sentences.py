@@ -9,7 +9,7 @@ are named. Pure string work on texts of bounded length.
 import re
 
 from assay.tasks.math import units, written
-from assay.tasks.math.answers import final_answer, number
+from assay.tasks.math.answers import final_answer, number, without_courtesy
 from assay.tasks.math.units import SPELT, with_digits
 
 LONGEST_LINE, LONGEST_SENTENCE = 400, 240
@@ -23,7 +23,8 @@ _SENTENCE_END = re.compile(
 _ITEM = re.compile(r"\s*(?:[-*•]|\(?\d\)|[①-⑨])\s+(?=\S)")
 _LABEL = re.compile(
     r"(?:.*[.。，,；;]\s*)?(?:(?:so|thus|hence|therefore)\b\s*,?\s*)?(?:the\s+)?"
-    r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*(?P<stated>.+)"
+    r"(?:final\s+|correct\s+)?answer\s*(?::|\.\s|：)\s*"
+    r"(?:the (?:final |correct )?answer is:?\s*)?(?P<stated>.+)"
     r"|(?:.*[。，,])?(?:最终|最后|正确)?(?:答案|答|结论)\s*[：:]\s*(?P<chinese>.+)"
     r"|(?:.*[。，,；;])?\s*(?:(?:综上|故|因此|所以)[，,]?)?(?:正确)?(?:答案|选项|应|本题)?(?:是|为)?"
     r"选?(?:择|项)?\s*[：:是为]?\s*(?P<choice>(?<=[选择项是为：: ])[A-HＡ-Ｈ]"
@@ -39,7 +40,8 @@ _STATEMENT = re.compile(
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _REMARK = re.compile(r"\s*[（(][^()（）]*[)）][.。]?$")
 _DOUBT = re.compile(
-    r"\?|？|\b(?:if|doubt|maybe|perhaps|possibly|wait|check\w*|suppose|assum\w+|would)\b"
+    r"\?|？|\b(?:if|doubt|maybe|perhaps|possibly|wait|check\w*|suppose|assum\w+|would"
+    r"|answer (?:could|might|may))\b"
     r"|可能|如果|假如|假设",
     re.IGNORECASE,
 )
@@ -65,7 +67,7 @@ def stated_answer(text: str) -> str | None:
     """
     if "####" in text or final_answer(text) or r"\boxed" in text:
         return None
-    said = text.rpartition(_END_OF_REASONING)[2].strip()
+    said = without_courtesy(text.rpartition(_END_OF_REASONING)[2])
     if number(said) is not None:
         return said
     tagged = [next(filter(None, match.groups()), "") for match in _TAGGED.finditer(said)]

@@ -456,9 +456,15 @@ def clock(text: str) -> tuple[int, int, int, str] | None:
     half = {"a": "am", "p": "pm"}.get(half, "")
     if match["day"]:
         half = "am" if match["day"] in ("上午", "早上", "凌晨") else "pm"
-    if hour > 12:
-        hour, half = hour - 12, "pm"
+    half = half or ("pm" if hour > 12 else "")
     return hour, minute, int(match["second"] or 0), half
+
+
+def same_time(one: tuple[int, int, int, str], other: tuple[int, int, int, str]) -> bool:
+    """Whether two times are one: 15:00 is 3:00 p.m., and 3:00 alone is either 3:00 but no 15:00."""
+    if "" in (one[3], other[3]):
+        return one[:3] == other[:3]
+    return one[0] % 12 == other[0] % 12 and one[1:] == other[1:]
 
 
 def numeral(text: str) -> str:

@@ -69,7 +69,6 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = tuple(
         (r"\\lbrace(?![a-zA-Z])", r"\\{"),
         (r"\\rbrace(?![a-zA-Z])", r"\\}"),
         (r"!=|\\ne(?![a-zA-Z])|\\not\s*=", r"\\neq "),
-        (r"\\(?:fbox|boxed)\s*\{([^{}]*)\}", r"\1"),
         (r"(?<![a-zA-Z\\])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
         (r"\\?(?<![a-zA-Z\\])sqrt\s*(?=\d)", r"\\sqrt "),
         (r"\\sqrt\s*(\d{2,}|\((?:[^()]*)\))(?![\d.])", r"\\sqrt{\1}"),
@@ -205,7 +204,7 @@ def plain(text: str, thousands: bool = True) -> str:
     text = _FONT.sub(_upright, text)
     for pattern, other in _SPELLINGS:
         text = pattern.sub(other, text)
-    text = _SYSTEM.sub(_in_one_line, _SIZES.sub("", text))
+    text = _OUTWARD.sub(_inward, _SYSTEM.sub(_in_one_line, _SIZES.sub("", text)))
     if thousands:
         text = _THOUSANDS.sub(lambda m: m[1] + re.sub(r"\D", "", m[2]), text)
     text = _SPACES.sub(" ", text).strip()
@@ -213,6 +212,18 @@ def plain(text: str, thousands: bool = True) -> str:
     text = re.sub(r"(?:[.,;]|(?<!\\)\\)$", "", text).rstrip()
     text = _REPEATING.sub(_repeated, text)
     return numeral(text) if len(text) < 200 else text
+
+
+_OUTWARD = re.compile(
+    r"(^|\\(?:cup|cap|in|setminus)(?![a-zA-Z])|=|\b(?:or|and)\b)(\s*)([\[\]])([^\[\],;]+[,;][^\[\],;]+)"
+    r"([\[\]])(?=[\s.]*(?:$|\\(?:cup|cap|setminus)|or\b|and\b))"
+)
+
+
+def _inward(match: re.Match[str]) -> str:
+    """The interval `(0,1)` of `]0,1[`: a bracket that is turned outward leaves its end out."""
+    before, space, left, inner, right = match.groups()
+    return f"{before}{space}{'[' if left == '[' else '('}{inner}{']' if right == ']' else ')'}"
 
 
 _REPEATING = re.compile(r"(\d+)\.(\d{1,40}) ?\\ldots")

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 
 import ray
 import torch
+from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from transformers import AutoModelForCausalLM
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 from verl.workers.rollout import base
@@ -98,14 +99,23 @@ class Server:
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.waiting = []
 
-    async def update_weights(self, weights, steps):
-        """Take the trainer's weights after so many steps; all of the model's have to be there."""
+    async def update_weights(self, weights, steps, adapter):
+        """Take the trainer's weights after so many steps, or those of its adapter, given peft's
+        configuration of it; all of them have to be there, and no others."""
         self.steps = steps
         own = {name: torch.as_tensor(value).float() for name, value in weights.items()}
-        missing = self.model.load_state_dict(own, strict=False).missing_keys
-        tied = [name for name in missing if name == "lm_head.weight"]
-        if missing != tied:
-            raise RuntimeError(f"the trainer sent no {missing[0]}")
+        if adapter is None:
+            own = {name.replace(".base_layer.", "."): value for name, value in own.items()}
+            loaded = self.model.load_state_dict(own, strict=False)
+        else:
+            if not hasattr(self.model, "peft_config"):
+                self.model = get_peft_model(self.model, LoraConfig(**adapter)).eval()
+            loaded = set_peft_model_state_dict(self.model, own)
+        kept = "lora_" if adapter else ""
+        missing = [n for n in loaded.missing_keys if kept in n and n != "lm_head.weight"]
+        if missing or loaded.unexpected_keys:
+            what = f"no {missing[0]}" if missing else loaded.unexpected_keys[0]
+            raise RuntimeError(f"the trainer sent {what}")
 
     async def generate(self, prompt_ids, sampling_params, request_id, **_):
         """An answer in tokens with their log-probabilities."""
@@ -189,12 +199,15 @@ class Adapter(BaseRollout):
     async def release(self):
         """Nothing: the server keeps its weights."""
 
-    async def update_weights(self, weights, global_steps=None, **_):
-        """Send all weights, whole."""
+    async def update_weights(
+        self, weights, global_steps=None, peft_config=None, base_sync_done=True, **_
+    ):
+        """Send all weights, whole; of a model with an adapter first the base, then the adapter."""
         whole = ((n, v.full_tensor() if hasattr(v, "full_tensor") else v) for n, v in weights)
         arrays = {name: value.detach().float().cpu().numpy() for name, value in whole}
         server = ray.get_actor(ENDPOINT.format(rank=self.replica_rank))
-        await server.update_weights.remote(arrays, global_steps or 0)
+        adapter = peft_config if base_sync_done else None
+        await server.update_weights.remote(arrays, global_steps or 0, adapter)
 
 
 RolloutReplicaRegistry.register("hf", lambda: Replica)

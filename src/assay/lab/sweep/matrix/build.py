@@ -17,6 +17,7 @@ from assay.errors import InputError, finding, nearest
 from assay.judge.averages import Average, average, average_change
 from assay.judge.families import Tally, relation, tally
 from assay.judge.scores import ItemScores, on_one_scale, on_shared_items
+from assay.lab.monitor.stage_health import unlearned
 from assay.lab.sweep.matrix.coordinates import (
     CHECKPOINT_KEYS,
     RECORD,
@@ -89,9 +90,10 @@ class View:
             repr(c.place): c.against[self.control] for c in cells if self.control in c.against
         }
         items = {repr(c.place): item_ids(c) for c in cells if self.control in c.against}
+        same = {repr(c.place) for c in cells if self.control in c.same_weights}
         run = sum(c.state == "measured" for c in cells)
         absent = sum(c.state in ("no checkpoint", "not in the search") for c in cells)
-        return tally(compared, run, len(cells) - run - absent, items)
+        return tally(compared, run, len(cells) - run - absent, items, same)
 
 
 def item_ids(cell: Cell) -> frozenset[str]:
@@ -288,6 +290,7 @@ def build(units: Sequence[Unit], ask: Question) -> Matrix:
         for run, why in reasons.items()
         if why
     ]
+    notes += [each for run in runs if run in measured for each in unlearned(run)]
     compared = [arm for found in controls.values() for parts in found.values() for arm in parts]
     _check_one_metric([*(arm for unit in units for arm in unit.parts), *compared])
     views = {name: View(cells, found, ratios, name) for name, found in controls.items()}

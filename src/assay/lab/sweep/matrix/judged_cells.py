@@ -10,6 +10,7 @@ from dataclasses import replace
 from assay.compare.arm import Arm, Provenance
 from assay.compare.fairness import Terms, check_own_training, find_differences
 from assay.compare.judged_table import compared_sides, interval_of
+from assay.compare.selection_pairs import same_weights
 from assay.errors import Finding, finding
 from assay.judge.averages import harmonic_interval, value_of
 from assay.judge.confounds import Confound
@@ -97,11 +98,21 @@ def judge_cells(
             comparison=judged.get(repr((first, place))),
             is_baseline=(first, place) in own,
             against={n: judged[k] for n in baselines if (k := repr((n, place))) in judged},
+            same_weights=tuple(
+                n for n in baselines if place in controls[n] and alike(controls[n][place], cell)
+            ),
             is_control=place in references,
         )
         for place, cell in cells.items()
     }
     return done, controls, list(dict.fromkeys(notes))
+
+
+def alike(control: Sequence[Arm], cell: Cell) -> bool:
+    """Whether the checkpoints of a cell and of its control have the same weights, seed by seed."""
+    before = [origin for arm in control for origin in origins_of(arm)]
+    after = cell.origins
+    return len(before) == len(after) and all(map(same_weights, before, after))
 
 
 def control_of(

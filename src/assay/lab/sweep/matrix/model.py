@@ -126,6 +126,8 @@ class Cell:
     is_baseline: bool = False
     against: Mapping[str, Comparison] = field(default_factory=dict)
     """Against every control by name, the baseline among them, of the same family."""
+    same_weights: tuple[str, ...] = ()
+    """The controls that have the same weights as the cell: then a verdict is about nothing."""
     is_control: bool = False
     """Whether it is a cell that others are compared with, other than the baseline."""
     run: str = ""

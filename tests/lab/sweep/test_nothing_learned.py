@@ -1,0 +1,117 @@
+"""Runs that learned nothing are named by `fill` and `matrix`, and cells that are their control."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from assay.data.files import write_checksums
+from assay.lab.monitor.stage_health import unlearned
+from assay.lab.sweep import missing_runs
+from assay.lab.sweep.matrix.request import Request, make_matrix
+from assay.pages.matrix.matrix_page import write_matrix
+from assay.runs.checkpoints import Selection, write_selections
+from assay.runs.run_directory import RunDirectory
+from tests.cli.conftest import answer, call
+from tests.lab.pivot_lab import HARD, LAST, TEST, PivotLab, make_pivot_lab, ones, score
+from tests.lab.sweep.test_missing_runs import STUB, SWEEP
+
+BATCH = "stage.sft.batch"
+
+
+def saved(run: RunDirectory, step: int, weights: str, stage: str = "sft") -> None:
+    """A checkpoint whose optimizer is its own; its name stands for its weights."""
+    folder = run.checkpoint(stage, step)
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_text(weights)
+    (folder / "optimizer.pt").write_text(f"{run}{step}")
+    write_checksums(folder)
+
+
+def recorded(run: RunDirectory, **metrics: float) -> None:
+    lines = [{"stage": "sft", "step": step, **metrics} for step in (1, 2, 3)]
+    run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> PivotLab:
+    return make_pivot_lab(tmp_path)
+
+
+def said(run: RunDirectory) -> list[tuple[str, str]]:
+    return [(each.code, each.values["name"].partition(": ")[2]) for each in unlearned(run)]
+
+
+def test_a_run_that_learned_something_says_nothing(lab: PivotLab) -> None:
+    run = lab.run("sound")
+    recorded(run, advantage_min=-1.0, advantage_max=0.0, grad_norm=0.1)
+    saved(run, 20, "one")
+    saved(run, 40, "two")
+    assert said(run) == []
+
+
+def test_an_advantage_or_a_gradient_of_nothing_in_every_step_is_told(lab: PivotLab) -> None:
+    run = lab.run("silent")
+    recorded(run, advantage_min=0.0, advantage_max=0.0, grad_norm=0.0)
+    assert said(run) == [("unlearned_advantage", "sft")]
+    recorded(run, grad_norm=0.0)
+    assert said(run) == [("unlearned_gradient", "sft")]
+
+
+def test_weights_that_stayed_are_told_by_their_checksums_and_no_file_is_read(lab: PivotLab) -> None:
+    run = lab.run("still")
+    saved(run, 20, "same")
+    saved(run, 40, "same")
+    for step in (20, 40):
+        (run.checkpoint("sft", step) / "model.safetensors").unlink()
+    assert said(run) == [("unlearned_weights", f"{LAST} = sft.step-000020")]
+
+
+def test_a_start_that_the_gate_kept_is_told(lab: PivotLab) -> None:
+    run = lab.run("kept")
+    kept = Selection("base", "base", "dev", 0.5, looks=2)
+    write_selections(run.path, "sft", [kept])
+    assert said(run) == [("unlearned_gate", "sft.best = base")]
+
+
+def test_a_cell_with_the_weights_of_its_control_is_the_same_and_not_undecided(
+    lab: PivotLab,
+) -> None:
+    for index, weights in enumerate(("one", "one", "two")):
+        run = lab.run(f"g{index}", f"{BATCH}={2 ** (index + 1)}")
+        score(run, LAST, ones(30, 60))
+        saved(run, 40, weights)
+        recorded(run, grad_norm=0.0 if index == 1 else 1.0)
+    matrix = make_matrix(lab.root, ["g*"], Request(rows=BATCH, baseline="g0"))
+    _, same, other = matrix.cells.values()
+    assert (same.same_weights, other.same_weights) == (("baseline",), ())
+    assert (matrix.tally.same_weights, matrix.tally.undecided) == (1, 1)
+    page = write_matrix(matrix, lab.root)
+    for text in (page.read_text(), page.with_suffix(".md").read_text()):
+        assert re.search(r"= \S+ the same weights", text)
+        assert "1 undecided, 0 not comparable; 1 are the weights of their control" in text
+        assert "Nothing was learned, because the gradient was 0 in every step: g1/" in text
+    asked = ("--rows", BATCH, "--baseline", "g0", "--lab", lab.root, "--json")
+    found = answer(call("matrix", "g*", *asked))
+    assert [c["same_weights"] for c in found["result"]["cells"]] == [[], ["baseline"], []]
+    assert [note["code"] for note in found["result"]["notes"]] == ["unlearned_gradient"]
+    assert any("gradient was 0" in line for line in found["warnings"])
+
+
+def test_fill_says_of_each_run_that_it_learned_nothing(
+    lab: PivotLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing_runs, "PROGRAM", STUB)
+    file = lab.sweep(SWEEP)
+    for batch in (2, 4, 8):
+        run = lab.run(f"s.batch-{batch}", f"{BATCH}={batch}")
+        for record in (TEST, HARD):
+            for checkpoint in ("base", LAST):
+                score(run, checkpoint, ones(30, 60), record)
+        recorded(run, grad_norm=0.0 if batch == 4 else 1.0)
+    found = answer(call("fill", file, "--devices", "cpu", "--lab", lab.root, "--json"))
+    assert [each["code"] for each in found["result"]["nothing_learned"]] == ["unlearned_gradient"]
+    (told,) = found["findings"]
+    assert told["severity"] == "warning"
+    assert "the gradient was 0 in every step: s.batch-4/" in told["what"]

@@ -1,0 +1,97 @@
+"""A part of an algorithm that is set records what it did; one that is not set, nothing."""
+
+import torch
+
+from assay.data.episode import Episode, Reward, Turn
+from assay.rl.losses import Clip
+from assay.rl.objectives import Grpo as GrpoObjective
+from assay.train.grpo import GrpoSettings
+from assay.train.likelihood import Rce
+from assay.train.sampled_groups import StoredGroups
+from assay.train.update import constant
+from tests.train import toys
+from tests.train.test_methods import grpo, run
+
+OWN = {
+    *("clip_raised_share", "groups_replaced", "masked_share", "left_out_share"),
+    "entropy_cut_share",
+}
+
+
+def written(method, steps: int = 4, **settings: float) -> list[dict[str, float]]:
+    return run(method, steps, **settings)[1].lines
+
+
+def test_parts_that_are_not_set_record_nothing() -> None:
+    (line,) = written(grpo(), 1)
+    assert not OWN & line.keys()
+
+
+def test_clip_higher_counts_what_an_equal_bound_would_have_cut() -> None:
+    """The toy's updates are large, so that ratios pass the lower of the two upper bounds."""
+    settings = GrpoSettings(epochs=4)
+
+    def raised(clip: Clip) -> list[float]:
+        objective = GrpoObjective(clip=clip, several_updates=True)
+        lines = written(grpo(settings, objective), lr=0.3)
+        return [line["clip_raised_share"] for line in lines if "clip_raised_share" in line]
+
+    assert max(raised(Clip(0.2, 0.9))) > 0
+    assert raised(Clip(0.2, 0.2)) == []
+    assert set(raised(Clip(50.0, 51.0))) == {0.0}
+    once = written(grpo(None, GrpoObjective(clip=Clip(0.2, 0.28))), 1)
+    assert "clip_raised_share" not in once[0], "with one update no ratio can leave 1"
+
+
+def test_top_entropy_counts_the_tokens_that_it_leaves_out() -> None:
+    lines = written(grpo(GrpoSettings(top_entropy_share=0.5)), 2)
+    assert all(0.2 < line["entropy_cut_share"] <= 0.5 for line in lines)
+
+
+def test_masked_completions_and_replaced_groups_are_counted() -> None:
+    settings = GrpoSettings(max_batches=3, mask_truncated=True)
+    none = written(grpo(settings, score=lambda pairs: [Reward(0.5) for _ in pairs]), 1)
+    assert none[0]["groups_replaced"] == 8, "two batches of four in place of one that teaches not"
+    assert none[0]["masked_share"] == none[0]["truncated_share"]
+
+
+def test_a_curriculum_counts_the_candidates_that_it_leaves_out() -> None:
+    groups = tuple(
+        tuple(
+            Episode(
+                f"q{i}#{a}", f"q{i}", (Turn(toys.query(i), (a,), (True,)),), Reward(float(a == 1))
+            )
+            for a in range(toys.CANDIDATES)
+        )
+        for i in range(8)
+    )
+    for best, expected in (((2,), 1 - 2 / toys.CANDIDATES), ((toys.CANDIDATES,), 0.0), ((), None)):
+        method = Rce(StoredGroups(groups, 4, 0), constant(1.0), 1.0, toys.decode, best)
+        (line,) = written(method, 1)
+        assert line.get("left_out_share") == expected
+        stream = StoredGroups(groups, 4, 0, None, best)
+        stored = grpo()
+        stored = type(stored)(stream, GrpoSettings(), GrpoObjective(), toys.decode)
+        (line,) = written(stored, 1)
+        assert line.get("left_out_share") == expected
+
+
+def test_at_a_ratio_of_one_every_loss_has_the_gradient_of_the_plain_policy_gradient() -> None:
+    """So that one update for each rollout leaves nothing of a loss's own, as `assay check` says."""
+    from assay.rl.losses import LOSSES, TokenBatch
+
+    torch.manual_seed(0)
+    mask_S = torch.ones(12, dtype=torch.bool)
+    episode_S = torch.arange(12) // 4
+    advantage_S = torch.randn(3)[episode_S]
+
+    def gradient(name: str) -> torch.Tensor:
+        logps_S = torch.linspace(-2, -0.1, 12).requires_grad_()
+        batch = TokenBatch(logps_S, logps_S.detach(), advantage_S, mask_S, episode_S)
+        LOSSES[name](batch, Clip(0.2, 0.28)).loss_S.sum().backward()
+        assert logps_S.grad is not None
+        return logps_S.grad
+
+    plain_S = gradient("gpg")
+    for name in LOSSES:
+        assert torch.allclose(gradient(name), plain_S, atol=1e-6), name
