@@ -21,6 +21,7 @@ from assay.models.load import load_strictly
 from assay.models.supported import read_config
 from assay.models.taken_over import PROBED, open_theirs, refuse_unlike, whole
 from assay.models.weight_files import save_weights
+from tests.few import few
 from tests.models.folders import tiny_model
 
 IDS = torch.arange(3, 250, 5)[None]
@@ -28,14 +29,14 @@ LORA = partial(peft.LoraConfig, r=4, lora_alpha=8, task_type="CAUSAL_LM")
 QV = ["q_proj", "v_proj"]
 MERGED: dict[str, Callable[[], peft.PeftConfig]] = {
     "alpha_pattern": lambda: LORA(target_modules=QV, alpha_pattern={"q_proj": 64}),
-    "rank_pattern": lambda: LORA(target_modules=QV, rank_pattern={"q_proj": 2}),
     "pissa": lambda: LORA(target_modules=QV, init_lora_weights="pissa"),
+    "tied head saved": lambda: LORA(target_modules=QV, modules_to_save=["lm_head"]),
+    "lora_bias": lambda: LORA(target_modules=QV, lora_bias=True),
+    "rank_pattern": lambda: LORA(target_modules=QV, rank_pattern={"q_proj": 2}),
     "olora": lambda: LORA(target_modules=QV, init_lora_weights="olora"),
     "regex": lambda: LORA(target_modules=r".*layers\.1.*q_proj"),
-    "tied head saved": lambda: LORA(target_modules=QV, modules_to_save=["lm_head"]),
     "tied embedding": lambda: LORA(target_modules=["q_proj", "embed_tokens"]),
     "token rows": lambda: LORA(target_modules=QV, trainable_token_indices=[5, 250]),
-    "lora_bias": lambda: LORA(target_modules=QV, lora_bias=True),
     "replicated layers": lambda: LORA(target_modules=QV, layer_replication=[(0, 2), (0, 2)]),
     "dora with alpha": lambda: LORA(target_modules=QV, use_dora=True, alpha_pattern={"v_proj": 3}),
     "parameters": lambda: LORA(target_modules=[], target_parameters=["mlp.down_proj.weight"]),
@@ -59,7 +60,7 @@ def adapter(folder: Path, config: peft.PeftConfig) -> tuple[Path, Tensor]:
         return folder, model.eval()(IDS).logits
 
 
-@pytest.mark.parametrize("kind", MERGED)
+@few("kind", MERGED, 4)
 def test_merged_weights_give_the_logits_of_pefts_adapter(kind: str, tmp_path: Path) -> None:
     folder, want = adapter(tmp_path / "theirs", MERGED[kind]())
     (stored := tmp_path / "stored").mkdir()
@@ -115,7 +116,7 @@ REFUSED: dict[str, tuple[Callable[[], peft.PeftConfig], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
+@few("kind", REFUSED, 1)
 def test_what_no_weights_can_hold_is_refused(kind: str, tmp_path: Path) -> None:
     config, words = REFUSED[kind]
     folder, _ = adapter(tmp_path, config())
@@ -132,7 +133,7 @@ CHANGED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGED)
+@few("change", CHANGED, 3)
 def test_a_configuration_that_does_not_fit_the_weights_is_refused(
     change: str, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
 from tests.labs import make_lab, model_of
+from tests.trainers.test_in_tools import losses_by_hand
 
 RECORDED = Path(__file__).parent / "recorded"
 START = ("--set", 'stage.rl.start="base"', "--set", "stage.rl.steps=4")
@@ -190,6 +191,30 @@ def test_what_a_run_of_ms_swift_went_on_from_is_told(lab: Path) -> None:
     assert "stages.grpo.start" in {d.path for d in differences(one, two) if d.kind == "confound"}
 
 
+@pytest.mark.slow
+def test_a_start_that_is_unknown_is_a_confound_of_two_measured_imports(lab: Path) -> None:
+    folder = plain(lab, "swift")
+    file = folder / "args.json"
+    told = {"adapters": [], "resume_from_checkpoint": None}
+    for name, start in (("one", told), ("two", told), ("further", {"adapters": ["/e/lora"]})):
+        file.write_text(json.dumps(json.loads(file.read_text()) | start))
+        given = (folder, "--from", "swift", "--model", "path:model", "--task", "math")
+        assert taken(lab, *given, "--name", name).exit_code == 0
+        options = (f"path={lab / 'test.jsonl'}", "format=messages")
+        asked = ("--benchmark", "math/gsm8k", "--max-tokens", 12, "--lab", lab)
+        done = call(
+            "eval", f"{name}@grpo.last", *asked, *(o for x in options for o in ("--option", x))
+        )
+        assert done.exit_code == 0, done.stderr
+    confounds = {}
+    for other in ("two", "further"):
+        result = answer(call("compare", "one", other, "--lab", lab, "--json"))["result"]
+        assert result["lines"]
+        found = {d["path"] for d in result["differences"] if d["kind"] == "confound"}
+        confounds[other] = "stages.grpo.start" in found
+    assert confounds == {"two": False, "further": True}
+
+
 def test_what_is_unknown_of_two_runs_is_never_equal(lab: Path) -> None:
     folder = plain(lab)
     for name in ("one", "two"):
@@ -212,6 +237,41 @@ def exported(lab: Path) -> Path:
     for step in (2, 4):
         moved_weights(lab, lab / "out" / "output" / f"checkpoint-{step}", step / 100)
     return lab / "out"
+
+
+def test_the_first_loss_proves_where_an_exported_run_started_or_its_start_is_unknown(
+    lab: Path,
+) -> None:
+    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
+    sft = ("--stage", "sft", "--unproven", "--set", "stage.sft.steps=4")
+    assert call(*arguments, *sft).exit_code == 0
+    (folder := lab / "out" / "output" / "checkpoint-4").mkdir(parents=True)
+    moved_weights(lab, folder, 0.01)
+    first, second, *_ = losses_by_hand(lab)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = losses_by_hand(lab)[0]
+    told = {}
+    for name, step, loss in (
+        ("same", 1, round(first, 4)),
+        ("in bf16", 1, rounded),
+        ("off", 1, first * 1.003),
+        ("another", 1, second),
+        ("late", 2, first),
+    ):
+        log = [{"step": step, "loss": loss}, {"step": 4, "loss": 1.0}]
+        state = {"global_step": 4, "max_steps": 4, "log_history": log}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+        done = taken(lab, lab / "out", "--from", "trl", "--name", name.replace(" ", "-"))
+        assert done.exit_code == 0, done.stderr
+        result = answer(done)["result"]
+        start = result["differences"].get("start", "")
+        told[name] = "stage.sft.start" in result["unknown"], start
+    assert first != rounded and told["same"] == told["in bf16"] == (False, "")
+    for name, logged in (("off", first * 1.003), ("another", second)):
+        words = f"its first loss is {logged:.4f}, and {first:.4f} on the same rows"
+        assert told[name][0] and told[name][1].startswith(words)
+    words = "as the export names it; no first loss proves it: the tool logged none of step 1"
+    assert told["late"] == (False, words)
 
 
 def own_session(lab: Path, changed: Experiment | None = None) -> Session:

@@ -40,7 +40,10 @@ from assay.lab.setup.reward_process import ROWS
 from assay.lab.setup.session import Session
 from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import stage_alone
+from assay.models.precision import choose_precision
+from assay.models.scoring import evaluating
 from assay.models.weight_files import ADAPTER_CONFIG
+from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.checkpoints import steps_in
 from assay.runs.manifest_file import IMPORTED, Manifest, write_manifest
 from assay.runs.registry import check_index, note_run
@@ -49,7 +52,8 @@ from assay.runs.run_names import seed_or_damage
 from assay.runs.same_experiment import begun
 from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
-from assay.train.likelihood import Validation
+from assay.train.grpo import score_all
+from assay.train.likelihood import NLL, likelihood_batch
 from assay.trainers.backwards import CANONICAL, read_back, updates_of
 from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, Step
 from assay.trainers.outputs.plain_folders import Found, find, read_object
@@ -216,35 +220,61 @@ def recorded(session: Session, origin: Origin) -> Following:
     return following
 
 
-CLOSE = 0.01
-"""Share by which a first loss may differ: tools compute it in bf16, and some with dropout."""
+LOGGED = 5e-5
+"""What rounding to four decimals, the fewest that a tool writes, takes from a loss."""
+ERRORS = 4.0
+"""Standard errors of a mean by which a loss in bf16 may be off."""
 
 
 def proven_start(session: Session, origin: Origin) -> Mapping[str, Any]:
-    """What the first loss says of the start of an exported SFT stage, whose first rows are known:
-    the entries of `origin` that it changes."""
+    """What the first loss says of the start of an exported stage: the entries of `origin` that it
+    changes, none where it is that of the same rows at the start that the export names."""
     stage, place = session.experiment.stage[origin.stage], f"stage.{origin.stage}.start"
-    if not origin.exported or not isinstance(stage, SftStage) or place in origin.unknown:
+    if not origin.exported or place in origin.unknown:
         return {}
-    logged = next(origin.output.steps(ended=True)).metrics.get("loss")
-    if stage.pack_tokens is not None or logged is None:
-        return {}
+    first = next(origin.output.steps(ended=True), None)
+    logged = first.metrics.get("loss") if first and first.number == 1 else None
     try:
+        if not isinstance(stage, SftStage) or stage.pack_tokens is not None:
+            raise InputError("of GRPO and of packed rows it says nothing")
+        if logged is None:
+            raise InputError("the tool logged none of step 1")
         given = session.stage_input(stage)
     except InputError as error:
-        what = f"as the export names it; its first loss is not compared: {error.problem}"
+        what = f"as the export names it; no first loss proves it: {error.problem}"
         return {"differences": {**origin.differences, "start": what}}
-    encoder = language_model(session.learner, "assay import").encoder(stage)
-    first = visits(given.rows, given.seed, 0, stage.batch, given.order)
-    beyond = END_OF_ANSWERS in origin.differences
-    episodes = tuple(taught(given, encoder, row, stage.loss_on, beyond) for _, row in first)
-    policy = session.learner.policy(session.run, stage).policy
-    own = Validation(episodes, frozenset(), stage.micro_tokens).loss(policy)
-    if abs(own - logged) <= CLOSE * own:
+    learner = language_model(session.learner, "assay import")
+    rows = visits(given.rows, given.seed, 0, stage.batch, given.order)
+    encoder, beyond = learner.encoder(stage), END_OF_ANSWERS in origin.differences
+    episodes = [taught(given, encoder, row, stage.loss_on, beyond) for _, row in rows]
+    shelf = replace(learner.shelf(session.run), precision=choose_precision("fp32", "cpu"))
+    policy, _ = shelf.policy(stage, learner.base.end_tokens)
+    own, give = first_loss(policy, episodes, stage.micro_tokens)
+    if abs(own - logged) <= give + LOGGED:
         return {}
-    what = f"its first loss is {logged:.3f}, and {own:.3f} on the same rows where the export starts"
+    what = (
+        f"its first loss is {logged:.4f}, and {own:.4f} on the same rows where the export starts, "
+        f"give or take {give + LOGGED:.4f} for rounding"
+    )
     differences = {**origin.differences, "start": what}
     return {"unknown": (*origin.unknown, place), "differences": differences}
+
+
+def first_loss(
+    policy: LanguagePolicy, episodes: Sequence[Episode], micro_tokens: int
+) -> tuple[float, float]:
+    """Mean negative log-likelihood of the trained tokens in fp32, without dropout, and how far it
+    may be off in bf16, which tools compute in where they find a GPU: twice what the mean moves here
+    and `ERRORS` standard errors of what single tokens move."""
+    packed, losses = likelihood_batch(episodes), []
+    with evaluating(policy.module):
+        for name in ("fp32", "bf16"):
+            policy.precision = choose_precision(name, policy.precision.device)
+            logps_S, _ = score_all(policy, packed, micro_tokens, entropy=False, atom=NLL.atom)
+            losses.append(-logps_S[packed.mask_S].double())
+    exact_S, off_S = losses[0], losses[1] - losses[0]
+    error = float(off_S.std(correction=0)) / len(off_S) ** 0.5
+    return float(exact_S.mean()), 2 * abs(float(off_S.mean())) + ERRORS * error
 
 
 def taught(
