@@ -8,11 +8,13 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from assay.cli.main import app
 from assay.experiment.checkpoint_reference import CheckpointReference
@@ -32,8 +34,10 @@ from assay.runs.records import prompt_sha256
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.few import few
 from tests.forked import forked
 from tests.labs import make_lab, model_of
+from tests.models.folders import tiny_model
 from tests.trainers.test_in_tools import losses_by_hand
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -146,6 +150,15 @@ def test_an_adapter_that_no_lora_here_holds_is_whole_weights_with_pefts_logits(l
         assert float((ours - model(input_ids=ids).logits).abs().max()) < 1e-5
 
 
+def test_an_adapter_whose_base_peft_draws_at_random_is_refused_with_the_reason(lab: Path) -> None:
+    base = load_model(lab / "model", choose_precision("fp32", "cpu")).model
+    config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights="pissa_niter_1")
+    get_peft_model(base, config).save_pretrained(str(folder := lab / "final"))
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert_one_line(done, "peft opens it as another model each time")
+    assert not all_runs(lab)
+
+
 def test_a_checkpoint_whose_step_was_not_logged_is_taken_over(lab: Path) -> None:
     folder = plain(lab)
     state = folder / "checkpoint-4" / "trainer_state.json"
@@ -177,6 +190,52 @@ def test_a_folder_of_weights_alone_gives_its_weights(lab: Path, left: str) -> No
     assert call("verify", history.run.name, "--lab", lab).exit_code == 0
 
 
+def saved(
+    lab: Path, shard: str = "5GB", rope: dict[str, object] | None = None, **sizes: Any
+) -> tuple[Path, torch.Tensor]:
+    """A folder of whole weights, and what Transformers computes with it."""
+    model: Any = tiny_model(max_position_embeddings=2048, **sizes)
+    model.config.rope_parameters = model.config.rope_parameters | (rope or {})
+    model.save_pretrained(folder := lab / "final", max_shard_size=shard)
+    with torch.no_grad():
+        return folder, AutoModelForCausalLM.from_pretrained(folder).eval()(IDS).logits
+
+
+IDS = torch.arange(0, 250, 9)[None]
+OWN_CONFIG: dict[str, dict[str, Any]] = {
+    "an untied head": {"tied": False},
+    "another base of its rotation": {"rope": {"rope_theta": 100.0}},
+    "another scale of its rotation": {"rope": {"rope_type": "linear", "factor": 4.0}},
+    "shards with an index": {"shard": "10KB"},
+}
+
+
+@few("change", OWN_CONFIG, 2)
+def test_whole_weights_are_read_by_the_config_beside_them(change: str, lab: Path) -> None:
+    folder, want = saved(lab, **OWN_CONFIG[change])
+    assert (folder / "model.safetensors.index.json").is_file() == ("shard" in OWN_CONFIG[change])
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert done.exit_code == 0, done.stderr
+    run = only_run(lab)
+    with torch.no_grad():
+        session = Session(History(run).experiment, run, 0, Silent())
+        ours = model_of(session, CheckpointReference("sft", "last"))(IDS).logits
+        base = load_model(lab / "model", choose_precision("fp32", "cpu")).model(IDS).logits
+    assert float((ours - want).abs().max()) < 1e-6
+    assert float((base - want).abs().max()) > 1e-3 or "shard" in OWN_CONFIG[change]
+
+
+def test_weights_of_another_vocabulary_are_refused_by_its_size(lab: Path) -> None:
+    folder, _ = saved(lab, vocab_size=300)
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert_one_line(done, "config.json", "vocab_size", "is 300, and 259 in the base model")
+    huge = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 10**9}
+    (folder / "config.json").write_text(json.dumps(huge))
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert_one_line(done, "config.json", "num_hidden_layers")
+    assert not all_runs(lab) and not [*lab.glob("runs/*/*")]
+
+
 def test_what_a_run_of_ms_swift_went_on_from_is_told(lab: Path) -> None:
     folder = plain(lab, "swift")
     file, starts = folder / "args.json", []
@@ -196,8 +255,8 @@ def test_a_start_that_is_unknown_is_a_confound_of_two_measured_imports(lab: Path
     folder = plain(lab, "swift")
     file = folder / "args.json"
     told = {"adapters": [], "resume_from_checkpoint": None}
-    for name, start in (("one", told), ("two", told), ("further", {"adapters": ["/e/lora"]})):
-        file.write_text(json.dumps(json.loads(file.read_text()) | start))
+    for name, more in (("one", told), ("two", told), ("further", {"adapters": ["/e/lora"]})):
+        file.write_text(json.dumps(json.loads(file.read_text()) | more))
         given = (folder, "--from", "swift", "--model", "path:model", "--task", "math")
         assert taken(lab, *given, "--name", name).exit_code == 0
         options = (f"path={lab / 'test.jsonl'}", "format=messages")
@@ -208,7 +267,8 @@ def test_a_start_that_is_unknown_is_a_confound_of_two_measured_imports(lab: Path
         assert done.exit_code == 0, done.stderr
     confounds = {}
     for other in ("two", "further"):
-        result = answer(call("compare", "one", other, "--lab", lab, "--json"))["result"]
+        compared = call("compare", "one", other, "--on", "math-gsm8k", "--lab", lab, "--json")
+        result = answer(compared)["result"]
         assert result["lines"]
         found = {d["path"] for d in result["differences"] if d["kind"] == "confound"}
         confounds[other] = "stages.grpo.start" in found

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.errors import MOST_NAMES, InputError
 from assay.models.folder import ADAPTER, CONFIG, ModelFolderError, check_whole, weight_files
-from assay.models.load import load_strictly
+from assay.models.load import MASTER_BYTES, load_strictly, refuse_oversized
 from assay.models.lora import merged
 from assay.models.plain_forward import causal_of, logits_from
 from assay.models.state_dicts import refuse_not_finite
@@ -45,7 +45,9 @@ def open_theirs(folder: Path, base: Callable[[], PreTrainedModel]) -> PreTrained
             raise ModelFolderError("is missing", file=folder / CONFIG, fix="not a whole model?")
         for file in weight_files(folder):
             check_whole(file)
-        return load_strictly(folder, read_config(folder), torch.float32).eval()
+        config = read_config(folder)
+        refuse_oversized(folder, config, MASTER_BYTES)
+        return load_strictly(folder, config, torch.float32).eval()
     if not (folder / ADAPTER).is_file():
         fix = "pickled weights are not read; save it as safetensors"
         raise ModelFolderError("is missing", file=folder / ADAPTER, fix=fix)
@@ -212,6 +214,17 @@ def unlike(layer: str, found: Tensor, want: Tensor, file: Path) -> InputError:
         how = f"differs by {float((found - want).abs().max()):.2g}"
     problem = f"is another model here than where it was trained: {layer} {how}"
     return InputError(problem, file=file, fix=MERGE)
+
+
+def refuse_unsteady(opened: Callable[[], nn.Module], file: Path) -> None:
+    """Raise InputError where the program itself opens another model each time, as peft does that
+    draws an adapter's start at random and takes it out of the base."""
+    try:
+        refuse_unlike(opened(), opened(), file)
+    except InputError as error:
+        problem = "peft opens it as another model each time: the one that was trained is not in it"
+        fix = "merge it where it is trained, save the whole model, and take that over"
+        raise InputError(problem, file=file, fix=fix) from error
 
 
 def near(found: Tensor, want: Tensor, rough: Tensor) -> bool:

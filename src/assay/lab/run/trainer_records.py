@@ -17,18 +17,20 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from assay.data.episode import Context, Episode, Reward, Turn
 from assay.data.files import new_folder, write_checksums
 from assay.data.hashing import sha256_text
+from assay.errors import InputError
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.session import Session
 from assay.models.precision import choose_precision
-from assay.models.taken_over import open_theirs, refuse_unlike
+from assay.models.taken_over import open_theirs, refuse_unlike, refuse_unsteady
 from assay.runs.checkpoints import STATE
 from assay.runs.history import History
 from assay.runs.run_names import checkpoint_steps
@@ -145,7 +147,13 @@ class Following:
             state = json.dumps(state_fields(TrainState(step=saved.step))) + "\n"
             (part / STATE).write_text(state, encoding="utf-8")
             write_checksums(part)
-            refuse_unlike(open_theirs(theirs, base), shelf.opened(self.stage, part), source)
+            opened = partial(open_theirs, theirs, base)
+            try:
+                refuse_unlike(opened(), shelf.opened(self.stage, part), source)
+            except InputError:
+                if self.merges:
+                    refuse_unsteady(opened, source)
+                raise
 
 
 def begin(session: Session, recorder: RunRecorder, output: Output) -> Following:
