@@ -152,7 +152,8 @@ def test_an_adapter_that_no_lora_here_holds_is_whole_weights_with_pefts_logits(l
 
 def test_an_adapter_whose_base_peft_draws_at_random_is_refused_with_the_reason(lab: Path) -> None:
     base = load_model(lab / "model", choose_precision("fp32", "cpu")).model
-    config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights="pissa_niter_1")
+    random: Any = "pissa_niter_1"
+    config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=random)
     get_peft_model(base, config).save_pretrained(str(folder := lab / "final"))
     done = taken(lab, folder, "--from", "trl", "--model", "path:model")
     assert_one_line(done, "peft opens it as another model each time")
