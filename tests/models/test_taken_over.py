@@ -102,6 +102,12 @@ def test_rounding_is_no_difference_and_a_thousandth_of_an_adapter_is(tmp_path: P
     layer.scaling["default"] *= 1.001
     with pytest.raises(InputError, match=r"model\.layers\.0\.self_attn\.q_proj differs"):
         refuse_unlike(theirs, other, folder)
+    layer.scaling["default"] /= 1.001
+    up = other.get_submodule("base_model.model.model.layers.1.mlp.up_proj")
+    with torch.no_grad():
+        up.lora_B["default"].weight.mul_(1.02)
+    with pytest.raises(InputError, match=r"model\.layers\.1\.mlp\.up_proj differs"):
+        refuse_unlike(theirs, other, folder)
 
 
 REFUSED: dict[str, tuple[Callable[[], peft.PeftConfig], str]] = {
