@@ -14,20 +14,24 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 from assay.cli.main import app
+from assay.data.episode import Episode, Turn
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.judge.confounds import differences
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import trainer_import
 from assay.lab.run.runner import start
+from assay.lab.run.trainer_import import first_loss
 from assay.lab.setup.learner import question
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
+from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import IMPORTED, read_manifest
 from assay.runs.records import prompt_sha256
@@ -303,9 +307,6 @@ def exported(lab: Path) -> Path:
 def test_the_first_loss_proves_where_an_exported_run_started_or_its_start_is_unknown(
     lab: Path,
 ) -> None:
-    weights = lab / "model" / "model.safetensors"  # larger ones, so that bf16 changes the loss
-    doubled = {name: 2 * tensor for name, tensor in load_file(weights).items()}
-    save_file(doubled, weights, metadata={"format": "pt"})
     arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
     sft = ("--stage", "sft", "--unproven", "--set", "stage.sft.steps=4")
     assert call(*arguments, *sft).exit_code == 0
@@ -330,13 +331,37 @@ def test_the_first_loss_proves_where_an_exported_run_started_or_its_start_is_unk
         result = answer(done)["result"]
         start = result["differences"].get("start", "")
         told[name] = "stage.sft.start" in result["unknown"], start
-    assert abs(first - rounded) > 1e-4
-    assert told["same"] == told["in bf16"] == (False, "")
+    assert first != rounded and told["same"] == told["in bf16"] == (False, "")
     for name, logged in (("off", first * 1.003), ("another", second)):
         words = f"its first loss is {logged:.4f}, and {first:.4f} on the same rows"
         assert told[name][0] and told[name][1].startswith(words)
     words = "as the export names it; no first loss proves it: the tool logged none of step 1"
     assert told["late"] == (False, words)
+
+
+def test_a_first_loss_may_be_off_by_what_bf16_makes_of_it_and_no_more() -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(2)  # so that the loss depends on the weights' digits
+    ids = tuple(torch.randint(0, 256, (60,), generator=torch.Generator().manual_seed(3)).tolist())
+    turns = [Turn(ids[:n], ids[n : n + 20], (True,) * 20) for n in (10, 40)]
+    episodes = [Episode(str(n), str(n), (turn,)) for n, turn in enumerate(turns)]
+    policy = LanguagePolicy(model, choose_precision("fp32", "cpu"), frozenset({256}))
+    own, give = first_loss(policy, episodes, 64)
+
+    def by_transformers() -> float:
+        parts = [(torch.tensor(ids[: n + 20]), n) for n in (10, 40)]
+        logits = [model(each[None]).logits[0, n - 1 : -1].float() for each, n in parts]
+        wanted = torch.cat([each[n:] for each, n in parts])
+        return cross_entropy(torch.cat(logits), wanted).item()
+
+    with torch.no_grad():
+        exact = by_transformers()
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = by_transformers()
+    assert own == pytest.approx(exact, rel=1e-5)
+    assert 1e-4 < abs(rounded - exact) <= give < 0.001 * exact
 
 
 def own_session(lab: Path, changed: Experiment | None = None) -> Session:
