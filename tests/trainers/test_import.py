@@ -8,28 +8,41 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM
 
 from assay.cli.main import app
+from assay.data.episode import Episode, Turn
+from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.judge.confounds import differences
 from assay.lab.monitor.observer import Silent
 from assay.lab.run import trainer_import
 from assay.lab.run.runner import start
+from assay.lab.run.trainer_import import first_loss
 from assay.lab.setup.learner import question
 from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
+from assay.models.load import load_model
+from assay.models.precision import choose_precision
+from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import IMPORTED, read_manifest
 from assay.runs.records import prompt_sha256
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call
+from tests.few import few
 from tests.forked import forked
-from tests.labs import make_lab
+from tests.labs import make_lab, model_of
+from tests.models.folders import tiny_model
+from tests.trainers.test_in_tools import losses_by_hand
 
 RECORDED = Path(__file__).parent / "recorded"
 START = ("--set", 'stage.rl.start="base"', "--set", "stage.rl.steps=4")
@@ -117,6 +130,156 @@ def test_a_run_made_without_assay_is_one_of_the_labs(lab: Path, tool: str) -> No
     assert all(path in page for path in unknown)
 
 
+def test_an_adapter_that_no_lora_here_holds_is_whole_weights_with_pefts_logits(lab: Path) -> None:
+    folder = plain(lab)
+    base = load_model(lab / "model", choose_precision("fp32", "cpu")).model
+    config = LoraConfig(r=2, target_modules=["q_proj"], alpha_pattern={"q_proj": 64})
+    model = get_peft_model(base, config).eval()
+    ids = torch.arange(0, 250, 9)[None]
+    for step in (2, 4):
+        (folder / f"checkpoint-{step}" / "model.safetensors").unlink()
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight += 0.1 if "lora_B" in name else 0
+        model.save_pretrained(str(folder / f"checkpoint-{step}"))
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert done.exit_code == 0, done.stderr
+    result = answer(done)["result"]
+    assert "merged by peft into whole weights" in result["differences"]["adapter_config.json"]
+    assert "stage.grpo.adapt.kind" in result["unknown"]
+    run = only_run(lab)
+    session = Session(History(run).experiment, run, 0, Silent())
+    with torch.no_grad():
+        ours = model_of(session, CheckpointReference("grpo", "last"))(ids).logits
+        assert float((ours - model(input_ids=ids).logits).abs().max()) < 1e-5
+
+
+def test_an_adapter_whose_base_peft_draws_at_random_is_refused_with_the_reason(lab: Path) -> None:
+    base = load_model(lab / "model", choose_precision("fp32", "cpu")).model
+    random: Any = "pissa_niter_1"
+    config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=random)
+    get_peft_model(base, config).save_pretrained(str(folder := lab / "final"))
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert_one_line(done, "peft opens it as another model each time")
+    assert not all_runs(lab)
+
+
+def test_a_checkpoint_whose_step_was_not_logged_is_taken_over(lab: Path) -> None:
+    folder = plain(lab)
+    state = folder / "checkpoint-4" / "trainer_state.json"
+    known = json.loads(state.read_text())
+    known["log_history"] = [e for e in known["log_history"] if e["step"] not in (2, 4)]
+    state.write_text(json.dumps(known))
+    assert taken(lab, folder, "--from", "trl", "--model", "path:model").exit_code == 0
+    history = History(only_run(lab))
+    assert history.checkpoints("grpo") == [2, 4]
+    assert [line["step"] for line in history.lines("grpo")] == [1, 3]
+
+
+@pytest.mark.parametrize("left", ["the last checkpoint", "what was saved at the end"])
+def test_a_folder_of_weights_alone_gives_its_weights(lab: Path, left: str) -> None:
+    folder = plain(lab) / "checkpoint-4"
+    logged = left == "the last checkpoint"
+    if not logged:
+        (folder / "trainer_state.json").unlink()
+        folder = folder.rename(lab / "final")
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert done.exit_code == 0, done.stderr
+    unknown, history = answer(done)["result"]["unknown"], History(only_run(lab))
+    assert ("metrics" not in unknown) == logged and "stage.grpo.start" in unknown
+    (step,) = history.checkpoints("grpo")
+    assert (step == 4) == logged and len(history.lines("grpo")) == (4 if logged else 0)
+    kept = load_file(history.run.checkpoint("grpo", step) / "model.safetensors")
+    theirs = load_file(folder / "model.safetensors")
+    assert all(torch.equal(kept[name], theirs[name]) for name in theirs)
+    assert call("verify", history.run.name, "--lab", lab).exit_code == 0
+
+
+def saved(
+    lab: Path, shard: str = "5GB", rope: dict[str, object] | None = None, **sizes: Any
+) -> tuple[Path, torch.Tensor]:
+    """A folder of whole weights, and what Transformers computes with it."""
+    model: Any = tiny_model(max_position_embeddings=2048, **sizes)
+    model.config.rope_parameters = model.config.rope_parameters | (rope or {})
+    model.save_pretrained(folder := lab / "final", max_shard_size=shard)
+    with torch.no_grad():
+        return folder, AutoModelForCausalLM.from_pretrained(folder).eval()(IDS).logits
+
+
+IDS = torch.arange(0, 250, 9)[None]
+OWN_CONFIG: dict[str, dict[str, Any]] = {
+    "an untied head": {"tied": False},
+    "another base of its rotation": {"rope": {"rope_theta": 100.0}},
+    "another scale of its rotation": {"rope": {"rope_type": "linear", "factor": 4.0}},
+    "shards with an index": {"shard": "10KB"},
+}
+
+
+@few("change", OWN_CONFIG, 2)
+def test_whole_weights_are_read_by_the_config_beside_them(change: str, lab: Path) -> None:
+    folder, want = saved(lab, **OWN_CONFIG[change])
+    assert (folder / "model.safetensors.index.json").is_file() == ("shard" in OWN_CONFIG[change])
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert done.exit_code == 0, done.stderr
+    run = only_run(lab)
+    with torch.no_grad():
+        session = Session(History(run).experiment, run, 0, Silent())
+        ours = model_of(session, CheckpointReference("sft", "last"))(IDS).logits
+        base = load_model(lab / "model", choose_precision("fp32", "cpu")).model(IDS).logits
+    assert float((ours - want).abs().max()) < 1e-6
+    assert float((base - want).abs().max()) > 1e-3 or "shard" in OWN_CONFIG[change]
+
+
+def test_weights_of_another_vocabulary_are_refused_by_its_size(lab: Path) -> None:
+    folder, _ = saved(lab, vocab_size=300)
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert_one_line(done, "config.json", "vocab_size", "is 300, and 259 in the base model")
+    huge = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 10**9}
+    (folder / "config.json").write_text(json.dumps(huge))
+    done = taken(lab, folder, "--from", "trl", "--model", "path:model")
+    assert_one_line(done, "config.json", "num_hidden_layers")
+    assert not all_runs(lab) and not [*lab.glob("runs/*/*")]
+
+
+def test_what_a_run_of_ms_swift_went_on_from_is_told(lab: Path) -> None:
+    folder = plain(lab, "swift")
+    file, starts = folder / "args.json", []
+    for name, adapters in (("fresh", []), ("further", ["/elsewhere/checkpoint-9"])):
+        told = {"adapters": adapters, "resume_from_checkpoint": None}
+        file.write_text(json.dumps(json.loads(file.read_text()) | told))
+        done = taken(lab, folder, "--from", "swift", "--model", "path:model", "--name", name)
+        result = answer(done)["result"]
+        starts.append(("stage.grpo.start" in result["unknown"], result["differences"].get("start")))
+    assert starts == [(False, None), (True, "went on from adapters /elsewhere/checkpoint-9")]
+    one, two = map(read_manifest, all_runs(lab))
+    assert "stages.grpo.start" in {d.path for d in differences(one, two) if d.kind == "confound"}
+
+
+@pytest.mark.slow
+def test_a_start_that_is_unknown_is_a_confound_of_two_measured_imports(lab: Path) -> None:
+    folder = plain(lab, "swift")
+    file = folder / "args.json"
+    told = {"adapters": [], "resume_from_checkpoint": None}
+    for name, more in (("one", told), ("two", told), ("further", {"adapters": ["/e/lora"]})):
+        file.write_text(json.dumps(json.loads(file.read_text()) | more))
+        given = (folder, "--from", "swift", "--model", "path:model", "--task", "math")
+        assert taken(lab, *given, "--name", name).exit_code == 0
+        options = (f"path={lab / 'test.jsonl'}", "format=messages")
+        asked = ("--benchmark", "math/gsm8k", "--max-tokens", 12, "--lab", lab)
+        done = call(
+            "eval", f"{name}@grpo.last", *asked, *(o for x in options for o in ("--option", x))
+        )
+        assert done.exit_code == 0, done.stderr
+    confounds = {}
+    for other in ("two", "further"):
+        compared = call("compare", "one", other, "--on", "math-gsm8k", "--lab", lab, "--json")
+        result = answer(compared)["result"]
+        assert result["lines"]
+        found = {d["path"] for d in result["differences"] if d["kind"] == "confound"}
+        confounds[other] = "stages.grpo.start" in found
+    assert confounds == {"two": False, "further": True}
+
+
 def test_what_is_unknown_of_two_runs_is_never_equal(lab: Path) -> None:
     folder = plain(lab)
     for name in ("one", "two"):
@@ -180,6 +343,66 @@ def exported(lab: Path) -> Path:
     for step in (2, 4):
         moved_weights(lab, lab / "out" / "output" / f"checkpoint-{step}", step / 100)
     return lab / "out"
+
+
+def test_the_first_loss_proves_where_an_exported_run_started_or_its_start_is_unknown(
+    lab: Path,
+) -> None:
+    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
+    sft = ("--stage", "sft", "--unproven", "--set", "stage.sft.steps=4")
+    assert call(*arguments, *sft).exit_code == 0
+    (folder := lab / "out" / "output" / "checkpoint-4").mkdir(parents=True)
+    moved_weights(lab, folder, 0.01)
+    first, second, *_ = losses_by_hand(lab)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = losses_by_hand(lab)[0]
+    told = {}
+    for name, step, loss in (
+        ("same", 1, round(first, 4)),
+        ("in bf16", 1, rounded),
+        ("off", 1, first * 1.003),
+        ("another", 1, second),
+        ("late", 2, first),
+    ):
+        log = [{"step": step, "loss": loss}, {"step": 4, "loss": 1.0}]
+        state = {"global_step": 4, "max_steps": 4, "log_history": log}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+        done = taken(lab, lab / "out", "--from", "trl", "--name", name.replace(" ", "-"))
+        assert done.exit_code == 0, done.stderr
+        result = answer(done)["result"]
+        start = result["differences"].get("start", "")
+        told[name] = "stage.sft.start" in result["unknown"], start
+    assert first != rounded and told["same"] == told["in bf16"] == (False, "")
+    for name, logged in (("off", first * 1.003), ("another", second)):
+        words = f"its first loss is {logged:.4f}, and {first:.4f} on the same rows"
+        assert told[name][0] and told[name][1].startswith(words)
+    words = "as the export names it; no first loss proves it: the tool logged none of step 1"
+    assert told["late"] == (False, words)
+
+
+def test_a_first_loss_may_be_off_by_what_bf16_makes_of_it_and_no_more() -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(2)  # so that the loss depends on the weights' digits
+    ids = tuple(torch.randint(0, 256, (60,), generator=torch.Generator().manual_seed(3)).tolist())
+    turns = [Turn(ids[:n], ids[n : n + 20], (True,) * 20) for n in (10, 40)]
+    episodes = [Episode(str(n), str(n), (turn,)) for n, turn in enumerate(turns)]
+    policy = LanguagePolicy(model, choose_precision("fp32", "cpu"), frozenset({256}))
+    own, give = first_loss(policy, episodes, 64)
+
+    def by_transformers() -> float:
+        parts = [(torch.tensor(ids[: n + 20]), n) for n in (10, 40)]
+        logits = [model(each[None]).logits[0, n - 1 : -1].float() for each, n in parts]
+        wanted = torch.cat([each[n:] for each, n in parts])
+        return cross_entropy(torch.cat(logits), wanted).item()
+
+    with torch.no_grad():
+        exact = by_transformers()
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = by_transformers()
+    assert own == pytest.approx(exact, rel=1e-5)
+    assert 1e-4 < abs(rounded - exact) <= give < 0.001 * exact
 
 
 def own_session(lab: Path, changed: Experiment | None = None) -> Session:

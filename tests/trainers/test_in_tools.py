@@ -202,7 +202,9 @@ def test_losses_of_sft_are_those_of_assays_definitions(
     assert "(end of answers)" in [each["key"] for each in about["differences"]]
     trained(folder, tool)
     theirs = [float(each["loss"]) for each in history(folder) if "loss" in each]
-    assert call("import", folder, "--from", tool, "--lab", lab, "--name", "taken").exit_code == 0
+    done = call("import", folder, "--from", tool, "--lab", lab, "--name", "taken", "--json")
+    result = answer(done)["result"]
+    assert "stage.sft.start" not in result["unknown"] and "start" not in result["differences"]
     (run,) = (each for each in all_runs(lab) if each.name == "taken")
     assert [line["nll"] for line in History(run).lines("sft")] == pytest.approx(theirs, abs=1e-7)
     assert theirs == pytest.approx(losses_by_hand(lab), rel=2e-3)

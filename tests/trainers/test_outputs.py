@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import torch
 
 from assay.engines.environments import installed
 from assay.errors import InputError
-from assay.trainers.outputs.output import DamagedOutput, Step
+from assay.trainers.outputs.output import DamagedOutput, Saved, Step
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput
-from assay.trainers.outputs.verl_output import VerlOutput, merged
+from assay.trainers.outputs.verl_output import VerlOutput, lone_actor, merged
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -241,3 +242,33 @@ def test_a_shard_of_verl_runs_no_command(tmp_path: Path) -> None:
     assert not mark.exists()
     torch.load(actor / "model_world_size_1_rank_0.pt", weights_only=False)
     assert mark.exists()  # the file would have
+
+
+def test_an_adapter_of_verl_without_its_notes_is_refused_by_their_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (actor := tmp_path / "global_step_2" / "actor").mkdir(parents=True)
+    (actor / "fsdp_config.json").write_text("{}")
+
+    def merge(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        (Path(command[-1]) / "lora_adapter").mkdir(parents=True)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("assay.trainers.outputs.verl_output.installed", lambda name: Path("python"))
+    monkeypatch.setattr("assay.trainers.outputs.verl_output.subprocess.run", merge)
+    with pytest.raises(InputError, match=r"lora_train_meta\.json: is missing") as refused:
+        merged(actor, tmp_path / "whole")
+    assert str(actor / "lora_train_meta.json") in str(refused.value)
+    (actor / "lora_train_meta.json").write_text("{}")
+    assert merged(actor, tmp_path / "again") == tmp_path / "again" / "lora_adapter"
+
+
+def test_a_checkpoint_of_verl_alone_is_found_by_any_of_its_folders(tmp_path: Path) -> None:
+    (actor := tmp_path / "global_step_6" / "actor").mkdir(parents=True)
+    assert lone_actor(actor.parent) is None
+    (actor.parent / "data.pt").touch()
+    (actor / "model_world_size_1_rank_0.pt").touch()
+    assert lone_actor(actor) == lone_actor(actor.parent) == Saved(6, actor)
+    (whole := tmp_path / "whole").mkdir()
+    (whole / "model.safetensors").touch()
+    assert lone_actor(whole) == Saved(1, whole)

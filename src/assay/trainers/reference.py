@@ -99,7 +99,21 @@ own, and several may have one NAME.
 | advantages | of TRL and ms-swift | of TRL and ms-swift |
 | settings | all; what run.sh was told else, listed | the tables backwards; all else, listed |
 | checkpoints | without optimizer | without optimizer |
-| unknown | the machine | data, reward, rendering, machine, and what the folder does not tell |
+| unknown | the machine | data, reward, rendering, start, machine, what no file tells |
+
+Each checkpoint is proven: a probe's logits by Transformers or peft, which open the tool's folder,
+and by what the lab stored agree but for rounding in fp32, or the import is refused and the first
+layer that differs is named. An adapter that peft opens and no LoRA here holds (patterns of ranks
+or alphas, pissa, saved heads or norms, token rows, biases, other kinds) is merged by peft and
+taken over as whole weights, which the import says. Refused are what peft cannot merge, what it
+opens as another model each time (`pissa_niter_N`) and settings that this peft does not know. A
+folder that is a checkpoint itself, or was saved at the end, gives its weights; so does verl's
+`global_step_N`. Whole weights are read by the config beside them.
+
+Where a run started is told where the tool's configuration tells it (`adapters`, `lora_adapter_path`
+and what was resumed), and else unknown. Of an exported SFT stage the loss of step 1 proves it, or
+it is unknown: as far as four decimals and bf16 may move that loss. Where none can, as of GRPO, the
+import says so.
 
 Log-probs are in no tool's files. Completions are logged by `log_completions` (TRL, ms-swift) and
 `trainer.rollout_data_dir` (verl); their rows are named by the prompt. verl's shards are merged by

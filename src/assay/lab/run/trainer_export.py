@@ -48,6 +48,7 @@ from assay.trainers.settings import Settings
 from assay.trainers.translation import Difference, Translated
 
 MORE = "trains what the model's template writes behind the end of an answer as well"
+END_OF_ANSWERS = "(end of answers)"
 MANIFEST, TRANSLATION, EXPERIMENT = "manifest.json", "translation.json", "experiment.toml"
 """What `assay import` reads of the folder."""
 NOT_PROVEN = "the rows were not loaded in the tool"
@@ -146,7 +147,7 @@ class Exporter(ToolStage):
         visits = self.visited(given, rows, settings)
         losses = self.write_rows(self.trainer.data, visits)
         beyond = losses.get(BEYOND) if proof is None else proof.beyond
-        behind = [Difference("(end of answers)", MORE)] if beyond else []
+        behind = [Difference(END_OF_ANSWERS, MORE)] if beyond else []
         if self.trainer.dev and self.stage.validation is not None:
             held_out = find_part(self.session.sets, self.stage.validation)
             self.write_rows(self.trainer.dev, [self.written(row) for row in held_out])

@@ -14,28 +14,37 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from assay.data.episode import Episode, tokens_of
 from assay.data.hub_names import with_scheme
 from assay.data.json_files import read_jsonl
+from assay.data.renderings.rendering import Loss
+from assay.data.row import Row
 from assay.data.row_json import row_of
+from assay.data.row_order import visits
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import GrpoStage
+from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.monitor.guards import GuardWatch
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.recorder import RunRecorder
-from assay.lab.run.trainer_export import EXPERIMENT, MANIFEST, TRANSLATION
+from assay.lab.run.trainer_export import END_OF_ANSWERS, EXPERIMENT, MANIFEST, TRANSLATION
 from assay.lab.run.trainer_records import Following, begin
-from assay.lab.setup.language_learner import language_model, model_folder
+from assay.lab.setup.language_learner import LanguageEncoder, language_model, model_folder
 from assay.lab.setup.learner import question
 from assay.lab.setup.manifest import WITHOUT_EFFECT, about_run
 from assay.lab.setup.reward_process import ROWS
 from assay.lab.setup.session import Session
+from assay.lab.setup.stage_methods import StageInput
 from assay.lab.setup.tool_stage import stage_alone
+from assay.models.precision import choose_precision
+from assay.models.scoring import evaluating
 from assay.models.supported import read_config
+from assay.models.weight_files import ADAPTER_CONFIG
+from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.checkpoints import steps_in
 from assay.runs.manifest_file import IMPORTED, Manifest, write_manifest
 from assay.runs.registry import check_index, note_run
@@ -44,6 +53,8 @@ from assay.runs.run_names import seed_or_damage
 from assay.runs.same_experiment import begun
 from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
+from assay.train.grpo import score_all
+from assay.train.likelihood import NLL, likelihood_batch
 from assay.trainers.backwards import (
     CANONICAL,
     changed,
@@ -56,10 +67,11 @@ from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, S
 from assay.trainers.outputs.plain_folders import Found, find, read_object
 from assay.trainers.register import MODEL, TRAINERS
 from assay.trainers.settings import Exported
-from assay.trainers.translation import Difference
 from assay.trainers.verl_table import ROLLOUT
 
 UNKNOWN = "unknown"
+LORA = "LORA"
+"""What peft calls it."""
 DATA = "train"
 """The data set of a run that was made without Assay."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -124,6 +136,10 @@ class Origin:
     """Tables of the exported file that belong to a training, and so are asked no more."""
     likelihood: bool = True
     """Whether the loss of an sft stage is the mean of -log p over the trained tokens."""
+    exported: bool = False
+    """Whether Assay made the folder."""
+    merges: bool = False
+    """Whether its adapters are taken over as whole weights."""
 
 
 def import_run(root: Path, request: Request, observer: Observer) -> Imported:
@@ -136,8 +152,26 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
             fix = "letters, digits, '_', '-' and '.', a letter or a digit first"
             raise InputError(f"{name!r} is no name", field=option, fix=fix)
     task(request.task, root)
-    exported = (request.folder / TRANSLATION).is_file()
-    origin = exported_origin(root, request) if exported else plain_origin(root, request)
+    if (request.folder / TRANSLATION).is_file():
+        return taken_over(root, request, exported_origin(root, request), observer)
+    found = find(request.tool, request.folder, request.configuration, request.log)
+    why = no_lora(found.adapter)
+    if found.adapter and not why:
+        try:
+            return taken_over(root, request, plain_origin(root, request, found), observer)
+        except InputError as error:  # peft may hold what a LoRA here does not
+            why = error.problem
+    return taken_over(root, request, plain_origin(root, request, found, why), observer)
+
+
+def no_lora(adapter: Mapping[str, Any] | None) -> str:
+    """Why an adapter is not tried as a LoRA of the lab's; empty where it is, or where none is."""
+    kind = (adapter or {}).get("peft_type", LORA)
+    return "" if kind == LORA else f"an adapter of type {kind}"
+
+
+def taken_over(root: Path, request: Request, origin: Origin, observer: Observer) -> Imported:
+    """See `import_run`."""
     name = origin.experiment.name
     with hold_lab(root):
         if any(origin.seed in (None, seed_or_damage(run)) for run in begun(root, name)):
@@ -146,15 +180,17 @@ def import_run(root: Path, request: Request, observer: Observer) -> Imported:
     text, seed = experiment_toml(origin.experiment), origin.seed or 0
     with drafted_run(root, name, seed=seed, spec=text, new=True) as (draft, run):
         session = Session(origin.experiment, draft, seed, observer)
+        draft.metrics.touch()  # of weights alone there are none
         following = recorded(session, origin)
-        if not following.step:
+        saved = tuple(steps_in(draft.checkpoints(origin.stage)))
+        if not following.step and not saved:
             raise NotItsFolder("its log has no step", file=request.folder)
+        origin = replace(origin, **proven_start(session, origin))
         write_manifest(draft, manifest_of(session, origin, run, request.folder))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         write_status(
             draft.path, replace(stored_status(draft.path), status="finished", finished=now)
         )
-        saved = tuple(steps_in(draft.checkpoints(origin.stage)))
     note_run(run)
     given = following.step, saved, origin.unknown, origin.differences, left_out(origin.output)
     return Imported(run, origin.stage, *given, (*origin.experiment.evaluate,), origin.unasked)
@@ -185,6 +221,7 @@ def recorded(session: Session, origin: Origin) -> Following:
     )
     following = begin(session, recorder, origin.output)
     following.likelihood = origin.likelihood
+    following.elsewhere, following.merges = True, origin.merges
     if origin.rows is not None:
         rows = [row_of(record.value) for record in read_jsonl(origin.rows)]
         encoder, task = language_model(session.learner, "assay import").encoder(stage), session.task
@@ -192,6 +229,83 @@ def recorded(session: Session, origin: Origin) -> Following:
     session.observer.stage(origin.stage, stage.method, 0, stage.steps or 0)
     following.take(ended=True)
     return following
+
+
+LOGGED = 5e-5
+"""What rounding to four decimals, the fewest that a tool writes, takes from a loss."""
+ERRORS = 4.0
+"""Standard errors of a mean by which a loss in bf16 may be off."""
+
+
+def proven_start(session: Session, origin: Origin) -> Mapping[str, Any]:
+    """What the first loss says of the start of an exported stage: the entries of `origin` that it
+    changes, none where it is that of the same rows at the start that the export names."""
+    stage, place = session.experiment.stage[origin.stage], f"stage.{origin.stage}.start"
+    if not origin.exported or place in origin.unknown:
+        return {}
+    first = next(origin.output.steps(ended=True), None)
+    logged = first.metrics.get("loss") if first and first.number == 1 else None
+    try:
+        if not isinstance(stage, SftStage) or stage.pack_tokens is not None:
+            raise InputError("of GRPO and of packed rows it says nothing")
+        if logged is None:
+            raise InputError("the tool logged none of step 1")
+        given = session.stage_input(stage)
+    except InputError as error:
+        what = f"as the export names it; no first loss proves it: {error.problem}"
+        return {"differences": {**origin.differences, "start": what}}
+    learner = language_model(session.learner, "assay import")
+    rows = visits(given.rows, given.seed, 0, stage.batch, given.order)
+    encoder, beyond = learner.encoder(stage), END_OF_ANSWERS in origin.differences
+    episodes = [taught(given, encoder, row, stage.loss_on, beyond) for _, row in rows]
+    shelf = replace(learner.shelf(session.run), precision=choose_precision("fp32", "cpu"))
+    policy, _ = shelf.policy(stage, learner.base.end_tokens)
+    own, give = first_loss(policy, episodes, stage.micro_tokens)
+    if abs(own - logged) <= give + LOGGED:
+        return {}
+    what = (
+        f"its first loss is {logged:.4f}, and {own:.4f} on the same rows where the export starts, "
+        f"give or take {give + LOGGED:.4f} for rounding"
+    )
+    differences = {**origin.differences, "start": what}
+    return {"unknown": (*origin.unknown, place), "differences": differences}
+
+
+def first_loss(
+    policy: LanguagePolicy, episodes: Sequence[Episode], micro_tokens: int
+) -> tuple[float, float]:
+    """Mean negative log-likelihood of the trained tokens in fp32, without dropout, and how far it
+    may be off in bf16, which tools compute in where they find a GPU: twice what the mean moves here
+    and `ERRORS` standard errors of what single tokens move."""
+    packed, losses = likelihood_batch(episodes), []
+    with evaluating(policy.module):
+        for name in ("fp32", "bf16"):
+            policy.precision = choose_precision(name, policy.precision.device)
+            logps_S, _ = score_all(policy, packed, micro_tokens, entropy=False, atom=NLL.atom)
+            losses.append(-logps_S[packed.mask_S].double())
+    exact_S, off_S = losses[0], losses[1] - losses[0]
+    error = float(off_S.std(correction=0)) / len(off_S) ** 0.5
+    return float(exact_S.mean()), 2 * abs(float(off_S.mean())) + ERRORS * error
+
+
+def taught(
+    given: StageInput, encoder: LanguageEncoder, row: Row, loss_on: Loss, beyond: bool
+) -> Episode:
+    """A row as the tool trains it; with `beyond`, what the template writes behind answers too."""
+    messages = (*given.task.prompt(row), given.task.target(row))
+    (turn,) = encoder.turns(row, messages, loss_on)
+    tokens, mask = turn.actions, turn.loss_mask
+    if beyond:
+        whole = encoder.renderer_of(row).conversation(messages, row.tools).tokens
+        tail = whole[len(tokens_of(turn.context)) + len(tokens) :]
+        ends = [place for place in range(1, len(mask)) if mask[place - 1] and not mask[place]]
+        tokens, size = (*tokens, *tail), len(tail)
+        ends = [*(e for e in ends if tokens[e : e + size] == tail), len(mask)]
+        mask = tuple(
+            own or any(end <= place < end + size for end in ends)
+            for place, own in enumerate((*mask, *[True] * size))
+        )
+    return Episode(row.id, row.id, (replace(turn, actions=tokens, loss_mask=mask),))
 
 
 def exported_origin(root: Path, request: Request) -> Origin:
@@ -225,14 +339,22 @@ def exported_origin(root: Path, request: Request) -> Origin:
     updates = (
         stage.updates.minibatches * stage.updates.epochs if isinstance(stage, GrpoStage) else 1
     )
-    unknown = () if known else tuple(f"data.{each}" for each in whole.data)
+    unknown = [] if known else [f"data.{each}" for each in whole.data]
+    differences = {each["key"]: each["what"] for each in about["differences"]}
     rows = trainer.tables[stage.method]
-    trained = find(tool, folder / "output").configuration
-    differences = [Difference(each["key"], each["what"]) for each in about["differences"]]
-    differences += (others := changed(tool, rows, trained, about["settings"]))
+    try:
+        found = find(tool, folder / "output")
+        told, trained = found.start, found.configuration
+    except NotItsFolder:  # the tool wrote no configuration of its own
+        told, trained = None, {}
+    others = changed(tool, rows, trained, about["settings"])
+    differences |= {each.key: each.what for each in others}
     if known:
         table = known["stages"][name]
         table["unlike"] = {**table.get("unlike", {}), **{each.key: each.what for each in others}}
+    if told:
+        unknown.append(f"stage.{name}.start")
+        differences["start"] = f"went on from {told}"
     return Origin(
         experiment,
         name,
@@ -242,10 +364,11 @@ def exported_origin(root: Path, request: Request) -> Origin:
         known,
         about["settings"],
         (*unknown, "machine"),
-        {each.key: each.what for each in differences},
+        differences,
         file if (file := folder / ROWS).is_file() else None,
         unasked,
         likelihood({**about["settings"], **trained}, others),
+        exported=True,
     )
 
 
@@ -269,21 +392,22 @@ def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], 
     return found, tuple(unasked)
 
 
-def plain_origin(root: Path, request: Request) -> Origin:
-    """Of a folder that was made without Assay. Raises NotItsFolder, DamagedOutput, and InputError
-    where the folder does not say what it started from."""
-    found = find(request.tool, request.folder, request.configuration, request.log)
+def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> Origin:
+    """Of a folder that was made without Assay; `why` no LoRA holds its adapters, which are merged
+    then. Raises NotItsFolder, DamagedOutput, and InputError where the folder does not say what it
+    started from."""
     model = model_source(request, found, root)
     config = CANONICAL[request.tool](found.configuration)
     config = with_model(config, read_config(model_folder(model, root)))
     output, name = found.output(updates_of(config)), request.stage or found.method
     steps = list(output.steps(ended=True))
     given: dict[str, Any] = {"method": found.method, "data": DATA, "start": "base"}
-    given |= {"trainer": request.tool, **adapt_keys(found)}
+    given |= {"trainer": request.tool, **adapt_keys(found, why)}
     given |= {"reward": UNKNOWN, **groups_of(steps, config)} if found.method == "grpo" else {}
     trainer = TRAINERS[request.tool]
+    ends = [each.step for each in output.checkpoints()] + [each.number for each in steps]
     told = read_back(
-        request.tool, trainer.tables[found.method], config, given, len(steps) and steps[-1].number
+        request.tool, trainer.tables[found.method], config, given, max(ends, default=0)
     )
     seed = config.get("seed")
     experiment = Experiment(
@@ -298,8 +422,18 @@ def plain_origin(root: Path, request: Request) -> Origin:
         stage={name: told.stage},
     )
     keys = [key for key in (*NOT_TOLD, *told.unknown) if key != "reward" or "reward" in given]
+    differences = {each.key: each.what for each in told.differences}
+    if why:
+        keys.append("adapt.kind")
+        differences[ADAPTER_CONFIG] = f"merged by peft into whole weights; kept as no LoRA: {why}"
+    late = bool(steps) and steps[0].number > (config.get("logging_steps") or 1)
+    if found.start != "" or late or not same_place(request.model, found.model):
+        keys.append("start")
+    if found.start:
+        differences["start"] = f"went on from {found.start}"
     unknown = [f"stage.{name}.{key}" for key in keys] + ["machine"]
     unknown += [] if isinstance(seed, int) else ["seeds"]
+    unknown += [] if steps else [f"stage.{name}.steps", "metrics"]
     unknown += [] if found.configuration else [f"everything that {trainer.title} was told"]
     return Origin(
         experiment,
@@ -310,8 +444,9 @@ def plain_origin(root: Path, request: Request) -> Origin:
         {},
         found.configuration,
         tuple(unknown),
-        {each.key: each.what for each in told.differences},
+        differences,
         likelihood=likelihood(config, told.differences),
+        merges=bool(why),
     )
 
 
@@ -324,10 +459,10 @@ def groups_of(steps: Sequence[Step], config: Mapping[str, Any]) -> Mapping[str, 
     return {"group": max(sizes), "prompts": max(1, len(answers) // max(sizes))}
 
 
-def adapt_keys(found: Found) -> Mapping[str, Any]:
-    """The adapter, as the checkpoint has it."""
+def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
+    """The adapter, as the checkpoint has it; see `plain_origin`."""
     adapter = found.adapter
-    if adapter is None:
+    if adapter is None or why:
         return {"adapt.kind": "full"}
     told = found.configuration.get("target_modules")
     told = told or found.configuration.get("actor_rollout_ref.model.target_modules")
@@ -344,6 +479,12 @@ def adapt_keys(found: Found) -> Mapping[str, Any]:
         if isinstance(targets, str)
         else sorted(targets or ["all-linear"]),
     }
+
+
+def same_place(chosen: str | None, told: str) -> bool:
+    """Whether the model that the user names, if any, is the one that the folder names."""
+    places = [Path(each.removeprefix("path:")).resolve() for each in (chosen or told, told)]
+    return places[0] == places[1]
 
 
 def run_name(folder: Path) -> str:
@@ -383,6 +524,7 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
         "configuration": dict(origin.configuration),
     }
     known = origin.manifest or plain_manifest(session, origin, mark)
+    mark_unknown(known.get("stages", {}).get(origin.stage, {}), origin, mark)
     about = about_run(session)
     time = {**known.get("time", {}), "imported": about["time"]["started"]}
     tool = TRAINERS[str(imported["tool"])].package.partition("==")[0]
@@ -408,6 +550,13 @@ def plain_manifest(session: Session, origin: Origin, mark: str) -> Manifest:
     table |= {"rendering": {"name": mark}, "data": mark, "micro_tokens": mark}
     table |= {"reward": {UNKNOWN: {"source": mark}}} if "reward" in table else {}
     table |= {"unlike": dict(origin.differences)}
+    seed = {} if origin.seed is not None else {"seed": mark}
+    data = {name: {"rows": mark} for name in session.experiment.data}
+    return {"data": data, "stages": {origin.stage: table}, **seed}
+
+
+def mark_unknown(table: dict[str, Any], origin: Origin, mark: str) -> None:
+    """Write into a stage's table that a setting is not known."""
     for path in origin.unknown:
         *parents, last = path.removeprefix(f"stage.{origin.stage}.").split(".")
         if path.startswith("stage.") and last not in (*NOT_TOLD, ""):
@@ -415,6 +564,3 @@ def plain_manifest(session: Session, origin: Origin, mark: str) -> Manifest:
             for part in parents:
                 inner = inner.setdefault(part, {})
             inner[last] = mark
-    seed = {} if origin.seed is not None else {"seed": mark}
-    data = {name: {"rows": mark} for name in session.experiment.data}
-    return {"data": data, "stages": {origin.stage: table}, **seed}

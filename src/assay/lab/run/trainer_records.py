@@ -16,18 +16,21 @@ its own. A checkpoint is read strictly and written as Assay writes one, without 
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from assay.data.episode import Context, Episode, Reward, Turn
 from assay.data.files import new_folder, write_checksums
 from assay.data.hashing import sha256_text
+from assay.errors import InputError
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.run.recorder import RunRecorder
-from assay.lab.setup.language_learner import adapt, language_model
+from assay.lab.setup.language_learner import language_model
 from assay.lab.setup.session import Session
-from assay.models.weight_files import load_weights, save_weights
+from assay.models.precision import choose_precision
+from assay.models.taken_over import open_theirs, refuse_unlike, refuse_unsteady
 from assay.runs.checkpoints import STATE
 from assay.runs.history import History
 from assay.runs.run_names import checkpoint_steps
@@ -60,6 +63,10 @@ class Following:
     likelihood: bool = True
     """Whether the loss of a stage that learns from stored answers is the mean of -log p over the
     trained tokens."""
+    elsewhere: bool = False
+    """Whether the tool was not started by this run: what it did is taken over once."""
+    merges: bool = False
+    """Whether an adapter is taken over as whole weights."""
     stepped: Callable[[int], None] = lambda step: None
     """Called with each step once it is recorded, with its checkpoint."""
 
@@ -69,18 +76,27 @@ class Following:
         steps = self.output.steps(self.step, ended) if whole is None else iter(whole)
         first = next(steps, None)
         # Tools save between two steps: what is whole now was saved before the first of these.
-        saved = {each.step: each for each in self.output.checkpoints()}
         done = checkpoint_steps(self.recorder.run, self.recorder.stage)
-        for number in sorted(saved):
-            if number == self.step and number not in done:
-                self.keep(saved[number])
+        saved = {
+            each.step: each
+            for each in self.output.checkpoints()
+            if each.step >= self.step and each.step not in done
+        }
+        self.keep_until(self.step, saved)
         while first is not None:
+            self.keep_until(first.number - 1, saved)
             self.record(first)
-            if first.number in saved and first.number not in done:
-                self.keep(saved[first.number])
+            self.keep_until(first.number, saved)
             self.stepped(first.number)
             first = next(steps, None)
+        if self.elsewhere:  # a tool may save more often than it logs, or log nothing
+            self.keep_until(max(saved, default=0), saved)
         return self.step
+
+    def keep_until(self, step: int, saved: dict[int, Saved]) -> None:
+        """Take the checkpoints up to a step over, and out of `saved`."""
+        for number in sorted(each for each in saved if each <= step):
+            self.keep(saved.pop(number))
 
     def record(self, step: Step) -> None:
         """The completions and the metrics of one step."""
@@ -134,20 +150,26 @@ class Following:
         return records
 
     def keep(self, saved: Saved) -> None:
-        """A checkpoint of the tool as one of the stage's. Raises InputError for weights that do not
-        fit the model."""
+        """A checkpoint of the tool as one of the stage's, proven to be the same model as in the
+        tool's own loader. Raises InputError."""
         run, name = self.recorder.run, self.recorder.stage
-        shelf = language_model(self.session.learner, "another trainer").shelf(run)
-        start_shelf, start = shelf.start(self.stage)
-        module, _ = adapt(start_shelf.plain(start), self.stage)
-        with TemporaryDirectory() as scratch:
-            load_weights(module, self.output.weights(saved, Path(scratch)))  # type: ignore[arg-type]
-        with new_folder(run.checkpoint(name, saved.step)) as part:
-            save_weights(module, part)  # type: ignore[arg-type]
+        learner = language_model(self.session.learner, "another trainer")
+        shelf = replace(learner.shelf(run), precision=choose_precision("fp32", "cpu"))
+        with TemporaryDirectory() as scratch, new_folder(run.checkpoint(name, saved.step)) as part:
+            theirs = self.output.weights(saved, Path(scratch))
+            source = theirs if theirs.is_relative_to(saved.folder) else saved.folder
+            base = shelf.take_over(self.stage, theirs, part, merges=self.merges)
             self.recorder.complete(part)
             state = json.dumps(state_fields(TrainState(step=saved.step))) + "\n"
             (part / STATE).write_text(state, encoding="utf-8")
             write_checksums(part)
+            opened = partial(open_theirs, theirs, base)
+            try:
+                refuse_unlike(opened(), shelf.opened(self.stage, part), source)
+            except InputError:
+                if self.merges:
+                    refuse_unsteady(opened, source)
+                raise
 
 
 def begin(session: Session, recorder: RunRecorder, output: Output) -> Following:

@@ -6,7 +6,7 @@ model ask for it by name, with `language_model`. Nothing is trained or judged he
 
 import copy
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -52,7 +52,8 @@ from assay.models.memory import (
 from assay.models.precision import Precision, choose_precision
 from assay.models.source import parse_source, resolve
 from assay.models.supported import SLOWER, read_tokenizer, refuse_untrainable, why_plain
-from assay.models.weight_files import load_weights, save_weights, stand_on
+from assay.models.taken_over import open_theirs, refuse_other_model, whole
+from assay.models.weight_files import ADAPTER_CONFIG, load_weights, save_weights, stand_on
 from assay.rl.policy import Stop
 from assay.rl.thought import CLOSING, OPENING, Thinking
 from assay.rollout.engines.register import Sampler
@@ -105,16 +106,39 @@ class ModelShelf:
         if reference.step == 0:
             shelf, start = self.start(stage)
             return shelf.trained(start)
-        checkpoint = checked_directory(self.run, reference)
+        return self.opened(stage, checked_directory(self.run, reference))
+
+    def opened(self, stage: StageSpec, folder: Path) -> PreTrainedModel | PeftModel:
+        """The model of a checkpoint's folder: an adapter over the stage's start, or whole weights
+        by the config beside them. Raises InputError."""
+        if not isinstance(stage.adapt, LoraAdapt):
+            return load_model(folder, self.precision).model
+        shelf, start = self.start(stage)
+        adapted, _ = adapt(shelf.plain(start), stage)
+        assert isinstance(adapted, PeftModel)
+        load_weights(adapted, folder)
+        return adapted.eval()
+
+    def take_over(
+        self, stage: StageSpec, theirs: Path, part: Path, *, merges: bool
+    ) -> Callable[[], PreTrainedModel]:
+        """Write the weights that a tool left in `theirs` into `part`; gives what opens their start
+        once. With `merges` an adapter becomes whole weights. Raises InputError."""
+        shelf, start = self.start(stage)
         if isinstance(stage.adapt, LoraAdapt):
-            shelf, start = self.start(stage)
-            adapted, _ = adapt(shelf.plain(start), stage)
-            assert isinstance(adapted, PeftModel)
-            load_weights(adapted, checkpoint)
-            return adapted.eval()
-        model = self.load_base().model
-        load_weights(model, checkpoint)
-        return model
+            module, _ = adapt(shelf.plain(start), stage)
+            assert isinstance(module, PeftModel)
+            load_weights(module, theirs)
+            save_weights(module, part)
+            return module.unload
+        if (theirs / ADAPTER_CONFIG).is_file() and not merges:
+            problem = "holds an adapter, where the stage trains the model's own weights"
+            raise InputError(problem, file=theirs, fix="train it as it was exported")
+        base = partial(shelf.plain, start)
+        opened = open_theirs(theirs, base)
+        refuse_other_model(opened.config, self.base, theirs)
+        save_weights(whole(opened, theirs), part)
+        return base
 
     def start(self, stage: StageSpec) -> tuple["ModelShelf", CheckpointReference]:
         """The shelf of the run that holds a stage's start, and the start's name there."""

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from assay.data.episode import Ended
 from assay.errors import InputError
+from assay.models.folder import ADAPTER, INDEX, WEIGHTS
 
 Number = float | None
 """None: the tool wrote that there is none."""
@@ -106,6 +107,11 @@ class NotItsFolder(InputError):
 
 class DamagedOutput(InputError):
     """A file of a tool that is something else than the tool writes."""
+
+
+def holds_weights(folder: Path) -> bool:
+    """Whether a folder is one of a model or an adapter, as Transformers and peft write them."""
+    return any((folder / name).is_file() for name in (WEIGHTS, INDEX, ADAPTER))
 
 
 COUNTERS = frozenset({"epoch", "num_tokens", "training/global_step", "training/epoch"})

@@ -10,7 +10,7 @@ import pickle
 import pickletools
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +23,7 @@ from assay.errors import InputError
 from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput, checkpoint_folders, logged_entries
-from assay.trainers.outputs.verl_output import VerlOutput
+from assay.trainers.outputs.verl_output import META, VerlOutput, lone_actor
 
 SECRET = re.compile(r"(?<!\beos)(?<!\bpad)(?<!\bbos)(^|_)(token|key|secret|password)$")
 OBJECT = re.compile(r"[A-Z]\w*\(")
@@ -33,6 +33,7 @@ LONGEST = 300
 METHODS = {"GRPOConfig": "grpo", "SFTConfig": "sft"}
 """Classes of TRL's arguments, for the methods that are taken over."""
 ADAPTER = "adapter_config.json"
+LORA_PATH, RESUMED = "actor_rollout_ref.model.lora_adapter_path", "trainer.resume_from_path"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ class Found:
     """The tool with its version; empty where the folder does not say."""
     adapter: Mapping[str, Any] | None = None
     """peft's configuration of the adapter that was trained."""
+    start: str | None = None
+    """What the tool says that it went on from beside the model; empty where it says that it began
+    with the model alone, None where the folder does not say."""
 
 
 class Inert:
@@ -151,7 +155,7 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Foun
         raise NotItsFolder("is ms-swift's: it holds args.json", file=folder, fix="--from swift")
     saved = checkpoint_folders(folder)
     if not saved:
-        problem = "holds nothing of TRL's: no checkpoint-N with a trainer_state.json"
+        problem = "holds nothing of TRL's: no checkpoint-N with a trainer_state.json, no weights"
         raise NotItsFolder(problem, file=folder, fix="name the trainer's output_dir")
     last = saved[-1][1]
     kind, values = "", dict[str, Any]()
@@ -162,8 +166,8 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Foun
     if not method:
         problem = f"was trained with {kind}; runs of SFTTrainer and GRPOTrainer are taken over"
         raise NotItsFolder(problem, file=folder)
-    state = read_object(last / "trainer_state.json")
-    values |= {"max_steps": state.get("max_steps")}
+    state = last / "trainer_state.json"
+    values |= {"max_steps": read_object(state).get("max_steps")} if state.is_file() else {}
     adapter = adapter_of(last)
     card = folder / "README.md"
     version = re.search(r"TRL: (\S+)", card.read_text("utf-8")) if card.is_file() else None
@@ -206,14 +210,38 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
         values.get("model") or "",
         f"ms-swift=={version}" if version else "",
         adapter_of(saved[-1][1]) if saved else None,
+        went_on(values, ("adapters", "resume_from_checkpoint"), folder),
     )
+
+
+def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str | None:
+    """See `Found.start`; by the keys that say it, where they are not the folder's own."""
+    told = {}
+    for key in keys:
+        known = values.get(key)
+        places = known if isinstance(known, list) else [known]
+        outside = [p for p in places if p and not is_below(Path(str(p)), folder)]
+        told |= {key: ", ".join(map(str, outside))} if outside else {}
+    if not told and not values.keys() >= {*keys}:
+        return None
+    return "; ".join(f"{key} {places}" for key, places in told.items())
+
+
+def is_below(path: Path, folder: Path) -> bool:
+    """Whether a path is in a folder; one that is relative was so where the tool was started."""
+    own = folder.resolve()
+    return any((up / path).resolve().is_relative_to(own) for up in own.parents)
 
 
 def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Found:
     """See `find`. Folders of `trainer.default_local_dir`; Hydra's configuration and the file
     logger's lines lie elsewhere, and are looked for where verl puts them by default."""
+    lone = lone_actor(folder)
+    if lone:
+        kind = adapter_of(lone.folder) or adapter_of(lone.folder, META)
+        return Found("grpo", lambda updates: VerlOutput(folder, lone=lone), adapter=kind)
     if not any(folder.glob("global_step_*/actor")) and not any(folder.glob("metrics*.jsonl")):
-        problem = "holds nothing of verl's: no global_step_N/actor"
+        problem = "holds nothing of verl's: no global_step_N/actor, no weights"
         fix = "name verl's trainer.default_local_dir"
         raise NotItsFolder(problem, file=folder, fix=fix)
     given = configuration or next(hydra_files(folder), None)
@@ -228,11 +256,13 @@ def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> Fou
         raise NotItsFolder(problem, file=folder, fix=fix)
     kept_in = values.get("trainer.rollout_data_dir")
     rollouts = Path(kept_in) if kept_in else None
-    metas = sorted(folder.glob("global_step_*/actor/lora_train_meta.json"))
+    metas = sorted(folder.glob(f"global_step_*/actor/{META}"))
     model = values.get("actor_rollout_ref.model.path") or ""
     made = VerlOutput(folder, logs=tuple(logs), rollouts=rollouts)
     adapter = checked_adapter(metas[-1]) if metas else None
-    return Found("grpo", lambda updates: made, kept(values), model, "", adapter)
+    told = [LORA_PATH, *([RESUMED] if values.get("trainer.resume_mode") == "resume_path" else [])]
+    start = went_on(values, told, folder)
+    return Found("grpo", lambda updates: made, kept(values), model, "", adapter, start)
 
 
 def hydra_files(folder: Path) -> Iterator[Path]:
@@ -264,16 +294,16 @@ def find(
     return FINDERS[tool](folder, configuration, log)
 
 
-def adapter_of(checkpoint: Path) -> Mapping[str, Any] | None:
-    """peft's configuration in a checkpoint."""
-    file = checkpoint / ADAPTER
+def adapter_of(checkpoint: Path, name: str = ADAPTER) -> Mapping[str, Any] | None:
+    """peft's configuration in a checkpoint, or verl's notes of it."""
+    file = checkpoint / name
     return checked_adapter(file) if file.is_file() else None
 
 
 def checked_adapter(file: Path) -> Mapping[str, Any]:
     """An adapter's configuration. Raises DamagedOutput."""
     found = read_object(file)
-    for key in ("r", "lora_alpha"):
+    for key in ("r", "lora_alpha") if found.get("peft_type", "LORA") == "LORA" else ():
         if not isinstance(found.get(key), int | float):
             raise DamagedOutput("is no number", file=file, field=key, fix="restore it")
     return found

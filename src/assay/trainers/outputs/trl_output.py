@@ -24,6 +24,7 @@ from assay.trainers.outputs.output import (
     Step,
     Weights,
     by_round,
+    holds_weights,
     is_number,
     log_lines,
     translated,
@@ -102,7 +103,8 @@ class TrlOutput:
 def rounds_saved(folder: Path, updates: int) -> list[Saved]:
     """The whole checkpoints that end a round; in the middle of one no step of Assay's ends."""
     found = checkpoint_folders(folder)
-    return [Saved(step // updates, path) for step, path in found if step % updates == 0]
+    whole = [each for each in found if each[0] % updates == 0 or each[1] == folder]
+    return [Saved(max(1, step // updates), path) for step, path in whole]
 
 
 def logged_entries(folder: Path) -> list[dict[str, Any]]:
@@ -112,7 +114,8 @@ def logged_entries(folder: Path) -> list[dict[str, Any]]:
         found = log_lines(folder / LOG)
     else:
         states = checkpoint_folders(folder)
-        found = read_state(states[-1][1])["log_history"] if states else []
+        last = states[-1][1] if states else folder
+        found = read_state(last)["log_history"] if (last / STATE).is_file() else []
     return [entry for entry in found if not ENDS & entry.keys()]
 
 
@@ -141,12 +144,23 @@ def read_table(file: Path, weights: Weights = None) -> tuple[Answer, ...]:
 
 
 def checkpoint_folders(folder: Path) -> list[tuple[int, Path]]:
-    """The whole checkpoints by optimizer step; a checkpoint's state is its last file."""
+    """The whole checkpoints by optimizer step; a checkpoint's state is its last file. A folder that
+    has none may be one itself."""
     named = [
         (m, p) for p in folder.glob("checkpoint-*") if (m := re.fullmatch(r"\D+(\d+)", p.name))
     ]
     found = sorted((int(match[1]), path) for match, path in named)
-    return [(step, path) for step, path in found if is_whole(path)]
+    return [(step, path) for step, path in found if is_whole(path)] or lone_checkpoint(folder)
+
+
+def lone_checkpoint(folder: Path) -> list[tuple[int, Path]]:
+    """The folder where it is a checkpoint itself, or what was saved at the end. Its step is that of
+    its state or its name, or 1 where nothing says it."""
+    if not holds_weights(folder) or ((folder / STATE).exists() and not is_whole(folder)):
+        return []
+    state = read_state(folder) if (folder / STATE).is_file() else {}
+    named = re.match(r"checkpoint-(\d+)", folder.resolve().name)
+    return [(state.get("global_step") or (int(named[1]) if named else 1), folder)]
 
 
 def is_whole(checkpoint: Path) -> bool:

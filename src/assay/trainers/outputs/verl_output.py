@@ -22,6 +22,7 @@ from assay.trainers.outputs.output import (
     Metric,
     Saved,
     Step,
+    holds_weights,
     log_lines,
     translated,
 )
@@ -74,6 +75,8 @@ class VerlOutput:
     """The file logger's, oldest first; omitted: metrics*.jsonl in the folder."""
     rollouts: Path | None = None
     """verl's `trainer.rollout_data_dir`; omitted: `rollouts` in the folder."""
+    lone: Saved | None = None
+    """The only checkpoint, where the folder is one itself."""
 
     @property
     def log_files(self) -> Sequence[Path]:
@@ -120,6 +123,8 @@ class VerlOutput:
 
     def checkpoints(self) -> Sequence[Saved]:
         """See `Output`; verl names the last whole one in a file."""
+        if self.lone:
+            return [self.lone]
         try:
             last = int((self.folder / LATEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -130,7 +135,24 @@ class VerlOutput:
 
     def weights(self, saved: Saved, scratch: Path) -> Path:
         """See `Output`. Raises InputError where verl is not installed, or cannot merge."""
+        if holds_weights(saved.folder):
+            return saved.folder
         return merged(saved.folder, scratch / saved.folder.parent.name)
+
+
+SHARDS = "model_world_size_*.pt"
+META = "lora_train_meta.json"
+"""What verl notes of an adapter beside its shards."""
+
+
+def lone_actor(folder: Path) -> Saved | None:
+    """The checkpoint that a folder is itself: global_step_N, its actor, or what was merged."""
+    if not holds_weights(folder) and not any(folder.glob(SHARDS)):
+        folder = folder / "actor"
+        if not any(folder.glob(SHARDS)):
+            return None
+    parts = [STEP(name) for name in folder.resolve().parts]
+    return Saved(next((int(part[1]) for part in reversed(parts) if part), 1), folder)
 
 
 STEP = re.compile(r"global_step_(\d+)").fullmatch
@@ -194,4 +216,9 @@ def merged(actor: Path, target: Path) -> Path:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise InputError(f"verl merges no model of it: {last}", file=actor, fix="restore its files")
     adapter = target / "lora_adapter"
-    return adapter if adapter.is_dir() else target
+    if not adapter.is_dir():
+        return target
+    if not (actor / META).is_file():
+        problem = "is missing, and nothing else says the rank and the alpha of the adapter"
+        raise InputError(problem, file=actor / META, fix="restore it beside the shards")
+    return adapter
