@@ -23,6 +23,7 @@ from assay.data.results.foreign_result import (
     Answer,
     Clusters,
     Contradiction,
+    Found,
     Places,
     Result,
     differ,
@@ -48,8 +49,6 @@ AVERAGED = ("acc", "acc_norm", "acc_mutual_info", "acc_bytes", "exact_match")
 """Metrics that lm-eval averages where a task does not say how."""
 HASHED = ("doc_hash", "prompt_hash", "target_hash")
 """What `task_hashes` has of each row, joined."""
-Found = Iterator[tuple[str, Any, Any]]
-"""Field of a results file, what it states and what the rows say."""
 UNDATED = "results.json"
 """Beside `ARGUMENTS_TASK.jsonl`, as lm-eval wrote them up to 0.4.2."""
 BACKENDS = {"hf-auto": "hf", "huggingface": "hf"}
