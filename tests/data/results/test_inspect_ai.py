@@ -371,7 +371,8 @@ def test_samples_of_another_model_are_named(tmp_path: Path):
         ("generate", {}, {"temperature": 0.9}, True),
         ("generate", {"temperature": 0.9}, {"temperature": 0.9}, False),
         ("house", {}, {"temperature": 0.9}, False),
-        ("house", {}, {"top_p": 1}, True),
+        ("house", {}, {"max_tokens": 9}, True),
+        ("house", {}, {"top_p": 1}, False),
     ],
 )
 def test_a_setting_that_no_call_of_the_model_had_is_named(
@@ -380,9 +381,10 @@ def test_a_setting_that_no_call_of_the_model_had_is_named(
     def settings(log: dict) -> None:
         part, key = place.split(".")
         log[part][key] = {"temperature": 0.5, "seed": 3, "max_connections": 2}
+        log["plan"]["config"] |= {"max_tokens": 9}
         log["plan"]["steps"] = [{"solver": solver, "params": step}]
         for sample in log["samples"]:
-            sample["events"] = [call(used)]
+            sample["events"] = [call({"max_tokens": 9} | used if solver == "generate" else used)]
 
     expected = {f"{place}.temperature"} if wrong else set()
     assert contradicted(changed(tmp_path, settings)) == expected

@@ -39,6 +39,10 @@ AVERAGES = ("accuracy", MEAN)
 """Metrics of inspect-ai that are the mean of the samples' values."""
 OF_ANSWERS = ("match", "includes", "pattern", "answer", "exact", "f", "math")
 """Scorers of inspect-ai that read the last answer alone, without the numbers in their names."""
+OBEDIENT = ("generate", "multiple_choice", "chain_of_thought", "prompt_template", "use_tools")
+OBEDIENT += ("system_message", "user_message", "assistant_message")
+"""Solvers of inspect-ai that ask the evaluated model by the log's settings and their own, or ask
+nothing."""
 SCORING = ("scorer", "scorers")
 """Types of the events that begin the scoring of a sample, whose calls are the judge's."""
 
@@ -220,19 +224,21 @@ def _wrong_models(header: Mapping[str, Any], samples: Sequence[Record]) -> Found
 
 
 def _wrong_settings(header: Mapping[str, Any], samples: Sequence[Record]) -> Found:
-    """Settings of the header that no call of the model had, or had otherwise where the plan
-    has no solver but `generate`; others may ask by settings of their own."""
+    """Settings of the header that calls of the model lack or have otherwise, where all solvers of
+    the plan ask as it says. Others may have settings of their own, or open the model anew without
+    those of the log, but cannot take a single one away."""
     spec, plan = (comparable(header.get(part) or {}) for part in ("eval", "plan"))
     calls = [call for sample in samples for call in _calls(sample, spec.get("model"))]
     steps = plan.get("steps") or []
-    alone = steps and all(step.get("solver") == "generate" for step in steps)
-    for key, (place, value) in _stated(spec, plan).items() if calls else ():
-        if key in (*TRANSPORT, "seed"):
-            continue
-        own = [value, *((step.get("params") or {}).get(key) for step in steps)]
+    alone = bool(steps) and all(step.get("solver") in OBEDIENT for step in steps)
+    every = _stated(spec, plan)
+    stated = {key: every[key] for key in every if key not in (*TRANSPORT, "seed")}
+    anew = not any(call.get(key) == value for call in calls for key, (_, value) in stated.items())
+    for key, (place, value) in stated.items() if alone or not anew else ():
+        own = [value, *(step["params"][key] for step in steps if key in (step.get("params") or {}))]
         others = [used for call in calls if (used := call.get(key)) not in own]
-        if (others and alone) or all(call.get(key) is None for call in calls):
-            yield f"{place}.{key}", value, next(iter(others), None)
+        if others and (alone or all(call.get(key) is None for call in calls)):
+            yield f"{place}.{key}", value, others[0]
 
 
 def _wrong_counts(header: Mapping[str, Any], samples: Sequence[Record]) -> Found:
