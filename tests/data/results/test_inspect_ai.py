@@ -371,6 +371,7 @@ def test_samples_of_another_model_are_named(tmp_path: Path):
         ("generate", {}, {"temperature": 0.9}, True),
         ("generate", {"temperature": 0.9}, {"temperature": 0.9}, False),
         ("house", {}, {"temperature": 0.9}, False),
+        ("house", {}, {"temperature": 0.9, "max_tokens": 9}, False),
         ("house", {}, {"max_tokens": 9}, True),
         ("house", {}, {"top_p": 1}, False),
     ],
