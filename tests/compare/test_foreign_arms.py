@@ -14,6 +14,7 @@ from assay.compare.foreign_arms import (
 )
 from assay.errors import InputError
 from assay.judge.intervals import wilson
+from tests.data.results.produced import PRODUCED
 
 
 def table(folder: Path, text: str, name: str = "scores.csv") -> str:
@@ -62,6 +63,14 @@ def test_several_metrics_and_none_named_are_refused_with_their_names(tmp_path: P
     with pytest.raises(InputError, match="did you mean 'exact'"):
         read_arms(file, ReadOptions(metric="exat"))
     assert [arm.metric for arm in read_all_metrics(file)] == ["exact", "loose"]
+
+
+def test_a_metric_may_be_named_as_lm_eval_names_it_without_a_filter():
+    folder = str(PRODUCED["lm-eval"][0].parent)
+    (arm,) = read_arms(folder, ReadOptions(metric="acc,none"))
+    assert arm.result is not None and arm.result.metric == "acc"
+    with pytest.raises(InputError, match="holds no metric 'acc,strict'"):
+        read_arms(folder, ReadOptions(metric="acc,strict"))
 
 
 def test_the_metric_called_score_is_the_one_that_is_meant(tmp_path: Path):

@@ -270,6 +270,9 @@ def _by_metric(path: Path, results: Sequence[Result], metric: str | None) -> lis
         fix = "name one with --metric"
         raise InputError(f"has {len(known)} metrics: {', '.join(known)}", file=path, fix=fix)
     wanted = metric or (known[0] if len(known) == 1 else SCORE)
+    # lm-eval itself writes `acc,none` for a metric without a filter.
+    if wanted not in known and (plain := wanted.removesuffix(",none")) in known:
+        wanted = plain
     if wanted not in known:
         why = next((r.not_numbers[wanted] for r in results if wanted in r.not_numbers), "")
         problem = f"holds no metric {wanted!r}" + (f": {why}" if why else "")

@@ -172,6 +172,22 @@ def test_ids_that_do_not_follow_the_questions_give_way_to_them(tmp_path: Path, i
     assert [each.code for each in result.remarks] == ["ids_are_repeats"]
 
 
+def test_a_question_in_a_table_of_its_row_is_found_as_well(tmp_path: Path):
+    rows = [
+        {"id": n, "doc": {"question": n % 2, "answer": n % 2}, "output": {"x": n}, "score": 1}
+        for n in range(4)
+    ]
+    (result,) = read_results(lines(tmp_path / "a.jsonl", *rows), columns=Columns("id", "score"))
+    assert [each.code for each in result.remarks] == ["ids_are_repeats"]
+    assert len({answer.item for answer in result.answers}) == 2
+    # An answer in another table than the question is the model's.
+    apart = [
+        row | {"doc": {"question": row["doc"]["question"]}, "output": {"answer": 7}} for row in rows
+    ]
+    (result,) = read_results(lines(tmp_path / "b.jsonl", *apart), columns=Columns("id", "score"))
+    assert [each.code for each in result.remarks] == ["questions_repeat"]
+
+
 @pytest.mark.parametrize(
     ("ids", "questions", "more", "told"),
     [

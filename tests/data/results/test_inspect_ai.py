@@ -360,3 +360,105 @@ def test_samples_of_another_model_are_named(tmp_path: Path):
             sample["model_usage"] = {"mockllm/small": {}}
 
     assert contradicted(changed(tmp_path, other)) == {"eval.model"}
+
+
+@pytest.mark.parametrize("place", ["plan.config", "eval.model_generate_config"])
+@pytest.mark.parametrize(
+    ("solver", "step", "used", "wrong"),
+    [
+        ("generate", {}, {"temperature": 0.5}, False),
+        ("generate", {}, {}, True),
+        ("generate", {}, {"temperature": 0.9}, True),
+        ("generate", {"temperature": 0.9}, {"temperature": 0.9}, False),
+        ("house", {}, {"temperature": 0.9}, False),
+        ("house", {}, {"temperature": 0.9, "max_tokens": 9}, False),
+        ("house", {}, {"max_tokens": 9}, True),
+        ("house", {}, {"top_p": 1}, False),
+    ],
+)
+def test_a_setting_that_no_call_of_the_model_had_is_named(
+    tmp_path: Path, place: str, solver: str, step: dict, used: dict, wrong: bool
+):
+    def settings(log: dict) -> None:
+        part, key = place.split(".")
+        log[part][key] = {"temperature": 0.5, "seed": 3, "max_connections": 2}
+        log["plan"]["config"] |= {"max_tokens": 9}
+        log["plan"]["steps"] = [{"solver": solver, "params": step}]
+        for sample in log["samples"]:
+            sample["events"] = [call({"max_tokens": 9} | used if solver == "generate" else used)]
+
+    expected = {f"{place}.temperature"} if wrong else set()
+    assert contradicted(changed(tmp_path, settings)) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "wrong"),
+    [
+        ("results", "completed_samples", 21, True),
+        ("results", "completed_samples", 24, True),
+        ("dataset", "samples", 100, True),
+        ("dataset", "samples", 5, True),
+        ("config", "limit", 5, True),
+        ("config", "limit", [2, 9], True),
+        ("config", "limit", 12, False),
+        ("config", "limit", 99, False),
+    ],
+)
+def test_a_number_of_samples_that_the_rows_do_not_have_is_named(
+    tmp_path: Path, part: str, key: str, value: object, wrong: bool
+):
+    def edited(log: dict) -> None:
+        (log if part == "results" else log["eval"])[part][key] = value
+
+    name = f"{part}.{key}" if part == "results" else f"eval.{part}.{key}"
+    assert contradicted(changed(tmp_path, edited)) == ({name} if wrong else set())
+
+
+def test_chosen_added_and_stopped_samples_contradict_no_size_of_a_data_set(tmp_path: Path):
+    changes = {
+        "chosen": lambda log: log["eval"]["config"].update(sample_id=[1, 2]),
+        "stopped": lambda log: log["results"].update(early_stopping={"manager": "m"}),
+    }
+    for name, change in changes.items():
+
+        def larger(log: dict, change=change) -> None:
+            log["eval"]["dataset"]["samples"] = 100
+            change(log)
+
+        assert contradicted(changed(tmp_path / name, larger)) == set()
+
+    def added(log: dict) -> None:
+        log["eval"]["dataset"] |= {
+            "samples": 2,
+            "sample_ids": log["eval"]["dataset"]["sample_ids"][:2],
+        }
+
+    assert contradicted(changed(tmp_path / "added", added)) == set()
+
+
+def test_a_standard_error_that_the_samples_do_not_have_is_named(tmp_path: Path):
+    def edited(log: dict, **options: object) -> None:
+        log["results"]["scores"][0]["metrics"]["stderr"] |= {"value": 0.5, "params": options}
+
+    assert contradicted(changed(tmp_path / "own", edited)) == {"results.match.stderr"}
+    clustered = changed(tmp_path / "clustered", lambda log: edited(log, cluster="kind"))
+    assert contradicted(clustered) == set()
+
+
+def test_answers_of_a_call_under_another_models_name_are_named(tmp_path: Path):
+    def named(log: dict, snapshot: str, other: str) -> None:
+        for sample in log["samples"]:
+            sample["events"] = [call({}, output={**sample["output"], "model": snapshot})]
+            sample["output"]["model"] = other
+
+    snapshot = changed(tmp_path / "same", lambda log: named(log, "large-2026", "large-2026"))
+    assert contradicted(snapshot) == set()
+    other = changed(tmp_path / "other", lambda log: named(log, "large-2026", "house/other"))
+    assert contradicted(other) == {"samples.output.model"}
+
+
+def test_the_commit_of_a_task_is_among_its_packages(tmp_path: Path):
+    def commit(log: dict) -> None:
+        log["eval"]["revision"] = {"type": "git", "commit": "deadbeef"}
+
+    assert read_results(changed(tmp_path, commit))[0].settings["packages"]["task"] == "deadbeef"

@@ -1,5 +1,6 @@
 """Sample logs of lm-eval: scores are those that lm-eval itself averaged."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -282,3 +283,70 @@ def test_a_group_that_is_no_mean_of_its_tasks_is_named(tmp_path: Path, score, wr
 
     found = contradicted(edited(tmp_path, grouped), "sums_choice")
     assert found == ({"results.outer.acc,none"} if wrong else set())
+
+
+def test_settings_of_the_command_line_that_the_rows_have_otherwise_are_named(tmp_path: Path):
+    def command(log: dict) -> None:
+        log["configs"]["sums"]["generation_kwargs"] = {"temperature": 0.0}
+        log["config"]["gen_kwargs"] = {"temperature": 1.0, "top_p": 0.5}
+
+    found = contradicted(edited(tmp_path, command, asked(temperature=0.0)))
+    assert found == {"config.gen_kwargs.temperature", "config.gen_kwargs.top_p"}
+
+
+def test_short_text_is_no_hash_of_the_rows(tmp_path: Path):
+    place = edited(tmp_path, lambda log: log["task_hashes"].update(sums="deadbeef"))
+    assert contradicted(place) == {"task_hashes.sums"}
+
+
+ROWS = 12
+"""Documents of `sums`."""
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "field"),
+    [
+        (ROWS, ROWS, None),
+        (ROWS * 3, ROWS, None),
+        (ROWS * 3, 1 / 3, None),
+        (ROWS, 2.0 * ROWS, None),
+        (ROWS * 3, None, "n-samples.sums.original"),
+        (ROWS - 1, None, "n-samples.sums.original"),
+        (ROWS, 5.0, "config.limit"),
+        (ROWS, 0.5, "config.limit"),
+        (ROWS * 3, 2 * ROWS, "config.limit"),
+    ],
+)
+def test_a_size_or_a_limit_that_does_not_leave_the_rows_is_named(
+    tmp_path: Path, size: int, limit: float | None, field: str | None
+):
+    def counted(log: dict) -> None:
+        log["n-samples"] = {"sums": {"original": size, "effective": ROWS}}
+        log["config"]["limit"] = limit
+
+    assert contradicted(edited(tmp_path, counted)) == ({field} if field else set())
+
+
+def test_documents_that_were_chosen_contradict_no_size(tmp_path: Path):
+    place = edited(tmp_path, lambda log: log["n-samples"]["sums"].update(original=99))
+    rewritten(
+        place, next(place.glob("samples_sums_2*")).name, lambda r: r | {"doc_id": r["doc_id"] + 7}
+    )
+    assert contradicted(place) == set()
+
+
+@pytest.mark.parametrize("name", ["system_instruction", "chat_template"])
+def test_a_text_with_the_checksum_of_another_is_named(tmp_path: Path, name: str):
+    def text(text: str | None, sha: str | None):
+        return lambda log: log.update({name: text, f"{name}_sha": sha})
+
+    right = hashlib.sha256(b"Be good").hexdigest()
+    assert contradicted(edited(tmp_path / "right", text("Be good", right))) == set()
+    for n, wrong in enumerate([("Be bad", right), ("Be bad", None), (None, right)]):
+        assert contradicted(edited(tmp_path / str(n), text(*wrong))) == {f"{name}_sha"}
+
+
+def test_where_a_model_cuts_its_context_is_a_setting(tmp_path: Path):
+    place = edited(tmp_path, lambda log: log.update(max_length=512))
+    settings = read_results(next(place.glob("samples_sums_2*")))[0].settings
+    assert settings["engine"]["max_length"] == 512

@@ -96,13 +96,7 @@ def _items(
     ids = [_item(row, columns.item) for row in rows]
     # Beside the id, in whatever table that stands.
     place = columns.item[: columns.item.rfind(".") + 1]
-    asked, wanted = (
-        [
-            [v for n in names if (v := _at(row.value, place + n)) not in (ABSENT, None)]
-            for row in rows
-        ]
-        for names in (ASKED, WANTED)
-    )
+    asked, wanted = zip(*(_question(row, place) for row in rows), strict=True)
     if not all(asked) or columns.repeat is not None or columns.item.removeprefix(place) in ASKED:
         return ids, ()
     questions = [content_id([*map(str, (*a, *w))]) for a, w in zip(asked, wanted, strict=True)]
@@ -114,6 +108,21 @@ def _items(
     if even and all(wanted):
         return questions, (finding("ids_are_repeats", "warning", name=run, **values),)
     return ids, (finding("questions_repeat", "warning", name=run, **values),)
+
+
+def _question(row: Record, place: str) -> tuple[list[Any], list[Any]]:
+    """What a row asks and its right answer, at a place or else in a table there."""
+    table = _at(row.value, place[:-1]) if place else row.value
+    members = table.items() if isinstance(table, Mapping) else ()
+    inner = [f"{place}{key}." for key, value in members if isinstance(value, dict)]
+    for each in (place, *inner):
+        asked, wanted = (
+            [v for n in names if (v := _at(row.value, each + n)) not in (ABSENT, None)]
+            for names in (ASKED, WANTED)
+        )
+        if asked:
+            return asked, wanted
+    return [], []
 
 
 def _condition(text: str, option: str) -> tuple[str, str]:

@@ -59,6 +59,10 @@ class Contradiction:
     """What the rows say."""
 
 
+Found = Iterator[tuple[str, Any, Any]]
+"""Contradictions of one file: field, what it states and what the rows say."""
+
+
 @dataclass(frozen=True)
 class Result:
     """One run on one benchmark by one metric. An empty text means that the file does not say."""

@@ -12,9 +12,9 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import comb, inf, nan
+from math import comb, inf, nan, sqrt
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from assay.data.loaded import DataError, Record
@@ -22,6 +22,7 @@ from assay.data.results.foreign_result import (
     Answer,
     Clusters,
     Contradiction,
+    Found,
     Places,
     Result,
     differ,
@@ -38,6 +39,10 @@ AVERAGES = ("accuracy", MEAN)
 """Metrics of inspect-ai that are the mean of the samples' values."""
 OF_ANSWERS = ("match", "includes", "pattern", "answer", "exact", "f", "math")
 """Scorers of inspect-ai that read the last answer alone, without the numbers in their names."""
+OBEDIENT = ("generate", "multiple_choice", "chain_of_thought", "prompt_template", "use_tools")
+OBEDIENT += ("system_message", "user_message", "assistant_message")
+"""Solvers of inspect-ai that ask the evaluated model by the log's settings and their own, or ask
+nothing."""
 SCORING = ("scorer", "scorers")
 """Types of the events that begin the scoring of a sample, whose calls are the judge's."""
 
@@ -174,25 +179,91 @@ def _contradictions(
         if not every:
             continue
         place, counts = f"results.{label}", (len(items), len(every))
-        means = fmean(map(fmean, items.values())), fmean(every)
+        # Without a reducer a metric is of the items' means, or of every epoch.
+        ways = [*map(fmean, items.values())], every
+        counted = {average: [*map(fmean, ways)] for average in AVERAGES}
+        counted["stderr"] = [*map(_standard_error, ways)]
         if score.get("scored_samples") not in (None, *counts):
             yield Contradiction(file, f"{place}.scored_samples", score["scored_samples"], counts[0])
         for key, metric in (score.get("metrics") or {}).items():
             options = metric.get("params") or metric.get("options")
             # A metric of inspect-ai has its name before its own in what the log asked for.
-            if metric.get("name", key) not in AVERAGES or options or key in own:
+            known = counted.get(metric.get("name", key))
+            if not known or options or key in own:
                 continue
-            # Without a reducer a metric is of the items' means, or of every epoch.
-            if all(differ(metric.get("value"), mean) for mean in means):
-                yield Contradiction(file, f"{place}.{key}", metric["value"], means[0])
+            if all(differ(metric.get("value"), each) for each in known):
+                yield Contradiction(file, f"{place}.{key}", metric["value"], known[0])
     for label, values in rows.items():
         metric, _, reducer = label.rpartition(",")
         if metric and not _reducible(reducer, rows[metric], values):
             yield Contradiction(file, f"reductions.{label}", "other values", "their epochs")
-    model, stated = spec.get("model"), (header.get("stats") or {}).get("model_usage")
+    for each in (_wrong_models, _wrong_settings, _wrong_counts):
+        yield from (Contradiction(file, *found) for found in each(header, samples))
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """That of a mean, as `stderr` of inspect-ai 0.3.285 has it."""
+    return stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def _wrong_models(header: Mapping[str, Any], samples: Sequence[Record]) -> Found:
+    """Samples of another model: by their usage, or because an answer that a call gave is said to be
+    another's."""
+    model, stated = header["eval"].get("model"), (header.get("stats") or {}).get("model_usage")
     used = {name for sample in samples for name in sample.maybe("model_usage", dict) or ()}
     if used and model in (stated or ()) and model not in used:
-        yield Contradiction(file, "eval.model", model, ", ".join(sorted(used)))
+        yield "eval.model", model, ", ".join(sorted(used))
+    for sample in samples:
+        output = sample.maybe("output", dict) or {}
+        calls = [call.get("output") or {} for call in sample.maybe("events", list) or ()]
+        # An API may answer by the name of a snapshot, in the call as in the sample.
+        same = {str(o.get("model")) for o in calls if o.get("choices") == output.get("choices")}
+        if output.get("choices") and same and output.get("model") not in {*same, model}:
+            yield "samples.output.model", output.get("model"), ", ".join(sorted(same))
+            return
+
+
+def _wrong_settings(header: Mapping[str, Any], samples: Sequence[Record]) -> Found:
+    """Settings of the header that calls of the model lack or have otherwise, where all solvers of
+    the plan ask as it says. Others may have settings of their own, or open the model anew without
+    those of the log, but cannot take a single one away."""
+    spec, plan = (comparable(header.get(part) or {}) for part in ("eval", "plan"))
+    calls = [call for sample in samples for call in _calls(sample, spec.get("model"))]
+    steps = plan.get("steps") or []
+    alone = bool(steps) and all(step.get("solver") in OBEDIENT for step in steps)
+    every = _stated(spec, plan)
+    stated = {key: every[key] for key in every if key not in (*TRANSPORT, "seed")}
+    anew = not any(call.get(key) == value for call in calls for key, (_, value) in stated.items())
+    for key, (place, value) in stated.items() if alone or not anew else ():
+        own = [value, *(step["params"][key] for step in steps if key in (step.get("params") or {}))]
+        others = [used for call in calls if (used := call.get(key)) not in own]
+        if others and (alone or all(call.get(key) is None for call in calls)):
+            yield f"{place}.{key}", value, others[0]
+
+
+def _wrong_counts(header: Mapping[str, Any], samples: Sequence[Record]) -> Found:
+    """Counts of the header that the samples of a whole log do not have. A source may add samples
+    to a data set while it is run."""
+    results, spec = header.get("results") or {}, header["eval"]
+    if _unfinished(header, len(samples)):
+        return
+    scored = sum(bool(sample.value.get("scores")) for sample in samples)
+    whole = sum(not sample.value.get("error") for sample in samples)
+    completed = results.get("completed_samples")
+    # `inspect score` counts what has a score instead.
+    if completed not in (None, scored, whole):
+        yield "results.completed_samples", completed, whole
+    items = {sample.value.get("id") for sample in samples}
+    config, data = spec.get("config") or {}, spec.get("dataset") or {}
+    limit, size, ids = config.get("limit"), data.get("samples"), data.get("sample_ids")
+    if size is None or config.get("sample_id") is not None:
+        return
+    asked = len(range(size)[slice(*(limit if isinstance(limit, list) else [limit]))])
+    stopped = results.get("early_stopping") or results.get("logged_samples") is not None
+    added = ids is not None and not items <= {*ids}
+    if (len(items) < asked and not stopped) or (len(items) > asked and not added):
+        place = "eval.dataset.samples" if limit is None else "eval.config.limit"
+        yield place, size if limit is None else limit, len(items)
 
 
 def _by_item(result: Result) -> dict[str, list[float]]:
@@ -343,8 +414,7 @@ def _generation(
     """The settings that the model was called with: those that the events of all calls share, under
     `calls` those that they do not; without events the plan's over the model's, as `Model.generate`
     merges them (inspect-ai 0.3.285)."""
-    configs = [spec.get("model_generate_config") or {}, plan.get("config") or {}]
-    stated = {k: v for config in configs for k, v in config.items() if v is not None}
+    stated = {key: value for key, (_, value) in _stated(spec, plan).items()}
     found = (call for sample in samples for call in _calls(sample, spec.get("model")))
     calls = [*{fingerprint(call): call for call in found}.values()]
     if not calls:
@@ -353,6 +423,18 @@ def _generation(
     apart = [{k: call[k] for k in call if k not in shared} for call in calls]
     elsewhere = {k: stated[k] for k in stated if k in (*TRANSPORT, "seed")}
     return elsewhere | shared | ({"calls": sorted(apart, key=fingerprint)} if any(apart) else {})
+
+
+def _stated(spec: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Where the header states each setting, and its value; the plan's wins."""
+    places = {"eval.model_generate_config": spec.get("model_generate_config")}
+    places |= {"plan.config": plan.get("config")}
+    return {
+        key: (place, value)
+        for place, config in places.items()
+        for key, value in (config or {}).items()
+        if value is not None
+    }
 
 
 def _calls(sample: Record, model: Any) -> Iterator[dict[str, Any]]:
@@ -381,6 +463,7 @@ def _settings(header: Mapping[str, Any], metric: str, samples: Sequence[Record])
     provider, _, name = str(spec.get("model", "")).partition("/")
     local = provider in ENGINES and name
     model = model_arguments(spec.get("model_args"), spec.get("model"))
+    commit = (spec.get("revision") or {}).get("commit")
     settings = {
         "base_weights": {"model": name if local else spec.get("model"), **model.identity},
         "model_args": dict(model.answers),
@@ -393,7 +476,7 @@ def _settings(header: Mapping[str, Any], metric: str, samples: Sequence[Record])
         },
         "dataset": {**(spec.get("dataset") or {}), **{key: config.get(key) for key in CHOSEN}},
         "random_seeds": {"seed": generate.get("seed")},
-        "packages": spec.get("packages") or {},
+        "packages": {**(spec.get("packages") or {}), **({"task": commit} if commit else {})},
         "time": {"created": spec.get("created")},
     }
     return settings | ({"engine": {"name": provider}} if local else {})

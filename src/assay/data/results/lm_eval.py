@@ -23,6 +23,7 @@ from assay.data.results.foreign_result import (
     Answer,
     Clusters,
     Contradiction,
+    Found,
     Places,
     Result,
     differ,
@@ -48,8 +49,6 @@ AVERAGED = ("acc", "acc_norm", "acc_mutual_info", "acc_bytes", "exact_match")
 """Metrics that lm-eval averages where a task does not say how."""
 HASHED = ("doc_hash", "prompt_hash", "target_hash")
 """What `task_hashes` has of each row, joined."""
-Found = Iterator[tuple[str, Any, Any]]
-"""Field of a results file, what it states and what the rows say."""
 UNDATED = "results.json"
 """Beside `ARGUMENTS_TASK.jsonl`, as lm-eval wrote them up to 0.4.2."""
 BACKENDS = {"hf-auto": "hf", "huggingface": "hf"}
@@ -76,6 +75,7 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         problem = "no metric is a number for every question"
         raise DataError(problem, file=path)
     found = *_sums(log, task, by_filter), *_groups(log, task), *_told(log, task, records)
+    found += *_counts(log, task, next(iter(by_filter.values()))), *_texts(log)
     wrong = tuple(Contradiction(file, *each) for each in found)
     return [replace(result, contradictions=wrong) for result in results]
 
@@ -101,14 +101,37 @@ def _sums(log: Mapping[str, Any], task: str, by_filter: Mapping[str, Sequence[Re
                 if differ(summary.get(key), value):
                     yield f"results.{task}.{key}", summary[key], value
     lines = [line.value for each in by_filter.values() for line in each]
-    stated, hashed = (
-        (log.get("task_hashes") or {}).get(task),
-        all(row.keys() >= {*HASHED} for row in lines),
-    )
-    if hashed and re.fullmatch("[0-9a-f]{64}", str(stated)):
+    stated = (log.get("task_hashes") or {}).get(task)
+    if stated is not None and all(row.keys() >= {*HASHED} for row in lines):
         joined = "".join(str(row[key]) for row in lines for key in HASHED)
         if stated != sha256_text(joined):
             yield f"task_hashes.{task}", stated, sha256_text(joined)
+
+
+def _counts(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> Found:
+    """The size of a task and a limit that do not leave the documents of its rows. Documents that
+    `--samples` chose, which no file says, are another beginning than that of the task."""
+    sizes = {name: each.get("original") for name, each in (log.get("n-samples") or {}).items()}
+    size, limit = sizes.get(task), (log.get("config") or {}).get("limit")
+    first = {str(line.value.get("doc_id")) for line in lines} == {*map(str, range(len(lines)))}
+    if limit is None:
+        if size is not None and (len(lines) > size or (first and len(lines) < size)):
+            yield f"n-samples.{task}.original", size, len(lines)
+        return
+    # Older versions took a share of the first task for all.
+    shares = [math.ceil(n * limit) for n in sizes.values() if n] if limit < 1 else [int(limit)]
+    asked = {min(each, size or each) for each in shares}
+    if asked and len(lines) not in asked:
+        yield "config.limit", limit, len(lines)
+
+
+def _texts(log: Mapping[str, Any]) -> Found:
+    """Texts of which the results file has another checksum."""
+    for name in ("system_instruction", "chat_template"):
+        text, key = log.get(name), f"{name}_sha"
+        own = sha256_text(text) if isinstance(text, str) and text else None
+        if {name, key} <= log.keys() and (own or not text) and log[key] != own:
+            yield key, log[key], own
 
 
 def _groups(log: Mapping[str, Any], task: str) -> Found:
@@ -154,14 +177,18 @@ def _told(log: Mapping[str, Any], task: str, records: Sequence[Record]) -> Found
     for line in records:
         for request in _requests(line):
             if len(request) > 1 and isinstance(request[1], dict):
-                found.setdefault(fingerprint(request[1]), request[1])
+                used = {**dict.fromkeys(more), **request[1]}
+                found.setdefault(fingerprint(used), used)
         drawn = next(iter(line.need("resps", list)), None)
         count = len(drawn) if isinstance(drawn, list) else 1
         found.setdefault(str(count), {"repeats": count})
     stated = {"repeats": about.get("repeats", 1), **stated}
     for each in found.values():
         for key, value in each.items():
-            if key in stated and not any(_same(value, s.get(key)) for s in (stated, more)):
+            # What the command line asks for wins.
+            if key in more and not _same(value, more[key]):
+                yield f"config.gen_kwargs.{key}", more[key], value
+            elif key in stated and key not in more and not _same(value, stated[key]):
                 yield f"configs.{task}.generation_kwargs.{key}", stated[key], value
 
 
@@ -305,7 +332,10 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
     return settings | {
         "base_weights": {**model.identity, **checksums},
         "model_args": dict(model.answers),
-        "engine": {"name": BACKENDS.get(str(backend), backend)},
+        "engine": {
+            "name": BACKENDS.get(str(backend), backend),
+            "max_length": log.get("max_length"),
+        },
         "packages": {name: log.get(key) for name, key in packages.items()},
         "machine": {
             **model.transport,
