@@ -53,7 +53,6 @@ def test_the_last_final_answer_is_taken(text: str, answer: str | None) -> None:
     [
         ("42", "42"),
         (" $1,450.00\n", "$1,450.00"),
-        ("<think>\nThe answer is 7.\n</think>\n\n42", "42"),
         ("6 and 7.\nThe answer is 42.", "42"),
         ("6 and 7. So the final answer is: -5.50", "-5.50"),
         ("**Final Answer:** 42", "42"),

@@ -64,12 +64,12 @@ def final_answer(text: str) -> str | None:
 
 _COURTESY = re.compile(
     r"(?:\n\s*-{3,}\s*|(?<=[.!?。！？*$)\]\n])\s*)[*_(]*"
-    r"(?:(?:please )?(?:let (?:me|us) know|feel free|do(?:n't| not) hesitate)"
-    r"|(?!.*\d)(?:thanks?\b|good luck|(?:(?:I|we) )?(?:really )?hope (?:that )?(?:it|th|my)"
+    r"(?!.*\d)(?:(?:please )?(?:let (?:me|us) know|feel free|do(?:n't| not) hesitate)"
+    r"|thanks?\b|good luck|(?:(?:I|we) )?(?:really )?hope (?:that )?(?:it|th|my)"
     r"(?!.*(?:\bnot\b|n't|wrong|incorrect))"
     r"|(?:if|do|would|should) you\b(?=.*(?:question|help|expl|clarif))"
     r"|(?:is there|any)\b(?=.*(?:else|question))"
-    r"|希望(?=.*帮)|(?:如有|如果[你您]|请)(?=.*(?:问|告诉))|谢谢))[^\n.!?。！？]*[^\w$\\]*$",
+    r"|希望(?=.*帮)|(?:如有|如果[你您]|请)(?=.*(?:问|告诉))|谢谢)[^\n.!?。！？]*[^\w$\\]*$",
     re.IGNORECASE,
 )
 """A polite sentence at the end of a text, without the number of an answer."""
