@@ -137,7 +137,7 @@ def test_any_balanced_content_comes_back(content: str, before: str) -> None:
 def test_deep_nesting_and_many_open_boxes_are_read_in_linear_time() -> None:
     depth = 100_000
     assert last_boxed(r"\boxed{" + "{" * depth + "}" * depth + "}")[0] == "{" * depth + "}" * depth
-    assert last_boxed(r"\boxed{" * depth) == (None, -1)
+    assert last_boxed(r"\boxed{" * depth) == (None, -1, -1)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,15 @@ from typing import Any
 from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math.answers import canonical, final_answer, is_bare, number, worked_out
-from assay.tasks.math.sentences import stated_answer
+from assay.tasks.math.answers import (
+    canonical,
+    final_answer,
+    final_place,
+    is_bare,
+    number,
+    worked_out,
+)
+from assay.tasks.math.sentences import is_taken_back, stated_answer
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
@@ -68,21 +75,24 @@ def gold_completion(row: Row) -> Completion:
 
 
 def answer_of(completion: Completion) -> str | None:
-    """The final answer of a completion: boxed, after `####`, or a plain number that it states.
+    """The final answer of a completion: boxed, after `####`, or a plain number that it states; ""
+    for one that it takes back.
 
     What stands in a thought is none, closed or not: `<think>` may have been in the prompt. A number
     without a box that ends a completion that was cut may go on, and is none.
     """
     text = completion.text.rpartition(CLOSE)[2].partition(OPEN)[0]
-    found = final_answer(text)
-    if found is not None or completion.ended in CUT:
-        return found
+    found, *place = final_place(text)
+    if found is not None:
+        return "" if is_taken_back(text, found, *place) else found
+    if completion.ended in CUT:
+        return None
     return stated_answer(text)
 
 
 def with_answer(reward: Reward, answer: str | None) -> Reward:
     """The reward with the final answer among its facts, where there is one."""
-    if answer is None:
+    if not answer:
         return reward
     return replace(reward, facts={**reward.facts, ANSWER: canonical(answer)})
 

@@ -50,6 +50,20 @@ _RETRACTS = re.compile(
     re.IGNORECASE,
 )
 """What a remark behind an answer does not hold, unless it takes the answer back."""
+_DENIED_BEFORE = re.compile(
+    r"(?:\b(?:not|never|cannot|unlike|(?:student|one|friend)s? (?:said|says|say|claims?))|n't|[不非]是?)"
+    r"(?:\s+(?:be|equals?|to|the|an?|answer|is|simply|just|value))*[^\w.\n]*$",
+    re.IGNORECASE,
+)
+_DENIED_BEHIND = re.compile(
+    r"[^\w.\n]*(?:(?:is|was|would be|[.!。\n]\W*(?:(?:no|wait|but|actually|hmm+|sorry|however|oh)\W+)*"
+    r"(?:that|this|it)(?:'s| is| was))\s+(?:\w+ly\s+)?(?:wrong|incorrect|false|a mistake"
+    r"|not\s+(?:right|correct|true|valid|(?:the|my|our) (?:\w+ )?answer)(?!\s+to\b))"
+    r"|isn't (?:right|correct)|[^.!?。？\n]*[?？]|[，,。]?(?:这?是?)?(?:不对|错))",
+    re.IGNORECASE,
+)
+"""What denies the answer that it stands around."""
+_NUMBER = re.compile(r"-?(?:\d|\.\d)[\d.]*")
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _REMARK = re.compile(r"\s*[（(][^()（）]*[)）][.。]?$")
 _DOUBT = re.compile(
@@ -107,6 +121,27 @@ def _explicit(text: str) -> list[tuple[str, int]]:
         end = stop.start() if stop else len(text)
         found.append((text[match.end() : end].strip(" *:$.。"), end))
     return found
+
+
+def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
+    r"""Whether the sentence around an answer at `start` to `end` denies it ("It is not \boxed{12}."),
+    or a later one calls another the answer ("The correct answer is 13.")."""
+    if _DENIED_BEFORE.search(text, max(0, start - 80), start) or _DENIED_BEHIND.match(text, end):
+        return True
+    numbers = _numbers(answer)
+    for stated, _ in _explicit(text[end : end + 4_000]):
+        denial = re.match(r"not\b|不", stated) is not None
+        other = _numbers(stated)
+        same = other[: len(numbers)] == numbers and not re.search(r"\bor\b|或", stated)
+        if numbers and other and same == denial:
+            return True
+    return False
+
+
+def _numbers(text: str) -> list[float]:
+    said = written.plain(text)
+    said = said if _NUMBER.search(said) else with_digits(said)
+    return [float(found.strip(".")) for found in _NUMBER.findall(said) if found.count(".") < 2]
 
 
 def _without_remarks(text: str) -> str:
