@@ -54,22 +54,28 @@ def final_answer(text: str) -> str | None:
     Boxes with nothing but commas, "or" and "and" between them are one answer, a list: who gives
     several answers is not asked for the last.
     """
-    box, box_end = last_boxed(text)
+    return final_place(text)[0]
+
+
+def final_place(text: str) -> tuple[str | None, int, int]:
+    """The final answer, and where its boxes or its line begin and end."""
+    box, start, box_end = last_boxed(text)
     marker = text.rfind("####")
-    if marker > box_end:
-        line = text[marker + 4 :].lstrip("#").strip().partition("\n")[0]
-        return without_courtesy(line) or None
-    return box
+    if marker <= box_end:
+        return box, start, box_end
+    end = re.compile(r"[#\s]*.*").match(text, marker).end()
+    line = text[marker:end].lstrip("#").strip()
+    return without_courtesy(line) or None, marker, end
 
 
 _COURTESY = re.compile(
     r"(?:\n\s*-{3,}\s*|(?<=[.!?。！？*$)\]\n])\s*)[*_(]*"
-    r"(?:(?:please )?(?:let (?:me|us) know|feel free|do(?:n't| not) hesitate)"
-    r"|(?!.*\d)(?:thanks?\b|good luck|(?:(?:I|we) )?(?:really )?hope (?:that )?(?:it|th|my)"
+    r"(?!.*\d)(?:(?:please )?(?:let (?:me|us) know|feel free|do(?:n't| not) hesitate)"
+    r"|thanks?\b|good luck|(?:(?:I|we) )?(?:really )?hope (?:that )?(?:it|th|my)"
     r"(?!.*(?:\bnot\b|n't|wrong|incorrect))"
     r"|(?:if|do|would|should) you\b(?=.*(?:question|help|expl|clarif))"
     r"|(?:is there|any)\b(?=.*(?:else|question))"
-    r"|希望(?=.*帮)|(?:如有|如果[你您]|请)(?=.*(?:问|告诉))|谢谢))[^\n.!?。！？]*[^\w$\\]*$",
+    r"|希望(?=.*帮)|(?:如有|如果[你您]|请)(?=.*(?:问|告诉))|谢谢)[^\n.!?。！？]*[^\w$\\]*$",
     re.IGNORECASE,
 )
 """A polite sentence at the end of a text, without the number of an answer."""
@@ -83,14 +89,14 @@ def without_courtesy(text: str) -> str:
     return text
 
 
-def last_boxed(text: str) -> tuple[str | None, int]:
-    r"""What the last closed boxes that belong together hold and where they end; else (None, -1).
+def last_boxed(text: str) -> tuple[str | None, int, int]:
+    r"""What the last closed boxes that belong together hold, where they begin and end; else (None, -1, -1).
 
     `\boxed 42` is a box too, and `\fbox{42}`.
     Braces nest to any depth; `\{` and `\}` are text. A box inside a box is what it holds.
     """
     together: list[tuple[str, str]] = []
-    last = -1
+    first = last = -1
     for match in _BOX.finditer(text):
         if match.start() < last:
             continue
@@ -101,15 +107,16 @@ def last_boxed(text: str) -> tuple[str | None, int]:
         between_end = named.start() if named and together and together[-1][0] else match.start()
         apart = named and named[2] and re.search(r"[.。\n]", text[max(last, 0) : between_end])
         if last < 0 or apart or not _JOINED.fullmatch(text, last, between_end):
-            together = []
+            together, first = [], match.start()
         name = (named[1] or named[2]) if named else ""
         said = match["bare"] or _unboxed(text[match.end() : end].strip())
         last = end if match["bare"] else end + 1
         scale = _SCALE.match(text, last)
         together.append((name, f"{said}{scale[1]}" if scale and said else said))
     if len({name for name, _ in together}) > 1 and all(name and said for name, said in together):
-        return ", ".join(f"{name}={said}" for name, said in together), last
-    return ", ".join(dict.fromkeys(said for _, said in together if said)) or None, last
+        return ", ".join(f"{name}={said}" for name, said in together), first, last
+    answer = ", ".join(dict.fromkeys(said for _, said in together if said)) or None
+    return answer, first, last
 
 
 def _unboxed(text: str) -> str:

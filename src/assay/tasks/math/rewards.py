@@ -7,7 +7,7 @@ that makes the worker give up is a wrong answer (`tasks.no_verdict`).
   accuracy            1.0    the final answer equals the gold answer
   olympiad            1.0    the same by OlympiadBench's rules, with a row's tolerance and unit
   calculator          1.0    the final answer is a sum of numbers that comes to the gold answer
-  reasoning_accuracy  1.0    accuracy, in the text after the last `</think>` only
+  reasoning_accuracy  1.0    accuracy; 0 for a text without `</think>`
   cosine              1.0    accuracy by length: 0.5 to 1 if right, -1 to -0.5 if wrong, 1024 tokens
   think_format        1.0    `tasks.text_rewards`; says nothing about the answer
   repetition          0.0    `tasks.text_rewards`, trigrams, down to -1
@@ -20,12 +20,19 @@ from typing import Any
 from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
 from assay.sandbox.limits import Outcome
-from assay.tasks.math.answers import canonical, final_answer, is_bare, number, worked_out
-from assay.tasks.math.sentences import stated_answer
+from assay.tasks.math.answers import (
+    canonical,
+    final_answer,
+    final_place,
+    is_bare,
+    number,
+    worked_out,
+)
+from assay.tasks.math.sentences import is_taken_back, stated_answer
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction
-from assay.tasks.text_rewards import CLOSE, cosine_scaled, repetition_penalty, think_format
+from assay.tasks.text_rewards import CLOSE, OPEN, cosine_scaled, repetition_penalty, think_format
 
 JUDGE = "assay.tasks.math.judging:judge"
 OLYMPIAD_JUDGE = "assay.tasks.math.olympiadbench_judge:judge"
@@ -68,19 +75,24 @@ def gold_completion(row: Row) -> Completion:
 
 
 def answer_of(completion: Completion) -> str | None:
-    """The final answer of a completion: boxed, after `####`, or a plain number that it states.
+    """The final answer of a completion: boxed, after `####`, or a plain number that it states; ""
+    for one that it takes back.
 
-    A number without a box that ends a completion that was cut may go on, and is none.
+    What stands in a thought is none, closed or not: `<think>` may have been in the prompt. A number
+    without a box that ends a completion that was cut may go on, and is none.
     """
-    found = final_answer(completion.text)
-    if found is not None or completion.ended in CUT:
-        return found
-    return stated_answer(completion.text)
+    text = completion.text.rpartition(CLOSE)[2].partition(OPEN)[0]
+    found, *place = final_place(text)
+    if found is not None:
+        return "" if is_taken_back(text, found, *place) else found
+    if completion.ended in CUT:
+        return None
+    return stated_answer(text)
 
 
 def with_answer(reward: Reward, answer: str | None) -> Reward:
     """The reward with the final answer among its facts, where there is one."""
-    if answer is None:
+    if not answer:
         return reward
     return replace(reward, facts={**reward.facts, ANSWER: canonical(answer)})
 
@@ -212,24 +224,18 @@ A row's `extra` may hold `error`, `unit` and `is_multiple_answer` as in Olympiad
 """
 
 
-def _after_reasoning(completion: Completion) -> Completion:
-    return replace(completion, text=completion.text.rpartition(CLOSE)[2])
-
-
 def _ask_reasoning(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
     if CLOSE not in completion.text:
         return replace(no_answer(), why="the reasoning does not end")
-    return ask_accuracy(row, _after_reasoning(completion))
+    return ask_accuracy(row, completion)
 
 
 reasoning_accuracy = replace(
     accuracy,
     ask=_ask_reasoning,
-    read=lambda row, completion, value: read_accuracy(row, _after_reasoning(completion), value),
-    failed=lambda row, completion, why: failed_accuracy(row, _after_reasoning(completion), why),
     gold=lambda row: completion_of(CLOSE + gold_completion(row).text),
 )
-"""As `accuracy`, on the text after the last `</think>` only; 0 without that tag (TRL)."""
+"""As `accuracy`; 0 without `</think>` (TRL)."""
 
 REWARDS: Mapping[str, RewardFunction] = {
     "accuracy": accuracy,

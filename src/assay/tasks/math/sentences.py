@@ -13,12 +13,11 @@ from assay.tasks.math.answers import final_answer, number, without_courtesy
 from assay.tasks.math.units import SPELT, with_digits
 
 LONGEST_LINE, LONGEST_SENTENCE = 400, 240
-_END_OF_REASONING = "</think>"
 _TAGGED = re.compile(
     r"<answer>([^<]*)</answer>|\"(?:final_)?answer\"\s*:\s*(?:\"([^\"\n]*)\"|([-+]?[\d.]+))"
 )
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])"
+    r"(?<=[.!?])(?<!\\!)(?<![A-Z]\.)(?<!i\.e\.|e\.g\.)\s+(?=\S)|(?<=[。！？])(?=[^*])"
 )
 _ITEM = re.compile(r"\s*(?:[-*•]|\(?\d\)|[①-⑨])\s+(?=\S)")
 _LABEL = re.compile(
@@ -37,6 +36,34 @@ _STATEMENT = re.compile(
     r"\s*(?P<stated>.+)|.*?(?:答案|选项)\s*[是为]\s*[：:]?\s*(?P<chinese>.+)",
     re.IGNORECASE,
 )
+_VALUE_START, _STOP = re.compile(r"\w|\\[a-z]"), re.compile(rf"{_SENTENCE_END.pattern}|\n")
+_EXPLICIT = re.compile(
+    r"\b(?:(?:the|my|our)\s+(?:(?:final|correct|right)\s+)*answer|(?:correct|right|final)\s+(?:answer"
+    r"|value|result|one))\s+(?:is|must be|should be)\b:?|\banswer\**\s*[:：]|答案?\s*(?:[:：]|[是为])",
+    re.IGNORECASE,
+)
+"""Where an answer is called one."""
+_RETRACTS = re.compile(
+    r"\b(?:not|no|wrong|incorrect|mis\w+|error|oops|wait|hmm+|sorry|actually|right|correct|correction"
+    r"|thought|instead|rather|should|would|must|but|however|maybe|perhaps|or|it is|it's)\b|n't\b"
+    r"|(?:^|[.\n])\W*\d[\d.,]*\W*$|\bhope\b|[不错应或]|其实|等等",
+    re.IGNORECASE,
+)
+"""What a remark behind an answer does not hold, unless it takes the answer back."""
+_DENIED_BEFORE = re.compile(
+    r"(?:\b(?:not|never|cannot|unlike|(?:student|one|friend)s? (?:said|says|say|claims?))|n't|[不非]是?)"
+    r"(?:\s+(?:be|equals?|to|the|an?|answer|is|simply|just|value))*[^\w.\n]*$",
+    re.IGNORECASE,
+)
+_DENIED_BEHIND = re.compile(
+    r"[^\w.\n]*(?:(?:is|was|would be|[.!。\n]\W*(?:(?:no|wait|but|actually|hmm+|sorry|however|oh)\W+)*"
+    r"(?:that|this|it)(?:'s| is| was))\s+(?:\w+ly\s+)?(?:wrong|incorrect|false|a mistake"
+    r"|not\s+(?:right|correct|true|valid|(?:the|my|our) (?:\w+ )?answer)(?!\s+to\b))"
+    r"|isn't (?:right|correct)|[^.!?。？\n]*[?？]|[，,。]?(?:这?是?)?(?:不对|错))",
+    re.IGNORECASE,
+)
+"""What denies the answer that it stands around."""
+_NUMBER = re.compile(r"-?(?:\d|\.\d)[\d.]*")
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _REMARK = re.compile(r"\s*[（(][^()（）]*[)）][.。]?$")
 _DOUBT = re.compile(
@@ -60,20 +87,20 @@ _MARKER = re.compile(
 def stated_answer(text: str) -> str | None:
     r"""The answer that a text without box and `####` is, or states as its answer at its end.
 
-    That is, after `</think>`: all of it, or its last paragraph, where that is a plain number; what
+    That is: all of it, or its last paragraph, where that is a plain number; what
     stands in `<answer>`, or as "answer" in JSON; of the last line (of a list, all of it) what
     follows "Answer:", the one bold phrase, or what the last sentence concludes. The last number of
     a text is not enough: "6 and 7 make 42" has no final answer.
     """
     if "####" in text or final_answer(text) or r"\boxed" in text:
         return None
-    said = without_courtesy(text.rpartition(_END_OF_REASONING)[2])
+    said = without_courtesy(text)
     if number(said) is not None:
         return said
     tagged = [next(filter(None, match.groups()), "") for match in _TAGGED.finditer(said)]
     if tagged:
         return tagged[-1].strip() or None
-    lines = said.splitlines()[-12:]
+    lines = _without_remarks(said).splitlines()[-12:]
     line = lines[-1].strip() if lines else ""
     if not line or len(line) > LONGEST_LINE:
         return None
@@ -83,6 +110,46 @@ def stated_answer(text: str) -> str | None:
     while lines and _ITEM.match(lines[-1]) and len(lines[-1]) < LONGEST_LINE:
         items.insert(0, _ITEM.sub("", lines.pop(), count=1).replace("**", "").strip(" .,;，。；"))
     return ", ".join(items) if len(items) > 1 else _of_line(line)
+
+
+def _explicit(text: str) -> list[tuple[str, int]]:
+    """What a text calls its answers, to the end of their sentences, and where these end."""
+    found = []
+    for match in _EXPLICIT.finditer(text):
+        value = _VALUE_START.search(text, match.end())
+        stop = _STOP.search(text, value.start()) if value else None
+        end = stop.start() if stop else len(text)
+        found.append((text[match.end() : end].strip(" *:$.。"), end))
+    return found
+
+
+def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
+    r"""Whether the sentence around an answer at `start` to `end` denies it ("It is not \boxed{12}."),
+    or a later one calls another the answer ("The correct answer is 13.")."""
+    if _DENIED_BEFORE.search(text, max(0, start - 80), start) or _DENIED_BEHIND.match(text, end):
+        return True
+    numbers = _numbers(answer)
+    for stated, _ in _explicit(text[end : end + 4_000]):
+        denial = re.match(r"not\b|不", stated) is not None
+        other = _numbers(stated)
+        same = other[: len(numbers)] == numbers and not re.search(r"\bor\b|或", stated)
+        if numbers and other and same == denial:
+            return True
+    return False
+
+
+def _numbers(text: str) -> list[float]:
+    said = written.plain(text)
+    said = said if _NUMBER.search(said) else with_digits(said)
+    return [float(found.strip(".")) for found in _NUMBER.findall(said) if found.count(".") < 2]
+
+
+def _without_remarks(text: str) -> str:
+    """A text without what follows its last explicit answer, unless that takes the answer back."""
+    value, end = next(iter(_explicit(text[-2_000:])[::-1]), ("", 0))
+    end += max(0, len(text) - 2_000)
+    short = re.search(r"\d", value) and len(value.split()) < 5
+    return text[:end] if short and not _RETRACTS.search(text, end) else text
 
 
 def _of_line(line: str) -> str | None:
