@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.data.episode import Completion
 from assay.tasks.math.answers import (
     LONGEST_FACT,
     canonical,
@@ -16,6 +17,7 @@ from assay.tasks.math.answers import (
     number,
     worked_out,
 )
+from assay.tasks.math.rewards import answer_of
 from assay.tasks.math.sentences import stated_answer
 
 
@@ -132,6 +134,12 @@ nested = st.recursive(
 def test_any_balanced_content_comes_back(content: str, before: str) -> None:
     text = before.replace("{", "").replace("\\", "") + rf"\boxed{{{content}}} tail"
     assert last_boxed(text)[0] == (content.strip() or None)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("behind", [" ", " \n", "$", "not ", "no, ", "*"])
+def test_whatever_stands_behind_an_answer_is_read_in_linear_time(behind: str) -> None:
+    answer_of(Completion(r"\boxed{12}" + behind * 100_000))
 
 
 def test_deep_nesting_and_many_open_boxes_are_read_in_linear_time() -> None:
