@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.data.episode import Completion
 from assay.tasks.math.answers import (
     LONGEST_FACT,
     canonical,
@@ -16,6 +17,7 @@ from assay.tasks.math.answers import (
     number,
     worked_out,
 )
+from assay.tasks.math.rewards import answer_of
 from assay.tasks.math.sentences import stated_answer
 
 
@@ -211,3 +213,9 @@ def test_a_sum_is_worked_out_exactly(text: str, value: Fraction) -> None:
 )
 def test_what_is_no_short_sum_of_numbers_is_not_worked_out(text: str) -> None:
     assert worked_out(text) is None
+
+
+@pytest.mark.parametrize("behind", [" ", "$", "\n", "\n1", "no, ", "not ", "The answer is "])
+def test_what_follows_an_answer_is_read_in_linear_time(behind: str) -> None:
+    assert answer_of(Completion(r"\boxed{12}" + behind * 30_000)) == "12"
+    answer_of(Completion("The answer is 12." + behind * 30_000))

@@ -30,7 +30,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 """What names the content of a box: `x_1=`, `E(X)=6\times\frac13=`, "the remainder is"."""
-_SCALE = re.compile(r"\s*\$?\s*(万|亿|(?:thousand|million|billion)\b)")
+_SCALE = re.compile(r"\s*(?:\$\s*)?(万|亿|(?:thousand|million|billion)\b)")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LONGEST_BARE = 80
 _LONGEST_READ = 10_000
@@ -90,7 +90,7 @@ def without_courtesy(text: str) -> str:
 
 
 def last_boxed(text: str) -> tuple[str | None, int, int]:
-    r"""What the last closed boxes that belong together hold, where they begin and end; else (None, -1, -1).
+    r"""What the last closed boxes that belong together hold, and their bounds; else (None, -1, -1).
 
     `\boxed 42` is a box too, and `\fbox{42}`.
     Braces nest to any depth; `\{` and `\}` are text. A box inside a box is what it holds.
