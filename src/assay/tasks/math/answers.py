@@ -15,6 +15,7 @@ _NUMBER = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(
 _BOX = re.compile(
     r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[-+]?\d+(?:[.,/]\d+)*|(?<=\s)[A-Za-z](?![A-Za-z])))"
 )
+_MARKED = re.compile(r"#+\s*(.*)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINED = re.compile(
     r"(?:[,;$&/.\\ \t，；、。①-⑨]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
@@ -61,11 +62,10 @@ def final_place(text: str) -> tuple[str | None, int, int]:
     """The final answer, and where its boxes or its line begin and end."""
     box, start, box_end = last_boxed(text)
     marker = text.rfind("####")
-    if marker <= box_end:
+    marked = _MARKED.match(text, marker) if marker > box_end else None
+    if marked is None:
         return box, start, box_end
-    end = re.compile(r"[#\s]*.*").match(text, marker).end()
-    line = text[marker:end].lstrip("#").strip()
-    return without_courtesy(line) or None, marker, end
+    return without_courtesy(marked[1]) or None, *marked.span()
 
 
 _COURTESY = re.compile(
