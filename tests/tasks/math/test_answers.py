@@ -219,3 +219,4 @@ def test_what_is_no_short_sum_of_numbers_is_not_worked_out(text: str) -> None:
 def test_what_follows_an_answer_is_read_in_linear_time(behind: str) -> None:
     assert answer_of(Completion(r"\boxed{12}" + behind * 30_000)) == "12"
     answer_of(Completion("The answer is 12." + behind * 30_000))
+    assert answer_of(Completion(rf"\boxed{{1{behind * 30_000}2}}"))

@@ -144,7 +144,7 @@ def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
 
 
 def _numbers(text: str) -> list[float]:
-    said = written.plain(text)
+    said = written.plain(text[:LONGEST_SENTENCE])
     said = said if _NUMBER.search(said) else with_digits(said)
     return [float(found.strip(".")) for found in _NUMBER.findall(said) if found.count(".") < 2]
 
