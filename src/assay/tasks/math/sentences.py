@@ -38,16 +38,16 @@ _STATEMENT = re.compile(
 )
 _VALUE_START, _STOP = re.compile(r"\w|\\[a-z]"), re.compile(rf"{_SENTENCE_END.pattern}|\n")
 _EXPLICIT = re.compile(
-    r"\b(?:(?:the|my|our)\s+(?:(?:final|correct|right)\s+)*answer"
-    r"|(?:correct|right|final)\s+(?:answer|value|result|one))\s+(?:is|must be|should be)\b:?"
-    r"|\banswer\**\s*[:：]|答案?\s*(?:[:：]|[是为])",
+    r"\b(?:(?:the|my|our)\s+(?:(?:final|correct|right)\s+)*answer|(?:correct|right|final)\s+"
+    r"(?:answer|value|result|one))\s+(?:is|must be|should be)\b:?|\banswer\**\s*[:：]"
+    r"|答案?\s*(?:[:：]|[是为])",
     re.IGNORECASE,
 )
 """Where an answer is called one."""
 _RETRACTS = re.compile(
     r"\b(?:not|no|wrong|incorrect|mis\w+|error|oops|wait|hmm+|sorry|actually|right|correct|correction"
     r"|thought|instead|rather|should|would|must|but|however|maybe|perhaps|or|it is|it's)\b|n't\b"
-    r"|(?:^|[.\n])\W*\d[\d.,]*\W*$|\bhope\b|[不错应或]|其实|等等",
+    r"|(?:^|[.\n])\W{0,9}\d[\d.,]{0,30}\W{0,9}$|\bhope\b|[不错应或]|其实|等等",
     re.IGNORECASE,
 )
 """What a remark behind an answer does not hold, unless it takes the answer back."""
@@ -58,8 +58,8 @@ _DENIED_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _DENIED_BEHIND = re.compile(
-    r"[^\w.\n]*(?:(?:is|was|would be"
-    r"|[.!。\n]\W*(?:(?:no|wait|but|actually|hmm+|sorry|however|oh)\W+)*"
+    r"[^\w.\n]{0,20}(?:(?:is|was|would be|[.!。\n]\W{0,9}"
+    r"(?:(?:no|wait|but|actually|hmm+|sorry|however|oh)\W{1,9}){0,4}"
     r"(?:that|this|it)(?:'s| is| was))\s+(?:\w+ly\s+)?(?:wrong|incorrect|false|a mistake"
     r"|not\s+(?:right|correct|true|valid|(?:the|my|our) (?:\w+ )?answer)(?!\s+to\b))"
     r"|isn't (?:right|correct)|[^.!?。？\n]*[?？]|[，,。]?(?:这?是?)?(?:不对|错))",
@@ -127,12 +127,11 @@ def _explicit(text: str) -> list[tuple[str, int]]:
 
 
 def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
-    r"""Whether the sentence around an answer at `start` to `end` denies it ("It is not
-    \boxed{12}."), or a later one calls another the answer ("The correct answer is 13.")."""
-    # Within bounds: a model may write any number of spaces.
-    if _DENIED_BEFORE.search(text, max(0, start - 80), start):
-        return True
-    if _DENIED_BEHIND.match(text, end, end + 160):
+    r"""Whether the sentence around an answer at `start` to `end` denies it, such as "It is not
+    \boxed{12}.", or a later one calls another the answer, such as "The correct answer is 13."."""
+    if _DENIED_BEFORE.search(text, max(0, start - 80), start) or _DENIED_BEHIND.match(
+        text, end, end + 300
+    ):
         return True
     numbers = _numbers(answer)
     for stated, _ in _explicit(text[end : end + 4_000]):
@@ -145,7 +144,7 @@ def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
 
 
 def _numbers(text: str) -> list[float]:
-    said = written.plain(text)
+    said = written.plain(text[:LONGEST_SENTENCE])
     said = said if _NUMBER.search(said) else with_digits(said)
     return [float(found.strip(".")) for found in _NUMBER.findall(said) if found.count(".") < 2]
 
