@@ -180,7 +180,7 @@ def serve_side() -> None:
         channel.serve(Side(settings["cell"]))
         return
     follower = [sys.executable, "-m", "benchmarks.ranks", "follow", json.dumps(settings["cell"])]
-    with team(settings["ranks"], follower) as others:
+    with team(settings["ranks"], follower, 600) as others:
         side = Side(settings["cell"])
         side.trains = RankedPolicy(side.policy, Member(side.policy, side.optimizer, others), others)
         channel.serve(side)
