@@ -241,7 +241,7 @@ def main() -> None:
         for found in measure(sampler, contexts, steps, arguments.seed):
             result = {"engine": arguments.engine, "what": name, "seed": arguments.seed, **found}
             place = "".join(c if c.isalnum() else "_" for c in name)
-            save_result(SUBJECT, f"{arguments.engine}-{place}", machine() | result)
+            save_result(SUBJECT, f"{arguments.engine}-{place}", {"machine": machine(), **result})
     close_all()
 
 

@@ -9,7 +9,8 @@ import torch
 
 from assay.data.episode import Reward
 from assay.experiment.experiment import Experiment
-from assay.judge.health_checks import check_health, derived
+from assay.judge.health_checks import check_health
+from assay.judge.health_rules import derived
 from assay.lab.setup.validate import unknown_names
 from assay.tasks.math.task import TASK
 from assay.tasks.reward_metrics import (

@@ -19,7 +19,7 @@ CODE = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()
 
 def test_a_lab_that_is_not_there_is_named(tmp_path: Path):
     assert_one_line(
-        call("view", tmp_path / "nowhere", "--lab", tmp_path), "nowhere", "is no folder"
+        call("view", tmp_path / "nowhere", "--lab", tmp_path), "nowhere", "no such folder"
     )
 
 

@@ -188,7 +188,8 @@ def test_a_comparison_a_matrix_and_the_notebook_carry_the_mark(
     page = html.with_suffix(".md").read_text(encoding="utf-8")
     assert words in page and str(second) in page and "a repeated report" in page
     matrix = make_matrix(first.root, ["tiny"], Request(rows="seed"))
-    assert [note.code for note in matrix.notes] == ["made_despite"] * 2
+    marks = [note.code for note in matrix.notes if not note.code.startswith("unlearned")]
+    assert marks == ["made_despite"] * 2
     text = write_matrix(matrix, first.root).with_suffix(".md").read_text(encoding="utf-8")
     assert words.removeprefix("although its ") in text and "a repeated report" in text
     assert "a repeated report" in notebook(first.root)
