@@ -296,17 +296,6 @@ class WorkflowsTask(BaseTask):
         """The fixed workflows."""
         return FixedArms()
 
-    @property
-    def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """The page of `assay patterns`, imported on demand."""
-
-        def patterns(*given: Any, **named: Any) -> Any:
-            from assay.tasks.workflows.patterns_page import patterns_page
-
-            return patterns_page(*given, **named)
-
-        return {"patterns": patterns}
-
     def prompt(self, row: Row) -> tuple[Message, ...]:
         """The instruction with the operators, the form of a program, and the problem. Rows that
         teach programs or an executor are asked as they stand."""
