@@ -547,6 +547,16 @@ def reward_version(task_: Task, name: str) -> int:
     return versions.get(name.removeprefix(task_.name + "."), 1)
 
 
+def moved(file: str) -> Callable[..., Any]:
+    """A source or benchmark that the task of a file among the shipped experiments brings now."""
+
+    def refuse(name: Any, options: Any = None) -> Any:
+        problem = f"is no longer built in: {file} brings it"
+        raise InputError(problem, field="task", fix=f'task = "path:{file}"')
+
+    return refuse
+
+
 def benchmark(task_: Task, name: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark called `name`, built. Raises UnknownNameError."""
     return lookup(task_.benchmarks, name, "benchmark")(options)

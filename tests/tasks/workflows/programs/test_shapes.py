@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from assay.tasks.workflows.generated_programs import STRATEGIES, draw_one
 from assay.tasks.workflows.programs.program import shape_of
+from tests.experiments.files import shipped
 from tests.tasks.workflows.programs.good_programs import TEXT, text
 
+WARM_UP = shipped("workflows/warm_up.py")
 BASE = text("""
 answers = []
 for i in range(3):
@@ -94,8 +95,9 @@ def test_calls_through_imports_and_variables_count() -> None:
 
 
 def test_each_strategy_has_shapes_of_its_own() -> None:
-    for kind, names in STRATEGIES.items():
+    for kind, names in WARM_UP.STRATEGIES.items():
         shapes = {
-            name: fingerprint(draw_one(name, kind, random.Random(1))[0].source) for name in names
+            name: fingerprint(WARM_UP.draw_one(name, kind, random.Random(1))[0].source)
+            for name in names
         }
         assert len(set(shapes.values())) == len(names)
