@@ -25,7 +25,6 @@ from assay.experiment.price_table import TokenPrice
 from assay.experiment.problems import Problem
 from assay.experiment.read_file import (
     ExperimentSource,
-    SpecError,
     file_of,
     first_error,
     read_experiment,
@@ -65,7 +64,7 @@ def check_names(
     overrides: Sequence[str] = (),
     root: Path = Path(),
 ) -> None:
-    """Raise SpecError for the names that are in no register, with the nearest that are.
+    """Raise InputError for the names that are in no register, with the nearest that are.
 
     With the `file` and the overrides that the experiment was read from, the error says where.
     Users' files lie in `root`.
@@ -76,7 +75,7 @@ def check_names(
     if file is None:
         first = problems[0]
         field = ".".join(map(str, first.path))
-        raise SpecError(first.problem, field=field, fix=first.fix)
+        raise InputError(first.problem, field=field, fix=first.fix)
     text = file.read_text(encoding="utf-8")
     raise first_error(problems, file, text, [parse_override(o) for o in overrides])
 
@@ -349,20 +348,11 @@ def _unknown(path: KeyPath, name: str, known: Any, what: str) -> Problem | None:
 
 
 def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -> Experiment:
-    """The resolved experiment of `source` in the lab at `root`. Raises SpecError with all problems
-    that can be known without opening data or model."""
+    """The resolved experiment of `source` in the lab at `root`. Raises InputError with all problems
+    of its tables; where these are sound, with all names and files that are not there."""
     forget_changed_files()
-    experiment, problems = None, []
-    try:
-        experiment = read_experiment(source, overrides)
-    except SpecError as wrong:
-        if wrong.rest is None:
-            raise
-        problems = list(wrong.problems)
-        problems += [*unknown_names(wrong.rest, root), *absent_files(wrong.rest, root)]
-    else:
-        problems = [*unknown_names(experiment, root), *absent_files(experiment, root)]
-    if experiment is None or problems:
+    experiment = read_experiment(source, overrides)
+    if problems := [*unknown_names(experiment, root), *absent_files(experiment, root)]:
         settings = [parse_override(each) for each in overrides]
         raise first_error(problems, file_of(source), text_of(source), settings)
     return experiment
