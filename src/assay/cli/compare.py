@@ -219,14 +219,6 @@ NonInferior = Annotated[
         help="Ask whether the others are at most so many points worse than the control.",
     ),
 ]
-Sequential = Annotated[
-    bool,
-    typer.Option(
-        "--sequential",
-        help="Use a test that keeps its level however often you compare while items are added; "
-        "the looks are recorded.",
-    ),
-]
 
 GATE_FAILED = 3
 """The exit code of a comparison that `--fail-on` does not let pass."""
@@ -269,7 +261,6 @@ def compare(
     margin: Margin = None,
     non_inferior: NonInferior = None,
     ratios_to: RatiosTo = None,
-    sequential: Sequential = False,
     fail_on: Failing = None,
 ) -> Outcome:
     """Compare runs on the same items, refuse what is not fair, and write the page of it."""
@@ -285,10 +276,10 @@ def compare(
     if ratios_to or len(on or ()) > 1:
         from assay.library.actions import compare_benchmarks
 
-        of_two = non_inferior is not None or flips or sequential or higher_is_better is not None
+        of_two = non_inferior is not None or flips or higher_is_better is not None
         if of_two or any(of_files.values()):
             fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
-            fix += "--lower-is-better, --non-inferior, --flips and --sequential out"
+            fix += "--lower-is-better, --non-inferior and --flips out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
         ratios = figures_of(ratios_to or ())
         found = compare_benchmarks(*runs, on=on or (), ratios_to=ratios, **shared)
@@ -302,7 +293,6 @@ def compare(
         *runs,
         on=on[0] if on else None,
         non_inferior=non_inferior,
-        sequential=sequential,
         higher_is_better=higher_is_better,
         **shared,
         **of_files,
