@@ -12,7 +12,6 @@ from assay.cli.convert import convert, select
 from assay.cli.engines import engines
 from assay.cli.eval import evaluate, export, serve
 from assay.cli.import_run import import_run
-from assay.cli.label import label
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, verb
 from assay.cli.replay import replay
@@ -30,7 +29,6 @@ VERBS = {
     "eval": evaluate,
     "compare": compare,
     "plan": plan,
-    "label": label,
     "convert": convert,
     "audit": audit,
     "matrix": matrix,

@@ -18,7 +18,7 @@ from assay.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from assay.compare.benchmarks_table import BenchmarksTable
     from assay.compare.foreign_arms import ReadOptions, Summary
-    from assay.compare.judge_trust import HeldJudge, JudgedBy
+    from assay.compare.judge_trust import JudgedBy
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block
@@ -160,22 +160,13 @@ def table_result(table: Table) -> dict[str, Any]:
 
 
 def judge_result(judge: "JudgedBy") -> dict[str, Any]:
-    """A judge beside people's labels, and the scores and differences that these correct."""
-    differences = judge.differences.items()
+    """How far a judge agrees with people."""
+    if judge.held is None:
+        return {"held": None}
+    stored = judge.held.stored
+    known = taken(stored, "kind", "model", "labels", "least_kappa")
     return {
-        "held": judge.held and held_result(judge.held),
-        "scores": judge.scores,
-        "differences": {n: {**asdict(c), "verdict": judge.verdict(n)} for n, c in differences},
-    }
-
-
-def held_result(held: "HeldJudge") -> dict[str, Any]:
-    """How far a judge agrees with people, and where it leans."""
-    stored = held.stored
-    return {
-        **taken(stored, "kind", "model", "labels", "least_kappa", "waiting", "unread", "why"),
-        "answers": len(stored.judged),
-        **taken(held, "abstained", "trust", "agreements", "leanings", "injected"),
+        "held": {**known, "answers": len(stored.judged), **taken(judge.held, "trust", "kappas")}
     }
 
 

@@ -131,7 +131,7 @@ def comparison_page(
             w("compare.differences", control=control),
             _differences(table, pairings, labels, w),
         ),
-        ("judge", w("judge.title"), judge_blocks(table, labels, w)),
+        ("judge", w("judge.title"), judge_blocks(table, w)),
         ("picked", w("picked.title"), _picked(table, labels, w)),
         ("outcomes", w("page.errors"), _outcomes(table, labels, w)),
         ("fairness", w("compare.fairness"), _fairness(table, control, w)),
@@ -163,7 +163,7 @@ def comparison_shown(table: Compared, lang: str = "en", flips: bool = False) -> 
     generation = generation_blocks([(table, labels)], w)
     said = [Text(sentence_line(labelled_sentence(p, labels, w), w)) for p in pairings]
     picked = [Text(line) for line in picked_sentences(table, labels, w)]
-    judge = judge_blocks(table, labels, w)
+    judge = judge_blocks(table, w)
     return [
         Heading(title),
         score_table(table, w),

@@ -33,10 +33,6 @@ from assay.runs.same_experiment import damage
 from assay.runs.status import DamagedStatus, read_status, stored_status
 
 
-class UnknownReportedRun(InputError):
-    """A record of reported results that has no run of this name."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReportedScore:
     """The mean score of a reported run on one benchmark or subset."""
@@ -54,14 +50,14 @@ class ReportedScore:
 def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
     """Scores of the run in the record; empty if it has none.
 
-    Raises ReportedError if the record cannot be read, UnknownReportedRun.
+    Raises InputError if the record cannot be read or has no such run.
     """
     records = read_reported(root / reference.file).records
     found = [(report, run) for report in records if (run := report.run(reference.run))]
     if not found:
         names = [each.name for report in records for each in report.runs]
         problem = f"has no run {reference.run!r}"
-        raise UnknownReportedRun(problem, file=reference.file, fix=nearest(reference.run, names))
+        raise InputError(problem, file=reference.file, fix=nearest(reference.run, names))
     report, run = found[0]
     return [
         ReportedScore(

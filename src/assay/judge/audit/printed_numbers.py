@@ -107,11 +107,6 @@ def mean_of(values: Sequence[Decimal], mode: Mode) -> Range:
     return sum(map(mode, values), exactly(0)).times(Fraction(1, len(values)))
 
 
-def is_mean(says: Decimal, values: Sequence[Decimal]) -> bool:
-    """Whether a printed number may be the mean of printed values."""
-    return any(mean_of(values, mode).meets(mode(says)) for mode in MODES)
-
-
 def is_change(before: Decimal, after: Decimal, says: Decimal, relative: bool = False) -> bool:
     """Whether a printed number may be the difference of two, or that in percent of the first."""
     return any(_change(mode(before), mode(after), mode(says), relative) for mode in MODES)
