@@ -185,7 +185,7 @@ def report(
     where: Where = None,
     bfcl: Annotated[
         Path | None,
-        typer.Option(help="Write the run's BFCL scores as CSV files into this folder."),
+        typer.Option(help="Write the run's answers as BFCL's result files into this folder."),
     ] = None,
     full: Full = False,
 ) -> Outcome:

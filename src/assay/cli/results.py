@@ -69,21 +69,18 @@ def runs_shown(
 
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
-    """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
-    from assay.runs.history import evaluation_records, reported_answers
-    from assay.tasks.tools.bfcl_scores import (
-        bfcl_lines,
-        bfcl_result,
-        bfcl_scores,
-        is_category,
-        write_bfcl,
-    )
+    """Writes the run's answers for `bfcl evaluate`; returns the files and how it is called."""
+    from assay.runs.history import reported_answers
+    from assay.tasks.tools.bfcl_results import MODEL, is_category, write_results
 
-    missing = {each.benchmark: each.missing for each in evaluation_records(run) if each.missing}
-    found = bfcl_scores(str(run), reported_answers(run, is_category), missing)
-    files = write_bfcl(found, folder)
-    result = {**run_identity(run), "scores": bfcl_result(found), "files": files}
-    return result, [*bfcl_lines(found), *(f"wrote {file}" for file in files)]
+    files = list(write_results(str(run), reported_answers(run, is_category), folder))
+    results = sorted({file.parents[2].resolve() for file in files})
+    commands = [
+        f"bfcl evaluate --model {MODEL} --partial-eval --result-dir {each} --score-dir {each}"
+        for each in results
+    ]
+    result = {**run_identity(run), "files": files, "commands": commands}
+    return result, [*(f"wrote {file}" for file in files), *commands]
 
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 `"simulated_held_out:COUNT"` those of another that shares no question and no path of calls with it.
 A task begins in a state of its own, has one or two simulators, one to four turns in words from
 templates, and TOOLS functions, or as many as its calls need. Its calls are executed in the worker
-(`simulators.prove_all`); a task that does not prove itself there is dropped with the reason.
+(`simulated_proof.prove_all`); a task that does not prove itself there is dropped with the reason.
 Function docs are upstream's; states, names, numbers and questions are drawn from `generated/`
 (`drawing`). That no task asks or calls what an entry of the benchmark does is by construction, and
 `assay check` proves it again.
@@ -21,13 +21,15 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from drawing import Draw, Names, Side, row_count, tables
 
 from assay.data.row import Message, Row, ToolCall
 from assay.sandbox.isolation import chosen_isolation
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.task import Loaded
-from assay.tasks.tools.drawing import Draw, Names, Side, row_count, tables
 from assay.tasks.tools.multi_turn import function_docs, hinted
 from assay.tasks.tools.parsing import PythonCall
 from assay.tasks.tools.simulation import LIMITS, WORKERS, SimulatorFailure, wheel_folders
@@ -242,8 +244,8 @@ def prove(tasks: Sequence[Drawn]) -> list[dict[str, Any]]:
         }
         for first in range(0, len(tasks), BATCH)
     ]
-    worker = "assay.tasks.tools.simulators:prove_all"
-    with WorkerPool(worker, WORKERS, LIMITS, chosen_isolation(), wheel_folders()) as pool:
+    worker, folders = "simulated_proof:prove_all", (*wheel_folders(), str(Path(__file__).parent))
+    with WorkerPool(worker, WORKERS, LIMITS, chosen_isolation(), folders) as pool:
         outcomes = pool.map(requests, DEADLINE_SECONDS)
     for outcome in outcomes:
         if outcome.failure is not None:

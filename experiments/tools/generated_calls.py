@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from drawing import Draw, Names, Side, row_count, tables
+
 from assay.data.row import Message, Row, ToolCall
 from assay.tasks.task import Loaded
 from assay.tasks.tools.checker import ast_check
-from assay.tasks.tools.drawing import Draw, Names, Side, row_count, tables
 from assay.tasks.tools.multi_turn import HINT
 from assay.tasks.tools.single_turn import CATEGORIES, entries
 
