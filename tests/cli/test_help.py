@@ -5,12 +5,13 @@ import sys
 
 import pytest
 
-from tests.cli.conftest import call, spawn
+from assay.cli.main import OLD_VERBS
+from tests.cli.conftest import assert_one_line, call, spawn
 
 HEAVY = ("torch", "transformers", "numpy", "pyarrow", "scipy", "matplotlib")
 VERBS = ("run", "resume", "check", "eval", "compare", "matrix", "fill", "audit", "report", "runs")
 VERBS = (*VERBS, "plan", "show", "watch", "log", "doctor", "convert", "select", "improve")
-VERBS = (*VERBS, "ceiling", "patterns", "view")
+VERBS = (*VERBS, "ceiling", "view")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in VERBS)])
@@ -36,6 +37,12 @@ def test_every_verb_has_help_and_no_other_is_known():
     listed = call("--help").stdout
     assert all(verb in listed for verb in VERBS)
     assert call("train").exit_code == 2
+
+
+@pytest.mark.parametrize("verb", sorted(OLD_VERBS))
+def test_an_old_verb_answers_with_the_one_that_took_its_place(verb: str):
+    for words in ((), ("tiny", "--why", "x"), ("--help",)):
+        assert_one_line(call(verb, *words), f"'assay {verb}' is gone", OLD_VERBS[verb])
 
 
 def test_version_is_printed_by_the_installed_command():

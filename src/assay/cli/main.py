@@ -3,7 +3,7 @@
 Imports nothing heavy, so that help and completion are fast.
 """
 
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -13,13 +13,14 @@ from assay.cli.engines import engines
 from assay.cli.eval import evaluate, export, serve
 from assay.cli.import_run import import_run
 from assay.cli.matrix import matrix
-from assay.cli.output import Common, Json, Lab, verb
+from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
-from assay.cli.report import costs, improve, patterns, report, show
+from assay.cli.report import costs, improve, report, show
 from assay.cli.resume import resume, watch
 from assay.cli.run import ceiling, check, fill, generate, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.cli.view import view
+from assay.errors import InputError
 
 VERBS = {
     "run": run,
@@ -38,7 +39,6 @@ VERBS = {
     "report": report,
     "watch": watch,
     "improve": improve,
-    "patterns": patterns,
     "log": log,
     "costs": costs,
     "replay": replay,
@@ -55,6 +55,8 @@ VERBS = {
     "doctor": doctor,
     "engines": engines,
 }
+OLD_VERBS = {"patterns": "assay report RUN"}
+"""What took the place of a verb that is gone."""
 
 app = typer.Typer(
     name="assay",
@@ -87,5 +89,20 @@ def common(
     ctx.obj = Common(lab, json)
 
 
+def add_old(name: str) -> None:
+    """A verb that says what took its place, whatever stands behind it."""
+
+    def refuse() -> NoReturn:
+        raise InputError(f"'assay {name}' is gone", fix=f"now: {OLD_VERBS[name]}")
+
+    def command(ctx: typer.Context) -> None:
+        raise typer.Exit(present(name, ctx.obj.json or "--json" in ctx.args, refuse))
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(name, hidden=True, add_help_option=False, context_settings=anything)(command)
+
+
 for _name, _function in VERBS.items():
     app.command(_name)(verb(_name, _function))
+for _name in OLD_VERBS:
+    add_old(_name)

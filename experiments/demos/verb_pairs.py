@@ -1,5 +1,5 @@
 """How often the frozen model is right after two demonstrations of `demos/verbs`, by what they share
-with the query: `python -m tests.docs.verb_pairs RECORD.parquet ...`.
+with the query: `python experiments/demos/verb_pairs.py RECORD.parquet ...`.
 
 "both", "form", "pronoun" and "none" are what a demonstration shares; the one next to the query
 stands last, as in the prompt. A pair of demonstrations counts once for a query and an order. The
@@ -15,9 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from verbs import demonstrations, read_verbs, verb_queries
+
 from assay.runs.records import read_columns
 from assay.tasks.demos.demonstrations import POOL
-from assay.tasks.demos.verbs import demonstrations, read_verbs, verb_queries
 from assay.tasks.task import BenchmarkOptions
 
 ROWS, ORACLE_ROWS = 200, 100

@@ -18,6 +18,7 @@ from assay.errors import InputError
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from assay.tasks.demos.rewards import accuracy
+from assay.tasks.demos.task import DemosTask
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 FORMS: Mapping[str, Callable[[str, str], str]] = {
@@ -172,3 +173,14 @@ def benchmark(options: BenchmarkOptions) -> Benchmark:
     chosen = options.over(OPTIONS)
     items = with_pools(demonstrations(), verb_queries("test"), chosen)
     return Benchmark("demos/verbs", items, accuracy, "exact 1", options=chosen)
+
+
+class Verbs(DemosTask):
+    """Verbs as queries: `task = "path:experiments/demos/verbs.py"`."""
+
+    name = "demos-verbs"
+    sources = {"verbs": read_verbs}  # noqa: RUF012
+    benchmarks = {"demos/verbs": benchmark}  # noqa: RUF012
+
+
+TASK = Verbs()

@@ -19,6 +19,7 @@ from assay.data.wheels import wheel_directory
 from assay.tasks.demos.demonstrations import Demonstration, DemonstrationSet, Query
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from assay.tasks.demos.rewards import accuracy
+from assay.tasks.demos.task import DemosTask
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 LABELS: Mapping[str, str] = {
@@ -103,3 +104,14 @@ def benchmark(options: BenchmarkOptions) -> Benchmark:
     chosen = options.over(OPTIONS)
     items = with_pools(demonstrations(), subject_questions()["test"], chosen)
     return Benchmark("demos/subjects", items, accuracy, "exact 1", options=chosen)
+
+
+class Subjects(DemosTask):
+    """Subjects of medical questions as queries: `task = "path:experiments/demos/subjects.py"`."""
+
+    name = "demos-subjects"
+    sources = {"subjects": read_subjects}  # noqa: RUF012
+    benchmarks = {"demos/subjects": benchmark}  # noqa: RUF012
+
+
+TASK = Subjects()

@@ -25,6 +25,7 @@ from assay.tasks.demos.demonstrations import (
 )
 from assay.tasks.demos.pools import POOL_OPTIONS, with_pools
 from assay.tasks.demos.rewards import accuracy
+from assay.tasks.demos.task import DemosTask
 from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
 
 SIDES = {"train": 0.7, "test": 0.3}
@@ -107,3 +108,14 @@ def _side(text: str) -> str:
     """By the hash of the question, which no other question changes."""
     place = int(sha256_text(f"side {text}")[:8], 16) / 2**32
     return "train" if place < SIDES["train"] else "test"
+
+
+class EasyVqa(DemosTask):
+    """easy-VQA as queries: `task = "path:experiments/demos/easy_vqa.py"`."""
+
+    name = "demos-easy-vqa"
+    sources = {"easy-vqa": read_easy_vqa}  # noqa: RUF012
+    benchmarks = {"demos/easy-vqa": benchmark}  # noqa: RUF012
+
+
+TASK = EasyVqa()

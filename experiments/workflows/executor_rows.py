@@ -1,9 +1,9 @@
 """Rows that teach a small executor model the operators of the ladder's programs.
 
-ASDiv's worked problems, MedMCQA's questions with their subjects and generated problems, each asked
-by AnswerGenerate, all but the questions by Programmer too, and by some of Custom, ScEnsemble,
-Review and Revise, drawn for each row. What the model is asked is the operator's own question, so
-that it is met again when a program runs. Nothing here says which operator suits which problem.
+ASDiv's worked problems and generated ones, each asked by AnswerGenerate and Programmer, and by some
+of Custom, ScEnsemble, Review and Revise, drawn for each row. What the model is asked is the
+operator's own question, so that it is met again when a program runs. Nothing here says which
+operator suits which problem.
 """
 
 import random
@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from generated_problems import TOPICS, code_answer, generated, row_of
+from warm_up import ANALYSES, INSTRUCTIONS
+
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.tasks.math.asdiv import read_asdiv
 from assay.tasks.task import lookup
-from assay.tasks.workflows.generated_problems import TOPICS, code_answer, generated, row_of
-from assay.tasks.workflows.generated_programs import ANALYSES, INSTRUCTIONS
-from assay.tasks.workflows.problems import PROBLEM, subject_problems
 from assay.tasks.workflows.programs.operators import LETTERS, OPERATORS, checked_arguments, question
 
 NAMES = "abcdefgh"
@@ -84,17 +84,6 @@ def worked_problems() -> list[Taught]:
     ]
 
 
-def asked_subjects() -> list[Taught]:
-    """MedMCQA's questions."""
-    asked = subject_problems("executor").rows
-    labels = sorted({str(row.gold) for row in asked})
-    return [
-        Taught(row, "qa", row.extra[PROBLEM], gold.lower(), gold, _without(labels, gold))
-        for row in asked
-        for gold in [str(row.gold)]
-    ]
-
-
 def generated_ones() -> list[Taught]:
     """Generated problems, easy ones and hard ones alike."""
     return [
@@ -115,7 +104,6 @@ def generated_ones() -> list[Taught]:
 
 TAUGHT: Mapping[str, Callable[[], list[Taught]]] = {
     "asdiv": worked_problems,
-    "subjects": asked_subjects,
     "generated": generated_ones,
 }
 """By the side of `executor:SIDE`."""
