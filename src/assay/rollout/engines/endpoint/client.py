@@ -1,7 +1,7 @@
 """Asks a model behind an OpenAI-compatible endpoint: messages and tools in, text out.
 
 An answer has no tokens or log-probabilities, so such a model can be measured and not trained.
-Requests run side by side on one event loop (`connections`), when `traffic` lets them.
+Requests run side by side on one event loop in a thread of its own, when `traffic` lets them.
 Temporary failures are retried after pauses, within one deadline; a request without an answer then
 is `Unanswered`, never an empty answer, and an answer that was paid for and cannot be kept is not
 asked for again. The key comes from the environment and is removed from messages, records,
@@ -16,12 +16,17 @@ import asyncio
 import json
 import os
 import random
+import ssl
+import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from functools import cache
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import httpx
 
@@ -35,7 +40,6 @@ from assay.data.renderings.template import in_call_order
 from assay.data.row import Message
 from assay.errors import InputError, nearest
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint.connections import Connections, Late, Oversized, Reply, Request
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.likely_words import asked_words, told_words
 from assay.rollout.engines.endpoint.openai_text import (
@@ -51,6 +55,8 @@ from assay.rollout.engines.endpoint.openai_text import (
     token_counts,
 )
 from assay.rollout.engines.endpoint.traffic import Traffic
+
+Result = TypeVar("Result")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 20.0
 LONGEST_ASKED = 120.0
@@ -89,6 +95,8 @@ def asked_seconds(retry_after: str, now: datetime | None = None) -> float | None
 
 MOST_BYTES = 16 << 20
 """The largest answer that is read."""
+KEPT_SECONDS = 3.0
+"""An idle connection is kept so long: less than servers do, which usually close after 5."""
 SENT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "assay"}
 PREFIX = "openai:"
 URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
@@ -182,6 +190,97 @@ class _Question:
     read: Callable[[Any], Said]
     tokens: int
     """That it reads and writes, about."""
+
+
+class Reply(NamedTuple):
+    """A server's answer."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+class Connections:
+    """The connections to one server; safe to use from several threads, which block, and from the
+    event loop itself, which does not. Where the environment names a proxy, it is asked."""
+
+    def __init__(self) -> None:
+        """Nothing is started before the first request."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._free: list[httpx.AsyncClient] = []
+
+    def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of `work`, which runs on the event loop; raises what it raises. Interrupted,
+        it is cancelled."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                name = "assay-endpoint-loop"
+                threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True).start()
+                weakref.finalize(self, _stop, self._loop, self._free)
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return done.result()
+        finally:
+            done.cancel()
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> Reply:
+        """The answer to one request; on the event loop.
+
+        Raises Unusable for an answer that is too long, or compressed although that was not asked
+        for, and httpx.HTTPError.
+        """
+        # A client for each request under way: a pool of many connections costs much more CPU.
+        client = self._free.pop() if self._free else _client()
+        received = bytearray()
+        try:
+            asked = client.stream(method, url, headers=dict(headers), content=body)
+            async with asked as response:
+                if response.headers.get("content-encoding", "identity").lower() != "identity":
+                    raise Unusable("a compressed answer")
+                async for piece in response.aiter_raw():
+                    received += piece
+                    if len(received) > MOST_BYTES:
+                        raise Unusable(f"more than {MOST_BYTES} bytes")
+        finally:
+            self._free.append(client)
+        return Reply(response.status_code, bytes(received), response.headers.get("retry-after"))
+
+
+def _client() -> httpx.AsyncClient:
+    limits = httpx.Limits(keepalive_expiry=KEPT_SECONDS)
+    client = httpx.AsyncClient(timeout=None, limits=limits, verify=certificates())
+    # A server's cookies would tie requests to those before them.
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    return client
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, clients: list[httpx.AsyncClient]) -> None:
+    """Close the connections and end the thread."""
+
+    async def close() -> None:
+        for client in clients:
+            await client.aclose()
+        # The transports close on the loop's next round.
+        loop.call_soon(loop.stop)
+
+    if loop.is_running():
+        asyncio.run_coroutine_threadsafe(close(), loop)
+
+
+@cache
+def certificates() -> ssl.SSLContext:
+    """Reading the certificates takes longer than a request."""
+    return httpx.create_ssl_context()
 
 
 @dataclass(frozen=True)
@@ -285,7 +384,7 @@ class Endpoint:
         """Raise EndpointError if nothing answers there, or not with this key."""
         try:
             status = self.connections.wait(self._send("GET", "models", None, self.deadline)).status
-        except (httpx.HTTPError, httpx.InvalidURL, Late, Oversized) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unusable) as error:
             problem = f"{self.url} does not answer: {type(error).__name__}"
             raise EndpointError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
         if status in (401, 403):
@@ -323,14 +422,15 @@ class Endpoint:
                 error = provider_error(answer)
                 if error is None:
                     return question.read(answer)
-                reply = Reply(error[0] or 200, error[1].encode("utf-8", "replace"), reply.headers)
-        except Late:
+                text = error[1].encode("utf-8", "replace")
+                reply = Reply(error[0] or 200, text, reply.retry_after)
+        except TimeoutError:
             return Unanswered("deadline", passing=True, charged=True)
         except httpx.HTTPError as error:
             refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = f"connection: {type(error).__name__}"
             return Unanswered(reason, passing=True, charged=not refused)
-        except (Unusable, Oversized) as error:
+        except Unusable as error:
             return Unanswered("unusable answer", self._shown(str(error)), charged=True)
         except Garbled as error:
             shown = self._shown(str(error))
@@ -362,13 +462,13 @@ class Endpoint:
             # HTTP 200: an error without a code.
             passing=reply.status >= 500 or reply.status in (200, *PASSING),
             charged=reply.status in (200, *GATEWAY),
-            retry_after=reply.headers.get("retry-after"),
+            retry_after=reply.retry_after,
             too_long=reply.status == 413
             or (reply.status in (400, 422) and any(mark in text for mark in TOO_LONG)),
         )
 
     async def _send(self, method: str, path: str, body: Any, seconds: float) -> Reply:
-        """One request and its answer, the whole of it within `seconds`."""
+        """One request and its answer. Raises TimeoutError unless it is whole within `seconds`."""
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         headers |= SENT_HEADERS
         content = None
@@ -376,8 +476,8 @@ class Endpoint:
             headers["Content-Type"] = "application/json"
             content = sendable(body)
         url = f"{self.url.rstrip('/')}/{path}"
-        request = Request(method, url, headers, content, MOST_BYTES)
-        return await self.connections.send(request, seconds=seconds)
+        async with asyncio.timeout(max(seconds, 0.001)):
+            return await self.connections.send(method, url, headers, content)
 
     def _refused(self, status: int, said: str = "") -> EndpointError:
         fix = f"check the model's name {self.model!r} and the URL"
