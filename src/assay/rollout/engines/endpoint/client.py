@@ -43,7 +43,6 @@ from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint.key_redaction import holds_key, redact
 from assay.rollout.engines.endpoint.likely_words import asked_words, told_words
 from assay.rollout.engines.endpoint.openai_text import (
-    Garbled,
     Portable,
     Unusable,
     call_arguments_as_text,
@@ -119,10 +118,6 @@ TOO_LONG = ("context_length_exceeded", "maximum context length", "exceed_context
 """By what OpenAI, vLLM and llama.cpp refuse a request that the model cannot read whole."""
 BYTES_PER_TOKEN = 4
 """Of text, about, for rates of tokens."""
-
-
-class EndpointError(InputError):
-    """The endpoint cannot be asked at all."""
 
 
 class Unanswered(Exception):
@@ -323,7 +318,7 @@ class Endpoint:
     ) -> Said:
         """What the model says next; on the event loop of `connections`.
 
-        Images go to the chat endpoint as data URLs. Raises Unanswered, EndpointError where no
+        Images go to the chat endpoint as data URLs. Raises Unanswered, InputError where no
         request can ever succeed, UnknownRenderingError, DataError for an image that a rendering
         cannot carry or whose file has changed, and what `charge` raises.
         """
@@ -381,12 +376,12 @@ class Endpoint:
         return await self._ask(question, charge or Free())
 
     def check(self) -> None:
-        """Raise EndpointError if nothing answers there, or not with this key."""
+        """Raise InputError if nothing answers there, or not with this key."""
         try:
             status = self.connections.wait(self._send("GET", "models", None, self.deadline)).status
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, Unusable) as error:
             problem = f"{self.url} does not answer: {type(error).__name__}"
-            raise EndpointError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
+            raise InputError(problem, field="endpoint", fix=f"check the URL ({URL})") from error
         if status in (401, 403):
             raise self._refused(status)
 
@@ -414,7 +409,7 @@ class Endpoint:
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempt(self, question: _Question, seconds: float) -> Said | Unanswered:
-        """An answer, or why there is none. Raises EndpointError."""
+        """An answer, or why there is none. Raises InputError."""
         try:
             reply = await self._send("POST", question.path, question.body(), seconds)
             if reply.status == 200:
@@ -432,7 +427,7 @@ class Endpoint:
             return Unanswered(reason, passing=True, charged=not refused)
         except Unusable as error:
             return Unanswered("unusable answer", self._shown(str(error)), charged=True)
-        except Garbled as error:
+        except ValueError as error:
             shown = self._shown(str(error))
             return Unanswered("garbled answer", shown, passing=True, charged=True)
         return self._not_answered(reply)
@@ -451,7 +446,7 @@ class Endpoint:
         return Said(redact(text, self.key, answer=True), ended, *token_counts(answer))
 
     def _not_answered(self, reply: Reply) -> Unanswered:
-        """The failure that a status stands for. Raises EndpointError."""
+        """The failure that a status stands for. Raises InputError."""
         text = reply.body.decode("utf-8", "replace")
         said = self._shown(text)
         if reply.status in WRONG_ASKER:
@@ -479,12 +474,12 @@ class Endpoint:
         async with asyncio.timeout(max(seconds, 0.001)):
             return await self.connections.send(method, url, headers, content)
 
-    def _refused(self, status: int, said: str = "") -> EndpointError:
+    def _refused(self, status: int, said: str = "") -> InputError:
         fix = f"check the model's name {self.model!r} and the URL"
         if status != 404:
             fix = f"{'set' if self.key is None else 'check'} {self.variable}"
         problem = f"{self.url} refuses with HTTP {status}" + (f": {said}" if said else "")
-        return EndpointError(problem, field="endpoint", fix=fix)
+        return InputError(problem, field="endpoint", fix=fix)
 
     def _shown(self, said: str) -> str:
         """The beginning of a server's text as one line, without the key that it may repeat."""
@@ -493,21 +488,21 @@ class Endpoint:
 
 
 def endpoint_of(model: str, url: str | None, variable: str = KEY) -> Endpoint:
-    """The endpoint of `openai:NAME` at `url`, else at OPENAI_BASE_URL. Raises EndpointError.
+    """The endpoint of `openai:NAME` at `url`, else at OPENAI_BASE_URL. Raises InputError.
 
     The key, where the server wants one, is in the environment's `variable`.
     """
     base = url or os.environ.get(URL)
     if not base:
         fix = f"set {URL}, or write endpoint = 'http://127.0.0.1:8000/v1'"
-        raise EndpointError(f"no endpoint for {model!r}", field="endpoint", fix=fix)
+        raise InputError(f"no endpoint for {model!r}", field="endpoint", fix=fix)
     key = os.environ.get(variable) or None
     if holds_key(f"{base} {model}", key):
         problem = f"the URL or the model's name holds the value of {variable}"
-        raise EndpointError(problem, field="endpoint", fix="leave it out: both are recorded")
+        raise InputError(problem, field="endpoint", fix="leave it out: both are recorded")
     if key is not None and not (key.isascii() and key.isprintable()):
         problem = f"{variable} holds characters that no HTTP header can carry"
-        raise EndpointError(problem, field="endpoint", fix="copy it again, without line ends")
+        raise InputError(problem, field="endpoint", fix="copy it again, without line ends")
     return Endpoint(checked_url(base), model.removeprefix(PREFIX), key, variable=variable)
 
 
@@ -517,18 +512,16 @@ def sendable(body: Any) -> bytes:
 
 
 def checked_url(url: str) -> str:
-    """The URL itself. Raises EndpointError unless it is http or https and holds no password."""
+    """The URL itself. Raises InputError unless it is http or https and holds no password."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise EndpointError(f"is no URL: {error}", field="endpoint") from error
+        raise InputError(f"is no URL: {error}", field="endpoint") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise EndpointError("is no http or https URL", field="endpoint", fix="write all of it")
+        raise InputError("is no http or https URL", field="endpoint", fix="write all of it")
     if parsed.userinfo or parsed.query:
         fix = f"keys come from {KEY}, since the URL is recorded"
-        raise EndpointError(
-            "the URL holds a user, a password or a query", field="endpoint", fix=fix
-        )
+        raise InputError("the URL holds a user, a password or a query", field="endpoint", fix=fix)
     return url
 
 
