@@ -46,7 +46,7 @@ from tests.pages.pages import printed
 from tests.pages.synthetic import Shape, demo_run, write_questions
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
-TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay show vary token reward baseline"
+TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay report vary token reward baseline"
 """Names of methods, of this program and of its commands, and words that the field leaves so."""
 SETTINGS = """temperature parser lenient examples batch epochs algorithm prompts group reward
 sampling lr adamw full grpo egpo"""

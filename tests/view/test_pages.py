@@ -231,7 +231,7 @@ def test_no_replay_is_offered_where_a_stage_learned_from_no_reward(tmp_path):
     reader, address = client(run.root), f"/lab/{run.root.name}"
     group = reader.get(f"{address}/group?run={run}&stage=rl&step=5&row=odd&visit=0").text
     sample = reader.get(f"{address}/show?id={run}:rl/5/odd%233").text
-    assert "#3</a>" in group and "assay show" in sample
+    assert "#3</a>" in group and "assay report" in sample
     assert "assay replay" not in group + sample
 
 

@@ -57,7 +57,10 @@ def matrix(
     allow: Allow = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Pivot runs into a table with intervals, verdicts and averages, and write its page."""
+    """Pivot runs by their keys, with intervals and verdicts.
+
+    Writes the page of it.
+    """
     from assay.lab.sweep.matrix.request import Request, make_matrix, settle_named
     from assay.pages.matrix.matrix_page import matrix_shown, note_lines, write_matrix
     from assay.pages.words import words

@@ -219,7 +219,7 @@ def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
 
 
 def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
-    """A comparison, its explanation, and the `assay show` addresses of changed items."""
+    """A comparison, its explanation, and the `assay report` addresses of changed items."""
     from assay.pages.words import words
 
     if pairing is None:

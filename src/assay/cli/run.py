@@ -45,7 +45,10 @@ def run(
     lang: Lang = "en",
     full: Full = False,
 ) -> Outcome:
-    """Check an experiment file, train its stages, measure its checkpoints, write the page."""
+    """Train an experiment's stages, measure, write the page.
+
+    Checks first what `assay check` checks.
+    """
     from assay.cli.results import run_result, runs_shown
     from assay.engines.ranks import follows
     from assay.errors import InputError
@@ -100,7 +103,10 @@ def check(
         bool, typer.Option("--full", help="Show every note and all tables of numbers.")
     ] = False,
 ) -> Outcome:
-    """Check an experiment without training: data, gold answers, leakage, lengths, memory, time."""
+    """Check data, gold answers, leakage, memory and time.
+
+    Trains nothing.
+    """
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables.check_tables import check_lines, check_tables, note_lines
@@ -205,7 +211,10 @@ def generate(
         str, typer.Option(metavar="I/N", help="Only every Nth query, from the Ith.")
     ] = "1/1",
 ) -> Outcome:
-    """Make the stored selections that an experiment learns from; goes on where it was stopped."""
+    """Make the stored selections an experiment learns from.
+
+    Goes on where it was stopped.
+    """
     from assay.lab.setup.session import generate_tables
     from assay.pages.live_display import progress as shown_progress
 
@@ -241,8 +250,10 @@ def synthesise(
     overrides: Overrides = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Make rows with a teacher, prove each by the task, and write their page; goes on where it was
-    stopped and pays no answer twice."""
+    """Make rows with a teacher, each proven by the task.
+
+    Writes their page; goes on where it was stopped and pays no answer twice.
+    """
     from assay.experiment.synthesise_table import SYNTHESISE
     from assay.lab.setup.session import generate_tables
     from assay.pages.command_tables.synthesis_page import synthesis_page, synthesis_result
@@ -289,7 +300,7 @@ def fill(
     ] = None,
     despite: Despite = None,
 ) -> Outcome:
-    """Run what a sweep lacks: missing runs are started, stopped ones are resumed."""
+    """Start or resume the runs that a sweep lacks."""
     from assay.lab.sweep.read_sweep import files_in_order
 
     outcomes: list[Outcome] = []

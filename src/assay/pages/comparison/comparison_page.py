@@ -406,7 +406,7 @@ def _differing(table: Compared, w: Words) -> Iterator[Block]:
 
 
 def _changed_addresses(table: Compared, w: Words) -> Iterator[Block]:
-    """The `assay show` address of every changed item, in the record of the other run."""
+    """The `assay report` address of every changed item, in the record of the other run."""
     for line in table.lines:
         flips = line.to_control.flips if line.to_control else None
         for kind in ("gained", "lost") if flips else ():
@@ -492,7 +492,7 @@ def _example(
         text, score = answers[line.name][title.text]
         cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
         result = w("answer.scored", score=number(score))
-        note = f"assay show '{line.address}{title.text}'"
+        note = f"assay report '{line.address}{title.text}'"
         shown.append(Answer(labels[line.name], result, cut, note=note))
     question, gold = asked(row)
     return Question(title, question, shown, gold, w("page.gold"))
@@ -503,7 +503,7 @@ def _records(table: Compared, labels: Mapping[str, str], folder: Path, w: Words)
     pairs: list[tuple[str, Line]] = []
     for line in table.lines:
         link = _link(line, folder)
-        show = f"assay show '{line.address}ITEM'" if line.address else ""
+        show = f"assay report '{line.address}ITEM'" if line.address else ""
         pairs.append((labels[line.name], [Mark(link, "", link), " ", Mark(show, "code")]))
     return [Text(w("compare.records_about"), "soft"), Facts(pairs)]
 

@@ -1,4 +1,4 @@
-"""A run in a terminal: its results, the last lines of a command, and the view of `assay watch`.
+"""A run in a terminal: its results, the last lines of a command, and what follows it live.
 
 Makes blocks and prints nothing. Watching only reads the records.
 """
