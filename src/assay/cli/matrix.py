@@ -87,16 +87,6 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
         "averages": found.margins,
         "counts": found.tally,
         **taken(found, "controls", "blocks", "trainings", "data_files"),
-        "arms": [
-            {
-                **taken(arm, "key", "value"),
-                "counts": arm.tally,
-                "strengths": [cell.place for cell in arm.strengths],
-                "weaknesses": [cell.place for cell in arm.weaknesses],
-                "change": arm.change,
-            }
-            for arm in found.arms
-        ],
         "overlaps": found.overlaps,
         "recommendation": _recommendation_result(found.recommendation),
         "notes": [{**taken(note, "code", "severity"), **note.values} for note in found.notes],

@@ -225,7 +225,7 @@ def test_no_leakage_check_is_claimed_without_a_record_of_it(tmp_path):
 
 def test_the_chosen_checkpoint_is_marked(page, markdown):
     assert page.row("rl · step 30")[0].endswith("chosen on dev")
-    assert re.search(r"^- step 30: 54\.2% .* \*\*chosen\*\*$", markdown, re.M)
+    assert re.search(r"^\| 30 \| 54\.2%, \*\*chosen\*\* \|", markdown, re.M)
     assert markdown.count("**chosen**") == 1
 
 

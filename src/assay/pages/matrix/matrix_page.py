@@ -10,9 +10,7 @@ from pathlib import Path
 
 from assay.judge.families import Tally
 from assay.judge.verdict import Comparison
-from assay.lab.sweep.matrix.model import ArmView, Cell, Margin, Matrix, Overlap
-from assay.pages.charts import interval_bar
-from assay.pages.drawn import Bar, score_plot
+from assay.lab.sweep.matrix.model import Cell, Margin, Matrix, Overlap
 from assay.pages.matrix.control_tables import control_blocks, training_blocks
 from assay.pages.matrix.figures import (
     SAME,
@@ -20,7 +18,6 @@ from assay.pages.matrix.figures import (
     change_text,
     column_labels,
     explained,
-    heat_maps,
     leaf_names,
     limits,
     place_text,
@@ -33,9 +30,7 @@ from assay.pages.page import (
     Block,
     Bullets,
     Code,
-    Column,
     Facts,
-    Heading,
     Line,
     Mark,
     Only,
@@ -46,14 +41,14 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.page import Cell as Shown
-from assay.pages.words import Words, in_language, named_tests, number, percent, words
+from assay.pages.words import Words, in_language, named_tests, number, words
 from assay.pages.write_page import write_page
 
 FOLDER = "matrices"
 SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "not comparable": "≠"}
 SIGNS |= {SAME: "="}
 IN_TERMINAL = ("table", "counts", "blocks", "training", "overlaps", "recommendation")
-"""The sections that a terminal shows; the others repeat what they say, cell by cell."""
+"""The sections that a terminal shows; the rest is how it was made."""
 
 
 def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
@@ -85,14 +80,11 @@ def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
     """The sections that have something to say; links are relative to `folder`."""
     parts: list[tuple[str, str, Sequence[Block]]] = [
         ("recommendation", "matrix.recommendation", recommendation_blocks(matrix, w)),
-        ("heat", "matrix.heat", _heat(matrix, w)),
         ("table", "matrix.table", _tables(matrix, folder, w)),
         ("counts", "matrix.counts", _counts(matrix, w)),
         ("blocks", "matrix.blocks", control_blocks(matrix, w)),
         ("training", "training.heading", training_blocks(matrix, w)),
         ("overlaps", "matrix.overlaps", overlap_blocks(matrix, w)),
-        ("arms", "matrix.arms", _arms(matrix, w)),
-        ("cells", "matrix.cells", _cells(matrix, folder, w)),
         ("methods", "page.methods", [Text(line) for line in _methods(matrix, w)]),
     ]
     return [Section(anchor, w(title), blocks) for anchor, title, blocks in parts if blocks]
@@ -175,14 +167,6 @@ def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
         names = w.semicolon.join(place_text(rival.place, matrix, w) for rival in advice.rivals)
         lines.append(w("matrix.rivals", count=len(advice.rivals), names=names))
     return lines
-
-
-def _heat(matrix: Matrix, w: Words) -> list[Block]:
-    """The heat maps, where the medium draws."""
-    if not matrix.measured:
-        return []
-    about = Text(w("matrix.heat_about"), "soft")
-    return [Only(("html",), [about, *heat_maps(matrix, w)])]
 
 
 def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
@@ -335,70 +319,6 @@ def _overlap_line(found: Overlap, key: str, w: Words) -> str:
     ]
     within = " ⊂ " if found.kind == "nested" else w.listing
     return w(f"matrix.{found.of}_{found.kind}", key=key, sizes=within.join(sizes))
-
-
-def _arms(matrix: Matrix, w: Words) -> list[Block]:
-    """Strengths and weaknesses, arm by arm."""
-    if not matrix.baseline:
-        return []
-    blocks: list[Block] = [Text(w("matrix.arms_about"), "soft")]
-    return blocks + [block for arm in matrix.arms for block in _arm(arm, matrix, w)]
-
-
-def _arm(arm: ArmView, matrix: Matrix, w: Words) -> list[Block]:
-    tally, change, ratios = arm.tally, arm.change, bool(matrix.ratios_to)
-    names = ("better", "worse", "compared", "run", "improved", "declined")
-    counts = w("matrix.arm_counts", **{name: getattr(tally, name) for name in names})
-    title: Line = values_text({arm.key: arm.value}, matrix, w)
-    if change is not None:
-        mean = change_limits(change.mean, change.interval, ratios, w)
-        counts = f"{counts} {w('matrix.mean_change')} {mean}"
-    if tally.run and arm.baselines == tally.run:
-        badge = Mark(w("matrix.is_baseline"), "chosen")
-        return [Heading((title, " ", badge)), Text(counts, "soft")]
-    lines: list[Line] = []
-    for kind, cells in (("strengths", arm.strengths), ("weaknesses", arm.weaknesses)):
-        texts = [_extreme(cell, matrix, w) for cell in cells]
-        said = w.semicolon.join(texts) or w(f"matrix.no_{kind}")
-        lines.append((Mark(w(f"matrix.{kind}")), w.colon, said))
-    return [Heading(title), Text(counts, "soft"), Bullets(lines)]
-
-
-def _cells(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
-    """Every measured cell with its records, interval and comparison."""
-    ratios = bool(matrix.ratios_to)
-    intervals = [cell.interval for cell in matrix.measured if cell.interval is not None]
-    scale = min([0.0, *(i.low for i in intervals)]), max([1.0, *(i.high for i in intervals)])
-    rows: list[Row] = []
-    bars: list[Bar] = []
-    for cell in matrix.measured:
-        assert cell.score is not None and cell.interval is not None
-        place, shown = place_text(cell.place, matrix, w), score_text(cell.score, ratios)
-        against = Shown(w("matrix.is_baseline") if cell.is_baseline else "–")
-        if (found := cell.comparison) is not None:
-            verdict = verdict_of(cell, first_control(matrix), found)
-            said = [] if verdict == SAME else [explained(found, ratios, w)]
-            against = Shown(Mark(w(f"verdict_name.{verdict}"), found.verdict), said)
-        records = [
-            Mark(
-                f"{origin} · {origin.record.name}",
-                "",
-                Path(os.path.relpath(origin.file, folder)).as_posix(),
-            )
-            for origin in cell.origins
-        ]
-        bar = None if ratios else interval_bar(cell.score, cell.interval, scale)
-        interval = Shown(limits(cell.interval, ratios, w), [_size(cell, w)], bar)
-        score = Mark(shown, "score", _address(cell, folder))
-        rows.append([place, score, interval, against, Shown(records[0], records[1:])])
-        bars.append(Bar(cell.score, cell.interval, percent(cell.score), place))
-    if not rows:
-        return []
-    score = Column(w("table.score"), right=True)
-    columns = [w("matrix.cell"), score, w("table.interval"), w("matrix.against")]
-    table = Table([*columns, w("matrix.record")], rows)
-    plot = [Text(w("drawn.scores")), Code(score_plot(bars, scale))]
-    return [table] if ratios else [table, Only(("markdown",), plot)]
 
 
 def _methods(matrix: Matrix, w: Words) -> list[str]:

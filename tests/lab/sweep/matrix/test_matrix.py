@@ -299,9 +299,6 @@ def test_a_sweep_shows_its_cells_its_arms_and_what_it_recommends(lab):
     assert matrix.layout.keys == (BATCH, "arm")
     best = at(matrix, 4, "more")
     assert best.comparison is not None and best.comparison.verdict == "better"
-    plain, more = matrix.arms
-    assert more.strengths == (best,) and more.weaknesses == ()
-    assert (plain.baselines, plain.tally.compared) == (2, 0)
     advice = matrix.recommendation
     assert advice.reason == "chosen" and advice.cell == best
     assert advice.choice is not None and advice.choice.looks == 2

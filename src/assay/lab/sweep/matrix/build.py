@@ -31,7 +31,6 @@ from assay.lab.sweep.matrix.coordinates import (
 )
 from assay.lab.sweep.matrix.judged_cells import Controls, judge_cells, scored
 from assay.lab.sweep.matrix.model import (
-    ArmView,
     Baseline,
     Block,
     Cell,
@@ -118,30 +117,6 @@ def margins(
         for key, value, places in groups:
             searched = sum(view.cells[place].state != "not in the search" for place in places)
             yield Margin(key, value, layer, view.average(places), view.change(places), searched)
-
-
-def arms(view: View, layout: Layout) -> Iterator[ArmView]:
-    """Strengths and weaknesses: by arm where there are arms, else by layer, else by row."""
-    key = next((k for k in (ARM, *layout.layers) if k in layout.keys), layout.rows)
-    groups: dict[Value, list[Place]] = {}
-    for place in view.cells:
-        groups.setdefault(layout.values(place)[key], []).append(place)
-    for value, places in groups.items():
-        cells = [view.cells[place] for place in places]
-        yield ArmView(
-            key=key,
-            value=value,
-            tally=view.tally(places),
-            strengths=_by_verdict(cells, "better"),
-            weaknesses=_by_verdict(cells, "worse"),
-            change=view.change(places),
-            baselines=sum(c.is_baseline for c in cells),
-        )
-
-
-def _by_verdict(cells: Iterable[Cell], verdict: str) -> tuple[Cell, ...]:
-    found = [(c, c.comparison) for c in cells if c.comparison and c.comparison.verdict == verdict]
-    return tuple(c for c, _ in sorted(found, key=lambda pair: -abs(pair[1].difference)))
 
 
 def blocks(layout: Layout, views: Mapping[str, View]) -> Iterator[Block]:
@@ -311,7 +286,6 @@ def build(units: Sequence[Unit], ask: Question) -> Matrix:
         cells=cells,
         margins=tuple(margins(main, layout, rows, columns, layers)),
         tally=main.tally(cells),
-        arms=tuple(arms(main, layout)),
         overlaps=tuple(overlaps(layout, cells.values())),
         blocks=tuple(blocks(layout, views)),
         trainings=tuple(trainings(runs)),

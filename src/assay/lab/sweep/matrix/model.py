@@ -188,21 +188,6 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmView:
-    """One arm with its strengths and weaknesses, by verdict."""
-
-    key: str
-    value: Value
-    tally: Tally
-    strengths: tuple[Cell, ...]
-    """Cells shown to be better than the baseline, largest difference first."""
-    weaknesses: tuple[Cell, ...]
-    change: Average | None
-    baselines: int = 0
-    """Cells that are themselves what others are compared with."""
-
-
-@dataclass(frozen=True, slots=True)
 class Recommendation:
     """A setting and its model by rule, or none with the reason."""
 
@@ -291,7 +276,6 @@ class Matrix:
     cells: Mapping[Place, Cell]
     margins: tuple[Margin, ...]
     tally: Tally
-    arms: tuple[ArmView, ...]
     overlaps: tuple[Overlap, ...]
     recommendation: Recommendation
     blocks: tuple[Block, ...] = ()
