@@ -19,7 +19,7 @@ from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, improve, patterns, report
 from assay.cli.resume import resume
-from assay.cli.run import ceiling, check, fill, generate, run, synthesise
+from assay.cli.run import check, fill, generate, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.cli.view import view
 from assay.errors import InputError
@@ -52,7 +52,7 @@ GROUPS = {
 """The verbs as `assay --help` shows them."""
 OF_RUNS = {"log": log, "verify": verify, "protect": protect, "delete": delete}
 """`assay runs VERB`; `assay runs` by itself lists them."""
-UNLISTED = {"label": label, "improve": improve, "patterns": patterns, "ceiling": ceiling}
+UNLISTED = {"label": label, "improve": improve, "patterns": patterns}
 """Verbs that are still called, but no longer listed."""
 OLD_VERBS = {
     "show": "assay report RUN:ID",
@@ -64,7 +64,7 @@ OLD_VERBS = {
     "improve": "assay report RUN",
     "patterns": "assay report RUN",
     "label": "a file of labels in the rubric, labels = FILE, and assay report RUN",
-    "ceiling": "an experiment without stages for each arm, and assay compare",
+    "ceiling": "arms of a sweep with model.policy, assay fill, and assay matrix or compare",
 }
 """What took the place of a verb. One that is in none of the tables above answers with this."""
 WIDTH = 80

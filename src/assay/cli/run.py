@@ -1,5 +1,4 @@
-"""`assay run`, `check`, `ceiling`, `generate`, `synthesise`, `fill`: what is done with an
-experiment file."""
+"""`assay run`, `check`, `generate`, `synthesise`, `fill`: what is done with an experiment file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ from assay.cli.output import Interrupted, Lang, Outcome, executing, taken
 from assay.pages.safe_console import tell
 
 if TYPE_CHECKING:
-    from assay.lab.run.ceiling import Ceiling
     from assay.lab.sweep.missing_runs import Done, Job
     from assay.lab.sweep.read_sweep import SweepFile
-    from assay.pages.page import Table
 
 Overrides = Annotated[
     list[str] | None,
@@ -127,77 +124,6 @@ def check(
     counted = () if probe else ("note",)
     code = 2 if found.failed else 0
     return Outcome(result, shown, found.findings, counted=counted, exit_code=code)
-
-
-def ceiling(
-    root: Path,
-    file: Annotated[Path, typer.Argument(help="The experiment file.")],
-    overrides: Overrides = None,
-    on: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The evaluation; else the first.")
-    ] = None,
-    items: Annotated[int | None, typer.Option(min=1, help="Only the first N items.")] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Repeats of each item.")] = 4,
-    shots: Annotated[
-        list[int] | None, typer.Option(min=1, help="So many demonstrations; may be given again.")
-    ] = None,
-) -> Outcome:
-    """Measure what the best choice could win before anything is trained: of demonstrations, or of
-    fixed workflows."""
-    from assay.cli.results import table_result
-    from assay.lab.run.ceiling import measure_ceiling
-    from assay.library.actions import compare, shown
-    from assay.pages.words import worded, words
-
-    with shown(True) as observer:
-        found = measure_ceiling(
-            file,
-            overrides or (),
-            root,
-            observer,
-            on=on,
-            items=items,
-            repeats=draws,
-            shots=shots or (),
-        )
-    table = compare(*map(str, found.runs.values()), root=root)
-    result = {
-        **table_result(table.table),
-        "arms": found.lines,
-        "best_by_type": found.best_by_type,
-        "same": found.same,
-        "page": table.page,
-    }
-    lines = [
-        f"{found.evaluation} ({table.table.evaluation.benchmark})",
-        ceiling_table(found),
-        "best per problem: chosen by its other repeats; per type and in hindsight by these very "
-        "scores, which flatters",
-        *(f"best by type: {kind}: {arm}" for kind, arm in found.best_by_type.items()),
-        *(f"{arm} answers these items as {other} does" for arm, other in found.same.items()),
-        f"page: {table.page}",
-    ]
-    findings = [worded(each, words()) for each in table.findings]
-    return Outcome(result, lines, findings, warnings=found.warnings)
-
-
-def ceiling_table(found: "Ceiling") -> "Table":
-    """The arms with their types, the difference to their floor, and the share of the gap."""
-    from assay.pages.page import Column, Mark, Table
-    from assay.pages.words import percent
-
-    kinds = [*found.lines[0].by_type]
-    heads = ("score", *kinds, "to the floor", "95% interval", "share of the gap")
-    rows = []
-    for line in found.lines:
-        own = [percent(line.score), *(percent(line.by_type[kind]) for kind in kinds)]
-        if line.interval is None:
-            rows.append([Mark(line.name), *own, "floor", "", ""])
-            continue
-        limits = f"{line.interval.low * 100:+.1f} to {line.interval.high * 100:+.1f}"
-        share = "" if line.share is None else f"{line.share:.0%}"
-        rows.append([line.name, *own, f"{line.difference * 100:+.1f}", limits, share])
-    return Table([Column("arm"), *(Column(head, right=True) for head in heads)], rows)
 
 
 def generate(
