@@ -87,7 +87,6 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
         "averages": found.margins,
         "counts": found.tally,
         **taken(found, "controls", "blocks", "trainings", "data_files"),
-        "overlaps": found.overlaps,
         "recommendation": _recommendation_result(found.recommendation),
         "notes": [{**taken(note, "code", "severity"), **note.values} for note in found.notes],
     }
@@ -96,7 +95,7 @@ def matrix_result(found: "Matrix") -> dict[str, Any]:
 def _cell_result(cell: "Cell", matrix: "Matrix") -> dict[str, Any]:
     """One cell with the records behind it."""
     names = ("place", "state", "name", "score", "interval", "items", "repeats", "seeds")
-    names += ("seeds_missing", "is_baseline", "is_control", "run", "command")
+    names += ("seeds_missing", "is_baseline", "is_control", "run")
     advice = matrix.recommendation
     return {
         **taken(cell, *names),

@@ -138,7 +138,7 @@ def matrix(made) -> Matrix:
 def test_every_cell_and_every_block_has_its_figure(matrix):
     assert {cell.state for cell in matrix.cells.values()} == {"measured"}
     assert len(matrix.cells) == 6 * (2 * 2 + 3)
-    assert not any(cell.command for cell in matrix.cells.values())
+    assert not any(cell.run for cell in matrix.cells.values())
     assert [note.code for note in matrix.notes] == ["made_despite"]
     assert len({origin.file for c in matrix.cells.values() for origin in c.origins}) == 13
     found = {(b.control, dict(b.where)["arm"]): b for b in matrix.blocks}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assay.judge.families import Tally
 from assay.judge.verdict import Comparison
-from assay.lab.sweep.matrix.model import Cell, Margin, Matrix, Overlap
+from assay.lab.sweep.matrix.model import Cell, Margin, Matrix
 from assay.pages.matrix.control_tables import control_blocks, training_blocks
 from assay.pages.matrix.figures import (
     SAME,
@@ -29,7 +29,6 @@ from assay.pages.matrix.figures import (
 from assay.pages.page import (
     Block,
     Bullets,
-    Code,
     Facts,
     Line,
     Mark,
@@ -47,7 +46,7 @@ from assay.pages.write_page import write_page
 FOLDER = "matrices"
 SIGNS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "not comparable": "≠"}
 SIGNS |= {SAME: "="}
-IN_TERMINAL = ("table", "counts", "blocks", "training", "overlaps", "recommendation")
+IN_TERMINAL = ("table", "counts", "blocks", "training", "recommendation")
 """The sections that a terminal shows; the rest is how it was made."""
 
 
@@ -84,7 +83,6 @@ def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
         ("counts", "matrix.counts", _counts(matrix, w)),
         ("blocks", "matrix.blocks", control_blocks(matrix, w)),
         ("training", "training.heading", training_blocks(matrix, w)),
-        ("overlaps", "matrix.overlaps", overlap_blocks(matrix, w)),
         ("methods", "page.methods", [Text(line) for line in _methods(matrix, w)]),
     ]
     return [Section(anchor, w(title), blocks) for anchor, title, blocks in parts if blocks]
@@ -175,14 +173,13 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     margins = {(m.layer, m.key, m.value): m for m in matrix.margins}
     head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
     columns = [head, *column_labels(matrix, w), w("matrix.average")]
-    commands = _commands(matrix)
     blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
     for layer in matrix.layers:
         rows: list[Row] = []
         for row in matrix.rows:
             cells = [matrix.cells[(row, column, *layer)] for column in matrix.columns]
             average = _average_cell(margins[layer, layout.rows, row], matrix, w)
-            shown = [_matrix_cell(cell, matrix, folder, commands, w) for cell in cells]
+            shown = [_matrix_cell(cell, matrix, folder, w) for cell in cells]
             rows.append([Shown(value_text(row), kind="head"), *shown, average])
         if layout.columns:
             last = [margins[layer, layout.columns, column] for column in matrix.columns]
@@ -193,13 +190,10 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     return blocks
 
 
-def _matrix_cell(
-    cell: Cell, matrix: Matrix, folder: Path, commands: Sequence[str], w: Words
-) -> Shown:
-    """A cell with its score and verdict, or its state and the number of what fills it."""
-    fills = [f"({commands.index(cell.command) + 1})"] if cell.command else []
+def _matrix_cell(cell: Cell, matrix: Matrix, folder: Path, w: Words) -> Shown:
+    """A cell with its score and verdict, or its state."""
     if cell.score is None or cell.interval is None:
-        return Shown(w(f"cell_state.{cell.state}"), fills, kind="soft")
+        return Shown(w(f"cell_state.{cell.state}"), kind="soft")
     ratios = bool(matrix.ratios_to)
     below: list[Line] = [limits(cell.interval, ratios, w), _size(cell, w)]
     dev = matrix.recommendation.dev_scores.get(cell.place)
@@ -214,7 +208,7 @@ def _matrix_cell(
     if mark := matrix.mark(cell):
         below.append(Mark(w(f"matrix.mark_{mark}")))
     link = _address(cell, folder)
-    return Shown(Mark(score_text(cell.score, ratios), "score", link), [*below, *fills])
+    return Shown(Mark(score_text(cell.score, ratios), "score", link), below)
 
 
 def first_control(matrix: Matrix) -> str:
@@ -256,15 +250,10 @@ def _average_cell(margin: Margin, matrix: Matrix, w: Words) -> Shown:
 
 
 def _counts(matrix: Matrix, w: Words) -> list[Block]:
-    """Counts out of the cells that were run, and the commands of the empty ones."""
-    commands = [Code(f"({n}) {text}") for n, text in enumerate(_commands(matrix), 1)]
-    fills = [Text(w("matrix.fills")), *commands] if commands else []
+    """Counts out of the cells that were run, and the runs that are missing."""
+    missing = dict.fromkeys(cell.run for cell in matrix.cells.values() if cell.run)
+    fills = [Text(w("matrix.fills", runs=w.listing.join(missing)))] if missing else []
     return [Bullets(_tally_lines(matrix.tally, matrix, w)), *fills]
-
-
-def _commands(matrix: Matrix) -> list[str]:
-    """What fills the empty cells, each command once."""
-    return [text for text in dict.fromkeys(c.command for c in matrix.cells.values()) if text]
 
 
 def _tally_lines(tally: Tally, matrix: Matrix, w: Words) -> list[str]:
@@ -294,31 +283,6 @@ def _extreme(cell: Cell, matrix: Matrix, w: Words) -> str:
     change = change_limits(comparison.difference, comparison.interval, ratios, w)
     verdict = w(f"verdict_name.{verdict_of(cell, first_control(matrix), comparison)}")
     return f"{place_text(cell.place, matrix, w)}{w.colon}{w.comma.join((change, verdict))}"
-
-
-def overlap_blocks(matrix: Matrix, w: Words) -> list[Block]:
-    """The items and rows that values of an axis share; dependent values are marked."""
-    names, dependent = leaf_names(matrix), Mark(w("matrix.dependent"), "undecided")
-    same = [o for o in matrix.overlaps if o.of == "items" and o.kind == "same"]
-    lines: list[Line] = []
-    if same:
-        keys = w.listing.join(names[o.key] for o in same)
-        counts = sorted({count or 0 for o in same for _, count in o.sizes})
-        count = " – ".join(map(number, counts))
-        lines.append((w("matrix.items_same", keys=keys, count=count), " ", dependent))
-    for found in (o for o in matrix.overlaps if o not in same):
-        line = _overlap_line(found, names[found.key], w)
-        lines.append(line if found.kind == "apart" else (line, " ", dependent))
-    return [Bullets(lines)] if lines else []
-
-
-def _overlap_line(found: Overlap, key: str, w: Words) -> str:
-    sizes = [
-        w(f"matrix.{found.of}_size", value=value_text(v), count=number(n))
-        for v, n in sorted(found.sizes, key=lambda pair: pair[1] or 0)
-    ]
-    within = " ⊂ " if found.kind == "nested" else w.listing
-    return w(f"matrix.{found.of}_{found.kind}", key=key, sizes=within.join(sizes))
 
 
 def _methods(matrix: Matrix, w: Words) -> list[str]:
