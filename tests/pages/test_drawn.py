@@ -1,9 +1,9 @@
-"""Curves and histograms in characters hold what the figures say."""
+"""Curves in characters hold what the figures say."""
 
 import re
 from pathlib import Path
 
-from assay.pages.drawn import BROKEN, CURVE_WIDTH, HEIGHTS, curve_line, histogram_line
+from assay.pages.drawn import BROKEN, CURVE_WIDTH, HEIGHTS, curve_line
 from assay.pages.run_page.page import write_report
 from tests.pages.synthetic import demo_run
 
@@ -26,9 +26,3 @@ def test_the_report_in_markdown_draws_curves(tmp_path: Path) -> None:
     run = demo_run(tmp_path)
     text = write_report(run).with_suffix(".md").read_text()
     assert re.search(f"`[{HEIGHTS}]{{40}}`", text)
-
-
-def test_the_highest_bin_is_full_and_no_count_vanishes() -> None:
-    assert histogram_line((1, 0, 1000, 500), (0.0, 10.0, 20.0, 30.0, 4000.0)) == "0 |▁ █▄| 4,000"
-    counts = tuple(range(1, len(HEIGHTS) + 1))
-    assert histogram_line(counts, (1.0, 2.0)) == f"1 |{HEIGHTS}| 2"

@@ -96,9 +96,7 @@ def check(
             help="Requests to a helper model for each completion; else those of earlier runs.",
         ),
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Show every note and all tables of numbers.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every note and every number.")] = False,
 ) -> Outcome:
     """Check data, gold answers, leakage, memory and time.
 
@@ -113,7 +111,7 @@ def check(
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
     result = {"counts": found.counts, "numbers": found.numbers, "histograms": found.histograms}
     if full:
-        shown = [*check_tables(found.numbers, found.histograms), words]
+        shown = [*check_tables(found.numbers), words]
         return Outcome(result, shown, found.findings, exit_code=2 if found.failed else 0)
     notes = [] if probe else [each.what for each in found.findings if each.severity == "note"]
     shown = [*check_lines(found.numbers), *note_lines(notes), words]

@@ -1,4 +1,4 @@
-"""Draws curves and histograms in characters, for terminals and mail."""
+"""Draws curves in characters, for terminals and mail."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -25,18 +25,6 @@ def curve_line(values: Sequence[float | None]) -> str:
         return BROKEN * count
     height = Scale(min(known), max(known), 0, len(HEIGHTS) - 1)
     return "".join(BROKEN if mean is None else HEIGHTS[round(height(mean))] for mean in means)
-
-
-def histogram_line(counts: Sequence[int], edges: Sequence[float]) -> str:
-    """One block for each bin, between the outer edges; an empty bin is a blank.
-
-    A block's height is its count's share of the largest, so that any count shows.
-    """
-    most = max(counts)
-    bars = "".join(
-        HEIGHTS[-(-count * len(HEIGHTS) // most) - 1] if count else " " for count in counts
-    )
-    return f"{edges[0]:,.0f} |{bars}| {edges[-1]:,.0f}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
