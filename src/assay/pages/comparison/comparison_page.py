@@ -92,7 +92,7 @@ def write_comparison(
     """Write `page` (.html) and the same as .md beside it; returns the HTML page.
 
     Omitted, they lie under `comparisons/` in the lab's root, named after runs and evaluation, and
-    the same comparison made again replaces them. Raises UnknownLanguage, and InputError for a path
+    the same comparison made again replaces them. Raises InputError for a language or a path
     that cannot be one.
     """
     w = words(lang)

@@ -51,7 +51,7 @@ IN_TERMINAL = ("table", "counts", "blocks", "training", "recommendation")
 
 
 def write_matrix(matrix: Matrix, root: Path, lang: str = "en") -> Path:
-    """Write both pages; returns the HTML page. Raises UnknownLanguage."""
+    """Write both pages; returns the HTML page. Raises InputError."""
     w, folder = words(lang), root / FOLDER / matrix.name
     return write_page(matrix_page(matrix, folder, w), in_language(folder / "matrix.html", lang))
 
@@ -70,7 +70,7 @@ def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
 
 def matrix_shown(matrix: Matrix, root: Path, lang: str = "en") -> list[Block]:
     """The matrix in a terminal: tables, counts, controls, training and the recommendation.
-    Raises UnknownLanguage."""
+    Raises InputError."""
     found = {each.anchor: each for each in sections(matrix, root, words(lang))}
     return [found[name] for name in IN_TERMINAL if name in found]
 

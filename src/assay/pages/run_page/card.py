@@ -47,7 +47,7 @@ HASH = re.compile(r"[0-9a-f]{32,}")
 
 
 def model_card(made: "Exported", lang: str = "en") -> str:
-    """The README.md of an export. Raises UnknownLanguage, and what reading the records raises."""
+    """The README.md of an export. Raises InputError, and what reading the records raises."""
     facts, w = gather(made.run), words(lang)
     chain = stage_chain(facts, made.checkpoint)
     used = {facts.experiment.stage[name].data.partition(".")[0] for name, _ in chain}

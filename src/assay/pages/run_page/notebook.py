@@ -32,10 +32,6 @@ from assay.runs.same_experiment import damage
 from assay.runs.status import DamagedStatus, read_status, stored_status
 
 
-class UnknownReportedRun(InputError):
-    """A record of reported results that has no run of this name."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReportedScore:
     """The mean score of a reported run on one benchmark or subset."""
@@ -53,14 +49,14 @@ class ReportedScore:
 def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
     """Scores of the run in the record; empty if it has none.
 
-    Raises ReportedError if the record cannot be read, UnknownReportedRun.
+    Raises ReportedError if the record cannot be read, InputError.
     """
     records = read_reported(root / reference.file).records
     found = [(report, run) for report in records if (run := report.run(reference.run))]
     if not found:
         names = [each.name for report in records for each in report.runs]
         problem = f"has no run {reference.run!r}"
-        raise UnknownReportedRun(problem, file=reference.file, fix=nearest(reference.run, names))
+        raise InputError(problem, file=reference.file, fix=nearest(reference.run, names))
     report, run = found[0]
     return [
         ReportedScore(
@@ -133,7 +129,7 @@ def made_of(experiment: Experiment, w: Words) -> str:
 
 
 def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:
-    """The notebook of a lab, or the entry of one run, oldest first. Raises UnknownLanguage."""
+    """The notebook of a lab, or the entry of one run, oldest first. Raises InputError."""
     w, notes = words(lang), read_notes(root)
     if only is not None:
         return blocks_markdown(entry(only, notes, w), w) + "\n"

@@ -50,8 +50,8 @@ class Span:
 def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
     """Write both pages of a run in one language, from its records; returns the HTML page.
 
-    `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
-    InputError, and what reading the records raises.
+    `span` selects the steps whose progress is shown. Raises InputError,
+    and what reading the records raises.
     """
     with leaving_out(run):
         return write_page(run_page(gather(run), words(lang), span), page_of(run, lang))
