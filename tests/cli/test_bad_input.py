@@ -9,6 +9,14 @@ from assay.data.files import write_checksums
 from tests.cli.conftest import TinyLab, assert_one_line, call
 
 
+def test_an_experiment_file_that_is_not_there_is_refused_with_its_neighbours(
+    tmp_path: Path,
+) -> None:
+    assert_one_line(call("check", tmp_path / "tny.toml"), "no such file", "where you are")
+    (tmp_path / "tiny.toml").touch()
+    assert_one_line(call("check", tmp_path / "tny.toml"), "no such file", "'tiny.toml'")
+
+
 def refuse(lab: TinyLab, *words: str, arguments: tuple[object, ...] = ()) -> None:
     """`assay run` of the lab's file fails as bad input with these words; no step is trained."""
     assert_one_line(call("run", lab.file, "--lab", lab.root, *arguments), *words)

@@ -60,7 +60,8 @@ def read_reported(path: str | Path, items: int | None = None) -> Reading:
     """
     file = Path(path)
     if problem := absent(file):
-        raise ReportedError(problem, file=file)
+        fix = f"name a report, a file that ends in {' or '.join(ENDINGS)}"
+        raise ReportedError(problem, file=file, fix=fix)
     if file.suffix.lower() not in ENDINGS:
         fix = nearest(file.suffix, ENDINGS)
         raise ReportedError(f"reads no {file.suffix or 'file without ending'}", file=file, fix=fix)

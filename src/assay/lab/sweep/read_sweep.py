@@ -19,7 +19,6 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.overrides import annotations_at
 from assay.experiment.problems import Problem, problems_in
 from assay.experiment.read_file import (
-    SpecError,
     first_error,
     parse_toml,
     read_experiment,
@@ -94,13 +93,13 @@ class SweepFile:
             return []
         return [f"{key}={inline(v)}" for key, v, _ in leaves(self.sweep.arms[arm].set)]
 
-    def refuse(self, path: KeyPath, problem: str, fix: str = "") -> SpecError:
+    def refuse(self, path: KeyPath, problem: str, fix: str = "") -> InputError:
         """The error for the value at `path` of the file."""
         return first_error([Problem(path, problem, fix)], self.file, self.text, [])
 
 
 def read_sweep(file: Path) -> SweepFile:
-    """The sweep of `file`. Raises SpecError for the first problem in it or in an experiment."""
+    """The sweep of `file`. Raises InputError for the first problem in it or in an experiment."""
     text = read_text(file)
     raw = parse_toml(text, file)
     if "search" in raw:
@@ -130,7 +129,7 @@ def files_in_order(file: Path, above: Sequence[Path] = ()) -> list[SweepFile | P
     """The sweep of a file behind all that come before it (`after`), each once; an experiment that
     does so is its path.
 
-    Raises what `read_sweep` and reading an experiment raise, and SpecError for a sweep that would
+    Raises what `read_sweep` and reading an experiment raise, and InputError for a sweep that would
     come before itself.
     """
     found = read_sweep(file)
@@ -178,7 +177,7 @@ def _with_points(found: SweepFile) -> SweepFile:
 
 
 def _listed_points(found: SweepFile) -> Iterator[Point]:
-    """The points that the file lists. Raises SpecError for one that is no further run."""
+    """The points that the file lists. Raises InputError for one that is no further run."""
     texts: list[str] = []
     for index, table in enumerate(found.sweep.points):
         point = {key: value for key, value, _ in leaves(table)}
