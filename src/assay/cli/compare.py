@@ -34,7 +34,10 @@ def audit(
     ] = "",
     lang: Lang = "en",
 ) -> Outcome:
-    """Audit results that others reported: noise, fairness, arithmetic, claims."""
+    """Audit results that others reported.
+
+    Noise, fairness, arithmetic, claims.
+    """
     from assay.data.reported.read_reported import read_reported
     from assay.judge.audit.rules import audit_all
     from assay.pages.command_tables.audit_findings import audit_findings, summary
@@ -95,7 +98,10 @@ def plan(
     power: Annotated[float, typer.Option(help="The chance of seeing the difference.")] = 0.8,
     lang: Lang = "en",
 ) -> Outcome:
-    """Plan items, repeats and seeds so that a difference is seen, from a pilot or typed numbers."""
+    """Plan the items and seeds that show a difference.
+
+    From a pilot, or from typed numbers.
+    """
     from assay.compare.pilot_runs import Wish, designs, pilot, typed
     from assay.judge.sample_size import PlanError
     from assay.pages.command_tables.sample_size_table import plan_blocks, plan_result
@@ -152,7 +158,7 @@ Allow = Annotated[
     typer.Option(metavar="PATH", help="Accept an undeclared difference; may be repeated."),
 ]
 Flips = Annotated[
-    bool, typer.Option("--flips", help="List the items gained and lost, for 'assay show'.")
+    bool, typer.Option("--flips", help="List the items gained and lost, for 'assay report'.")
 ]
 Page = Annotated[
     Path | None,
@@ -263,7 +269,10 @@ def compare(
     ratios_to: RatiosTo = None,
     fail_on: Failing = None,
 ) -> Outcome:
-    """Compare runs on the same items, refuse what is not fair, and write the page of it."""
+    """Compare runs item by item; refuse what is not fair.
+
+    Writes the page of it.
+    """
     shared: dict[str, Any] = {
         "root": root,
         "control": control,

@@ -54,7 +54,7 @@ def runs_shown(
     `full`. A `span` of steps shows their progress."""
     from assay.pages.page import Text
     from assay.pages.progress.progress_content import progress_in_terminal
-    from assay.pages.run_page.terminal import ending, example_blocks, final_blocks
+    from assay.pages.run_page.terminal import ending, final_blocks
     from assay.pages.words import words
 
     lang = made[0].lang
@@ -63,8 +63,7 @@ def runs_shown(
         told = each.progress(span.stage, span.first, span.last) if span else None
         shown += [*progress_in_terminal(told, words(lang)), Text("")] if told else []
         if full:
-            for blocks in (final_blocks, example_blocks):
-                shown += [*blocks(each.directory, lang), Text("")]
+            shown += [*final_blocks(each.directory, lang), Text("")]
     return [*shown, *ending([(r.directory, s) for r, s in zip(made, said, strict=True)], lang)]
 
 
@@ -207,7 +206,7 @@ def benchmark_rows(found: "BenchmarksTable") -> dict[str, Any]:
 
 
 def pairing_result(pairing: Pairing | None, table: Table) -> Mapping[str, Any] | None:
-    """A comparison, its explanation, and the `assay show` addresses of changed items."""
+    """A comparison, its explanation, and the `assay report` addresses of changed items."""
     from assay.pages.words import words
 
     if pairing is None:

@@ -302,12 +302,6 @@ class BaseTask:
         return {}
 
     @property
-    def ceiling(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """What `assay ceiling` measures by name, first what the others are compared with: the
-        model source, and options of the benchmark that it changes."""
-        return {source.partition(":")[2]: (source, {}) for source in self.arms}
-
-    @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """Further checks of `assay check` by name: a `lab.check.subject.Subject` to `Seen`."""
         return {}

@@ -160,13 +160,13 @@ def test_values_become_parts_of_names():
 
 
 def test_the_sweeps_of_the_manual_are_read(lab):
-    first, second, kl, search, drawn, listed = blocks("sweeps.md", "toml")
+    first, second, kl, search, listed = blocks("sweeps.md", "toml")
     runs = plan(read_sweep(lab.sweep(first)))
     assert runs[-1].name == "cot.more.batch-8.lr-2e-05"
     assert "cot.ARM.batch-8.lr-2e-05" in first
     (run,) = plan(read_sweep(lab.sweep(second)))
     assert len(run.cells) == 12
-    assert [len(plan(read_sweep(lab.sweep(t)))) for t in (drawn, listed)] == [12, 2]
+    assert len(plan(read_sweep(lab.sweep(listed)))) == 2
     assert set(tomllib.loads(kl)) < set(Sweep.model_fields)
     Sweep.model_validate(tomllib.loads(kl))
     spec = tomllib.loads(search)

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from assay.judge.intervals import grouped, wilson
-from assay.pages.answer_lengths import lengths_of_record, lengths_of_step
+from assay.pages.answer_lengths import lengths_of_record
 from assay.pages.facts import gather
-from assay.pages.rounds.round_charts import rounds_of
 from assay.pages.run_page.page import write_report
-from assay.runs.history import samples_in
+from assay.pages.run_page.rounds import rounds_of
 from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
@@ -58,11 +57,11 @@ def sampled(step: int, place: int, outcome: str | None, tokens: int, ended: str 
     return line if outcome is None else {**line, "outcome": outcome}
 
 
-def train(run: RunDirectory, stage: str, steps: int, outcomes: bool = True, parts: bool = True):
+def train(run: RunDirectory, stage: str, steps: int, parts: bool = True):
     for step in range(1, steps + 1):
         kinds = ("right", "wrong", "right", "no answer")
-        lines = [sampled(step, n, kinds[n] if outcomes else None, 3 + n) for n in range(4)]
-        lines.append(sampled(step, 4, "wrong" if outcomes else None, 90, "length"))
+        lines = [sampled(step, n, kinds[n], 3 + n) for n in range(4)]
+        lines.append(sampled(step, 4, "wrong", 90, "length"))
         write_samples(run.samples(stage, step), lines)
         numbers = {"part/accuracy": step / 10, "part/accuracy/format": 1.0} if parts else {}
         append_metrics(
@@ -87,7 +86,6 @@ def test_rounds_follow_each_other_on_one_axis(run):
     one, two = rounds_of(gather(run))
     assert (one.stage, one.before, one.steps) == ("rl", 0, 3)
     assert (two.stage, two.before, two.steps, two.start) == ("more", 3, 4, "rl.step-3")
-    assert list(two.parts) == ["accuracy"]
     assert two.completions == 20 and one.rewarded_by != two.rewarded_by
     assert [score.step for score in one.dev] == [2, 3]
     page = write_report(run)
@@ -95,8 +93,8 @@ def test_rounds_follow_each_other_on_one_axis(run):
     section = source[source.index('id="rounds"') : source.index('id="training"')]
     assert "more ← rl · step 3" in section and "Rounds with another reward" in section
     assert "n = 35 completions" in section and "n = 8 items" in section
-    # One boundary in every figure over steps: two rewards, dev scores, the part, lengths.
-    assert section.count('class="round"') == 5
+    # One boundary in every panel: two rewards, dev scores.
+    assert section.count('class="round"') == 3
     assert "Reward of rl, mean" in section and "Reward of more, mean" in section
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
     assert "- more ← rl · step 3 · 4: 0.1 `" in markdown
@@ -107,23 +105,11 @@ def test_no_mark_of_a_figure_lies_outside_of_it(run):
     section = source[source.index('id="rounds"') : source.index('id="training"')]
     drawings = re.findall(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)" role.*?</svg>', section, re.S)
     bodies = re.findall(r'<svg viewBox="0 0 [\d.]+ [\d.]+" role.*?</svg>', section, re.S)
-    assert len(bodies) >= 3
+    assert bodies
     for (width, height), body in zip(drawings, bodies, strict=True):
         for axis, end in (("x", float(width)), ("y", float(height))):
             values = re.findall(rf' (?:c?{axis}|{axis}[12])="(-?[\d.]+)"', body)
             assert all(0 <= float(value) <= end for value in values)
-
-
-def test_lengths_of_a_step_leave_truncated_completions_out(tmp_path):
-    lines = [sampled(7, n, kind, 2 + 2 * n) for n, kind in enumerate(("right", "wrong", "right"))]
-    lines += [sampled(7, 3, "wrong", 50, "length"), {**sampled(7, 4, "right", 9), "reward": None}]
-    write_samples(tmp_path / "step.parquet", lines)
-    found = lengths_of_step(7, samples_in(tmp_path / "step.parquet", tokens=True))
-    assert found is not None
-    assert (found.right, found.wrong) == (4.0, 4.0)
-    assert (found.completions, found.truncated, found.step) == (3, 1, 7)
-    write_samples(tmp_path / "step.parquet", [sampled(7, 0, None, 5)])
-    assert lengths_of_step(7, samples_in(tmp_path / "step.parquet")) is None
 
 
 def answers(lengths, scores, ended="stop", items=None):
@@ -182,11 +168,12 @@ def test_answers_of_one_length_or_too_few_have_no_figure():
 
 def test_without_a_figure_there_is_no_section(tmp_path):
     run = empty_run(tmp_path)
-    train(run, "rl", 3, outcomes=False, parts=False)
+    train(run, "rl", 3, parts=False)
     add_scores(run, "base", [0.0] * 4)
     page = Page(write_report(run))
     assert ("section", "id", "training") in page.attributes
     assert ("section", "id", "rounds") not in page.attributes
+    assert ("section", "id", "lengths") not in page.attributes
 
 
 def test_the_page_shows_the_bins_of_the_main_evaluation(run):
@@ -197,4 +184,5 @@ def test_the_page_shows_the_bins_of_the_main_evaluation(run):
     add_record(run, "rl.step-000003", lines)
     page = Page(write_report(run))
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    assert "| rl · step 3 | 10–17 | 50.0% |" in markdown and "n 8" in page.source
+    assert "| rl · step 3 | 10–17 | 50.0% |" in markdown
+    assert page.row("rl · step 3", "10–17")[-1] == "8"

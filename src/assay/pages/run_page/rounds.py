@@ -1,19 +1,13 @@
-"""Draws the figures of training rounds and of lengths as SVG, in the page's colours.
+"""The learning curves of a run's rounds in one chart: rewards and dev scores, stage after stage."""
 
-Learning curves and reward parts over all rounds, tokens of right and wrong completions by step, and
-the share of right answers by length. The data come from `training_rounds` and `answer_lengths`.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from assay.pages.answer_lengths import LengthBin, Lengths, LengthsOfRecord
 from assay.pages.charts import (
     WINDOW,
     Scale,
-    Told,
     band,
     dot,
     drawing,
@@ -24,9 +18,13 @@ from assay.pages.charts import (
     ticks,
     told_curve,
 )
+from assay.pages.drawn import curve_line
 from assay.pages.facts import Curve, DevScore, RunFacts
-from assay.pages.words import Words, number, percent
-from assay.train.metric_names import PART
+from assay.pages.page import Block, Bullets, Figure, Line, Mark, Only, Text
+from assay.pages.result_tables import checkpoint_label
+from assay.pages.words import Words, number, percent, visible
+
+SEVERAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,7 @@ class Round:
     completions: int
     """Rewarded in all its steps."""
     reward: Curve | None
-    parts: Mapping[str, Curve]
-    """By name of the part."""
     dev: Sequence[DevScore]
-    lengths: Sequence[Lengths]
-    """Empty where outcomes were not recorded."""
     rewarded_by: object
     """The reward of the stage, to tell whether two rounds have one scale."""
 
@@ -69,9 +63,7 @@ def rounds_of(facts: RunFacts) -> list[Round]:
                 steps=steps,
                 completions=sum(int(line.get("completions", 0)) for line in lines),
                 reward=next((c for c in curves if c.metric == "reward_mean"), None),
-                parts={c.metric.removeprefix(PART): c for c in facts.part_curves(name)},
                 dev=facts.dev_scores(name),
-                lengths=facts.lengths(name),
                 rewarded_by=facts.experiment.stage[name].model_dump().get("reward"),
             )
         )
@@ -79,10 +71,62 @@ def rounds_of(facts: RunFacts) -> list[Round]:
     return found
 
 
+def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
+    """The chart, from the second sampling stage on."""
+    rounds = rounds_of(facts)
+    if len(rounds) < SEVERAL:
+        return []
+    labels = [_label(each, words) for each in rounds]
+    completions = number(sum(each.completions for each in rounds))
+    lines = [
+        _drawn(label, each.reward, each.steps) for each, label in zip(rounds, labels, strict=True)
+    ]
+    return [
+        Text(words("figure.about"), "soft"),
+        *drawn(Figure(learning_chart(rounds, labels, words)), lines),
+        Text(_learning_about(rounds, completions, words), "soft"),
+    ]
+
+
+def drawn(figure: Block, lines: Sequence[Line]) -> list[Block]:
+    """A drawing, and the same in characters where there is none."""
+    return [figure, Only(("markdown",), [Bullets(lines)])]
+
+
+def curve_in_characters(label: str, first: str, drawn: str, last: str) -> Line:
+    """A curve as a row of blocks between its first and last value."""
+    return f"{label} {first} ", Mark(drawn, "code"), f" {last}"
+
+
+def _label(each: Round, words: Words) -> str:
+    """A round and the checkpoint that it started from."""
+    start = visible(checkpoint_label(each.start, words))
+    return words("figure.round", stage=visible(each.stage), start=start)
+
+
+def _drawn(label: str, curve: Curve | None, steps: int) -> Line:
+    """The reward of one round in characters."""
+    name = f"{label} · {number(steps)}:"
+    if curve is None:
+        return f"{name} –"
+    ends = number(curve.values[0]), number(curve.last)
+    return curve_in_characters(name, ends[0], curve_line(curve.values), ends[1])
+
+
+def _learning_about(rounds: Sequence[Round], completions: str, words: Words) -> str:
+    """The numbers behind the learning curves, and whether rewards have one scale."""
+    said = [words("figure.learning_about", completions=completions)]
+    dev = {score.items for each in rounds for score in each.dev}
+    if dev:
+        said.append(words("figure.dev_about", items=number(max(dev))))
+    if len(by_reward(rounds)) > 1:
+        said.append(words("figure.other_rewards"))
+    return " ".join(said)
+
+
 WIDE, LEFT, RIGHT_END = 1012, 60, 1000
 LETTER = 6.4
 """Width of a letter of the small text, on the safe side."""
-Points = Sequence[tuple[int, float | None]]
 
 
 def learning_chart(rounds: Sequence[Round], labels: Sequence[str], words: Words) -> Markup:
@@ -108,7 +152,7 @@ def learning_chart(rounds: Sequence[Round], labels: Sequence[str], words: Words)
         marks.append(text(LEFT, top - 10, words("figure.dev"), "label"))
         marks += _dev_marks(rounds, x, top, bottom)
     marks += _steps(rounds, x, bottom, words)
-    return drawing(WIDE, bottom + 42, marks, words("figure.learning"), told)
+    return drawing(WIDE, bottom + 42, marks, words("figure.title"), told)
 
 
 def by_reward(rounds: Sequence[Round]) -> list[list[Round]]:
@@ -134,77 +178,6 @@ def _dev_marks(rounds: Sequence[Round], x: Scale, top: float, bottom: float) -> 
             kind = "mark chosen" if score.chosen else "mark"
             title = f"{each.stage} {number(score.step)}: {percent(score.score)}"
             yield dot(place, y(score.score), 6 if score.chosen else 4, kind, title)
-
-
-def part_panel(name: str, rounds: Sequence[Round], label: str, words: Words) -> Markup:
-    """One part of the reward over all rounds, on a scale of its own."""
-    left, right, top, bottom = 48, 312, 10, 122
-    x = _axis(rounds, left, right)
-    known = [(each, each.parts[name]) for each in rounds if name in each.parts]
-    y, values = _scale([end for _, curve in known for end in _ends(curve)], bottom, top)
-    marks = [*_grid(y, values, number, left, right), *_boundaries(rounds, x, top, bottom)]
-    told = []
-    for each, curve in known:
-        marks += _curve(curve, _within(x, each), y)
-        told.append(told_curve(each.stage, curve, number, words, _within(x, each)))
-    marks.append(text(left, 142, number(1), "tick"))
-    marks.append(text((left + right) / 2, 142, words("chart.step"), "tick", "middle"))
-    marks.append(text(right, 142, number(_total(rounds)), "tick", "end"))
-    return drawing(320, 150, marks, label, told)
-
-
-def lengths_chart(rounds: Sequence[Round], labels: Sequence[str], words: Words) -> Markup:
-    """Mean tokens of right and of wrong completions, step by step."""
-    x, bottom = _axis(rounds, LEFT, RIGHT_END), 204
-    found = [(each, length) for each in rounds for length in each.lengths]
-    means = [v for _, length in found for v in (length.right, length.wrong) if v is not None]
-    y, values = _scale([0.0, *means], bottom, 44)
-    marks = [*_headings(rounds, labels, x), text(LEFT, 34, words("figure.tokens"), "label")]
-    marks += [*_grid(y, values, number), *_boundaries(rounds, x, 44, bottom)]
-    told = []
-    for each in rounds:
-        at, steps = _within(x, each), [length.step for length in each.lengths]
-        for kind in ("right", "wrong"):
-            points = [(length.step, getattr(length, kind)) for length in each.lengths]
-            marks += _line(points, at, y, f"curve {kind}-line")
-            shown = ["" if value is None else number(value) for _, value in points]
-            name = f"{each.stage}{words.colon}{words.or_own('outcome', kind)}"
-            told.append(Told(name, steps, [*map(at, steps)], shown, f"{kind}-line"))
-    marks += _steps(rounds, x, bottom, words)
-    return drawing(WIDE, bottom + 42, marks, words("figure.lengths"), told)
-
-
-def length_bins_chart(found: LengthsOfRecord, label: str, words: Words) -> Markup:
-    """The share of right answers by length, with intervals and numbers of answers; truncated
-    answers stand apart at the right."""
-    left, right, top, bottom = 52, 492, 26, 184
-    bins = [(f"{each.low}–{each.high}", each) for each in found.bins]
-    bins = [(number(e.low) if e.low == e.high else name, e) for name, e in bins]
-    if found.truncated is not None:
-        bins.append((words("figure.cut"), found.truncated))
-    y = Scale(0.0, 1.0, bottom, top)
-    wide = (right - left) / len(bins)
-    marks = [text(left, 12, words("figure.share"), "tick")]
-    marks += _grid(y, (0.0, 0.25, 0.5, 0.75, 1.0), percent, left, right)
-    if found.truncated is not None:
-        marks.append(line(right - wide, top, right - wide, bottom + 34, "round"))
-    for place, (name, each) in enumerate(bins):
-        marks += _bin_marks(name, each, left + (place + 0.5) * wide, y, bottom)
-    marks.append(
-        text((left + right) / 2, bottom + 52, words("figure.length_axis"), "tick", "middle")
-    )
-    return drawing(500, bottom + 58, marks, label)
-
-
-def _bin_marks(
-    name: str, each: LengthBin, place: float, y: Scale, bottom: float
-) -> Iterator[Markup]:
-    low, high = percent(each.interval.low), percent(each.interval.high)
-    title = f"{name}: {percent(each.share)} ({low} – {high}), n = {each.answers}"
-    yield line(place, y(each.interval.low), place, y(each.interval.high), "whisker")
-    yield dot(place, y(each.share), 4.5, "mark", title)
-    yield text(place, bottom + 16, name, "tick", "middle")
-    yield text(place, bottom + 31, f"n {number(each.answers)}", "tick", "middle")
 
 
 def _axis(rounds: Sequence[Round], left: float, right: float) -> Scale:
@@ -238,13 +211,11 @@ def _grid(
     y: Scale,
     at: Sequence[float],
     write: Callable[[float | None], str],
-    left: float = LEFT,
-    right: float = RIGHT_END,
 ) -> Iterator[Markup]:
     """Lines with their values."""
     for tick in at:
-        yield line(left, y(tick), right, y(tick), "grid")
-        yield text(left - 6, y(tick) + 4, write(tick), "tick", "end")
+        yield line(LEFT, y(tick), RIGHT_END, y(tick), "grid")
+        yield text(LEFT - 6, y(tick) + 4, write(tick), "tick", "end")
 
 
 def _boundaries(rounds: Sequence[Round], x: Scale, top: float, bottom: float) -> Iterator[Markup]:
@@ -277,23 +248,17 @@ def _steps(rounds: Sequence[Round], x: Scale, bottom: float, words: Words) -> It
     yield text(middle, bottom + 36, words("figure.steps"), "tick", "middle")
 
 
-def _curve(curve: Curve, x: Callable[[float], float], y: Scale) -> list[Markup]:
-    """The values of a curve with their band."""
-    return [band(curve, x, y), *_line(curve.points, x, y, "curve")]
+def _curve(curve: Curve, x: Callable[[float], float], y: Scale) -> Iterator[Markup]:
+    """The values of a curve with their band, and their moving average where there are many."""
+    yield band(curve, x, y)
+    many = len(curve.points) > 4 * WINDOW
+    yield path(_places(curve, curve.values, x, y), "curve faint" if many else "curve")
+    if many:
+        yield path(_places(curve, moving_average(curve.values), x, y), "curve")
 
 
-def _line(points: Points, x: Callable[[float], float], y: Scale, kind: str) -> Iterator[Markup]:
-    """The values, and their moving average where there are many."""
-    places = [None if value is None else (x(step), y(value)) for step, value in points]
-    if len(points) <= 4 * WINDOW:
-        yield path(places, kind)
-        return
-    yield path(places, f"{kind} faint")
-    smooth = moving_average([value for _, value in points])
-    yield path(
-        [
-            None if value is None else (x(step), y(value))
-            for (step, _), value in zip(points, smooth, strict=True)
-        ],
-        kind,
-    )
+def _places(
+    curve: Curve, values: Sequence[float | None], x: Callable[[float], float], y: Scale
+) -> list[tuple[float, float] | None]:
+    steps = zip(curve.steps, values, strict=True)
+    return [None if value is None else (x(step), y(value)) for step, value in steps]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.pages.lineage.lineage_view import change_text, lineage
+from assay.pages.run_page.lineage import change_text, lineage
 from assay.pages.words import words
 from tests.pages.synthetic import SPEC, empty_run
 
