@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.experiment.training_settings import FreezeAdapt
-from assay.rl.advantages import READS
+from assay.rl.advantages import ADVANTAGES
 from assay.rl.signal import may_drop
 from assay.trainers.settings import Settings, at_start, moves
 from assay.trainers.translation import Cell, Table, Unlike, Values
@@ -125,7 +125,7 @@ there is no such option."""
 def option_acts(option: str, settings: Settings) -> bool:
     """Whether such a number changes the advantages."""
     told = settings.value(f"advantage_options.{option}")
-    return settings.algorithm.advantage in READS and told not in (None, NEUTRAL.get(option))
+    return settings.algorithm.advantage in ADVANTAGES and told not in (None, NEUTRAL.get(option))
 
 
 def has_limits(settings: Settings) -> bool:
