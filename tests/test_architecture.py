@@ -68,8 +68,6 @@ ROOMS = {
         "run_page",
         "comparison",
         "progress",
-        "rounds",
-        "lineage",
         "matrix",
         "command_tables",
         "",

@@ -109,7 +109,7 @@ def read_verbs(side: str, options: BenchmarkOptions) -> Loaded:
     """The queries of one of SIDES, each with its own pool.
 
     The option `each` asks so many questions of each verb and form, about others and to other
-    desks. Raises UnknownNameError for another side or option, InputError for a number below 1.
+    desks. Raises InputError for another side or option, InputError for a number below 1.
     """
     lookup(SIDES, side, "side of verbs")
     chosen = dict(options.over({**OPTIONS, "each": 1}))

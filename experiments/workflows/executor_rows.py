@@ -60,7 +60,7 @@ class Asked:
 
 
 def read_executor_rows(side: str) -> Loaded:
-    """The rows of one of `TAUGHT`, none of which a policy's sides have. Raises UnknownNameError."""
+    """The rows of one of `TAUGHT`, none of which a policy's sides have. Raises InputError."""
     found = lookup(TAUGHT, side, "side of executor")()
     rows = [_row(each, n, a) for each in found for n, a in enumerate(questions(each))]
     return Loaded(tuple(rows))

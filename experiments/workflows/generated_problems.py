@@ -100,7 +100,7 @@ TOPICS: Mapping[str, Callable[[str, random.Random], Generated]] = {
 
 
 def generated(topic: str, side: str) -> tuple[Generated, ...]:
-    """The problems of a topic and side, levels in turn. Raises UnknownNameError."""
+    """The problems of a topic and side, levels in turn. Raises InputError."""
     lookup(SIDES, side, f"side of {topic}")
     start = sum(list(SIDES.values())[: list(SIDES).index(side)])
     lists = [different(topic, level)[start : start + SIDES[side]] for level in LEVELS]
@@ -120,7 +120,7 @@ def different(topic: str, level: str) -> tuple[Generated, ...]:
 
 
 def generated_problems(topic: str, side: str) -> Loaded:
-    """The problems of a topic and side as rows. Raises UnknownNameError."""
+    """The problems of a topic and side as rows. Raises InputError."""
     found = enumerate(generated(topic, side))
     return Loaded(tuple(row_of(each, f"{side}-{n}") for n, each in found))
 

@@ -26,7 +26,7 @@ from assay.pages.page import (
     Table,
     Text,
 )
-from assay.pages.words import Words, flat, number, visible
+from assay.pages.words import Words, flat, number
 from assay.tasks.task import answer_text
 
 SHOWN_ROWS, SHOWN_CHARACTERS = 5, 400
@@ -76,10 +76,6 @@ def refused_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
     ]
     heads = (w("synthesis.reason"), Column(w("table.rows"), right=True), w("synthesis.example"))
     yield Table(heads, rows) if rows else Text(w("synthesis.none_refused"))
-    for reason in found:
-        if text := first[reason].text:
-            title = w("synthesis.wrote", reason=w(f"refused.{reason}"))
-            yield Only(FILES, [Folded(title, [Code(visible(text[: 4 * SHOWN_CHARACTERS]))])])
     if made.not_needed:
         yield Text(w("synthesis.not_needed", count=number(made.not_needed)), "soft")
 

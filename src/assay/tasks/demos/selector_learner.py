@@ -109,7 +109,7 @@ class SelectorLearner:
         return module
 
     def module(self, run: RunDirectory, reference: CheckpointReference) -> nn.Module:
-        """The selector of a checkpoint. Raises InputError, StateDictMismatch, RunNotFound,
+        """The selector of a checkpoint. Raises InputError, RunNotFound,
         CheckpointDamaged."""
         if reference.stage is not None and reference.step == 0:
             return self.module(*stage_start(run, experiment_of(run).stage[reference.stage]))

@@ -105,16 +105,6 @@ class DemosTask(BaseTask):
         return ORACLES
 
     @property
-    def ceiling(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """Drawn demonstrations, none, the most similar, and the best."""
-        return {
-            "random": ("selector:random", {}),
-            "zero-shot": ("selector:random", {"shots": 0}),
-            "similarity": ("selector:similarity", {}),
-            "oracle": ("selector:oracle", {}),
-        }
-
-    @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """See `tasks.demos.checks`."""
         from assay.tasks.demos.checks import CHECKS
