@@ -15,7 +15,6 @@ from assay.data.row import Row
 from assay.errors import InputError, look_up, nearest
 from assay.experiment.data_tables import PassRate, Recorded
 from assay.experiment.experiment import Experiment
-from assay.judge.intervals import wilson
 from assay.judge.learning_impact import learning_impact
 from assay.lab.setup.prepare import asked_rows, rows_by_id
 from assay.lab.setup.reward_parts import full_reward
@@ -117,9 +116,9 @@ def leaves(experiment: Experiment, data: str, prefix: str = "") -> dict[str, str
     return found
 
 
-def epochs_of(measured: Measured, steps_per_epoch: int | None) -> tuple[list[int], int]:
-    """The epoch of each of a stage's answers, from 0, and how many are whole: of so many steps
-    each, else as the stage visited its rows. Later answers belong to none of the whole ones.
+def epochs_of(measured: Measured) -> tuple[list[int], int]:
+    """The epoch of each of a stage's answers, from 0, and how many are whole, as the stage visited
+    its rows. Later answers belong to none of the whole ones.
 
     Raises InputError where not even one is whole, and where steps are missing.
     """
@@ -128,22 +127,17 @@ def epochs_of(measured: Measured, steps_per_epoch: int | None) -> tuple[list[int
     if missing := set(range(1, steps[-1] + 1)).difference(steps):
         problem = f"{run} has no samples of step {min(missing)}"
         raise InputError(problem, fix="restore them: epochs are counted from the first step on")
-    if steps_per_epoch is not None:
-        of = [((answer.step or 0) - 1) // steps_per_epoch for answer in answers]
-        done, size, unit = steps[-1], steps_per_epoch, "steps"
-    else:
-        places: dict[tuple[int | None, str, int], int] = {}
-        visited = [(answer.step, answer.row, answer.visit) for answer in answers]
-        size, unit = measured.epoch_rows or 0, "rows"
-        if not size:
-            fix = "give --steps-per-epoch"
-            raise InputError(f"{run} does not say how many rows an epoch has", fix=fix)
-        of = [places.setdefault(visit, len(places)) // size for visit in visited]
-        done = len(places)
-    if done < size:
-        fix = "train for whole epochs, or give --steps-per-epoch"
-        raise InputError(f"{run} visited {done} of the {size} {unit} of one epoch", fix=fix)
-    return of, done // size
+    if not (size := measured.epoch_rows or 0):
+        raise InputError(
+            f"{run} does not say how many rows an epoch has", fix="select by pass-rate"
+        )
+    places: dict[tuple[int | None, str, int], int] = {}
+    visited = [(answer.step, answer.row, answer.visit) for answer in answers]
+    of = [places.setdefault(visit, len(places)) // size for visit in visited]
+    if len(places) < size:
+        problem = f"{run} visited {len(places)} of the {size} rows of one epoch"
+        raise InputError(problem, fix="train for whole epochs, or select by pass-rate")
+    return of, len(places) // size
 
 
 def curves(
@@ -183,7 +177,6 @@ class Request:
     data: str | None = None
     passes: float | None = None
     threshold: float | None = None
-    steps_per_epoch: int | None = None
     low: float | None = None
     high: float | None = None
 
@@ -200,22 +193,11 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Bin:
-    """Rows with a score of at least `low`, and below `high`; None is no bound."""
-
-    low: float | None
-    high: float | None
-    rows: int
-    kept: int
-
-
-@dataclass(frozen=True)
 class Selected:
     """A selection that was written, and what to know about it."""
 
     file: Path
     selection: RowSelection
-    bins: tuple[Bin, ...]
     warnings: tuple[str, ...]
 
 
@@ -236,7 +218,7 @@ def select_rows(root: Path, request: Request) -> Selected:
         raise InputError("no row is left", field=f"--by {request.by}", fix=reasons)
     file = write_row_selection(root, request.to, selection)
     warnings = tuple(warnings_of(measured, selection))
-    return Selected(file, selection, histogram(selection.rows), warnings)
+    return Selected(file, selection, warnings)
 
 
 def recorded_table(request: Request) -> Recorded:
@@ -264,7 +246,7 @@ def by_learning_impact(measured: Measured, root: Path, request: Request) -> Scor
     if passes is None:
         passes = full_reward_of(measured, root, request.stage or "")
     answers = measured.found.answers
-    epochs, whole = epochs_of(measured, request.steps_per_epoch)
+    epochs, whole = epochs_of(measured)
     found = curves(answers, epochs, whole, passes - NEAR * max(1.0, abs(passes)))
     impact = learning_impact(found)
     inside = [a for a, epoch in zip(answers, epochs, strict=True) if epoch < whole]
@@ -278,7 +260,7 @@ def by_learning_impact(measured: Measured, root: Path, request: Request) -> Scor
     last = max(answer.step or 0 for answer in inside)
     recorded = {"steps": [1, last], "epochs": whole, "mean_curve": impact.mean}
     rule = {"by": "limr", "threshold": threshold, "passes": passes}
-    return Scored(rule | {"steps_per_epoch": request.steps_per_epoch}, rows, recorded)
+    return Scored(rule, rows, recorded)
 
 
 def full_reward_of(measured: Measured, root: Path, stage: str) -> float:
@@ -330,7 +312,7 @@ RULES: Mapping[str, Callable[[Measured, Path, Request], Scored]] = {
 }
 ALIEN: Mapping[str, Sequence[str]] = {
     "limr": ("evaluation", "low", "high"),
-    "pass-rate": ("threshold", "steps_per_epoch"),
+    "pass-rate": ("threshold",),
 }
 """Options that a rule does not read."""
 
@@ -386,48 +368,7 @@ def warnings_of(measured: Measured, selection: RowSelection) -> list[str]:
                 f"{never} of the {len(selection.kept)} kept rows were never answered right: a mean "
                 "curve near 0 is close to theirs (leave them out with pass_rate and where)"
             )
-    else:
-        found += wide_rates(selection.rows, rule["low"], rule["high"])
     missing = (measured.train_rows or 0) - len(selection.rows)
     if missing > 0:
         found.append(f"{missing} of {measured.train_rows} rows were not measured, and are not kept")
     return found
-
-
-def wide_rates(rows: Sequence[ScoredRow], low: float, high: float) -> list[str]:
-    """A warning where most rates stand on so few answers that the band is inside their interval."""
-    rated = [(row.score, row.answers) for row in rows if row.score is not None]
-    wide = sum(covers(rate * answers, answers, low, high) for rate, answers in rated)
-    if 2 * wide <= len(rated):
-        return []
-    needed = next(
-        (n for n in range(2, 1001, 2) if not covers((low + high) / 2 * n, n, low, high)), None
-    )
-    fix = f"{needed} answers are enough in its middle" if needed else "widen it"
-    return [
-        f"{wide} of {len(rated)} rates could lie on either side of {low:g} to {high:g}: their 95% "
-        f"intervals (Wilson) hold the whole band; {fix}"
-    ]
-
-
-def covers(passed: float, answers: int, low: float, high: float) -> bool:
-    """Whether the interval of a rate reaches beyond both ends of a band."""
-    interval = wilson(passed, answers)
-    return interval.low < low and interval.high > high
-
-
-EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-
-
-def histogram(rows: Sequence[ScoredRow]) -> tuple[Bin, ...]:
-    """The scored rows by score: below 0, in fifths, and of 1; bins without a row are left out."""
-    scored = [(row.score, not row.dropped) for row in rows if row.score is not None]
-    bins = []
-    for low, high in zip((None, *EDGES), (*EDGES, None), strict=True):
-        inside = [
-            kept
-            for score, kept in scored
-            if (low is None or score >= low) and (high is None or score < high)
-        ]
-        bins += [Bin(low, high, len(inside), sum(inside))] if inside else []
-    return tuple(bins)
