@@ -14,8 +14,8 @@ By = Annotated[
     str,
     typer.Option(
         metavar="RULE",
-        help="limr: rows that are learned as the others are; pass-rate: rows within a band.",
-        autocompletion=lambda: ["limr", "pass-rate"],
+        help="limr: rows that are learned as the others are.",
+        autocompletion=lambda: ["limr"],
     ),
 ]
 
@@ -25,27 +25,20 @@ def select(
     run: RunName,
     by: By,
     to: Annotated[str, typer.Option(metavar="NAME", help="Writes selections/NAME.json.")],
-    stage: Annotated[str | None, typer.Option(help="The stage whose samples count.")] = None,
-    evaluation: Annotated[
-        str | None, typer.Option(help="The evaluation whose record counts, with --checkpoint.")
-    ] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="base, STAGE.last, STAGE.best ...")] = None,
+    stage: Annotated[str, typer.Option(help="The stage whose samples count.")],
     data: Annotated[
         str | None, typer.Option(metavar="NAME", help="The set, where the stage has a mixture.")
     ] = None,
     passes: Annotated[
         float | None,
-        typer.Option(help="The smallest reward that is right; limr: the full one; pass-rate: 1."),
+        typer.Option(help="The smallest reward that is right; else the full one."),
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="limr: lowest score kept; 0.6.")] = None,
-    low: Annotated[float | None, typer.Option(help="pass-rate: lowest rate kept; 0.1.")] = None,
-    high: Annotated[float | None, typer.Option(help="pass-rate: highest rate kept; 0.9.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Lowest score kept; 0.6.")] = None,
 ) -> Outcome:
     """Choose rows by the answers that a run recorded."""
     from assay.lab.select.select_rows import Request, select_rows
 
-    asked = (stage, evaluation, checkpoint, data, passes, threshold, low, high)
-    done = select_rows(root, Request(by, run, to, *asked))
+    done = select_rows(root, Request(by, run, to, stage, data, passes, threshold))
     file = done.file.relative_to(root).as_posix()
     take = f'take = {{ selection = "{file}" }}'
     selection = done.selection

@@ -1,7 +1,7 @@
 """Rows are chosen by what was recorded of them, epoch by epoch, and the file says how."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,11 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.setup.prepare import rows_by_id
-from assay.lab.setup.run_rows import ABSTAINED, read_row_selection, row_sha256
+from assay.lab.setup.run_rows import read_row_selection, row_sha256
 from assay.runs.history import files_sha256
 from assay.runs.run_names import experiment_of
 from tests.lab.select.measured_lab import (
     ROWS,
-    add_evaluation,
     group,
     measured_lab,
     select,
@@ -115,46 +114,11 @@ def test_one_set_of_a_mixture_is_selected_by_the_curves_of_all_its_rows(tmp_path
     assert found.selection.data["name"] == "sums" and found.selection.counts["in_data"] == 4
 
 
-def rates(found: Any) -> Mapping[str, tuple[float | None, int, str]]:
-    return {row.id: (row.score, row.answers, row.dropped) for row in found.selection.rows}
-
-
-def test_rates_at_the_bounds_are_kept_and_the_others_say_on_which_side_they_are(tmp_path: Path):
-    tenths = [[group(A, 1, 10), group(B, 9, 10)], [group(C, 0, 10), (D, [None] * 4)]]
-    run = measured_lab(tmp_path, [*tenths, [group(C, 0, 10), (B, [None])]])
-    found = select(tmp_path, "pass-rate")
-    assert rates(found) == {
-        A: (0.1, 10, ""),
-        B: (0.9, 10, ""),
-        C: (0.0, 20, "rate below 0.1"),
-        D: (None, 0, ABSTAINED),
-    }
-    assert found.selection.counts["dropped"] == {ABSTAINED: 1, "rate below 0.1": 1}
-    wide = select(tmp_path, "pass-rate", low=0.0, high=0.5, to="wide")
-    assert rates(wide)[B][2] == "rate above 0.5" and set(wide.selection.kept) == {A, C}
-    assert str(run) == found.selection.run and found.selection.recorded["steps"] == [1, 3]
-
-
-def test_the_answers_of_an_evaluation_are_rates_as_well(tmp_path: Path):
-    run = measured_lab(tmp_path, shuffled_steps(SHARES))
-    add_evaluation(run, "select", {A: [1.0, 0.0], B: [1.0, 1.0], C: [0.0, 0.0], D: [0.0, 1.0]})
-    found = select(tmp_path, "pass-rate", evaluation="dev", checkpoint="base")
-    assert set(found.selection.kept) == {A, D}
-    recorded = found.selection.recorded
-    assert recorded["role"] == "select" and recorded["checkpoint"] == "base"
-    assert recorded["file_sha256"] == files_sha256(run, [*run.evaluations.glob("*/base.parquet")])
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"by": "lmir"}, "unknown rule 'lmir' .*'limr'"),
         ({"stage": "lr"}, "no samples of 'lr' .*'rl'|known: rl"),
-        ({"stage": None}, "neither of --stage and --evaluation"),
-        ({"by": "pass-rate", "evaluation": "dev"}, "a record for each checkpoint"),
-        ({"by": "limr", "evaluation": "dev", "checkpoint": "base"}, "--evaluation: --by limr does"),
-        ({"low": 0.2}, "--low: --by limr does not read it"),
-        ({"by": "pass-rate", "low": 0.9, "high": 0.1}, "--low: 0.9 to 0.1 is no band"),
+        ({"by": "pass-rate"}, "no rule 'pass-rate', only limr .*pass_rate and where"),
         ({"threshold": 1.5}, r"--by limr: no row is left \(score below 1.5: 4\)"),
         ({"to": "../up"}, "'../up' is not the name of a selection"),
     ],
