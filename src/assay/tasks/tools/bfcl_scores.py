@@ -90,7 +90,7 @@ def group_score(group: Group, scores: Mapping[str, ItemScores]) -> GroupScore:
     if missing:
         return GroupScore(group, missing)
     weights = _weights(group, {name: len(scores[name].item_ids) for name in names})
-    whole = average([[scores[name]] for name in names], weights=[weights[name] for name in names])
+    whole = average([scores[name] for name in names], weights=[weights[name] for name in names])
     return GroupScore(group, (), whole.mean, whole.interval, whole.items)
 
 
