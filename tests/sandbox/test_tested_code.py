@@ -8,17 +8,12 @@ from pathlib import Path
 import pytest
 
 from assay.data.formats.formats import read_rows
+from assay.data.formats.problem_rows import ENTRY_POINT, PUBLIC_TESTS, SOLUTION, TESTS
 from assay.data.row import Row
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
 from assay.sandbox.tested_code import free_names
-from assay.tasks.workflows.problems import (
-    ENTRY_POINT,
-    PUBLIC_TESTS,
-    SOLUTION,
-    TESTS,
-    humaneval_problems,
-)
+from assay.tasks.workflows.task import human_eval
 from tests.sandbox.passes_in_one_process import PASSES
 
 TEST = "assert double(2) == 4"
@@ -147,7 +142,7 @@ def test_code_cannot_replace_the_functions_of_a_test(pool: WorkerPool) -> None:
 
 
 def test_humanevals_helpers_are_the_tests_own(pool: WorkerPool) -> None:
-    (row,) = [r for r in humaneval_problems("test").rows if r.extra[ENTRY_POINT] == "find_zero"]
+    (row,) = [r for r in human_eval("test").rows if r.extra[ENTRY_POINT] == "find_zero"]
     agreeing = "def poly(xs, x): return 0\ndef find_zero(xs): return 0"
     assert passed(pool, agreeing, list(row.extra[TESTS]), "find_zero") == 0
 
@@ -369,7 +364,7 @@ def {name}(*args):
 
 @pytest.mark.slow
 def test_a_solution_of_humaneval_passes_its_tests_and_a_broken_one_fails(pool: WorkerPool) -> None:
-    for row in humaneval_problems("test").rows[:2]:
+    for row in human_eval("test").rows[:2]:
         assert judged(pool, row, row.extra[SOLUTION]), row.id
         assert not judged(pool, row, broken(row)), row.id
 
@@ -379,7 +374,7 @@ def test_all_solutions_of_humaneval_and_mbpp_pass_and_all_broken_ones_fail(
     pool: WorkerPool, shared: Path
 ) -> None:
     file = shared / "data" / "workflow" / "aflow_mbpp_validate.jsonl"
-    rows = [*humaneval_problems("test").rows, *read_rows(file, "mbpp")]
+    rows = [*human_eval("test").rows, *read_rows(file, "mbpp")]
     assert len(rows) == 164 + 43
     assert [r.id for r in rows if not judged(pool, r, r.extra[SOLUTION])] == []
     assert [r.id for r in rows if not judged(pool, r, r.extra[SOLUTION], PUBLIC_TESTS)] == []

@@ -272,7 +272,7 @@ class BaseTask:
     """A task with everything but its rewards: rows are conversations that end with the answer.
 
     A task of your own extends it, and overrides what is different. The hooks `learner`, `checks`,
-    `arms`, `rules`, `tables` and `made` plug a lab of its own into the house, which asks `labs` for
+    `arms`, `rules` and `made` plug a lab of its own into the house, which asks `labs` for
     them and knows no lab. A lab's folder stands above `lab` and `pages` in the order of imports, so
     a hook may use all of them; a property that imports on demand keeps torch out of pages.
     """
@@ -302,12 +302,6 @@ class BaseTask:
         return {}
 
     @property
-    def ceiling(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """What `assay ceiling` measures by name, first what the others are compared with: the
-        model source, and options of the benchmark that it changes."""
-        return {source.partition(":")[2]: (source, {}) for source in self.arms}
-
-    @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """Further checks of `assay check` by name: a `lab.check.subject.Subject` to `Seen`."""
         return {}
@@ -315,12 +309,6 @@ class BaseTask:
     @property
     def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """Further rules of `assay improve` by name: evidence of a run to improvements."""
-        return {}
-
-    @property
-    def tables(self) -> Mapping[str, Callable[..., Any]]:
-        """Pages of a task's own, by the command that shows them: "patterns" takes a run and gives
-        what was found and the page of it."""
         return {}
 
     def brings(self, source: str) -> bool:
@@ -547,6 +535,16 @@ def reward_version(task_: Task, name: str) -> int:
     """The version of the built-in reward called `name` or `task.name`."""
     versions = task_.reward_versions if isinstance(task_, BaseTask) else {}
     return versions.get(name.removeprefix(task_.name + "."), 1)
+
+
+def moved(file: str) -> Callable[..., Any]:
+    """A source or benchmark that the task of a file among the shipped experiments brings now."""
+
+    def refuse(name: Any, options: Any = None) -> Any:
+        problem = f"is no longer built in: {file} brings it"
+        raise InputError(problem, field="task", fix=f'task = "path:{file}"')
+
+    return refuse
 
 
 def benchmark(task_: Task, name: str, options: BenchmarkOptions) -> Benchmark:

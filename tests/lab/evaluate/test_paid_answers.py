@@ -140,7 +140,7 @@ def test_hostile_answers_cost_themselves_and_every_file_and_page_is_made(
         assert ODD["controls"] in columns["output"] and "it is [key]" in columns["output"]
     run = f"{file.parents[2].parent.name}/{file.parents[2].name}"
     items = sorted(set(read_columns(file, ["item_id"])["item_id"]))
-    for verb in (["runs"], *(["show", f"{run}:{item}"] for item in items), ["report", run]):
+    for verb in (["runs"], *(["report", f"{run}:{item}"] for item in items), ["report", run]):
         shown = call(*verb, "--lab", tmp_path)
         assert shown.exit_code == 0, (verb, shown.stderr)
     assert not [f for f in tmp_path.rglob("*") if f.is_file() and KEY.encode() in f.read_bytes()]

@@ -9,7 +9,7 @@ import pytest
 from assay.data.files import sha256_file
 from assay.data.row import Message
 from assay.errors import InputError
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.experiment.read_file import read_experiment
 from assay.lab.monitor.observer import Silent
 from assay.lab.setup.helper_models import HelperModels
 from assay.lab.setup.manifest import make_manifest
@@ -188,7 +188,7 @@ def test_a_wrong_rule_is_named_by_line_and_field(tmp_path, rule, expected):
 )
 def test_what_a_file_names_wrongly_is_told_before_anything_is_opened(tmp_path, tables, expected):
     session_of(tmp_path, tables)
-    with pytest.raises(SpecError) as raised:
+    with pytest.raises(InputError) as raised:
         read_whole(tmp_path / "tiny.toml", (), tmp_path)
     assert expected in str(raised.value)
 

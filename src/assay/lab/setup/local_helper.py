@@ -65,7 +65,7 @@ class OneThread:
     """The thread that computes, for one caller at a time.
 
     Were the callers to compute themselves, each would keep its own memory and threads of the
-    products: 24 of them held 6.8 GB in `assay ceiling`, and one holds 2.9.
+    products: 24 of them held 6.8 GB over all arms, and one holds 2.9.
     """
 
     busy: threading.Lock = field(default_factory=threading.Lock)

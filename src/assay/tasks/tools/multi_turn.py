@@ -263,16 +263,20 @@ class Heard:
         return reasons + Counter(unknown_function=unknown)
 
 
-def heard(messages: tuple[Message, ...], decode: Decode = decode_message) -> Heard:
-    """The messages after a row's prompt; a turn begins where the user speaks."""
-    turns: list[list[Decoded]] = [[]] if messages else []
+def spoken(messages: Sequence[Message]) -> list[list[str]]:
+    """What the model wrote after a row's prompt; a turn begins where the user speaks."""
+    turns: list[list[str]] = [[]] if messages else []
     for of_user, run in groupby(messages, lambda message: message.role == "user"):
         if of_user:
             turns.append([])
         else:
-            said = [message.content for message in run if message.role == "assistant"]
-            turns[-1] += map(decode, said)
-    return Heard(tuple(map(tuple, turns)))
+            turns[-1] += [message.content for message in run if message.role == "assistant"]
+    return turns
+
+
+def heard(messages: Sequence[Message], decode: Decode = decode_message) -> Heard:
+    """The messages after a row's prompt, decoded."""
+    return Heard(tuple(tuple(map(decode, turn)) for turn in spoken(messages)))
 
 
 def _ask(decode: Decode, row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
