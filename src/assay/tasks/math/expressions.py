@@ -7,13 +7,12 @@ functions of Python.
 """
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import sympy
 from sympy import Rational
-
-from assay.tasks.math.verify import expression as by_math_verify
 
 LONGEST = 2_000
 DEEPEST = 60
@@ -25,11 +24,6 @@ _TOKEN = re.compile(
     r"|\*\*|[-+*/^_!|(){}\[\],'%°=]|[\u0370-\u03ff])"
 )
 _REPEATING = re.compile(r"(\d+)\.(\d*)\\\w+\s*\{(\d+)\}")
-_ANALYSIS = re.compile(r"\\(?:int|lim)(?![a-zA-Z])")
-_KNOWN_TO_SYMPY = re.compile(
-    r"(?:\\(?:sum|prod|int|lim|frac|sqrt|to|infty|pi|cdot|times|left|right|sin|cos|tan|ln|binom)"
-    r"(?![a-zA-Z])|[-+*/^_!(){}=.\s\d]|[a-z](?![a-zA-Z]{3}))*"
-)
 _SIMPLE_QUOTIENT = re.compile(r"(?<![\d./^}])(\d+)/(\d+)(?=\s*(?:\\pi|\\sqrt|[a-zA-Zπ]|\())")
 GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta"
@@ -58,13 +52,6 @@ FUNCTIONS: dict[str, Any] = {
     r"\arctan": sympy.atan,
 }
 INVERSES = {rf"\{n}": getattr(sympy, f"a{n}") for n in ("sin", "cos", "tan", "cot", "sec", "csc")}
-MANY = {r"\max": sympy.Max, r"\min": sympy.Min, r"\gcd": sympy.gcd, r"\lcm": sympy.lcm}
-MARKS = {
-    rf"\{name}"
-    for name in re.findall(
-        r"\S+", "overline vec bar hat angle triangle overrightarrow tilde widehat"
-    )
-}
 APPLIED = "fgh"
 """Letters that a bracket behind makes a function; another letter is multiplied."""
 CLOSING = {
@@ -82,26 +69,12 @@ def expression(text: str) -> Any:
     """The expression that all of the text is, decimals as fractions; None where it is none."""
     if not text.strip() or len(text) > LONGEST:
         return None
-    if _ANALYSIS.search(text):
-        return _analysis(text)
     try:
         reader = _Reader(_SIMPLE_QUOTIENT.sub(r"\\frac{\1}{\2}", text))
         found = reader.sum()
-        return _worked_out(found) if reader.token is None else None
+        return found if reader.token is None else None
     except NotReadError:
         return None
-
-
-def _worked_out(found: Any) -> Any:
-    """With its sums of constants added up."""
-    return found if found.free_symbols or not found.has(sympy.Sum, sympy.Product) else found.doit()
-
-
-def _analysis(text: str) -> Any:
-    if not _KNOWN_TO_SYMPY.fullmatch(text):
-        return None
-    found = by_math_verify(f"${text}$")
-    return found.doit() if isinstance(found, sympy.Expr) else None
 
 
 def _tokens(text: str) -> list[str]:
@@ -184,9 +157,7 @@ class _Reader:
             or token in CONSTANTS
             or token in NAMES
             or token in FUNCTIONS
-            or token in MARKS
-            or token in MANY
-            or token in (r"\frac", r"\sqrt", r"\binom", r"\sum", r"\prod")
+            or token in (r"\frac", r"\sqrt", r"\binom")
         )
 
     def power(self) -> Any:
@@ -256,14 +227,8 @@ class _Reader:
         if token == r"\sqrt":
             degree = self.inside("[") if self.token == "[" else sympy.Integer(2)
             return sympy.Pow(self.argument(), 1 / degree)
-        if token in (r"\sum", r"\prod"):
-            return self.series(token)
-        if token in MANY:
-            return self.many(token)
         if token in FUNCTIONS:
             return self.function(token)
-        if token in MARKS:
-            return self.marked(token)
         return self.name(token)
 
     def number(self) -> Any:
@@ -294,17 +259,6 @@ class _Reader:
         self.bars -= 1
         return sympy.Abs(found)
 
-    def many(self, token: str) -> Any:
-        opened = self.take("(", r"\{")
-        values = [self.sum()]
-        while self.token == ",":
-            self.take()
-            values.append(self.sum())
-        self.take(")" if opened == "(" else r"\}")
-        if token in (r"\gcd", r"\lcm") and not all(value.is_Integer for value in values):
-            raise NotReadError
-        return MANY[token](*values)
-
     def function(self, token: str) -> Any:
         function, power = FUNCTIONS[token], None
         while self.token in ("_", "^"):
@@ -329,33 +283,6 @@ class _Reader:
             found = found * self.power()
         return found
 
-    def series(self, token: str) -> Any:
-        r"""`\sum_{k=1}^{n}` of the product that follows."""
-        self.take("_")
-        self.take("{")
-        index = self.name(self.take())
-        self.take("=")
-        low = self.sum()
-        self.take("}")
-        self.take("^")
-        high = self.argument()
-        if not index.is_Symbol:
-            raise NotReadError
-        series = sympy.Sum if token == r"\sum" else sympy.Product
-        return series(self.product(), (index, low, high))
-
-    def marked(self, token: str) -> Any:
-        r"""`\overline{AB}`, `\angle ABC`: one symbol."""
-        if self.token == "{":
-            said = self._braced()
-        else:
-            said = ""
-            while self.token and self.token.isalpha():
-                said += self.take()
-        if not said:
-            raise NotReadError
-        return sympy.Symbol(f"{token}{{{said}}}")
-
     def _braced(self) -> str:
         self.take("{")
         depth, said = 1, ""
@@ -372,8 +299,6 @@ class _Reader:
         if self.token == "_":
             self.take()
             sub = self._braced() if self.token == "{" else self.take()
-            if token in "CAP" and self.token == "^":
-                return self.selections(token, sub)
         if token in CONSTANTS and not sub:
             return CONSTANTS[token]
         primes = 0
@@ -383,15 +308,6 @@ class _Reader:
         if token in APPLIED and self.token == "(":
             said += f"({self.inside('(')})"
         return sympy.Symbol(said)
-
-    def selections(self, token: str, sub: str) -> Any:
-        """C_n^k and A_n^k (or P_n^k) of combinatorics."""
-        below = expression(sub)
-        self.take("^")
-        above = self.argument()
-        if below is None:
-            raise NotReadError
-        return sympy.binomial(below, above) if token == "C" else sympy.ff(below, above)
 
 
 _PLACES = (
@@ -427,8 +343,7 @@ def identical(one: Any, other: Any) -> bool:
         return False
     if (one.has(*STEPPED) or other.has(*STEPPED)) and not _agree(one, other, symbols, _STEPS):
         return False
-    series = one.has(sympy.Sum, sympy.Product) or other.has(sympy.Sum, sympy.Product)
-    if not series and _agree(one, other, symbols, _PLACES):
+    if _agree(one, other, symbols, _PLACES):
         return True
     counts = all(_COUNTS.fullmatch(str(symbol)) for symbol in symbols)
     return counts and _agree(one, other, symbols, _WHOLE)
@@ -474,8 +389,17 @@ def constant_gap(one: Any, other: Any) -> tuple[Any, Any]:
     return (sympy.S.Zero if gap <= EXACT * most else gap), most
 
 
-def proportional(one: Any, other: Any) -> bool:
-    """Whether one expression is a constant, not 0, times the other."""
+def difference(sides: Sequence[str]) -> Any:
+    """Left minus right of an equation; None where it is none."""
+    left, right = map(expression, sides) if len(sides) == 2 else (None, None)
+    return None if left is None or right is None else left - right
+
+
+def proportional(known: Sequence[str], sides: Sequence[str]) -> bool:
+    """Whether one equation is a constant, not 0, times the other."""
+    one, other = difference(known), difference(sides)
+    if one is None or other is None:
+        return False
     symbols = sorted(one.free_symbols | other.free_symbols, key=str)
     if not symbols or one.free_symbols != other.free_symbols or len(symbols) > len(_PLACES[0]):
         return False
