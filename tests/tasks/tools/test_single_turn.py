@@ -7,7 +7,7 @@ import pytest
 from assay.data.leakage import EXACT, FUNCTION, NORMALISED, separate
 from assay.data.loaded import Loaded
 from assay.data.tools import function_names
-from assay.tasks.task import UnknownNameError
+from assay.errors import InputError
 from assay.tasks.tools.checker import ast_check
 from assay.tasks.tools.multi_turn import HINT
 from assay.tasks.tools.rewards import RELEVANCE
@@ -107,9 +107,7 @@ def test_live_rows_of_one_function_doc_stay_together():
 
 
 def test_unknown_category_offers_the_nearest():
-    with pytest.raises(
-        UnknownNameError, match=r"unknown BFCL category 'live_simpel'.*'live_simple'"
-    ):
+    with pytest.raises(InputError, match=r"unknown BFCL category 'live_simpel'.*'live_simple'"):
         entries("live_simpel")
 
 

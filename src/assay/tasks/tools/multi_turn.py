@@ -80,7 +80,7 @@ def multi_turn_entries(category: str) -> tuple[Row, ...]:
     `messages` and `tools` are those of the first turn, `gold` the calls of each turn as Python
     text, `extra` the "category" and the "entry": upstream's, its `missed_function` as docs, without
     the docs that are in `tools`. The categories write the same 200 scenes, so entries of one number
-    share a `conversation`. Raises UnknownNameError for a category that is not in MULTI_TURN.
+    share a `conversation`. Raises InputError for a category that is not in MULTI_TURN.
     """
     lookup(dict.fromkeys(MULTI_TURN), category, "multi-turn category of BFCL")
     data = wheel_directory(WHEEL) / "bfcl_eval" / "data"

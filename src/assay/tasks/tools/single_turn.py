@@ -37,7 +37,7 @@ SEVERAL = "its answer is more than one call"
 def entries(category: str) -> tuple[Row, ...]:
     """All entries of `category` in the source's order.
 
-    Raises UnknownNameError for a category that is not in ENTRIES.
+    Raises InputError for a category that is not in ENTRIES.
     """
     return lookup(ENTRIES, category, "BFCL category")(category)
 
@@ -97,7 +97,7 @@ def read_single(category: str) -> Loaded:
 
     A category of many functions and one right call becomes questions in the form of `simple_python`
     and `live_simple`; that no other function is there to choose from makes them easier. Entries of
-    several calls are dropped. Raises UnknownNameError for a category without possible answers.
+    several calls are dropped. Raises InputError for a category without possible answers.
     """
     lookup(dict.fromkeys(CATEGORIES, True), category, "BFCL category with possible answers")
     loaded = read_bfcl(category)

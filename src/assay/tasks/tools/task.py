@@ -64,7 +64,7 @@ MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
 def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark of one category with one question.
 
-    Raises UnknownNameError for an unknown option, parser or category, and InputError when there
+    Raises InputError for an unknown option, parser or category, and InputError when there
     are fewer usable examples than asked for.
     """
     chosen = options.over(DEFAULTS)
@@ -89,7 +89,7 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
 def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark of one category of several turns.
 
-    Raises UnknownNameError for an unknown option or value.
+    Raises InputError for an unknown option or value.
     """
     chosen = options.over(MULTI_TURN_DEFAULTS)
     added = lookup(ADDED, chosen["added"], "place of added functions")
