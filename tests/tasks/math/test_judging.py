@@ -66,6 +66,7 @@ OTHERWISE = {
     "-1 + sqrt(3)": "a function written as plain text is not LaTeX",
     "\\beginboxed{8\\sqrt{6}}": "a misspelt command is not repaired",
     "The identity matrix is $ \\begin{pmatrix}1 & 0 \\\\ 0 & 1\\end{pmatrix} $.": "a sentence",
+    "$-x >= -1$": "an inequality is read where a variable stands alone",
     "0.6054": "the case asks for a precision of 1e-4",
     "0.002, 5.234": "the case asks for a precision of 1e-3",
 }

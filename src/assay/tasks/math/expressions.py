@@ -24,6 +24,7 @@ _TOKEN = re.compile(
     r"|\*\*|[-+*/^_!|(){}\[\],'%°=]|[\u0370-\u03ff])"
 )
 _REPEATING = re.compile(r"(\d+)\.(\d*)\\\w+\s*\{(\d+)\}")
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\(?:circ|degree)(?![a-zA-Z]))")
 _SIMPLE_QUOTIENT = re.compile(r"(?<![\d./^}])(\d+)/(\d+)(?=\s*(?:\\pi|\\sqrt|[a-zA-Zπ]|\())")
 GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta"
@@ -59,9 +60,8 @@ CLOSING = {
     r"\lvert": r"\rvert",
 }  # fmt: skip
 
-
-class NotReadError(Exception):
-    """The text is no expression, or one that nothing here knows."""
+STARTS = {*CLOSING, *CONSTANTS, *NAMES, *FUNCTIONS, r"\frac", r"\sqrt", r"\binom"}
+WRAPPED = {r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling, r"\lvert": sympy.Abs}
 
 
 @lru_cache(maxsize=512)
@@ -69,11 +69,12 @@ def expression(text: str) -> Any:
     """The expression that all of the text is, decimals as fractions; None where it is none."""
     if not text.strip() or len(text) > LONGEST:
         return None
+    text = _DEGREES.sub("°", _SIMPLE_QUOTIENT.sub(r"\\frac{\1}{\2}", text))
     try:
-        reader = _Reader(_SIMPLE_QUOTIENT.sub(r"\\frac{\1}{\2}", text))
+        reader = _Reader(text)
         found = reader.sum()
         return found if reader.token is None else None
-    except NotReadError:
+    except SyntaxError:
         return None
 
 
@@ -83,7 +84,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise NotReadError
+            raise SyntaxError
         found.append(match[1])
         at = match.end()
     return found
@@ -105,14 +106,14 @@ class _Reader:
     def take(self, *wanted: str) -> str:
         token = self.token
         if token is None or (wanted and token not in wanted):
-            raise NotReadError
+            raise SyntaxError
         self.at += 1
         return token
 
     def sum(self) -> Any:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise NotReadError
+            raise SyntaxError
         sign = self._sign()
         found = sign * self.product()
         while self.token in ("+", "-"):
@@ -151,14 +152,7 @@ class _Reader:
             return self.tokens[self.at - 1] == "!"
         if token == "|":
             return self.bars == 0
-        return (
-            token.isalpha()
-            or token in CLOSING
-            or token in CONSTANTS
-            or token in NAMES
-            or token in FUNCTIONS
-            or token in (r"\frac", r"\sqrt", r"\binom")
-        )
+        return token.isalpha() or token in STARTS
 
     def power(self) -> Any:
         start = self.token
@@ -167,26 +161,19 @@ class _Reader:
             mark = self.take()
             if mark == "!":
                 if self.token == "!":
-                    raise NotReadError
+                    raise SyntaxError
                 found = sympy.factorial(found)
             elif mark in ("%", r"\%"):
                 found = found / 100
-            elif mark == "°" or self._degrees():
+            elif mark == "°":
                 found = found * sympy.pi / 180
             else:
                 found = found ** self.argument()
                 if self.token in ("^", "**"):
-                    raise NotReadError
+                    raise SyntaxError
         if start and start[0].isdigit() and self.token == "_":
-            raise NotReadError
+            raise SyntaxError
         return found
-
-    def _degrees(self) -> bool:
-        braced = self.tokens[self.at : self.at + 3] == ["{", r"\circ", "}"]
-        if braced or self.token in (r"\circ", r"\degree"):
-            self.at += 3 if braced else 1
-            return True
-        return False
 
     def argument(self) -> Any:
         r"""What follows `\frac`, `^` and the like: a group in braces, a digit or one sign."""
@@ -210,15 +197,14 @@ class _Reader:
     def base(self) -> Any:
         token = self.token
         if token is None:
-            raise NotReadError
+            raise SyntaxError
         if token[0].isdigit() or token[0] == ".":
             return self.number()
         if token == "|":
             return self.absolute()
         if token in CLOSING:
             found = self.inside(token)
-            wrap = {r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling, r"\lvert": sympy.Abs}
-            return wrap[token](found) if token in wrap else found
+            return WRAPPED[token](found) if token in WRAPPED else found
         self.take()
         if token == r"\frac":
             return self.argument() / self.argument()
@@ -248,7 +234,7 @@ class _Reader:
         self.take()
         top, bottom = self.argument(), self.argument()
         if not (top.is_Integer and bottom.is_Integer and 0 < top < bottom):
-            raise NotReadError
+            raise SyntaxError
         return top / bottom
 
     def absolute(self) -> Any:
@@ -268,7 +254,7 @@ class _Reader:
                 base = self.argument()
                 function = lambda x, base=base: sympy.log(x, base)  # noqa: E731
             else:
-                raise NotReadError
+                raise SyntaxError
         if power == -1 and token in INVERSES:
             function, power = INVERSES[token], None
         found = function(self.operand())
@@ -294,7 +280,7 @@ class _Reader:
 
     def name(self, token: str) -> Any:
         if not (token.isalpha() or token in NAMES or token in CONSTANTS):
-            raise NotReadError
+            raise SyntaxError
         sub = ""
         if self.token == "_":
             self.take()
@@ -338,7 +324,9 @@ def identical(one: Any, other: Any) -> bool:
     if constant in symbols and small in symbols:  # each calls it otherwise
         one, other = one.subs(small, constant), other.subs(small, constant)
     if one.coeff(constant) == other.coeff(constant) == 1:  # antiderivatives
-        return _constant_apart(one - constant, other - constant)
+        gap = one - other
+        moved = gap.subs({name: name + Rational(1, 3) for name in gap.free_symbols})
+        return identical(gap, moved)
     if len(symbols) > len(_PLACES[0]) or one.has(sympy.oo) or other.has(sympy.oo):
         return False
     if (one.has(*STEPPED) or other.has(*STEPPED)) and not _agree(one, other, symbols, _STEPS):
@@ -347,16 +335,6 @@ def identical(one: Any, other: Any) -> bool:
         return True
     counts = all(_COUNTS.fullmatch(str(symbol)) for symbol in symbols)
     return counts and _agree(one, other, symbols, _WHOLE)
-
-
-def _constant_apart(one: Any, other: Any) -> bool:
-    """Whether the difference of two functions of one symbol is the same at several places."""
-    symbols = one.free_symbols | other.free_symbols
-    if len(symbols) != 1:
-        return False
-    gap = one - other
-    shifted = gap.subs(next(iter(symbols)), next(iter(symbols)) + Rational(1, 3))
-    return identical(gap, shifted)
 
 
 def _agree(one: Any, other: Any, symbols: list[Any], places: Any) -> bool:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
+from sympy import Rational
 
 from assay.tasks.math import regions, sentences, units, written
 from assay.tasks.math.answers import delimited, number
@@ -175,15 +176,12 @@ def _texts(gold: str, answer: str) -> Ruling | None:
 
 def _choices(gold: str, answer: str) -> Ruling | None:
     """Letters of choices, with what they stand for or without."""
-    letter = written.choice(gold) if not gold.strip().islower() else None
-    chosen, given = written.choice(answer), written.chosen(answer)
-    wanted = written.chosen(gold)
-    if letter and (chosen or given):
-        return Ruling(letter == (chosen or given[0]), "choice")  # type: ignore[index]
-    if wanted and chosen:
-        return Ruling(wanted[0] == chosen, "choice")
-    if wanted and given:
-        return Ruling(wanted[0] == given[0] and rule(wanted[1], given[1]).equal, "choice")
+    known = written.choice(gold) if not gold.strip().islower() else None
+    wanted, given = written.chosen(gold), written.chosen(answer)
+    letters = known or (wanted and wanted[0]), written.choice(answer) or (given and given[0])
+    if all(letters):
+        meant = not (wanted and given) or rule(wanted[1], given[1]).equal
+        return Ruling(letters[0] == letters[1] and meant, "choice")
     if wanted or given:
         return rule(wanted[1] if wanted else gold, given[1] if given else answer)
     several = written.letters(gold), written.letters(answer)
@@ -195,17 +193,14 @@ def _sets(gold: str, answer: str) -> Ruling | None:
     clear = regions.is_region(gold), regions.is_region(answer)
     if not any(clear):
         return None
-    one, other = (regions.region(_as_set(text)) for text in (gold, answer))
+    reals = written.meaning(r"\mathbb{R}")
+    sets = (r"\mathbb{R}" if written.meaning(t) == reals else t for t in (gold, answer))
+    one, other = map(regions.region, sets)
     if one is not None and other is not None:
         return Ruling(regions.equal(one, other), "set")
     if all(clear) or not written.relational(answer):
         return None
     return None if written.members(answer) != answer else Ruling(False, "relation")
-
-
-def _as_set(text: str) -> str:
-    reals = written.meaning(text) == written.meaning(r"\mathbb{R}")
-    return r"\mathbb{R}" if reals else text
 
 
 def _by_form(gold: str, answer: str) -> Ruling:
@@ -240,9 +235,6 @@ def _items(text: str) -> list[Item]:
                 named = list(zip(map(written.fold, several[0]), several[1], strict=True))
                 found += named if len(parts) == 1 else [("", sides[-1])]
                 continue
-        if len(sides) > 2 and all(map(written.is_name, sides[:-1])) and len(parts) > 1:
-            found.append(("", f"({','.join([sides[-1]] * (len(sides) - 1))})"))
-            continue
         named = len(sides) > 1 and written.is_name(sides[0])
         name = written.fold(sides[0]) if named else ""
         value = sides[-1] if named and _holds(sides) else part
@@ -273,28 +265,21 @@ def _lists(wanted: list[Item], given: list[Item], gold: str, answer: str) -> Rul
                 return _matched(*((parts, values) if items is wanted else (values, parts)), True)
     if len(wanted) == 1 and len(given) > 1:
         # Boxes that all say the same are one answer.
-        same = len(given) <= 3 and all(_same_item(wanted[0], item) for item in given)
-        return Ruling(same, "list")
+        name, value = wanted[0]
+        same = all(rule(value, v).equal and n in ("", name or n) for n, v in given)
+        return Ruling(same and len(given) <= 3, "list")
     names = [{name for name, _ in items} - {""} for items in (wanted, given)]
     indices = all(re.fullmatch(r"x_\d", name) for each in names for name in each)
     if all(len(each) > 1 for each in names) and names[0] == names[1] and not indices:
         pairs = ((value, dict(given)[name]) for name, value in wanted)
         return Ruling(all(rule(*pair).equal for pair in pairs), "list")
-    if (
-        len(names[0] | names[1]) > 1
-        and not indices
-        and len({n[:1] for n in names[0] | names[1]}) > 1
-    ):
+    if len({name[:1] for name in names[0] | names[1]}) > 1 and not indices:
         # Names on one side alone: the values are in their order.
         bare = [[value for _, value in items] for items in (wanted, given)]
         return _matched(*bare, ordered=True) if not all(names) else Ruling(False, "list")
     whole = [[f"{n}={v}" if n else v for n, v in items] for items in (wanted, given)]
     found = _matched([v for _, v in wanted], [v for _, v in given], ordered=False)
     return found if found.equal or not any(names) else _matched(*whole, ordered=False)
-
-
-def _same_item(wanted: Item, given: Item) -> bool:
-    return rule(wanted[1], given[1]).equal and given[0] in ("", wanted[0] or given[0])
 
 
 def _matched(
@@ -454,10 +439,11 @@ def single(gold: str, answer: str) -> Ruling:
     if bases != (None, None):
         one, two = (base or (text, "") for base, text in zip(bases, (wanted, given), strict=True))
         return Ruling(one[0] == two[0] and (one[1] == two[1] or "" in (one[1], two[1])), "base")
-    if (
-        unit and other and unit.dimension == other.dimension and unit.factor != other.factor
-    ) or _radians(unit, other, wanted, given):
+    if unit and other and unit.dimension == other.dimension and unit.factor != other.factor:
         return _in_one_unit(wanted, unit, given, other)
+    angle = not (unit and other) and (unit or other)
+    if angle and angle.dimension == units.ANGLE and r"\pi" in (given if unit else wanted):
+        return _values(gold, answer)  # degrees and radians
     return _percentages(wanted, given)
 
 
@@ -469,32 +455,12 @@ def base_number(text: str) -> tuple[str, str] | None:
     return match[1], units.with_digits(written.unwrapped(match[2]).lower())
 
 
-def _radians(unit: units.Unit | None, other: units.Unit | None, wanted: str, given: str) -> bool:
-    angle = unit or other
-    if not angle or (unit and other) or angle.dimension != units.ANGLE:
-        return False
-    return r"\pi" in (given if unit else wanted)
-
-
-def _in_one_unit(
-    wanted: str, unit: units.Unit | None, given: str, other: units.Unit | None
-) -> Ruling:
-    values = [expression(written.as_latex(text)) for text in (wanted, given)]
-    if None in values:
-        return Ruling(False, "unit", read=values[1] is not None)
-    one, two = (value * _factor(of) for value, of in zip(values, (unit, other), strict=True))
-    gap, most = constant_gap(one, two) if not (one.free_symbols | two.free_symbols) else (1, 0)
+def _in_one_unit(wanted: str, unit: units.Unit, given: str, other: units.Unit) -> Ruling:
+    one, two = (expression(written.as_latex(text)) for text in (wanted, given))
+    if one is None or two is None or one.free_symbols | two.free_symbols:
+        return Ruling(False, "unit", read=two is not None)
+    gap, most = constant_gap(one * Rational(unit.factor), two * Rational(other.factor))
     return Ruling(bool(gap <= (WHOLE * most if "." in wanted + given else 0)), "unit")
-
-
-def _factor(unit: units.Unit | None) -> Any:
-    if unit is None:
-        return sympy.Integer(1)
-    if unit.dimension == units.ANGLE:
-        return (
-            sympy.nsimplify(float(unit.factor) / math.pi, rational=True, tolerance=1e-9) * sympy.pi
-        )
-    return sympy.Rational(unit.factor)
 
 
 def _percentages(gold: str, answer: str) -> Ruling:

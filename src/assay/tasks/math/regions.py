@@ -175,42 +175,19 @@ def _half(bound: Any, sign: str) -> Any:
 
 
 def _inequality(text: str) -> Region | None:
-    r"""A chain such as `1 < 2x \le 3`: one side is a variable, or linear in one, the others are
-    numbers."""
+    r"""A chain such as `1 < x \le 3`: one side is a variable, the others are numbers."""
     sides = written.split(text, _RELATION)
     signs = [_SIGNS[match] for match in written.separators(text, _RELATION)]
-    linear = [_linear(side) for side in sides]
-    named = [n for n, found in enumerate(linear) if found]
-    if len(named) > 1:
-        named = [n for n in named if _VARIABLE.fullmatch(sides[n])]
+    named = [n for n, side in enumerate(sides) if _VARIABLE.fullmatch(side) and side not in "ei"]
     if not signs or len(named) != 1 or len(sides) != len(signs) + 1:
         return None
     at, found = named[0], []
-    name, slope, start = linear[at] or ("", 1, 0)
     for n, sign in enumerate(signs):
-        if at not in (n, n + 1):
-            return None
-        bound = _number(sides[n + 1 if at == n else n])
+        bound = _number(sides[n + 1 if at == n else n]) if at in (n, n + 1) else None
         if bound is None:
             return None
-        upright = (at == n) == (slope > 0)
-        mirrored = sign.translate(str.maketrans("<>", "><"))
-        found.append(_half(_rounded((bound - start) / slope), sign if upright else mirrored))
-    return Region(Intersection(*found), frozenset({name}))
-
-
-def _linear(text: str) -> tuple[str, Any, Any] | None:
-    """Variable, slope and value at 0 of a side of an inequality; None where it is not linear."""
-    if _VARIABLE.fullmatch(text):
-        return None if text in "ei" else (text, 1, 0)
-    found = expression(text)
-    if found is None or len(found.free_symbols) != 1 or not found.is_polynomial():
-        return None
-    symbol = next(iter(found.free_symbols))
-    slope = found.diff(symbol)
-    if slope.free_symbols or not slope.is_real or not found.subs(symbol, 0).is_real:
-        return None
-    return str(symbol), slope, found.subs(symbol, 0)
+        found.append(_half(bound, sign if at == n else sign.translate(str.maketrans("<>", "><"))))
+    return Region(Intersection(*found), frozenset({sides[at]}))
 
 
 def _number(text: str) -> Any:
@@ -221,12 +198,5 @@ def _number(text: str) -> Any:
     places = {
         name: sympy.Rational(1 + sum(map(ord, str(name))) % 97, 89) for name in found.free_symbols
     }
-    return _rounded(found.subs(places))
-
-
-def _rounded(found: Any) -> Any:
-    """A real number as a fraction of ten digits; None where it is none."""
-    if found in (oo, -oo):
-        return found
-    value = sympy.sympify(found).evalf(20)
+    value = found.subs(places).evalf(20)
     return sympy.Rational(f"{float(value):.10g}") if value.is_real and value.is_finite else None

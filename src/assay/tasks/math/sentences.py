@@ -135,9 +135,7 @@ def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
         text, end, end + 300
     ):
         return True
-    other, own = _ALTERNATIVE.match(text, end, end + 80), _PLAIN.fullmatch(answer)
-    same_unit = other and own and bool(other[1] or own[2]) == bool(other[3])
-    if same_unit and float(other[2]) != float(own[1]):
+    if _has_other_value(answer, _ALTERNATIVE.match(text, end, end + 80)):
         return True
     numbers = _numbers(answer)
     for stated, _ in _explicit(text[end : end + 4_000]):
@@ -147,6 +145,13 @@ def is_taken_back(text: str, answer: str, start: int, end: int) -> bool:
         if numbers and other and same == denial:
             return True
     return False
+
+
+def _has_other_value(answer: str, other: re.Match[str] | None) -> bool:
+    own = _PLAIN.fullmatch(answer)
+    if other is None or own is None or bool(other[1] or own[2]) != bool(other[3]):
+        return False
+    return float(other[2]) != float(own[1])
 
 
 def _numbers(text: str) -> list[float]:

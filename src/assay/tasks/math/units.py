@@ -50,11 +50,6 @@ DEFINITIONS = (
     "sterling = [gbp] = gbp = quid",
     "pence = sterling / 100",
     "yuan = [cny] = cny = rmb",
-    "jiao = yuan / 10",
-    "rupee = [inr] = inr = rs",
-    "jin = 500 gram",
-    "mu = 2000 / 3 * meter ** 2",
-    "li = 500 meter",
     "unit = [unit] = units",
 )
 """Units that `pint` does not know."""
@@ -67,16 +62,11 @@ _CHINESE = {
     "小时": "hour", "时": "hour", "分钟": "minute", "秒钟": "second", "秒": "second", "天": "day",
     "日": "day", "星期": "week", "周": "week", "个月": "month", "年": "year", "岁": "year",
     "美元": "dollar", "欧元": "euro", "英镑": "sterling", "元": "yuan", "块钱": "yuan",
-    "块": "yuan",
-    "人民币": "yuan", "角": "jiao", "英里": "mile", "英尺": "foot", "英寸": "inch",
-    "加仑": "gallon", "磅": "pound", "盎司": "ounce", "公顷": "hectare", "亩": "mu", "斤": "jin",
-    "里": "li", "摄氏度": "degC", "华氏度": "degF", "度": "degree", "千瓦时": "kWh",
-    "千瓦": "kilowatt", "瓦": "watt", "伏特": "volt", "伏": "volt", "安培": "ampere",
-    "欧姆": "ohm", "焦耳": "joule", "焦": "joule", "牛顿": "newton", "牛": "newton",
-    "帕": "pascal", "赫兹": "hertz", "弧度": "radian",
+    "块": "yuan", "人民币": "yuan", "英里": "mile", "英尺": "foot", "英寸": "inch",
+    "磅": "pound", "公顷": "hectare", "摄氏度": "degC", "华氏度": "degF", "度": "degree",
 }  # fmt: skip
 _CHINESE_WORD = re.compile("|".join(sorted(map(re.escape, _CHINESE), key=len, reverse=True)))
-_SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan", "Rs": "rupee"}
+_SYMBOLS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yuan"}
 _ABBREVIATIONS = {
     "sec": "second", "secs": "second", "hr": "hour", "hrs": "hour", "mins": "minute",
     "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "cc": "cm^3", "sqft": "square foot",
@@ -131,7 +121,7 @@ _SINGLE = re.compile(
     r"(?P<value>.*?[\d)}])\s*(?P<unit>[mgshLlNJWVAK](?:\s*(?:\^\s*\{?-?\d\}?|[²³]))?"
     r"(?:\s*/\s*(?:[a-zA-Z]+)(?:\^\s*\{?\d\}?|[²³])?)?)"
 )
-_MONEY = re.compile(r"([-+]?)\s*(?:US|U\.S\.)?\s*([$€£¥]|Rs\.?)\s*([-+]?[\d.\\].*)")
+_MONEY = re.compile(r"([-+]?)\s*(?:US|U\.S\.)?\s*([$€£¥])\s*([-+]?[\d.\\].*)")
 _OPERATOR_END = re.compile(r"(?:[-+*/^_=(,{]|\\(?:cdot|times|div|pm|mp|frac|sqrt))\s*$")
 _ANGLE_OF = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 _VOWEL = re.compile(r"[aeiouyAEIOUY]")
@@ -281,7 +271,7 @@ def _split(text: str, single: bool) -> tuple[str, str]:
     money = _MONEY.fullmatch(text)
     if money:
         value, more = _split(money[3], single)
-        return money[1] + value, f"{money[2].rstrip('.')} {more}"
+        return money[1] + value, f"{money[2]} {more}"
     match = _MEASURED.fullmatch(text)
     if match and _is_tail(match):
         value, named = match["value"].strip(), match["unit"]

@@ -128,8 +128,6 @@ _MEANINGS = (
     "sunday|sun|星期日|周日|星期天",
     *("odd|奇数|odd number|an odd number", "even|偶数|even number|an even number"),
     r"\mathbb{z}|all integers|the integers|integers|全体整数|所有整数|整数集",
-    *("sas|边角边", "sss|边边边", "asa|角边角", "aas|角角边", "hl|斜边直角边"),
-    *("等边三角形|正三角形", "充要条件|充分必要条件|充分且必要条件"),
     "cannot be determined|not enough information|无法确定|不能确定|cannot determine",
 )  # fmt: skip
 _MEANING = {text: n for n, group in enumerate(_MEANINGS) for text in group.split("|")}
@@ -183,28 +181,16 @@ def _upright(match: re.Match[str]) -> str:
     """What a font says: a number or its name in italics, a function, or a text."""
     said = match["said"] if match["old"] is None else match["old"]
     if "{" in said:
-        if "\\" in said:
-            return said
-        said = said.replace("{", "").replace("}", "")
-    word = said.strip(" ~")
-    before = match.string[: match.start()].rstrip("{ ~\\,")
-    counted = before[-1:].isdigit() and word in ("min", "sec", "max")
-    if (match["font"] == "operatorname" or word in _FUNCTIONS) and not counted:
+        return said
+    word, bold = said.strip(" ~"), match["font"] in ("mathbf", "boldsymbol", "bm", "mathit")
+    if (match["font"] == "operatorname" or word in _FUNCTIONS) and word not in ("min", "max"):
         return rf"\{word} " if word.isalpha() else word
-    spaced = said[:1] in (" ", "~") or match.string[: match.start()][-1:] in (" ", "~")
-    if (match["font"] not in ("mathbf", "boldsymbol", "bm") and word in ("i", "e")) or (
-        word == "d" and not before
-    ):
-        return f" {word} " if not spaced or before.endswith(("+", "-")) else rf"\text{{{said}}}"
-    if not re.search(r"[a-z\u4e00-\u9fff]|[A-Z]{2}", word):
-        counts = before[-1:].isalnum() or before[-1:] in ("}", ")")
-        if not (counts and re.search("[A-Z]", word)):
-            return said
-    if match["font"] in ("mathbf", "boldsymbol", "bm") and word in ("i", "j", "k"):
-        return rf"\vec{{{word}}}"
-    if match["font"] in ("mathbf", "boldsymbol", "bm", "mathit") and len(word) == 1:
+    if word in ("i", "e", "d") or (bold and len(word) == 1):
         return f" {word} "
-    return rf"\text{{{said}}}"
+    before = match.string[: match.start()].rstrip("{ ~\\,")[-1:]
+    counts = re.search("[A-Z]", word) and (before.isalnum() or before in ("}", ")"))
+    names = re.search(r"[a-z\u4e00-\u9fff]|[A-Z]{2}", word) or counts
+    return rf"\text{{{said}}}" if names else said
 
 
 def same_text(one: str, other: str) -> bool:
