@@ -42,8 +42,7 @@ from assay.models.supported import read_object
 from assay.runs.manifest_file import Manifest
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.user_code import source_files
-from assay.trainers.register import MODEL, TRAINERS, Trainer
-from assay.trainers.scripts import README, filled
+from assay.trainers.register import MODEL, README, TRAINERS, Trainer, filled, folder_texts
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Difference, Translated
 
@@ -282,7 +281,7 @@ class Exporter(ToolStage):
         """Configuration, scripts, the translation, the experiment and a README."""
         name = self.session.experiment.name
         self.write_code(*self.trainer.starts)
-        for file, text in self.trainer.files(settings, made, name).items():
+        for file, text in folder_texts(self.tool, settings, made, name).items():
             atomic_write_text(self.part / file, text)
             if file.endswith(".sh"):
                 (self.part / file).chmod(0o755)

@@ -55,8 +55,8 @@ from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch
-from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, Step
-from assay.trainers.outputs.plain_folders import Found, find, read_object
+from assay.trainers.outputs.output import Output, Step
+from assay.trainers.outputs.plain_folders import FINDERS, Found, find, read_object
 from assay.trainers.read_back import CANONICAL, changed, likelihood, read_back, with_model
 from assay.trainers.register import MODEL, TRAINERS
 from assay.trainers.settings import Exported
@@ -136,10 +136,10 @@ class Origin:
 
 
 def import_run(root: Path, request: Request, observer: Observer) -> Imported:
-    """Take over the run in a folder. Raises NotItsFolder, InputError for a name that is taken and
-    for a checkpoint that cannot be opened; nothing is left of the run then."""
+    """Take over the run in a folder. Raises InputError for a folder that is none of the tool's, a
+    name that is taken and a checkpoint that cannot be opened; nothing is left of the run then."""
     if not request.folder.is_dir():
-        raise NotItsFolder("no such folder", file=request.folder)
+        raise InputError("no such folder", file=request.folder)
     for option, name in (("--name", request.name), ("--stage", request.stage)):
         if name is not None and not NAME.fullmatch(name):
             fix = "letters, digits, '_', '-' and '.', a letter or a digit first"
@@ -177,7 +177,7 @@ def taken_over(root: Path, request: Request, origin: Origin, observer: Observer)
         following = recorded(session, origin)
         saved = tuple(steps_in(draft.checkpoints(origin.stage)))
         if not following.step and not saved:
-            raise NotItsFolder("its log has no step", file=request.folder)
+            raise InputError("its log has no step", file=request.folder)
         origin = replace(origin, **proven_start(session, origin))
         write_manifest(draft, manifest_of(session, origin, run, request.folder))
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -302,22 +302,22 @@ def taught(
 
 
 def exported_origin(root: Path, request: Request) -> Origin:
-    """Of a folder that `assay export` made. Raises NotItsFolder."""
+    """Of a folder that `assay export` made. Raises InputError."""
     folder = request.folder
     about, trainer = read_object(folder / TRANSLATION), TRAINERS[request.tool]
     if missing := {"tool", "stage", "settings", "differences"} - about.keys():
         problem = f"lacks {min(missing)!r}"
-        raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
+        raise InputError(problem, file=folder / TRANSLATION, fix="export it again")
     tools = {each.package.partition("==")[0]: name for name, each in TRAINERS.items()}
     tool = tools.get(str(about["tool"]).partition("==")[0])
     if tool is None:
         problem = f"tool is {about['tool']!r}, which is none of {', '.join(tools)}"
-        raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
+        raise InputError(problem, file=folder / TRANSLATION, fix="export it again")
     if tool != request.tool:
         problem = f"was exported for {TRAINERS[tool].title}"
-        raise NotItsFolder(problem, file=folder, fix=f"--from {tool}")
+        raise InputError(problem, file=folder, fix=f"--from {tool}")
     if not (folder / "output").is_dir():
-        raise NotItsFolder("was exported and not trained yet", file=folder, fix="bash run.sh")
+        raise InputError("was exported and not trained yet", file=folder, fix="bash run.sh")
     whole, name = read_experiment(folder / EXPERIMENT), about["stage"]
     stage = whole.stage[name].model_copy(update={"trainer": request.tool})
     assert isinstance(stage, Exported)
@@ -334,11 +334,10 @@ def exported_origin(root: Path, request: Request) -> Origin:
     )
     unknown = [] if known else [f"data.{each}" for each in whole.data]
     differences = {each["key"]: each["what"] for each in about["differences"]}
-    try:
-        found = find(tool, folder / "output")
+    told, trained = None, dict[str, Any]()
+    found = FINDERS[tool](folder / "output", None, None)
+    if isinstance(found, Found):  # else the tool wrote no configuration of its own
         told, trained = found.start, found.configuration
-    except NotItsFolder:  # the tool wrote no configuration of its own
-        told, trained = None, {}
     others = changed(tool, table(tool, stage.method), trained, about["settings"])
     differences |= {each.key: each.what for each in others}
     if known:
@@ -386,7 +385,7 @@ def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], 
 
 def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> Origin:
     """Of a folder that was made without Assay; `why` no LoRA holds its adapters, which are merged
-    then. Raises NotItsFolder, DamagedOutput, and InputError where the folder does not say what it
+    then. Raises InputError; also where the folder does not say what it
     started from."""
     model = model_source(request, found, root)
     config = CANONICAL[request.tool](found.configuration)

@@ -88,7 +88,7 @@ class Output(Protocol):
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """The whole steps behind `after`, in order; `ended`: the tool writes no more. Raises
-        DamagedOutput."""
+        InputError."""
         ...
 
     def checkpoints(self) -> Sequence[Saved]:
@@ -99,14 +99,6 @@ class Output(Protocol):
         """The folder of a checkpoint's weights as Transformers, or peft, reads it; made in
         `scratch` where the tool writes another kind. Raises InputError."""
         ...
-
-
-class NotItsFolder(InputError):
-    """A folder that the tool did not write."""
-
-
-class DamagedOutput(InputError):
-    """A file of a tool that is something else than the tool writes."""
 
 
 def holds_weights(folder: Path) -> bool:
@@ -159,7 +151,7 @@ def is_number(value: Any) -> bool:
 
 def log_lines(file: Path) -> list[dict[str, Any]]:
     """The JSON objects of a log that a tool may be writing to; a last line without its end is not
-    there yet. Raises DamagedOutput."""
+    there yet. Raises InputError."""
     found = []
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         if not line.strip():
@@ -168,9 +160,9 @@ def log_lines(file: Path) -> list[dict[str, Any]]:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             fix = "restore the file, or name another folder"
-            raise DamagedOutput("is no JSON", file=file, line=number, fix=fix) from error
+            raise InputError("is no JSON", file=file, line=number, fix=fix) from error
         if not isinstance(value, dict):
-            raise DamagedOutput("is no JSON object", file=file, line=number)
+            raise InputError("is no JSON object", file=file, line=number)
         found.append(value)
     return found
 
@@ -212,3 +204,50 @@ def samples(entry: Mapping[str, Any]) -> bool:
     """Whether nothing more is logged of the entry's step. The loss of held-out rows, which sft
     stages have, comes behind that of the trained ones."""
     return "reward" in entry
+
+
+JOURNAL = "answers"
+
+
+def journal_files(folder: Path) -> list[Path]:
+    """The journals below a tool's output in which `reward.py` of an exported folder notes what it
+    judged: an answer's row, its tokens, what the reward said. Each process of each attempt has its
+    own, those of a process by time: RANK-TIME-PROCESS.jsonl."""
+    return sorted((folder / JOURNAL).glob("*-*-*.jsonl"), key=process_of)
+
+
+def process_of(file: Path) -> tuple[int, int]:
+    """The rank of a journal's process, and when it was started."""
+    rank, started, _ = file.stem.split("-")
+    return int(rank), int(started)
+
+
+def by_key(folder: Path) -> dict[str, Answer]:
+    """The answers by the tool's own names."""
+    lines = (line for file in journal_files(folder) for line in log_lines(file))
+    return {line["key"]: journalled(line) for line in lines}
+
+
+def in_order(folder: Path, first: int, last: int) -> list[Answer]:
+    """The answers to updates `first` to `last` in the order of processes; of a process that was
+    started again, those of its last attempt at them."""
+    found: dict[int, list[Answer]] = {}
+    for file in journal_files(folder):
+        own = [journalled(line) for line in log_lines(file) if first <= line["step"] <= last]
+        if own:
+            found[process_of(file)[0]] = own
+    return [answer for own in found.values() for answer in own]
+
+
+def journalled(line: Mapping[str, Any], **more: Any) -> Answer:
+    """An answer as `reward.py` noted it, with what the tool says of it."""
+    return Answer(
+        text=line["text"],
+        reward=line["value"],
+        row=line["id"],
+        tokens=tuple(line["tokens"]),
+        parts=line["parts"],
+        why=line["why"] or "",
+        ended=line["ended"],
+        **more,
+    )
