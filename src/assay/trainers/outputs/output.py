@@ -1,16 +1,19 @@
 """What a trainer wrote, as Assay's steps: the terms that every reader of a tool's files shares.
 
-A reader holds no state. `steps(after)` reads what is there now and yields the whole steps behind
-`after`; what a living tool is still writing, or a killed one left half written, is not yielded yet.
-So a run is followed by asking again with the last step that was recorded. Names of metrics are
-translated by tables; what has no counterpart keeps the tool's name behind the tool's own.
+A reader holds no state, and raises InputError for a damaged file. `steps(after, ended)` reads what
+is there now and yields the whole steps behind `after`; what a living tool is still writing, or a
+killed one left half written, is not yielded yet, but where the tool has `ended`. So a run is
+followed by asking again with the last step that was recorded. `checkpoints()` are the whole ones by
+step, and `weights(saved, scratch)` is the folder of one's weights as Transformers or peft reads it,
+made in `scratch` where the tool writes another kind. Names of metrics are translated by tables;
+what has no counterpart keeps the tool's name behind the tool's own.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from assay.data.episode import Ended
 from assay.errors import InputError
@@ -22,11 +25,6 @@ Weights = Sequence[float] | None
 """Of reward functions; None: 1 each."""
 
 
-def as_it_is(value: float) -> float:
-    """For metrics of the same unit."""
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One line of a table of metrics."""
@@ -34,9 +32,8 @@ class Metric:
     theirs: str
     ours: str = ""
     """Empty: it is another quantity, or Assay has none such; it keeps the tool's name."""
-    how: str = "as it is"
-    """How the value is converted, for the page."""
-    convert: Callable[[float], float] = as_it_is
+    rest: bool = False
+    """It is 1 less the tool's value."""
     unlike: str = ""
     """What its definition has else, in a sentence without its end."""
 
@@ -78,29 +75,6 @@ class Saved:
     folder: Path
 
 
-class Output(Protocol):
-    """What a tool wrote into a folder."""
-
-    @property
-    def folder(self) -> Path:
-        """Where its checkpoints lie."""
-        ...
-
-    def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
-        """The whole steps behind `after`, in order; `ended`: the tool writes no more. Raises
-        InputError."""
-        ...
-
-    def checkpoints(self) -> Sequence[Saved]:
-        """The whole checkpoints by step."""
-        ...
-
-    def weights(self, saved: Saved, scratch: Path) -> Path:
-        """The folder of a checkpoint's weights as Transformers, or peft, reads it; made in
-        `scratch` where the tool writes another kind. Raises InputError."""
-        ...
-
-
 def holds_weights(folder: Path) -> bool:
     """Whether a folder is one of a model or an adapter, as Transformers and peft write them."""
     return any((folder / name).is_file() for name in (WEIGHTS, INDEX, ADAPTER))
@@ -127,7 +101,7 @@ def translated(
         if line is None or not line.ours:
             found[f"{tool}/{name}"] = mean
         else:
-            found[line.ours] = None if mean is None else line.convert(mean)
+            found[line.ours] = 1 - mean if line.rest and mean is not None else mean
     return found
 
 
@@ -187,7 +161,8 @@ def by_round(
     rounds: dict[int, list[Mapping[str, Any]]] = {}
     for entry in kept:
         rounds.setdefault(-(-entry["step"] // updates), []).append(entry)
-    if rounds and (kept[-1]["step"] % updates or not (ended or samples(kept[-1]))):
+    # The loss of held-out rows, which sft stages have, comes behind that of the trained ones.
+    if rounds and (kept[-1]["step"] % updates or not (ended or "reward" in kept[-1])):
         rounds.popitem()
     return list(rounds.items())
 
@@ -198,12 +173,6 @@ def repeats(earlier: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
     if earlier["step"] != entry["step"]:
         return earlier["step"] > entry["step"]
     return any(loss in earlier and loss in entry for loss in ("loss", "eval_loss"))
-
-
-def samples(entry: Mapping[str, Any]) -> bool:
-    """Whether nothing more is logged of the entry's step. The loss of held-out rows, which sft
-    stages have, comes behind that of the trained ones."""
-    return "reward" in entry
 
 
 JOURNAL = "answers"

@@ -20,7 +20,6 @@ import yaml
 
 from assay.data.hashing import sha256_text
 from assay.errors import InputError
-from assay.trainers.outputs.output import Output
 from assay.trainers.outputs.transformers_output import (
     SwiftOutput,
     TrlOutput,
@@ -38,6 +37,9 @@ METHODS = {"GRPOConfig": "grpo", "SFTConfig": "sft"}
 """Classes of TRL's arguments, for the methods that are taken over."""
 ADAPTER = "adapter_config.json"
 LORA_PATH, RESUMED = "actor_rollout_ref.model.lora_adapter_path", "trainer.resume_from_path"
+
+
+Output = TrlOutput | VerlOutput
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("eval_loss", "validation_loss"),
     Metric("step_time", "seconds"),
     Metric("reward", "reward_mean"),
-    Metric("frac_reward_zero_std", "signal_share", "1 - share", lambda share: 1 - share),
+    Metric("frac_reward_zero_std", "signal_share", rest=True),
     Metric("completions/mean_length", "length_mean"),
     Metric("completions/clipped_ratio", "truncated_share"),
     Metric("kl", "kl"),
@@ -59,7 +59,7 @@ METRICS: tuple[Metric, ...] = (
 
 @dataclass(frozen=True)
 class TrlOutput:
-    """See `output.Output`; `folder` is the trainer's `output_dir`."""
+    """See `output`; `folder` is the trainer's `output_dir`."""
 
     folder: Path
     updates: int = 1
@@ -78,7 +78,7 @@ class TrlOutput:
     )
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
-        """See `Output`. A step's completions are written behind its line in the log."""
+        """See `output`. A step's completions are written behind its line in the log."""
         logged = (entry for entry in self.entries() if type(entry.get("step")) is int)
         rounds, tables = by_round([*logged], self.updates, ended), self.tables()
         for number, entries in rounds:
@@ -95,7 +95,7 @@ class TrlOutput:
             named = translated(self.tool, self.metrics, plain)
             yield Step(number, named, self.known(found, first, last))
 
-    def entries(self) -> list[Mapping[str, Any]]:
+    def entries(self) -> Sequence[Mapping[str, Any]]:
         """The log's entries in the order of writing, but those that sum up the whole training.
         Raises InputError."""
         return logged_entries(self.folder)
@@ -119,18 +119,18 @@ class TrlOutput:
         return found
 
     def checkpoints(self) -> Sequence[Saved]:
-        """See `Output`. In the middle of a round no step of Assay's ends."""
+        """See `output`. In the middle of a round no step of Assay's ends."""
         found = checkpoint_folders(self.folder)
         whole = [each for each in found if each[0] % self.updates == 0 or each[1] == self.folder]
         return [Saved(max(1, step // self.updates), path) for step, path in whole]
 
     def weights(self, saved: Saved, scratch: Path) -> Path:
-        """See `Output`."""
+        """See `output`."""
         return saved.folder
 
 
 class SwiftOutput(TrlOutput):
-    """See `output.Output`; `folder` is ms-swift's `output_dir`, with its version."""
+    """See `output`; `folder` is ms-swift's `output_dir`, with its version."""
 
     tool: ClassVar[str] = "swift"
     metrics: ClassVar[Sequence[Metric]] = (
@@ -141,7 +141,7 @@ class SwiftOutput(TrlOutput):
         Metric("train_speed(s/it)", unlike="the mean since the start"),
     )
 
-    def entries(self) -> list[Mapping[str, Any]]:
+    def entries(self) -> Sequence[Mapping[str, Any]]:
         """See `TrlOutput`; their step is a text, and some of their entries are no numbers."""
         return [placed(entry) for entry in logged_entries(self.folder)]
 

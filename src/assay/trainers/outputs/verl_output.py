@@ -64,7 +64,7 @@ STARTS = "training/global_step"
 
 @dataclass(frozen=True)
 class VerlOutput:
-    """See `output.Output`; `folder` is verl's `trainer.default_local_dir`."""
+    """See `output`; `folder` is verl's `trainer.default_local_dir`."""
 
     folder: Path
     updates: int = 1
@@ -83,7 +83,7 @@ class VerlOutput:
         return self.logs or sorted(self.folder.glob("metrics*.jsonl"))
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
-        """See `Output`. A step's rollouts are written before its line in the log, or beside it."""
+        """See `output`. A step's rollouts are written before its line in the log, or beside it."""
         lines: dict[int, Mapping[str, Any]] = {}
         for file in self.log_files:
             for number, line in enumerate(log_lines(file), 1):
@@ -121,7 +121,7 @@ class VerlOutput:
         return (self.folder / "answers").is_dir()
 
     def checkpoints(self) -> Sequence[Saved]:
-        """See `Output`; verl names the last whole one in a file."""
+        """See `output`; verl names the last whole one in a file."""
         if self.lone:
             return [self.lone]
         try:
@@ -133,7 +133,7 @@ class VerlOutput:
         return [Saved(step, path) for step, path in actors if path.is_dir()]
 
     def weights(self, saved: Saved, scratch: Path) -> Path:
-        """See `Output`. Raises InputError where verl is not installed, or cannot merge."""
+        """See `output`. Raises InputError where verl is not installed, or cannot merge."""
         if holds_weights(saved.folder):
             return saved.folder
         return merged(saved.folder, scratch / saved.folder.parent.name)
