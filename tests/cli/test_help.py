@@ -5,11 +5,12 @@ import sys
 
 import pytest
 
+from assay.cli.main import REMOVED
 from tests.cli.conftest import call, spawn
 
 HEAVY = ("torch", "transformers", "numpy", "pyarrow", "scipy", "matplotlib")
 VERBS = ("run", "resume", "check", "eval", "compare", "matrix", "fill", "audit", "report", "runs")
-VERBS = (*VERBS, "plan", "show", "watch", "log", "doctor", "convert", "select", "improve")
+VERBS = (*VERBS, "plan", "show", "watch", "log", "doctor", "convert", "select")
 VERBS = (*VERBS, "ceiling", "patterns", "view")
 
 
@@ -40,3 +41,9 @@ def test_every_verb_has_help_and_no_other_is_known():
 
 def test_version_is_printed_by_the_installed_command():
     assert spawn("--version").stdout.startswith("assay 0.")
+
+
+def test_a_verb_that_went_names_what_took_its_place():
+    for verb, instead in REMOVED.items():
+        gone = call(verb, "tiny")
+        assert gone.exit_code == 2 and instead.partition(":")[0] in gone.stderr

@@ -25,7 +25,6 @@ LIGHT = {
     "log": ["log", "tiny"],
     "costs": ["costs", "tiny"],
     "watch": ["watch", "tiny"],
-    "improve": ["improve", "tiny"],
 }
 HEAVY = {
     "run": ["run", "tiny.toml"],

@@ -27,20 +27,28 @@ KINDS = {
     "dev": "rises while dev scores fall",
     "idle": "idle, ≤",
     "never": "never, ≤",
+    "first": "at step 1 ≥",
+    "turned": "rises after its lowest value",
+    "peak": "the last dev score is shown worse than the best before",
+    "start": "no evaluation shows a grpo stage better than its start",
 }
 
 
 def table() -> str:
     """What the conditions are about, and one line for each rule."""
     note = [*textwrap.wrap(NOTE, 105), ""]
-    head = "| rule | metric | condition | warning | error |"
+    head = "| rule | metric | condition | note | warning | error |"
     lines = [_line(name, rule) for name, rule in RULES.items()]
-    return "\n".join([*note, head, "|---|---|---|---:|---:|", *lines])
+    return "\n".join([*note, head, "|---|---|---|---:|---:|---:|", *lines])
 
 
 def _line(name: str, rule: Rule) -> str:
-    metrics = ", ".join(f"`{metric}`" for metric in rule.metrics) or "the budget's metrics"
-    limits = ["–" if limit is None else f"{limit:g}" for limit in (rule.warning, rule.error)]
+    metrics = ", ".join(f"`{metric}`" for metric in rule.metrics) or (
+        "the budget's" if rule.kind == "budget" else "scores"
+    )
+    limits = [
+        "–" if limit is None else f"{limit:g}" for limit in (rule.advise, rule.warning, rule.error)
+    ]
     kind = f"{KINDS[rule.kind]}; W = `{rule.where}`" if rule.where else KINDS[rule.kind]
     cells = [f"`{name}`", metrics, kind, *limits]
     return "| " + " | ".join(cells) + " |"

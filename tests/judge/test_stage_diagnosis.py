@@ -129,6 +129,8 @@ FAULTS = [
     ("no_reward_part", {"part/bonus": 0.0}, "error", "part/bonus: exactly 0 in all 20 steps"),
     ("no_raised_clip", {"clip_raised_share": 0.0}, "warning", "all 20 steps"),
     ("no_curriculum", {"left_out_share": 0.0}, "warning", "all 20 steps"),
+    ("loss_turned", {"validation_loss": lambda s: 2 + 0.1 * (s - 10)}, "note", "rises in between"),
+    ("kl_returns", {"kl": lambda s: 0.05 - 0.001 * s}, "note", "a step"),
 ]
 
 
@@ -212,10 +214,8 @@ def test_fallbacks_that_rise_are_told_before_they_are_many():
 
 def test_every_rule_is_shown_to_fire():
     shown = {rule for rule, *_ in FAULTS}
-    apart = {"rising_fallbacks", "reward_without_gain", "over_budget"}
-    apart |= {name for name, rule in RULES.items() if rule.warning is rule.error is None} - {
-        "reward_without_gain"
-    }
+    apart = {"rising_fallbacks", "over_budget", "kl_at_start"}
+    apart |= {name for name, rule in RULES.items() if rule.warning is rule.error is None}
     assert shown | apart == set(RULES)
     assert {rule.kind for rule in RULES.values()} == set(CHECKS)
 
@@ -235,6 +235,16 @@ def test_alike_samples_name_a_low_temperature_as_the_cause_only_where_it_is_low(
 def test_a_fault_that_has_passed_is_not_reported_as_present():
     metrics = [{**x, "signal_share": 0.0 if x["step"] < 18 else 0.6} for x in healthy()]
     assert fired(metrics) == {}
+
+
+def test_what_to_do_otherwise_is_a_note():
+    start, worse = FALLING_DEV[0][1], FALLING_DEV[1][1]
+    looks = [(0, worse), (10, start), (20, worse)]
+    assert "−33.3 (" in english(fired(healthy(), looks)["dev_fell"]).evidence
+    kept = check_health(healthy(), reached={"test": (start, worse), "other": (start, start)})
+    assert [each.code for each in kept.findings] == ["keep_start", "keep_start"]
+    assert not check_health(healthy(), reached={"a": (worse, start), "b": (start, start)}).findings
+    assert "kl_at_start" in fired([{**line, "kl": 0.02} for line in healthy()])
 
 
 def test_a_reward_that_rises_while_dev_falls_is_an_error():

@@ -3,6 +3,8 @@
 Imports nothing heavy, so that help and completion are fast.
 """
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,13 +16,14 @@ from assay.cli.eval import evaluate, export, serve
 from assay.cli.import_run import import_run
 from assay.cli.label import label
 from assay.cli.matrix import matrix
-from assay.cli.output import Common, Json, Lab, verb
+from assay.cli.output import Common, Json, Lab, Outcome, verb
 from assay.cli.replay import replay
-from assay.cli.report import costs, improve, patterns, report, show
+from assay.cli.report import costs, patterns, report, show
 from assay.cli.resume import resume, watch
 from assay.cli.run import ceiling, check, fill, generate, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.cli.view import view
+from assay.errors import InputError
 
 VERBS = {
     "run": run,
@@ -39,7 +42,6 @@ VERBS = {
     "fill": fill,
     "report": report,
     "watch": watch,
-    "improve": improve,
     "patterns": patterns,
     "log": log,
     "costs": costs,
@@ -57,6 +59,9 @@ VERBS = {
     "doctor": doctor,
     "engines": engines,
 }
+
+REMOVED = {"improve": "assay report RUN: its findings say what could be done better"}
+"""Verbs that went, and what took their place."""
 
 app = typer.Typer(
     name="assay",
@@ -89,5 +94,16 @@ def common(
     ctx.obj = Common(lab, json)
 
 
+def removed(name: str, instead: str) -> Callable[..., Outcome]:
+    """A verb that says what took its place."""
+
+    def refuse(root: Path, words: Annotated[list[str] | None, typer.Argument()] = None) -> Outcome:
+        raise InputError(f"'assay {name}' is gone", fix=instead)
+
+    return refuse
+
+
 for _name, _function in VERBS.items():
     app.command(_name)(verb(_name, _function))
+for _name, _instead in REMOVED.items():
+    app.command(_name, hidden=True)(verb(_name, removed(_name, _instead)))

@@ -14,16 +14,18 @@ from typing import Any, Literal
 import numpy as np
 
 from assay.errors import Finding, Severity, worst_first
+from assay.judge.families import adjust_family
 from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule, with_moves
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
+from assay.judge.selection import corrected_for_looks
 from assay.judge.trends import ROUNDING, Forecast, trend
+from assay.judge.verdict import Comparison
 
 Line = Mapping[str, Any]
 Dev = Sequence[tuple[int, ItemScores]]
 """Scores on dev items, in order of steps, all on one scale."""
-Grave = Literal["error", "warning"]
 LEVEL = 0.99
 """Of the intervals of slopes: many rules look at every step."""
 
@@ -51,6 +53,8 @@ class Evidence:
     """The metrics that BONUSES and PENALTIES stand for."""
     ended: bool = False
     """Whether the stage will record no more steps."""
+    reached: Mapping[str, tuple[ItemScores, ItemScores]] = field(default_factory=dict)
+    """By evaluation the scores of the stage's start and of its last checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +253,57 @@ def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     yield Reading(metric, severity, "dev", figures)
 
 
+def _first(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    for metric, values in _present(rule, evidence):
+        if evidence.lines[0].get("step") == 1 and metric in evidence.lines[0]:
+            severity = _severity(rule, values[0])
+            limit = figure(metric, _limit(rule, severity))
+            figures = {"metric": metric, "value": figure(metric, values[0]), "limit": limit}
+            yield Reading(metric, severity, "first", figures, values[0])
+
+
+def _turned(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    for metric in rule.metrics:
+        lines = [line for line in evidence.lines if line.get(metric) is not None]
+        lowest = min(lines, key=lambda line: line[metric], default=None)
+        after = [line for line in lines if lowest and line["step"] >= lowest["step"]]
+        found = trend([line["step"] for line in after], [line[metric] for line in after])
+        if found is not None and lowest is not None:
+            figures = {
+                "metric": metric,
+                "step": str(lowest["step"]),
+                "lowest": figure(metric, lowest[metric]),
+                "now": figure(metric, after[-1][metric]),
+            }
+            yield Reading(metric, "note" if found.rises else None, "turned", figures)
+
+
+def _peak(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    own = [look for look in evidence.dev if look[0]]
+    if len(own) > 1:
+        peak = max(own[:-1], key=lambda look: (look[1].mean, -look[0]))
+        found = corrected_for_looks(_compared(peak[1], own[-1][1]), len(own) - 1)
+        figures = {"peak": str(peak[0]), "last": str(own[-1][0]), **_difference(found)}
+        yield Reading("", "note" if found.verdict == "worse" else None, "peak", figures)
+
+
+def _start(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
+    pairs = evidence.reached.items()
+    found = adjust_family({name: _compared(*pair) for name, pair in pairs})
+    better = any(each.verdict == "better" for each in found.values())
+    for name, each in found.items():
+        figures = {"metric": name, **_difference(each)}
+        yield Reading(name, None if better else "note", "start", figures)
+
+
+def _difference(found: Comparison) -> dict[str, str]:
+    """A comparison as text, in points where scores run from 0 to 1."""
+    scale = 100.0 if found.interval.share else 1.0
+    ends = {"difference": found.difference, "low": found.interval.low, "high": found.interval.high}
+    texts = {name: f"{scale * value:+.1f}" for name, value in ends.items()}
+    return {**texts, "items": str(found.items), "p": f"{found.adjusted_p:.2g}"}
+
+
 CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
     **dict.fromkeys(("high", "low"), _levels),
     **dict.fromkeys(("grown", "shrunk"), _multiples),
@@ -258,11 +313,15 @@ CHECKS: Mapping[str, Callable[[Rule, Evidence], Iterator[Reading]]] = {
     "broken": _broken,
     "budget": _budget,
     "dev": _dev,
+    "first": _first,
+    "turned": _turned,
+    "peak": _peak,
+    "start": _start,
 }
 """How each kind of rule is checked."""
 
 
-def _severity(rule: Rule, value: float) -> Grave | None:
+def _severity(rule: Rule, value: float) -> Severity | None:
     """The worst severity whose threshold is passed."""
 
     def beyond(limit: float) -> bool:
@@ -273,12 +332,17 @@ def _severity(rule: Rule, value: float) -> Grave | None:
 
     if rule.error is not None and beyond(rule.error):
         return "error"
-    return "warning" if rule.warning is not None and beyond(rule.warning) else None
+    if rule.warning is not None and beyond(rule.warning):
+        return "warning"
+    return "note" if rule.advise is not None and beyond(rule.advise) else None
 
 
 def _limit(rule: Rule, severity: Severity | None) -> float:
     """The threshold that was passed, or the first that could be."""
-    limit = rule.error if severity == "error" or rule.warning is None else rule.warning
+    limits = (rule.warning, rule.advise, rule.error)
+    limit = rule.error
+    if severity != "error":
+        limit = next(each for each in limits if each is not None)
     assert limit is not None
     return limit
 
@@ -332,10 +396,11 @@ def check_health(
     spending: Sequence[Spending] = (),
     parts: Mapping[str, Sequence[str]] | None = None,
     ended: bool = False,
+    reached: Mapping[str, tuple[ItemScores, ItemScores]] | None = None,
 ) -> Health:
     """Apply the rules to the steps of one stage; see `Evidence`. Raises what
     `judge.paired.compare` raises."""
-    evidence = Evidence(with_moves(lines), dev, spending, parts or {}, ended)
+    evidence = Evidence(with_moves(lines), dev, spending, parts or {}, ended, reached or {})
     states: list[RuleState] = []
     found: list[Finding] = []
     for name, rule in RULES.items():
@@ -343,7 +408,8 @@ def check_health(
         for each in readings:
             states.append(RuleState(name, each.severity or "ok", each.metric, each))
             if each.severity is not None:
-                code = "no_occasion" if each.severity == "note" else name
+                idle = rule.kind in ("idle", "never") and each.severity == "note"
+                code = "no_occasion" if idle else name
                 keys = {"template": each.evidence, "advice": _advice(rule, evidence.lines)}
                 found.append(Finding(each.severity, code=code, values={**each.figures, **keys}))
         if not readings:

@@ -52,7 +52,7 @@ below = 0.3
 NAMES = """AnswerGenerate Programmer Custom Workflow def self init name dataset operator async await
 raised KeyError TypeError operator malformed model above form cut dev class return input problem
 answer llm and step baseline forbidden memory limit unknown HTTP rl flows script alert Bonferroni
-executor"""
+executor kl"""
 """Names in programs, operators, kinds of errors and this run."""
 
 

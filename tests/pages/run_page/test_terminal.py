@@ -115,7 +115,7 @@ def test_the_next_command_follows_from_the_state_of_the_run(tmp_path, demo):
 
     assert following(demo) == f"assay export {demo.name}@rl.step-000030 DIR"
     run = small_run(tmp_path, ["a"] * 30)
-    assert following(run) == f"assay improve {run.name}"
+    assert following(run) == f"assay compare {run.name} RUN"
     for state in ("failed", "interrupted"):
         write_status(run.path, replace(stored_status(run.path), status=state))
         assert following(run) == f"assay resume {run.name}"

@@ -409,7 +409,11 @@ def limits(rule: Rule, words: Words) -> str:
     write = writer(rule.kind, rule.metrics[0]) if rule.metrics else number
     ends = {
         name: write(value)
-        for name, value in (("warning", rule.warning), ("error", rule.error))
+        for name, value in (
+            ("note", rule.advise),
+            ("warning", rule.warning),
+            ("error", rule.error),
+        )
         if value is not None
     }
     return words("health_limits." + ("_".join(ends) or "none"), **ends)

@@ -179,13 +179,14 @@ def next_command(facts: RunFacts) -> str:
     if facts.status.status in unfinished:
         return f"assay {unfinished[facts.status.status]} {name}"
     stages = list(facts.experiment.stage)
+    compare = f"assay compare {name} RUN"
     if not stages:
-        return f"assay compare {name} RUN"
+        return compare
     found = content.headline(facts, words())
     if found is None:
         return f"assay eval {name}@{stages[-1]}.last --benchmark NAME"
     better = found["verdict"] == "better" and not _warned(facts, words())
-    return f"assay export {name}@{found['checkpoint']} DIR" if better else f"assay improve {name}"
+    return f"assay export {name}@{found['checkpoint']} DIR" if better else compare
 
 
 def summary_line(run: RunDirectory, lang: str = "en") -> str:

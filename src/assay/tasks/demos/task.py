@@ -122,13 +122,6 @@ class DemosTask(BaseTask):
 
         return CHECKS
 
-    @property
-    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
-        """See `tasks.demos.rules`."""
-        from assay.tasks.demos.rules import RULES
-
-        return RULES
-
     def brings(self, source: str) -> bool:
         """Whether a model source is a selector."""
         return source.startswith(f"{SELECTOR}:") or (
