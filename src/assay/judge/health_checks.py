@@ -283,7 +283,7 @@ def _peak(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     if len(own) > 1:
         peak = max(own[:-1], key=lambda look: (look[1].mean, -look[0]))
         found = corrected_for_looks(_compared(peak[1], own[-1][1]), len(own) - 1)
-        figures = {"peak": str(peak[0]), "last": str(own[-1][0]), **_difference(found)}
+        figures = {"peak": str(peak[0]), "last": str(own[-1][0]), **difference_figures(found)}
         yield Reading("", "note" if found.verdict == "worse" else None, "peak", figures)
 
 
@@ -292,11 +292,11 @@ def _start(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     found = adjust_family({name: _compared(*pair) for name, pair in pairs})
     better = any(each.verdict == "better" for each in found.values())
     for name, each in found.items():
-        figures = {"metric": name, **_difference(each)}
+        figures = {"metric": name, **difference_figures(each)}
         yield Reading(name, None if better else "note", "start", figures)
 
 
-def _difference(found: Comparison) -> dict[str, str]:
+def difference_figures(found: Comparison) -> dict[str, str]:
     """A comparison as text, in points where scores run from 0 to 1."""
     scale = 100.0 if found.interval.share else 1.0
     ends = {"difference": found.difference, "low": found.interval.low, "high": found.interval.high}
@@ -365,19 +365,27 @@ def values_of(lines: Sequence[Line], metric: str) -> list[float]:
     return [math.nan if value is None else float(value) for value in present]
 
 
-State = Literal["error", "warning", "note", "ok", "too few steps", "not finite", "not recorded"]
+Unread = Literal["too few steps", "not finite", "not recorded"]
+Scored = Literal["met", "missed", "undecided", "pending", "open", "not recorded"]
+State = Literal[Severity, "ok", Unread, "fired", "armed", Scored]
+"""`open`: what a milestone without a step expects is not there yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleState:
-    """The state of one rule of one metric."""
+    """The state of a condition on a recorded metric: a health rule, a guard or a milestone."""
 
     rule: str
+    """Its name."""
     state: State
     metric: str
     """"" where the rule's metric is not recorded, or nothing can be read yet."""
     reading: Reading | None
     """None where nothing was read."""
+    consequence: Literal["find", "stop", "expect"] = "find"
+    """It makes a finding, stops the run, or is what people expect."""
+    condition: tuple[str, Mapping[str, Any]] = ("", {})
+    """Of guards and milestones: the template of the condition and its figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +426,7 @@ def check_health(
     return Health(tuple(states), tuple(worst_first(found)))
 
 
-def _unread(rule: Rule, evidence: Evidence) -> State:
+def _unread(rule: Rule, evidence: Evidence) -> Unread:
     """Why a rule could read nothing."""
     values = [value for _, each in _present(rule, evidence) for value in each[-WINDOW:]]
     if not values or (rule.kind == "dev" and not evidence.dev):

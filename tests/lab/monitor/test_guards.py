@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from assay.experiment.experiment import Experiment
 from assay.experiment.tables import GuardSpec, MilestoneSpec
-from assay.lab.monitor.guards import GuardWatch, firing, met, pass_guards, passed_steps, unseen
+from assay.lab.monitor.guards import GuardWatch, firing, met, pass_guards, passed_steps
 from assay.runs.run_directory import RunDirectory
 
 CUT = GuardSpec(metric="cut", above=0.5, steps=3)
@@ -95,23 +94,6 @@ def test_the_wish_to_go_on_is_kept_by_guard_and_stage(tmp_path: Path):
     pass_guards(run, ["a"], "rl", 9)
     pass_guards(run, ["a"], "sft", 2)
     assert passed_steps(run.path, "rl") == {"a": 9, "b": 4}
-
-
-def test_a_guard_is_idle_only_once_its_stages_have_begun():
-    stage = {"method": "sft", "data": "d", "steps": 1}
-    guards = {
-        "typo": {"metric": "trunkated", "above": 0.5},
-        "late": {"metric": "kl", "above": 0.5, "stage": "rl"},
-    }
-    data = {"d": {"source": "path:x", "format": "messages"}}
-    experiment = Experiment.model_validate(
-        {"name": "e", "task": "math", "data": data, "guard": guards}
-        | {"stage": {"sft": stage, "rl": stage}}
-    )
-    first = {"sft": [{"step": 1, "nll": 1.0}]}
-    assert unseen(experiment, first) == []
-    assert unseen(experiment, first | {"rl": [{"step": 1, "nll": 1.0}]}) == ["typo", "late"]
-    assert unseen(experiment, first | {"rl": [{"step": 1, "kl": 1.0}]}) == ["typo"]
 
 
 @pytest.mark.parametrize(

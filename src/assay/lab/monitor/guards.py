@@ -17,7 +17,8 @@ from typing import Any
 from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage
-from assay.experiment.tables import GuardSpec
+from assay.experiment.tables import GuardSpec, MilestoneSpec
+from assay.judge.health_checks import Reading, RuleState, State, figure
 from assay.judge.health_rules import RULES, Side
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
@@ -59,7 +60,7 @@ class Firing:
         )
 
 
-def condition(spec: GuardSpec) -> tuple[Side, float]:
+def condition(spec: GuardSpec | MilestoneSpec) -> tuple[Side, float]:
     """`above` or `below`, and the bound."""
     if spec.above is not None:
         return "above", spec.above
@@ -143,14 +144,35 @@ def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: in
 
 def unseen(experiment: Experiment, metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Guards without data: their stages have started and no step recorded their metric."""
-    recorded = {stage: set().union(*lines) for stage, lines in metrics.items()}
     idle = []
     for name, guard in experiment.guard.items():
         stages = [guard.stage] if guard.stage else list(experiment.stage)
-        begun = all(stage in recorded for stage in stages)
-        if begun and not any(guard.metric in recorded[stage] for stage in stages):
+        lines = [line for stage in stages for line in metrics.get(stage, ())]
+        if metrics.keys() >= {*stages} and not any(guard.metric in line for line in lines):
             idle.append(name)
     return idle
+
+
+def guard_states(
+    history: History, stage: str, lines: Sequence[Mapping[str, Any]], fired: Sequence[str]
+) -> list[RuleState]:
+    """The guards over a stage: with `fired`, the names of those that stopped the run."""
+    found, idle = [], unseen(history.experiment, history.metrics)
+    for name, spec in history.experiment.guard.items():
+        side, bound = condition(spec)
+        figures = {"bound": figure(spec.metric, bound), "steps": spec.steps}
+        kind = f"stop_{side}" if spec.stage is None else f"stop_{side}_in"
+        of = (kind, {**figures, "stage": spec.stage})
+        seen = [line[spec.metric] for line in lines if spec.metric in line]
+        reading = None
+        if seen and spec.stage in (None, stage):
+            last = math.nan if seen[-1] is None else float(seen[-1])
+            values = {"metric": spec.metric, "value": figure(spec.metric, last)}
+            reading = Reading(spec.metric, None, "value", values, last)
+        state: State = "not recorded" if name in idle else "armed"
+        state = "fired" if name in fired else state
+        found.append(RuleState(name, state, spec.metric, reading, "stop", of))
+    return found
 
 
 def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int) -> None:
