@@ -9,7 +9,7 @@ from tests.written import as_written
 
 
 def test_a_replay_gives_programs_every_sample_and_people_tables(finished_lab: Path):
-    arguments = ("replay", "tiny", "--step", 3, "--lab", finished_lab, "--gradient")
+    arguments = ("replay", "tiny", "--step", 3, "--lab", finished_lab)
     reward = ("--set", "reward={ accuracy = -1.0, cosine = -0.5 }", "--set", "advantage=mean_only")
     result = answer(call(*arguments, *reward, "--json"))["result"]
     assert result["reproduced"] is True and result["pull"] == "advantage"
@@ -19,12 +19,10 @@ def test_a_replay_gives_programs_every_sample_and_people_tables(finished_lab: Pa
         "reward.cosine",
     ]
     assert len(result["samples"]) == 8
-    assert result["gradients"]["weights"] == {"checkpoint": "rl.step-000002", "behind": 0}
     flips = [sample for sample in result["samples"] if sample["turn"] == "flipped"]
     assert flips
     text = call(*arguments, *reward).stdout
-    assert "reproduced exactly" in text and "rl.step-000002, the weights that sampled" in text
-    assert f"{len(flips)} flip their sign" in text and "model.layers.1" in text
+    assert "reproduced exactly" in text and f"{len(flips)} flip the sign" in text
     assert all(sample["id"] in text for sample in flips)
     shown = answer(call("show", flips[0]["id"], "--lab", finished_lab, "--json"))["result"]
     assert [line["reward"] for line in shown] == [flips[0]["reward_before"]]
@@ -33,9 +31,7 @@ def test_a_replay_gives_programs_every_sample_and_people_tables(finished_lab: Pa
 def test_without_settings_the_step_is_shown_as_it_was(finished_lab: Path):
     result = call("replay", "tiny", "--step", 1, "--lab", finished_lab)
     assert result.exit_code == 0 and "nothing set" in result.stdout
-    assert "8 samples 0 flip their sign" in result.stdout
-    given = answer(call("replay", "tiny", "--step", 1, "--lab", finished_lab, "--json"))["result"]
-    assert given["gradients"] is None and given["settings"] == []
+    assert "8 samples 0 flip the sign" in result.stdout
 
 
 def test_what_is_not_reproduced_is_a_warning_with_evidence(trained: TinyLab):

@@ -43,7 +43,7 @@ def show(
 def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines with the prompt that each answers."""
     from assay.lab.monitor.observer import Silent
-    from assay.lab.replay.side import prompt_of
+    from assay.lab.replay.prompt import prompt_of
     from assay.lab.setup.session import Session
     from assay.runs.run_names import experiment_of
     from assay.runs.status import stored_status
