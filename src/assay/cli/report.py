@@ -10,6 +10,7 @@ from assay.cli.compare import Item, Repeat, Score, Where
 from assay.cli.output import Lang, Outcome
 from assay.cli.resume import RunName
 from assay.cli.run import Full
+from assay.errors import InputError
 
 ID_HELP = (
     "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
@@ -25,7 +26,6 @@ def show(
     ] = False,
 ) -> Outcome:
     """Show one sample, or all samples of a row or item, by id."""
-    from assay.errors import InputError
     from assay.runs.history import find_samples
     from assay.runs.run_names import find_run, parse_run_name
 
@@ -119,7 +119,7 @@ def patterns(
     from assay.pages.page import Mark, Text
     from assay.pages.words import in_language
     from assay.pages.write_page import write_page
-    from assay.runs.history import History, NothingRecorded
+    from assay.runs.history import History
     from assay.runs.run_names import find_run, parse_run_name
     from assay.tasks.task import labs, task
 
@@ -129,7 +129,7 @@ def patterns(
     makers = [lab.tables["patterns"] for lab in own if "patterns" in lab.tables]
     if not makers:
         fix = "patterns are of runs whose completions are programs over operators"
-        raise NothingRecorded(f"the samples of {where} hold no programs", fix=fix)
+        raise InputError(f"the samples of {where} hold no programs", fix=fix)
     asked = {"first": first, "last": last, "evaluation": evaluation, "checkpoint": checkpoint}
     found, page = makers[0](where, lang, stage=stage, **asked)
     file = write_page(page, in_language(where.path / "patterns.html", lang))

@@ -78,6 +78,12 @@ def figure(metric: str, value: float) -> str:
     return f"{value:.4g}" if abs(value) >= 1 else f"{value:.3f}"
 
 
+def _texts(metric: str, **values: float | int | str) -> dict[str, str]:
+    """The figures of evidence: numbers that are not whole as `figure` writes them."""
+    texts = {k: figure(metric, v) if isinstance(v, float) else str(v) for k, v in values.items()}
+    return {"metric": metric, **texts}
+
+
 def _levels(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
@@ -85,12 +91,7 @@ def _levels(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         if math.isnan(value):
             continue
         severity = _severity(rule, value)
-        figures = {
-            "metric": metric,
-            "value": figure(metric, value),
-            "steps": str(len(recent)),
-            "limit": figure(metric, _limit(rule, severity)),
-        }
+        figures = _texts(metric, value=value, steps=len(recent), limit=_limit(rule, severity))
         yield Reading(metric, severity, rule.kind, figures, value)
 
 
@@ -104,14 +105,9 @@ def _multiples(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
             continue
         ratio = now / start
         severity = _severity(rule, ratio)
-        figures = {
-            "metric": metric,
-            "start": figure(metric, start),
-            "now": figure(metric, now),
-            "ratio": f"{ratio:.2g}",
-            "steps": str(size),
-            "limit": f"{_limit(rule, severity):g}",
-        }
+        limit = f"{_limit(rule, severity):g}"
+        more = {"ratio": f"{ratio:.2g}", "steps": size, "limit": limit}
+        figures = _texts(metric, start=start, now=now, **more)
         yield Reading(metric, severity, rule.kind, figures, ratio)
 
 
@@ -128,16 +124,10 @@ def _slopes(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
             value = _rounded(sign * (found.end - found.start))
         shown = flat or (found.rises if sign > 0 else found.falls)
         severity = _severity(rule, value) if shown else None
-        figures = {
-            "metric": metric,
-            "start": figure(metric, found.start),
-            "now": figure(metric, found.end),
-            "steps": str(found.steps),
-            "slope": f"{_rounded(found.slope):+.3g}",
-            "low": f"{_rounded(found.interval.low):+.3g}",
-            "high": f"{_rounded(found.interval.high):+.3g}",
-            "limit": figure(metric, _limit(rule, severity)),
-        }
+        slope = {"slope": found.slope, "low": found.interval.low, "high": found.interval.high}
+        slopes = {name: f"{_rounded(each):+.3g}" for name, each in slope.items()}
+        more = {"steps": found.steps, "limit": _limit(rule, severity), **slopes}
+        figures = _texts(metric, start=found.start, now=found.end, **more)
         template = "rising" if flat and severity is None else rule.kind
         yield Reading(metric, severity, template, figures, value)
 
@@ -150,12 +140,12 @@ def _rounded(value: float) -> float:
 def _zero(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         recent = values[-WINDOW:]
-        figures = {"metric": metric, "steps": str(len(recent))}
+        figures = _texts(metric, steps=len(recent))
         if all(value == 0 for value in recent):
             yield Reading(metric, "error", "zero", figures)
         elif finite := [value for value in recent if math.isfinite(value)]:
-            now = figure(metric, finite[-1])
-            yield Reading(metric, None, "not_zero", {**figures, "value": now})
+            now = _texts(metric, value=finite[-1])
+            yield Reading(metric, None, "not_zero", {**figures, **now})
 
 
 def _idle(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
@@ -171,13 +161,8 @@ def _idle(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         if not values or (len(values) < IDLE and not evidence.ended):
             continue
         idle = all(abs(value) <= rule.nothing for value in values)
-        figures = {
-            "metric": metric,
-            "steps": str(len(values)),
-            "limit": figure(metric, rule.nothing),
-            "where": rule.where,
-            "value": figure(metric, max(values, key=abs)),
-        }
+        more = {"limit": rule.nothing, "where": rule.where, "value": max(values, key=abs)}
+        figures = _texts(metric, steps=len(values), **more)
         if not idle:
             yield Reading(metric, None, "acted", figures)
         elif occasion:
@@ -195,34 +180,21 @@ def _broken(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         if broken or skipped:
             recent = any(not math.isfinite(value) for value in values[-WINDOW:])
             severity = "error" if recent else "warning"
-        figures = {
-            "metric": metric,
-            "broken": str(broken),
-            "steps": str(len(values)),
-            "skipped": f"{skipped:.0f}",
-        }
+        figures = _texts(metric, broken=broken, steps=len(values), skipped=f"{skipped:.0f}")
         yield Reading(metric, severity, "broken", figures)
 
 
 def _budget(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for each in evidence.spending:
-        figures = {
-            "metric": each.metric,
-            "spent": figure(each.metric, each.spent),
-            "budget": figure(each.metric, each.budget),
-        }
+        figures = _texts(each.metric, spent=float(each.spent), budget=float(each.budget))
         ahead = each.forecast
         if each.spent > each.budget or ahead is None:
             severity = "error" if each.spent > each.budget else None
             yield Reading(each.metric, severity, "spent", figures, each.spent / each.budget)
             continue
-        figures |= {
-            "forecast": figure(each.metric, ahead.value),
-            "low": figure(each.metric, ahead.interval.low),
-            "high": figure(each.metric, ahead.interval.high),
-            "at": str(ahead.at),
-            "steps": str(ahead.steps),
-        }
+        ends = {"low": ahead.interval.low, "high": ahead.interval.high}
+        more = {"at": ahead.at, "steps": ahead.steps}
+        figures |= _texts(each.metric, forecast=ahead.value, **ends, **more)
         severity = "warning" if ahead.interval.low > each.budget else None
         value = ahead.interval.low / each.budget
         yield Reading(each.metric, severity, "will_spend", figures, value)
@@ -241,15 +213,11 @@ def _dev(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         return
     comparison = _compared(evidence.dev[0][1], evidence.dev[-1][1])
     severity = "error" if found.rises and comparison.verdict == "worse" else None
-    figures = {
-        "start": figure(metric, found.start),
-        "now": figure(metric, found.end),
-        "before": f"{comparison.control_score:.3f}",
-        "after": f"{comparison.score:.3f}",
-        "first": str(evidence.dev[0][0]),
-        "last": str(evidence.dev[-1][0]),
-        "p": f"{comparison.p_value:.2g}",
-    }
+    scores = {"before": comparison.control_score, "after": comparison.score}
+    texts = {name: f"{score:.3f}" for name, score in scores.items()}
+    more = {"first": evidence.dev[0][0], "last": evidence.dev[-1][0]}
+    figures = _texts(metric, start=found.start, now=found.end, **more, **texts)
+    figures["p"] = f"{comparison.p_value:.2g}"
     yield Reading(metric, severity, "dev", figures)
 
 
@@ -257,8 +225,7 @@ def _first(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
     for metric, values in _present(rule, evidence):
         if evidence.lines[0].get("step") == 1 and metric in evidence.lines[0]:
             severity = _severity(rule, values[0])
-            limit = figure(metric, _limit(rule, severity))
-            figures = {"metric": metric, "value": figure(metric, values[0]), "limit": limit}
+            figures = _texts(metric, value=values[0], limit=_limit(rule, severity))
             yield Reading(metric, severity, "first", figures, values[0])
 
 
@@ -269,12 +236,8 @@ def _turned(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
         after = [line for line in lines if lowest and line["step"] >= lowest["step"]]
         found = trend([line["step"] for line in after], [line[metric] for line in after])
         if found is not None and lowest is not None:
-            figures = {
-                "metric": metric,
-                "step": str(lowest["step"]),
-                "lowest": figure(metric, lowest[metric]),
-                "now": figure(metric, after[-1][metric]),
-            }
+            ends = {"lowest": float(lowest[metric]), "now": float(after[-1][metric])}
+            figures = _texts(metric, step=lowest["step"], **ends)
             yield Reading(metric, "note" if found.rises else None, "turned", figures)
 
 

@@ -72,7 +72,7 @@ def new_counts(before: Counts, after: Counts) -> Counts | None:
 
 def change_of_counts(before: Counts, after: Counts, family: int = 1) -> Change:
     """Whether the share of counts changed, one of `family` comparisons (Bonferroni). Raises
-    CountsError for impossible counts."""
+    InputError for impossible counts."""
     ends = _share(before), _share(after)
     if not before.trials or not after.trials:
         return Change(*ends)

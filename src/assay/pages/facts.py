@@ -194,10 +194,6 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-class NothingToReport(InputError):
-    """A folder that holds no run."""
-
-
 @dataclass(frozen=True)
 class Measurement:
     """One `[evaluate.NAME]` table with its records."""
@@ -370,7 +366,7 @@ class RunFacts:
 
 
 def gather(run: RunDirectory) -> RunFacts:
-    """The facts of a run. Raises NothingToReport where there is no run."""
+    """The facts of a run. Raises InputError where there is no run."""
     if not run.spec.is_file():
-        raise NothingToReport("no run here", file=run.path, fix="list runs with 'assay runs'")
+        raise InputError("no run here", file=run.path, fix="list runs with 'assay runs'")
     return RunFacts(run, experiment_of(run), read_status(run.path))

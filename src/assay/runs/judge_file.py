@@ -76,6 +76,4 @@ def read_file(file: Path) -> JudgedLabels:
     values.pop("schema", None)
     if (name := values.pop("name", file.stem)) != file.stem:
         raise DamagedFile(f"holds {name}", file=file, fix=FIX)
-    for name, kind in (("judged", Judged), ("canaries", Canary)):
-        values[name] = [as_entry(kind, each, file) for each in values.get(name, ())]
     return as_entry(JudgedLabels, values, file)

@@ -112,18 +112,6 @@ def test_a_change_of_operators_is_found_and_counted_by_combination(tmp_path):
     assert combined["Custom+ScEnsemble"].after == Counts(60, 80)
 
 
-def test_variety_is_counted_inside_groups(tmp_path):
-    def of(step: int, prompt: int, number: int) -> Made:
-        if step <= 5:
-            return Made(variable=f"v{number}")
-        return Made(operators=("Custom",) * (number % 2), operator=("Custom", "Review")[number % 2])
-
-    found = means(facts(program_run(tmp_path, of, 10), first=5), "variety")
-    assert found["combinations"] == (1, 2)
-    assert found["trees"] == (1, 2), "names alone make no other tree"
-    assert found["repeated"] == (0, 0.5), "texts that differ in names are no repeats"
-
-
 def test_without_facts_there_is_no_table_and_without_a_step_before_no_change(tmp_path):
     found = facts(program_run(tmp_path, lambda s, p, n: Made(), 1))
     assert found.completions == (16, 0)
@@ -174,7 +162,6 @@ def test_failed_calls_are_counted_by_type_with_their_effect(tmp_path):
         Counts(20, 20),
     )
     assert effects["unanswered"].change.direction == "rise"
-    assert effects["reward"].change.after is None, "an abstention has no reward"
 
 
 def test_costs_are_of_steps_completions_and_calls(tmp_path):
@@ -186,16 +173,14 @@ def test_costs_are_of_steps_completions_and_calls(tmp_path):
     assert costs["call"] == pytest.approx((0.001, 0.003))
     assert costs["problem"] == pytest.approx((0.002, 0.006))
     assert costs["step"] == pytest.approx((0.016, 0.048))
-    assert {row.change.direction for row in found.rows("costs")} == {"rise"} and not found.notes
+    assert {row.change.direction for row in found.rows("costs")} == {"rise"}
 
 
-def test_costs_without_a_ledger_are_those_that_rewards_noted_and_unknown_ones_no_number(tmp_path):
-    noted = facts(program_run(tmp_path / "a", lambda s, p, n: Made(cost=0.01), 4), first=2)
-    assert noted.notes == ("noted_costs",) and {*rows(noted, "costs")} == {"step", "problem"}
-    run = program_run(tmp_path / "b", lambda s, p, n: Made(), 4)
+def test_a_cost_that_is_not_known_is_no_number(tmp_path):
+    run = program_run(tmp_path, lambda s, p, n: Made(), 4)
     add_calls(run, [call(1, "row_1_0", 0, cost=None, prompt_price=None, completion_price=None)])
     found = facts(run, first=2)
-    assert found.notes == ("unknown_cost",) and not found.rows("costs")
+    assert found.unknown_cost and not found.rows("costs")
 
 
 def graded(step: int, prompt: int, number: int) -> Made:

@@ -10,8 +10,9 @@ import pytest
 from assay.errors import InputError
 from assay.runs.manifest_file import write_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.records import DamagedRecord, write_samples
+from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from tests.lab.replay.replay_lab import GROUP, again, known, make_replay_lab, only_run, pulls
 from tests.sample_lines import read_samples
 from tests.written import as_written
@@ -252,14 +253,14 @@ def test_a_damaged_file_of_samples_is_named(own: RunDirectory):
     lines = lines_of(own, "rl", 1)
     for damaged in (whole[: len(whole) // 2], b"", b"PAR1"):
         file.write_bytes(damaged)
-        with pytest.raises(DamagedRecord, match=r"step-000001\.parquet: the record cannot be read"):
+        with pytest.raises(DamagedFile, match=r"step-000001\.parquet: the record cannot be read"):
             again(own, 1)
     file.write_bytes(whole)
     pq.write_table(pq.read_table(file).drop_columns(["advantage"]), file)
     as_written(file)
-    with pytest.raises(DamagedRecord, match="advantage"):
+    with pytest.raises(DamagedFile, match="advantage"):
         again(own, 1)
     for torn in (lines[:-1], [], [lines[1], lines[GROUP], *lines[2:GROUP]]):
         write_lines(own, "rl", 1, torn)
-        with pytest.raises(DamagedRecord, match="not groups of 8"):
+        with pytest.raises(DamagedFile, match="not groups of 8"):
             again(own, 1)

@@ -9,7 +9,7 @@ import pytest
 from markupsafe import escape
 
 from assay.compare.judged_table import compare_checkpoints
-from assay.pages.facts import NothingToReport
+from assay.errors import InputError
 from assay.pages.markdown import escaped
 from assay.pages.run_page.page import write_report
 from assay.pages.words import UnknownLanguage, percent, points
@@ -292,7 +292,7 @@ def test_an_unknown_language_is_refused(demo):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(NothingToReport, match="no run here"):
+    with pytest.raises(InputError, match="no run here"):
         write_report(RunDirectory(tmp_path, "none", "x"))
 
 

@@ -7,18 +7,16 @@ out. Each table's changes are corrected for its rows. Adds no words.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assay.data.hashing import sha256_text
 from assay.data.kept import kept
 from assay.experiment.experiment import Experiment
 from assay.experiment.price_table import units
-from assay.judge.health_rules import WINDOW
 from assay.judge.intervals import difference_interval
 from assay.judge.share_changes import Change, Counts, Trials, change_of_counts, change_of_trials
 from assay.lab.monitor.run_costs import known, sent
@@ -52,11 +50,7 @@ class SampleFacts:
     sample_id: str
     step: int
     row_id: str
-    group: str
-    """Its row and visit."""
     sample: int
-    text_key: str
-    """Equal for equal texts."""
     reward: float | None
     outcome: str
     error: str | None
@@ -102,9 +96,7 @@ def _noted(sample: Sample) -> SampleText:
         sample_id=sample.id,
         step=sample.step or 0,
         row_id=sample.row,
-        group=f"{sample.row}#{sample.visit}@{sample.step}",
         sample=sample.number,
-        text_key=sha256_text(sample.text or "")[:16],
         reward=sample.reward,
         outcome=sample.outcome or outcome(sample.reward, str(error or "")),
         error=None if error is None else str(error),
@@ -160,8 +152,8 @@ class FactChanges:
     """Those of the counts over time."""
     tables: tuple[FactTable, ...]
     """Without those that have no rows."""
-    notes: tuple[str, ...]
-    """`noted_costs`: costs are those that rewards noted; `unknown_cost`: one is not known."""
+    unknown_cost: bool
+    """Whether what a call cost is not known."""
 
     def rows(self, table: str) -> tuple[FactRow, ...]:
         """The rows of a table; none where it is not there."""
@@ -172,7 +164,7 @@ def fact_changes(
     history: History, lines: Sequence[Mapping[str, Any]], first: int
 ) -> FactChanges | None:
     """What a stage's steps say, of which `lines` are the metrics; those up to `first` are before.
-    None where no fact, call or cost is recorded. Raises DamagedRecord, LedgerUnusable."""
+    None where no fact, call or cost is recorded. Raises DamagedFile, LedgerUnusable."""
     stage, there = lines[0]["stage"], set(history.sampled(lines[0]["stage"]))
     every = [line["step"] for line in lines]
     kept_steps = [step for step in every if step in there]
@@ -187,17 +179,15 @@ def fact_changes(
     noted = any(value is not None for each in facts for value in each)
     reading = fact_reading(history.experiment)
     tables = _sample_tables(_Split(before, after, stretches), reading) if noted else []
-    if noted:
-        tables.append(FactTable("variety", _variety(history, stage, sampled, reading)))
     calls = [call for call in history.calls if call.stage == stage]
     split = [[c for c in calls if c.step in set(part)] for part in steps]
     tables += _call_tables(split, calls, (before, after))
-    costs, unknown = _costs(split, (before, after), steps)
-    tables.append(FactTable("costs", costs))
+    unknown_cost = not all(map(known, calls))
+    if not unknown_cost:
+        tables.append(FactTable("costs", _costs(split, steps)))
     tables = [each for each in tables if each.rows]
-    if not tables and not unknown:
+    if not tables and not unknown_cost:
         return None
-    notes = ("noted_costs",) if costs and not calls else ("unknown_cost",) if unknown else ()
     return FactChanges(
         before=_ends(sampled[0]),
         after=_ends(sampled[1]),
@@ -205,7 +195,7 @@ def fact_changes(
         prompts=(len({s.row_id for s in before}), len({s.row_id for s in after})),
         stretches=stretches,
         tables=tuple(tables),
-        notes=notes,
+        unknown_cost=unknown_cost,
     )
 
 
@@ -293,55 +283,6 @@ def _errors(split: _Split, reading: FactReading | None) -> tuple[FactRow, ...]:
     return tuple(rows)
 
 
-@dataclass(frozen=True)
-class _Group:
-    """How different the completions of one group are."""
-
-    row_id: str
-    size: int
-    combinations: float | None
-    trees: float | None
-    repeated: float
-
-
-def _variety(
-    history: History, stage: str, steps: Halves, reading: FactReading | None
-) -> tuple[FactRow, ...]:
-    """How different the completions of the groups of the last steps before and after are."""
-    groups = [list(_groups(history, stage, part[-WINDOW:], reading)) for part in steps]
-    most = float(max((group.size for part in groups for group in part), default=0))
-    measures: list[tuple[str, Callable[[_Group], float | None], tuple[float, float]]] = [
-        ("combinations", lambda group: group.combinations, (1.0, most)),
-        ("trees", lambda group: group.trees, (1.0, most)),
-        ("repeated", lambda group: group.repeated, (0.0, 1.0)),
-    ]
-    found = []
-    for name, of, bounds in measures if most >= 2 else ():
-        before, after = (trials_of(part, of) for part in groups)
-        if before.values or after.values:
-            found.append(FactRow(name, change_of_trials(before, after, bounds, len(measures))))
-    return tuple(found)
-
-
-def _groups(
-    history: History, stage: str, steps: Iterable[int], reading: FactReading | None
-) -> Iterator[_Group]:
-    for step in steps:
-        groups: defaultdict[str, list[SampleText]] = defaultdict(list)
-        for each in _programs_of_step(history, stage, step):
-            groups[each.facts.group].append(each)
-        for members in groups.values():
-            called = {each.facts.combination for each in members} - {None}
-            trees = {reading.tree_of(each.program) for each in members} - {""} if reading else ()
-            yield _Group(
-                members[0].facts.row_id,
-                len(members),
-                float(len(called)) if called else None,
-                float(len(trees)) if trees else None,
-                1 - len({each.facts.text_key for each in members}) / len(members),
-            )
-
-
 def failure_type(why: str) -> str:
     """The type of a failed call, from its reason: "HTTP 429", "timeout", "connection", ..."""
     status = STATUS.search(why)
@@ -370,39 +311,21 @@ def _call_tables(
     others = [each for each in every if each.sample_id not in failed]
     effects = []
     if rows and hit and others:
-        split_ = _Split(others, hit, ())
-        effects.append(split_.row("unanswered", lambda s: s.outcome not in (RIGHT, WRONG)))
-        ends = [trials_of(part, lambda s: s.reward) for part in (others, hit)]
-        values = [*ends[0].values, *ends[1].values]
-        bounds = min([0.0, *values]), max([1.0, *values])
-        change = change_of_trials(ends[0], ends[1], bounds, around=difference_interval)
-        effects.append(FactRow("reward", change))
+        effects.append(
+            _Split(others, hit, ()).row("unanswered", lambda s: s.outcome not in (RIGHT, WRONG))
+        )
     return [FactTable("api_errors", tuple(rows)), FactTable("effects", tuple(effects))]
 
 
-def _costs(
-    split: Sequence[Sequence[LedgerCall]], samples: tuple[Samples, Samples], steps: Halves
-) -> tuple[tuple[FactRow, ...], bool]:
-    """What a step, a completion of a problem and a call cost, by the ledger, or without one by what
-    rewards noted; and whether a cost is not known."""
-    if any(split):
-        if not all(known(call) for part in split for call in part):
-            return (), True
-        parts = [_of_ledger(*each) for each in zip(split, steps, strict=True)]
-    else:
-        noted = [each.cost for part in samples for each in part]
-        if None in noted or not noted:
-            return (), any(cost is not None for cost in noted)
-        parts = [_of_facts(part) for part in samples]
-    rows = []
-    for per in parts[0]:
+def _costs(split: Sequence[Sequence[LedgerCall]], steps: Halves) -> tuple[FactRow, ...]:
+    """What a step, a completion of a problem and a call cost."""
+    parts, rows = [_of_ledger(*each) for each in zip(split, steps, strict=True)], []
+    for per in parts[0] if any(split) else ():
         before, after = (part[per] for part in parts)
-        if before.values or after.values:
-            # A scale without a width has no interval; costs of 0 are known exactly.
-            bounds = (0.0, max((*before.values, *after.values)) or 1e-9)
-            change = change_of_trials(before, after, bounds, 3, difference_interval)
-            rows.append(FactRow(per, change))
-    return tuple(rows), False
+        # A scale without a width has no interval; costs of 0 are known exactly.
+        bounds = (0.0, max((*before.values, *after.values), default=0.0) or 1e-9)
+        rows.append(FactRow(per, change_of_trials(before, after, bounds, 3, difference_interval)))
+    return tuple(rows)
 
 
 def _of_ledger(calls: Sequence[LedgerCall], steps: Sequence[int]) -> Mapping[str, Trials]:
@@ -417,16 +340,6 @@ def _of_ledger(calls: Sequence[LedgerCall], steps: Sequence[int]) -> Mapping[str
         "step": Trials([units(c) for c in by_step.values()], [str(step) for step in by_step]),
         "problem": Trials([units(c) for c in by_problem.values()], [key[0] for key in by_problem]),
         "call": Trials([cost for cost, _ in single], [problem for _, problem in single]),
-    }
-
-
-def _of_facts(samples: Samples) -> Mapping[str, Trials]:
-    by_step: defaultdict[int, float] = defaultdict(float)
-    for each in samples:
-        by_step[each.step] += each.cost or 0.0
-    return {
-        "step": Trials(list(by_step.values()), [str(step) for step in by_step]),
-        "problem": trials_of(samples, lambda s: s.cost or 0.0),
     }
 
 
@@ -448,7 +361,7 @@ def sample_pair(history: History, stage: str, first: int, last: int) -> SamplePa
 
     The choice looks at nothing else, so that it cannot flatter a run. Where no row is in both
     steps, each step gives its own. None where the two are one step, where one keeps no samples, or
-    where the task notes no programs. Raises DamagedRecord.
+    where the task notes no programs. Raises DamagedFile.
     """
     before, after = (
         [

@@ -5,7 +5,6 @@ Continuing past a guard must be asked for and is recorded in `guards.json`; the 
 its steps anew. The recorder stops the stage, the runner sets the status.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from assay.judge.health_checks import Reading, RuleState, State, figure
 from assay.judge.health_rules import RULES, Side
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import read_json, write_listed
+from assay.runs.run_files import read_json, write_json
 
 PASSED = "guards.json"
 BONUS_GUARD = "max_steps_without_bonus"
@@ -179,8 +178,7 @@ def pass_guards(run: RunDirectory, guards: Sequence[str], stage: str, step: int)
     """Record that the user passes the guards that stopped a stage at a step."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entries = [{"guard": name, "stage": stage, "step": step, "at": now} for name in guards]
-    text = json.dumps([*_read(run.path), *entries], indent=2)
-    write_listed(run.path, run.path / PASSED, text + "\n")
+    write_json(run.path / PASSED, [*_read(run.path), *entries], run.path)
 
 
 def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
@@ -188,7 +186,7 @@ def forget_passed(run: Path, kept: Callable[[str, int], bool]) -> None:
     wishes = _read(run)
     left = [wish for wish in wishes if kept(wish["stage"], wish["step"])]
     if left != wishes:
-        write_listed(run, run / PASSED, json.dumps(left, indent=2) + "\n")
+        write_json(run / PASSED, left, run)
 
 
 def passed_steps(run: Path, stage: str) -> dict[str, int]:

@@ -46,8 +46,8 @@ from assay.rl.signal import SignalStats, signal_stats
 from assay.runs.checkpoints import check_checkpoint, step_name, steps_in
 from assay.runs.history import History, Sample, samples_in
 from assay.runs.manifest_file import read_manifest
-from assay.runs.records import DamagedRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of, stage_start
 from assay.runs.status import stored_status
 from assay.tasks.rendered_dialogue import dialogue_of
@@ -127,7 +127,7 @@ class StoredStep:
 
 def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
     """The stored completions of a step, in groups of `group`. Raises InputError with the steps
-    there are, and where the data holds one of the rows no longer; DamagedRecord for a file that is
+    there are, and where the data holds one of the rows no longer; DamagedFile for a file that is
     not whole."""
     run, stage = session.run, session.experiment.stage[name]
     file = run.samples(name, step)
@@ -144,7 +144,7 @@ def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
     whole = [found[i : i + group] for i in range(0, len(found), group)]
     if not found or any(len(g) != group or len({x.row for x in g}) > 1 for g in whole):
         problem = f"its lines are not groups of {group} completions of one row"
-        raise DamagedRecord(problem, file=file)
+        raise DamagedFile(problem, file=file)
     data, given = stage.data.partition(".")[0], (session.task, session.learner.encoder, run.root)
     made = prepare_set(session.experiment, data, *given)
     rows = {row.id: row for row in find_part({data: made}, stage.data)}
@@ -264,7 +264,7 @@ def judge_side(stored: StoredStep, stage: SampledStage, rewards: Sequence[Reward
 
 def load_policy(stored: StoredStep, stage: StageSpec, method: Grpo) -> Policy:
     """The stage's policy with the nearest weights, and room for the largest micro-batch. Raises
-    InputError where the run's base model is another than it was, CheckpointDamaged."""
+    InputError where the run's base model is another than it was, DamagedFile."""
     session = stored.session
     check_base(session)
     # A stage draws its adapter's first weights from this seed.

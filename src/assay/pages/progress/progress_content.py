@@ -62,7 +62,6 @@ LABELS = {
     "form": "mark",
     "errors": "error_family",
     "outcomes": "program_outcome",
-    "variety": "variety",
     "api_errors": "failure_type",
     "effects": "call_effect",
     "costs": "cost_per",
@@ -214,7 +213,7 @@ def fact_blocks(facts: FactChanges | None, words: Words) -> list[Block]:
     return [
         Heading(words("facts.title")),
         Text(spans(facts, words), "soft"),
-        *(Text(words(f"facts.{note}"), "soft") for note in facts.notes),
+        *([Text(words("facts.unknown_cost"), "soft")] if facts.unknown_cost else []),
         *(_fact_table(table, facts, words) for table in facts.tables),
         Only(("html", "markdown"), [Text(words("facts.methods"), "soft")]),
     ]
@@ -253,7 +252,7 @@ def row_label(row: FactRow, table: str, words: Words) -> str:
 
 def row_texts(row: FactRow, words: Words) -> tuple[str, str, str]:
     """A row before and after, and its change."""
-    change, shares = row.change, row.before is not None or row.name == "repeated"
+    change, shares = row.change, row.before is not None
     write, signed = (percent, points) if shares else (number, signed_number)
     ends = ((row.before, change.before), (row.after, change.after))
     texts = [_end_text(counts, found, write, words) for counts, found in ends]

@@ -47,7 +47,7 @@ class Span:
 def write_report(run: RunDirectory, lang: str = "en", span: Span = Span()) -> Path:
     """Write both pages of a run in one language, from its records; returns the HTML page.
 
-    `span` selects the steps whose progress is shown. Raises UnknownLanguage, NothingToReport,
+    `span` selects the steps whose progress is shown. Raises UnknownLanguage, InputError,
     InputError, and what reading the records raises.
     """
     with leaving_out(run):

@@ -80,7 +80,7 @@ class Patterns:
 def find_patterns(run: RunDirectory, request: PatternRequest) -> Patterns:
     """The patterns of the programs that a request names.
 
-    Raises NothingRecorded, InputError and DamagedRecord.
+    Raises InputError, InputError and DamagedFile.
     """
     found = recorded_programs(run, request)
     programs = found.programs

@@ -15,7 +15,7 @@ import numpy as np
 
 from assay.errors import InputError, nearest
 from assay.judge.group_effects import Effect, Member, contrast, judged_effects
-from assay.runs.history import History, NothingRecorded, Sample, find_record, samples_in
+from assay.runs.history import History, Sample, find_record, samples_in
 from assay.runs.records import RIGHT, outcome
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.workflows.execution import DIFFICULTIES, fact, valid_program
@@ -69,7 +69,7 @@ class Recorded:
 
 
 def recorded_programs(run: RunDirectory, request: PatternRequest) -> Recorded:
-    """Read them. Raises NothingRecorded, InputError and DamagedRecord."""
+    """Read them. Raises InputError, InputError and DamagedFile."""
     if request.evaluation is not None:
         named = {"--stage": request.stage, "--from": request.first, "--to": request.last}
         for option, value in named.items():
@@ -89,17 +89,17 @@ def sampled_programs(run: RunDirectory, request: PatternRequest) -> Recorded:
     history = History(run)
     stages = [stage for stage in history.experiment.stage if history.sampled(stage)]
     if request.stage is None and not stages:
-        raise NothingRecorded(f"{run} has no samples", fix="name an evaluation: --evaluation NAME")
+        raise InputError(f"{run} has no samples", fix="name an evaluation: --evaluation NAME")
     stage = request.stage or stages[-1]
     steps = history.sampled(stage)
     if not steps:
         fix = nearest(stage, stages) if stages else "it recorded none"
-        raise NothingRecorded(f"{run} has no samples of {stage!r}", fix=fix)
+        raise InputError(f"{run} has no samples of {stage!r}", fix=fix)
     wanted = [n for n in steps if (request.first or n) <= n <= (request.last or n)]
     if not wanted:
         asked = f"steps {request.first or 'the first'} to {request.last or 'the last'}"
         there = f"it has steps {steps[0]} to {steps[-1]}"
-        raise NothingRecorded(f"{run} has no samples of {asked} of {stage!r}", fix=there)
+        raise InputError(f"{run} has no samples of {asked} of {stage!r}", fix=there)
     samples = [each for step in wanted for each in history.samples(stage, step)]
     samples.sort(key=lambda each: (each.row, each.number))
     source = PatternRequest(stage, wanted[0], wanted[-1])
@@ -121,10 +121,10 @@ def evaluated_programs(run: RunDirectory, request: PatternRequest) -> Recorded:
 
 
 def recorded(source: PatternRequest, samples: Sequence[Sample], what: str) -> Recorded:
-    """The programs of samples or answers. Raises NothingRecorded where none has its facts."""
+    """The programs of samples or answers. Raises InputError where none has its facts."""
     if not any(fact(each.facts, "problem_type") for each in samples):
         fix = "patterns are of runs that write workflow programs"
-        raise NothingRecorded(f"{what} hold no programs", fix=fix)
+        raise InputError(f"{what} hold no programs", fix=fix)
     return Recorded(source, tuple(map(program_of_sample, samples)))
 
 
