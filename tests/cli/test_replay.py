@@ -24,7 +24,7 @@ def test_a_replay_gives_programs_every_sample_and_people_tables(finished_lab: Pa
     text = call(*arguments, *reward).stdout
     assert "reproduced exactly" in text and f"{len(flips)} flip the sign" in text
     assert all(sample["id"] in text for sample in flips)
-    shown = answer(call("show", flips[0]["id"], "--lab", finished_lab, "--json"))["result"]
+    shown = answer(call("report", flips[0]["id"], "--lab", finished_lab, "--json"))["result"]
     assert [line["reward"] for line in shown] == [flips[0]["reward_before"]]
 
 

@@ -80,20 +80,13 @@ def test_other_looks_of_the_lab_stand_beside_the_verdict_and_its_own_do_not(arms
     lines = compared(tmp_path, "sft#1", "rl#2")["result"]["lines"]
     found = lines[1]["to_control"]
     assert "the lab had 4 looks at held_out besides (6 runs in all" in found["explanation"]
-    call("delete", "rl#3", "--lab", tmp_path)
+    call("runs", "delete", "rl#3", "--lab", tmp_path)
     again = compared(tmp_path, "sft#1", "rl#2")["result"]["lines"][1]["to_control"]
     assert "4 looks at held_out besides (6 runs in all; 1 look by deleted" in again["explanation"]
     assert "held_out" in call("runs", "--trials", "--lab", tmp_path).stdout
     listed = answer(call("runs", "--trials", "--lab", tmp_path, "--json"))["result"]["held_out"]
     assert (listed["looks"], listed["deleted"]) == (6, 1)
     assert listed["expected_false_better"] == pytest.approx(6 * 0.025)
-
-
-def test_several_seeds_are_not_compared_sequentially(arms, tmp_path):
-    refused = call("compare", "sft", "rl", "--sequential", "--lab", tmp_path)
-    assert refused.exit_code == 2 and "NAME#SEED" in refused.output
-    done = call("compare", "sft#1", "rl#1", "--sequential", "--lab", tmp_path)
-    assert done.exit_code == 0 and "look 1 of a sequential comparison" in done.output
 
 
 def test_where_one_arm_has_one_seed_the_newest_checkpoints_are_compared_and_that_is_said(

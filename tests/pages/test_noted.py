@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.experiment.read_file import SpecError, read_experiment
+from assay.errors import InputError
+from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import ReportedRun
 from assay.judge.intervals import wilson
-from assay.pages.run_page.notebook import UnknownReportedRun, file_entry, notebook, reported_scores
+from assay.pages.run_page.notebook import file_entry, notebook, reported_scores
 from assay.pages.words import words
 from tests.pages.synthetic import SPEC, empty_run
 
@@ -66,7 +67,7 @@ def test_a_run_without_a_result_is_not_zero(record: Path):
 
 
 def test_a_record_that_is_not_there_or_lacks_the_run_is_named(tmp_path: Path, record: Path):
-    with pytest.raises(UnknownReportedRun, match=r"log\.toml: has no run 'verl9' .*'verl8'"):
+    with pytest.raises(InputError, match=r"log\.toml: has no run 'verl9' .*'verl8'"):
         reported_scores(record, ReportedRun(file="log.toml", run="verl9"))
     (record / "log.toml").unlink()
     assert "log.toml, which cannot be read: " in noted(record)
@@ -88,5 +89,5 @@ def test_an_unknown_key_of_a_note_is_an_error_with_its_line(tmp_path: Path):
     file = tmp_path / "e.toml"
     text = SPEC_WITH_NOTE.replace("faults =", "fault =").format(name="verl8")
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(SpecError, match=r"e\.toml:\d+: note\.fault: unknown key .*'faults'"):
+    with pytest.raises(InputError, match=r"e\.toml:\d+: note\.fault: unknown key .*'faults'"):
         read_experiment(file)

@@ -20,7 +20,7 @@ def engines(
     deed: Annotated[Deed | None, typer.Argument(help="Install the one that is named.")] = None,
     name: Annotated[str | None, typer.Argument(help="vllm, verl, swift, trl, ...")] = None,
 ) -> Outcome:
-    """List the engines and tools that are installed apart from Assay, or add one."""
+    """List the tools installed apart from Assay, or add one."""
     from rich.table import Table
     from rich.text import Text
 

@@ -36,7 +36,10 @@ def replay(
     ] = None,
     stage: Annotated[str | None, typer.Option(help="The stage, where several sample.")] = None,
 ) -> Outcome:
-    """Judge a step's stored completions again; nothing is sampled or trained."""
+    """Judge a step's stored completions again.
+
+    Nothing is sampled or trained.
+    """
     from assay.lab.replay.judge_again import replay as judge_again
     from assay.pages.live_display import progress
     from assay.runs.run_names import find_run, parse_run_name
@@ -98,10 +101,10 @@ def shown(done: "Replay") -> list[RenderableType]:
 
 
 def changed_samples(done: "Replay") -> list[RenderableType]:
-    """Samples whose reward or pull is another, by their `assay show` addresses."""
+    """Samples whose reward or pull is another, by their `assay report` addresses."""
     from assay.pages.words import visible
 
-    view = Table("assay show", "reward", "after", done.pull, "after")
+    view = Table("assay report", "reward", "after", done.pull, "after")
     rows = [
         (each.id, (each.reward_before, each.reward_after, each.pull_before, each.pull_after))
         for each in done.samples

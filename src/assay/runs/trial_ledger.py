@@ -116,10 +116,8 @@ def _deleted(root: Path) -> Iterator[Trial | str]:
     """The trials of deleted runs; of one whose trials are not known, its name."""
     file = root / DELETED
     for number, line in enumerate(whole_lines(file) if file.exists() else (), 1):
-        if "evaluation" in line or not isinstance(line.get("run"), str):
-            yield as_entry(Trial, line, file, number)
-        else:
-            yield line["run"]
+        alone = line.keys() == {"run"} and isinstance(line["run"], str)
+        yield line["run"] if alone else as_entry(Trial, line, file, number)
 
 
 def note_deleted(run: RunDirectory) -> None:

@@ -5,7 +5,7 @@ Nothing here knows a tool's keys.
 
 from collections.abc import Callable
 
-from assay.rl.advantages import READS
+from assay.rl.advantages import ADVANTAGES
 from assay.rl.signal import may_drop
 from assay.trainers.settings import Settings
 from assay.trainers.translation import Row, Unlike
@@ -31,7 +31,7 @@ def option_row(option: str, what: str) -> Row:
     def acts(settings: Settings) -> bool:
         table = settings.grpo.advantage_options
         given = None if table is None else getattr(table, option)
-        if settings.algorithm.advantage not in READS or given is None:
+        if settings.algorithm.advantage not in ADVANTAGES or given is None:
             return False
         return given != NEUTRAL.get(option)
 

@@ -9,7 +9,7 @@ import pytest
 from assay.compare.judged_table import compare_checkpoints
 from assay.compare.named_arms import ArmRequest
 from assay.data.splits import SplitError, drawn
-from assay.experiment.read_file import SpecError
+from assay.errors import InputError
 from assay.lab.run.evaluate_again import substance
 from assay.lab.run.runner import start
 from assay.lab.setup.validate import read_whole
@@ -142,7 +142,7 @@ def test_a_part_that_cannot_be_is_refused(tmp_path, fewer, role, says):
         + f'options = {{ path = "test.jsonl", format = "messages" }}\nrole = "{role}"\n'
         + f"fewer = {fewer}\n",
     )
-    with pytest.raises(SpecError, match=says) as refused:
+    with pytest.raises(InputError, match=says) as refused:
         read_whole(file, [], tmp_path)
     assert "fewer" in str(refused.value)
 

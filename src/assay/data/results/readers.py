@@ -70,7 +70,7 @@ def read_results(
         fix = nearest(format, READERS)
         raise UnknownResults(f"no reader for {format!r}", field="--format", fix=fix)
     if columns is None and sample_logs(path) and format in (None, "lm-eval"):
-        return read_folder(path, lm_eval.read, cluster)
+        return read_folder(path, lm_eval.read_task, cluster)
     if path.is_dir():
         raise UnknownResults("is a folder", file=path, fix="name the files in it")
     if not path.is_file():

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,16 @@ import numpy as np
 from assay.data.kept import kept
 from assay.experiment.experiment import Experiment
 from assay.experiment.price_table import units
-from assay.judge.intervals import difference_interval
-from assay.judge.share_changes import Change, Counts, Trials, change_of_counts, change_of_trials
+from assay.judge.intervals import Estimate, difference_interval, mean_interval
+from assay.judge.share_changes import (
+    Change,
+    Counts,
+    Trials,
+    change_of_counts,
+    change_of_trials,
+    direction_of,
+)
+from assay.judge.verdict import ALPHA
 from assay.lab.monitor.run_costs import known, sent
 from assay.runs.cost_ledger import LedgerCall
 from assay.runs.history import History, Sample, is_there, samples_in
@@ -29,6 +38,8 @@ from assay.tasks.task import task
 
 MOST_BLOCKS = 6
 """Stretches of steps that a table of counts over time has."""
+EQUAL = 1e-9
+"""Rewards closer to the mean of their group than this are neither high nor low."""
 MOST_ROWS = 12
 """Of combinations of operators; further ones are counted together."""
 STATUS = re.compile(r"HTTP \d{3}")
@@ -50,6 +61,8 @@ class SampleFacts:
     sample_id: str
     step: int
     row_id: str
+    group: str
+    """Its row and visit."""
     sample: int
     reward: float | None
     outcome: str
@@ -96,6 +109,7 @@ def _noted(sample: Sample) -> SampleText:
         sample_id=sample.id,
         step=sample.step or 0,
         row_id=sample.row,
+        group=f"{sample.row}#{sample.visit}@{sample.step}",
         sample=sample.number,
         reward=sample.reward,
         outcome=sample.outcome or outcome(sample.reward, str(error or "")),
@@ -127,6 +141,8 @@ class FactRow:
     """1: it is a kind of the row above."""
     only: str = ""
     """The only kind of a family."""
+    difference: Estimate | None = None
+    """Share among high minus share among low rewards, in the mean of groups, before being low."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +276,40 @@ def _sample_tables(split: _Split, reading: FactReading | None) -> list[FactTable
         FactTable("outcomes", split.rows(lambda s: (s.outcome,)) if outcomes else ()),
         FactTable("operators", split.rows(lambda sample: sample.operators)),
         FactTable("combinations", combined[:MOST_ROWS], max(len(combined) - MOST_ROWS, 0)),
+        FactTable("by_reward", operators_by_reward([*split.before, *split.after])),
     ]
+
+
+def operators_by_reward(samples: Samples) -> tuple[FactRow, ...]:
+    """The operators of completions above and below the mean reward of their group, so that an easy
+    prompt does not pass for a good choice; the most called first."""
+    groups: defaultdict[str, list[tuple[SampleFacts, float]]] = defaultdict(list)
+    for each in samples:
+        if each.reward is not None and each.operators is not None:
+            groups[each.group].append((each, each.reward))
+    sides: list[tuple[list[SampleFacts], list[SampleFacts]]] = []
+    for members in groups.values():
+        mean = fmean(reward for _, reward in members)
+        high = [each for each, reward in members if reward > mean + EQUAL]
+        low = [each for each, reward in members if reward < mean - EQUAL]
+        if high and low:
+            sides.append((high, low))
+    every = [each for pair in sides for side in pair for each in side]
+    called = Counter(name for each in every for name in each.operators or ())
+    rows, level = tuple(high[0].row_id for high, _ in sides), 1 - ALPHA / max(len(called), 1)
+    found = []
+    for name in sorted(called, key=lambda name: (-called[name], name)):
+        high, low = (
+            [[name in (each.operators or ()) for each in pair[side]] for pair in sides]
+            for side in (0, 1)
+        )
+        values = np.array([fmean(a) - fmean(b) for a, b in zip(high, low, strict=True)])
+        interval = mean_interval(values, rows, (-1.0, 1.0), level)
+        difference = Estimate(float(values.mean()), interval, len(values), len(set(rows)))
+        counts = [Counts(sum(map(sum, each)), sum(map(len, each))) for each in (low, high)]
+        change = Change(None, None, direction=direction_of(interval))
+        found.append(FactRow(name, change, counts[0], counts[1], difference=difference))
+    return tuple(found)
 
 
 def _errors(split: _Split, reading: FactReading | None) -> tuple[FactRow, ...]:

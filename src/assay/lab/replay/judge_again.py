@@ -101,7 +101,7 @@ class StoredStep:
     """Steps of the whole stage."""
 
     def address(self, sample: Sample) -> str:
-        """The sample's name for `assay show`."""
+        """The sample's name for `assay report`."""
         return f"{self.session.run}:{sample.id}"
 
     @cached_property
@@ -162,7 +162,7 @@ def choose_stage(run: RunDirectory, experiment: Experiment, name: str | None) ->
     """The stage to replay: the only one that samples and is rewarded, or the named one. Raises
     InputError for another, and where none is named of several."""
     able = [n for n, s in experiment.stage.items() if isinstance(s, SampledStage) and not s.stored]
-    fix = "take " + " or ".join(able) if able else "read completions with assay show"
+    fix = "take " + " or ".join(able) if able else "read completions with assay report"
     if name is None and len(able) == 1:
         return able[0]
     if name is None and able:
@@ -324,7 +324,7 @@ class Difference:
     """One sample that is judged or weighed differently now."""
 
     sample: str
-    """Its address for `assay show`."""
+    """Its address for `assay report`."""
     what: str
     """`reward`, `abstention`, `advantage`, or the part's name as `part NAME`."""
     recorded: Any
@@ -443,7 +443,7 @@ class SampleChange:
     """One completion before and after; None is an abstention, or a sample that was not drawn."""
 
     id: str
-    """For `assay show`."""
+    """For `assay report`."""
     reward_before: float | None
     reward_after: float | None
     why_before: str

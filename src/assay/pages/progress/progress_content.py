@@ -67,6 +67,8 @@ LABELS = {
     "costs": "cost_per",
 }
 """The sections of the catalogue that word the rows of a table of facts."""
+HEADS = {"effects": ("others", "hit", "change"), "by_reward": ("low", "high", "difference")}
+"""Of tables that compare something else than before and after."""
 
 
 def progress_title(found: Progress, words: Words) -> str:
@@ -220,8 +222,8 @@ def fact_blocks(facts: FactChanges | None, words: Words) -> list[Block]:
 
 
 def _fact_table(table: FactTable, facts: FactChanges, words: Words) -> Table:
-    sides = ("others", "hit") if table.name == "effects" else ("before", "after")
-    heads: list[Column | str] = [words(f"facts.{n}") for n in ("name", *sides, "change")]
+    sides = HEADS.get(table.name, ("before", "after", "change"))
+    heads: list[Column | str] = [words(f"facts.{n}") for n in ("name", *sides)]
     rows = []
     for row in table.rows:
         label = Mark("– " * row.depth + row_label(row, table.name, words), _style(row))
@@ -232,8 +234,9 @@ def _fact_table(table: FactTable, facts: FactChanges, words: Words) -> Table:
     if any(row.over_time for row in table.rows):
         names = (f"{low}" if low == high else f"{low}–{high}" for low, high in facts.stretches)
         heads.append(words("facts.over_time", steps=" · ".join(names)))
-    others = words("facts.rarer", count=table.others) if table.others else ""
-    return Table(heads, rows, words(f"facts.{table.name}"), others)
+    note = words("facts.rarer", count=table.others) if table.others else ""
+    note = words("facts.by_reward_about") if table.name == "by_reward" else note
+    return Table(heads, rows, words(f"facts.{table.name}"), note)
 
 
 def _style(row: FactRow) -> str:
@@ -252,6 +255,10 @@ def row_label(row: FactRow, table: str, words: Words) -> str:
 
 def row_texts(row: FactRow, words: Words) -> tuple[str, str, str]:
     """A row before and after, and its change."""
+    if row.difference is not None and row.difference.interval is not None:
+        low, high = (f"{c.count}/{c.trials}" if c else "" for c in (row.before, row.after))
+        value, ends = row.difference.value, words.ends(row.difference.interval, points)
+        return low, high, words("facts.mean", value=points(value), ends=ends)
     change, shares = row.change, row.before is not None
     write, signed = (percent, points) if shares else (number, signed_number)
     ends = ((row.before, change.before), (row.after, change.after))
@@ -315,7 +322,7 @@ def moved_lines(facts: FactChanges | None, words: Words) -> list[str]:
     for table in facts.tables if facts else ():
         rows = [row for row in table.rows if row.change.direction != "none"]
         texts = [f"{row_label(r, table.name, words)} {row_texts(r, words)[2]}" for r in rows]
-        if rows and table.name != "effects":
+        if rows and table.name not in HEADS:
             title = words(f"facts.{table.name}")
             lines.append(words("facts.moved", table=title, rows=words.semicolon.join(texts)))
     return lines
