@@ -17,14 +17,6 @@ from transformers import LlamaConfig
 
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
-from assay.trainers.backwards import (
-    CANONICAL,
-    ReadBack,
-    likelihood,
-    read_back,
-    stage_of,
-    with_model,
-)
 from assay.trainers.outputs.output import DamagedOutput
 from assay.trainers.outputs.plain_folders import (
     find,
@@ -33,8 +25,17 @@ from assay.trainers.outputs.plain_folders import (
     read_object,
     trl_arguments,
 )
+from assay.trainers.read_back import (
+    CANONICAL,
+    ReadBack,
+    likelihood,
+    read_back,
+    stage_of,
+    with_model,
+)
 from assay.trainers.register import TRAINERS
 from assay.trainers.scripts import nested
+from assay.trainers.table import table
 from tests.trainers.test_tables import GRPO, SFT, TABLES, translate
 
 LETTERS = [*zip("abcdefghijklmnopqrstuvw", "bcdefghijklmnopqrstuvwx", strict=True)]
@@ -48,8 +49,7 @@ ALWAYS = {
 
 def back(tool: str, method: str, config: dict[str, Any], steps: int = 10) -> ReadBack:
     known = ALWAYS[method] | {"method": method, "adapt.kind": "full"}
-    rows = TRAINERS[tool].tables[method]
-    return read_back(tool, rows, CANONICAL[tool](config), known, steps)
+    return read_back(table(tool, method), CANONICAL[tool](config), known, steps)
 
 
 def configured(tool: str, stage: dict[str, Any]) -> dict[str, Any]:
