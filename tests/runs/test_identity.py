@@ -228,9 +228,9 @@ def test_small_files_of_another_run_are_refused(tmp_path: Path) -> None:
 
 def test_labels_of_a_judge_under_another_name_are_refused(tmp_path: Path) -> None:
     run = empty_run(tmp_path)
-    found = JudgedLabels("quality", {}, {}, "m", 0.4, "labels.jsonl", 0, 0, ())
+    found = JudgedLabels("quality", {}, {}, "m", 0.4, "labels.jsonl", ())
     file = write_judged(run, "quality-1", found)
-    assert read_judged(run) == [replace(found, judged=[], canaries=[])]
+    assert read_judged(run) == [replace(found, judged=[])]
     shutil.copy(file, file.with_name("quality-2.json"))
     refused(lambda: read_judged(run), "quality-2.json: holds quality-1")
     assert "agreement/quality-2.json" in faults(run)

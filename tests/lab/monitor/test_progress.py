@@ -64,12 +64,6 @@ def test_a_rate_is_counted_again_from_the_samples_by_prompt(run):
     assert reward.after.interval == expected
 
 
-def test_a_share_of_groups_is_counted_among_groups(run):
-    change_metrics(run, groups=4, signal_share=0.75)
-    signal = row(told(run), "signal_share").after
-    assert signal is not None and signal.trials == 4 and signal.interval == wilson(3, 4)
-
-
 def test_a_share_of_another_task_takes_its_own_trials_else_the_completions(run):
     change_metrics(run, completions=32, fallback_share=0.25, api_error_share=0.1)
     change_metrics(run, api_error_share_trials=200)
@@ -197,11 +191,6 @@ def test_before_its_step_a_milestone_is_pending_with_a_forecast(run):
     assert states["done"].state == "pending" and states["done"].reading is None
 
 
-def test_a_milestone_scored_since_the_last_report_is_a_change(run):
-    assert told(run, first=1, last=10).scored == {"early", "hopeful", "fine"}
-    assert told(run, first=5, last=10).scored == {"fine"}
-
-
 @pytest.mark.parametrize(
     ("right", "trials", "state"),
     [(0, 500, "met"), (0, 64, "undecided"), (1, 100, "undecided"), (30, 100, "missed")],
@@ -264,11 +253,6 @@ def test_forecasts_end_where_the_stage_ends(run):
     change = run.spec.read_text().replace("steps = 40", "steps = 24")
     write_listed(run.path, run.spec, change)
     assert told(run).forecasts == {}
-
-
-def test_a_guard_whose_metric_nobody_records_is_named(run):
-    guards = {each.rule: each.state for each in told(run).states if each.consequence == "stop"}
-    assert guards == {"cut": "armed", "typo": "not recorded"}
 
 
 def test_values_that_were_not_finite_are_left_out_of_the_table(run):

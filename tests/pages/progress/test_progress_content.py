@@ -10,12 +10,11 @@ from assay.lab.monitor.progress import MetricRow, progress
 from assay.lab.monitor.report_journal import note_report
 from assay.pages.markdown import page_markdown
 from assay.pages.progress.progress_content import (
-    figures_of,
     forecasts,
     progress_page,
     table_rows,
 )
-from assay.pages.run_page.page import Span, write_progress, write_report
+from assay.pages.run_page.page import write_progress, write_report
 from assay.pages.words import words
 from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
@@ -49,11 +48,6 @@ def test_a_rate_is_written_with_its_interval_and_what_it_was_counted_on(run):
     assert signal.endswith("n = 4") and " to " in signal and signal.count("%") == 3
     assert "of 4 prompts" in row_of(shown, "Mean reward")[2]
     assert "a step" in row_of(shown, "Entropy")[4]
-
-
-def test_a_share_without_trials_says_that_its_trials_were_not_recorded():
-    row = MetricRow("error_share", None, Estimate(0.25, None), None, None)
-    assert figures_of(row, words("en"))[1] == "25.0% (trials not recorded)"
 
 
 def test_what_never_changed_is_one_line_and_no_row(run):
@@ -117,19 +111,6 @@ def test_a_promotion_is_explained_with_the_number_of_looks(run):
     kept = Selection("sft.step-000014", "sft.step-000014", "dev", 0.4, looks=2)
     write_selections(run.path, "rl", [kept])
     assert "\nrl.best is sft · step 14.\n" in text(run)
-
-
-def test_the_pages_carry_the_progress_of_the_span_that_is_asked_for(run):
-    page = Page(write_report(run, "en", Span("rl", 5, 20)))
-    assert "Progress of rl: step 5 to step 20" in page.source
-    markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    assert "## Progress of rl: step 5 to step 20" in markdown
-    assert "| Step 5 | Step 20 |" in markdown
-    assert "Step 20" in [" ".join(cell.split()) for cell in page.rows[_table(page)]]
-
-
-def _table(page: Page) -> int:
-    return next(i for i, row in enumerate(page.rows) if row and row[0].strip() == "Metric")
 
 
 def test_a_report_of_one_step_is_written_and_entered_into_the_journal(run):

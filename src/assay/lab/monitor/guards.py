@@ -32,31 +32,9 @@ BONUS_RULE = RULES["no_bonus"]
 class GuardFired(RunFailure):
     """A guard of the experiment stopped the run; the checkpoint of that step is kept."""
 
-    def __init__(self, firings: Sequence["Firing"]):
-        super().__init__("; ".join(map(str, firings)))
-        self.guards = tuple(firing.guard for firing in firings)
-
-
-@dataclass(frozen=True, slots=True)
-class Firing:
-    """A guard whose condition was met for the required number of steps."""
-
-    guard: str
-    spec: GuardSpec
-    stage: str
-    step: int
-    values: tuple[float | None, ...]
-    """Of the steps in a row; None was not finite."""
-
-    def __str__(self) -> str:
-        side, bound = condition(self.spec)
-        row = "" if len(self.values) == 1 else f" for {len(self.values)} steps in a row"
-        last = "not finite" if self.values[-1] is None else f"{self.values[-1]:g}"
-        last += ": it trains as grpo" if self.guard == BONUS_GUARD else ""
-        return (
-            f"guard {self.guard!r} stopped the run at {self.stage} step {self.step}: "
-            f"{self.spec.metric} was {side} {bound:g}{row}, last {last}"
-        )
+    def __init__(self, fired: Mapping[str, str]):
+        super().__init__("; ".join(fired.values()))
+        self.guards = tuple(fired)
 
 
 def condition(spec: GuardSpec | MilestoneSpec) -> tuple[Side, float]:
@@ -77,20 +55,28 @@ def met(spec: GuardSpec, value: float | None) -> bool:
 
 def firing(
     name: str, spec: GuardSpec, stage: str, lines: Sequence[Mapping[str, Any]], after: int = 0
-) -> Firing | None:
-    """Whether the guard fires at the last of a stage's lines; steps up to `after` do not count."""
+) -> str:
+    """Why the guard fires at the last of a stage's lines; "" where it does not. Steps up to `after`
+    do not count."""
     where = BONUS_RULE.where if name == BONUS_GUARD else spec.metric
 
     def counts(line: Mapping[str, Any]) -> bool:
         return spec.metric in line and (where == spec.metric or bool(line.get(where)))
 
     if spec.stage not in (None, stage) or not lines or not counts(lines[-1]):
-        return None
+        return ""
     counting = (x for x in reversed(lines) if counts(x) and x["step"] > after)
     values = tuple(x[spec.metric] for x in islice(counting, spec.steps))[::-1]
     if len(values) < spec.steps or not all(met(spec, value) for value in values):
-        return None
-    return Firing(name, spec, stage, lines[-1]["step"], values)
+        return ""
+    side, bound = condition(spec)
+    row = "" if len(values) == 1 else f" for {len(values)} steps in a row"
+    last = "not finite" if values[-1] is None else f"{values[-1]:g}"
+    last += ": it trains as grpo" if name == BONUS_GUARD else ""
+    return (
+        f"guard {name!r} stopped the run at {stage} step {lines[-1]['step']}: "
+        f"{spec.metric} was {side} {bound:g}{row}, last {last}"
+    )
 
 
 @dataclass(frozen=True)
@@ -108,13 +94,13 @@ class GuardWatch:
         """Add a recorded step."""
         self.lines.append({**values, "step": step})
 
-    def fired(self) -> tuple[Firing, ...]:
-        """The guards that fire at the last step."""
-        found = (
-            firing(name, guard, self.stage, self.lines, self.passed.get(name, 0))
+    def fired(self) -> dict[str, str]:
+        """Why each guard that fires at the last step does."""
+        found = {
+            name: firing(name, guard, self.stage, self.lines, self.passed.get(name, 0))
             for name, guard in self.guards.items()
-        )
-        return tuple(each for each in found if each is not None)
+        }
+        return {name: why for name, why in found.items() if why}
 
 
 def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> GuardWatch:
@@ -122,12 +108,9 @@ def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int
     lines, guards = [*History(run).lines(stage, step)], dict(experiment.guard)
     spec = experiment.stage[stage]
     if isinstance(spec, GrpoStage):
-        (metric,), least, most = (
-            BONUS_RULE.metrics,
-            BONUS_RULE.nothing,
-            spec.max_steps_without_bonus,
-        )
-        guards[BONUS_GUARD] = GuardSpec(metric=metric, below=least, steps=most, stage=stage)
+        most, (metric,) = spec.max_steps_without_bonus, BONUS_RULE.metrics
+        bound = {"below": BONUS_RULE.nothing, "steps": most, "stage": stage}
+        guards[BONUS_GUARD] = GuardSpec(metric=metric, **bound)
     return GuardWatch(guards, stage, passed_steps(run.path, stage), lines)
 
 
@@ -136,8 +119,7 @@ def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: in
 
     So it is where a process died between the checkpoint and the note that a guard stopped it.
     """
-    fired = watch_stage(experiment, run, stage, step).fired()
-    if fired:
+    if fired := watch_stage(experiment, run, stage, step).fired():
         raise GuardFired(fired)
 
 

@@ -62,21 +62,13 @@ def estimate(run: RunDirectory, stage: StageSpec, line: Line, metric: str) -> Es
     value = line.get(metric)
     if value is None:
         return None
-    found = _sampled(run, line, metric)
-    if found is not None:
-        return found
+    file = run.samples(line["stage"], line["step"])
+    if _counted_in(metric) is not None and is_there(file) and metric in _estimates(file):
+        return _estimates(file)[metric]
     trials = _trials(stage, line, metric) if is_share(metric) else None
     if trials and 0 <= value <= 1:
         return counted(value, trials)
     return Estimate(value, None)
-
-
-def _sampled(run: RunDirectory, line: Line, metric: str) -> Estimate | None:
-    """From the samples of the step, where they hold what the metric counts."""
-    if _counted_in(metric) is None:
-        return None
-    file = run.samples(line["stage"], line["step"])
-    return _estimates(file).get(metric) if is_there(file) else None
 
 
 @kept(1 << 14)
@@ -93,8 +85,7 @@ def _estimates(file: Path) -> Mapping[str, Estimate]:
 
 
 def _counted(samples: Sequence[Sample], metric: str) -> Estimate | None:
-    value_of = _counted_in(metric)
-    assert value_of is not None, "nobody asks for another metric"
+    value_of = _counted_in(metric) or (lambda sample: None)
     pairs = [(float(v), each.row) for each in samples if (v := value_of(each)) is not None]
     if not pairs:
         return None
