@@ -493,8 +493,8 @@ def forecasts(found: Progress, words: Words) -> list[str]:
         more = ""
         if budget is not None:
             low, high = budget - each.interval.high, budget - each.interval.low
-            ends = words("table.interval_text", low=signed_number(low), high=signed_number(high))
-            left = signed_number(budget - each.value)
+            ends = words("table.interval_text", low=write(low), high=write(high))
+            left = write(budget - each.value)
             more = words("progress.of_budget", budget=write(budget), left=left, ends=ends)
         said.append(f"{metric_label(metric, words)}{words.colon}{text}{more}")
     for each in found.spending:
