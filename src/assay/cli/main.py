@@ -18,8 +18,7 @@ from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, improve, patterns, report
-from assay.cli.resume import resume
-from assay.cli.run import check, fill, generate, run, synthesise
+from assay.cli.run import check, fill, generate, resume, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.cli.view import view
 from assay.errors import InputError
