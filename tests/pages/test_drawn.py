@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from assay.pages.drawn import BROKEN, CURVE_WIDTH, HEIGHTS, curve_line
+from assay.pages.charts import BROKEN, CURVE_WIDTH, HEIGHTS, curve_line
 from assay.pages.run_page.page import write_report
 from tests.pages.synthetic import demo_run
 

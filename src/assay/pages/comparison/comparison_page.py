@@ -163,8 +163,8 @@ def sections(
             lambda: _records(table, labels, folder, w) if folder else [],
         ),
     }
-    made = ((each, *parts[each]) for each in wanted or parts)
-    return [Section(*head, blocks) for *head, make in made if (blocks := make())]
+    found = ((anchor, *parts[anchor]) for anchor in wanted or parts)
+    return [Section(anchor, title, made) for anchor, title, make in found if (made := make())]
 
 
 IN_TERMINAL = ("scores", "differences", "generation", "tasks", "judge", "picked")

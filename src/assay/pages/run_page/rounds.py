@@ -9,6 +9,7 @@ from assay.pages.charts import (
     WINDOW,
     Scale,
     band,
+    curve_line,
     dot,
     drawing,
     line,
@@ -18,7 +19,6 @@ from assay.pages.charts import (
     ticks,
     told_curve,
 )
-from assay.pages.drawn import curve_line
 from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.pages.page import Block, Bullets, Figure, Line, Mark, Only, Text
 from assay.pages.result_tables import checkpoint_label
