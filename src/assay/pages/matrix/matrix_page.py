@@ -138,11 +138,11 @@ def control_blocks(matrix: Matrix, w: Words) -> list[Block]:
     every = (c for b in matrix.blocks for c in (b.overall, *b.rows, *b.columns))
     if any(changes.trend for changes in every):
         about.append(w("matrix.trend_about"))
-    tables = [each for block in matrix.blocks for each in _tables(block, matrix, w)]
+    tables = [each for block in matrix.blocks for each in _control_tables(block, matrix, w)]
     return [*(Text(line, "soft") for line in about), *tables]
 
 
-def _tables(block: ControlBlock, matrix: Matrix, w: Words) -> list[Block]:
+def _control_tables(block: ControlBlock, matrix: Matrix, w: Words) -> list[Block]:
     names, words = leaf_names(matrix), matrix.controls[block.control]
     where = values_text(dict(block.where), matrix, w)
     control = words if block.control == "baseline" else f"{block.control} ({words})"
