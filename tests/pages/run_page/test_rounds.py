@@ -97,7 +97,7 @@ def test_rounds_follow_each_other_on_one_axis(run):
     assert section.count('class="round"') == 3
     assert "Reward of rl, mean" in section and "Reward of more, mean" in section
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    assert "- more ← rl · step 3 · 4: 0.1 `" in markdown
+    assert "- more ← rl · step 3: 0.1 → 0.4" in markdown
 
 
 def test_no_mark_of_a_figure_lies_outside_of_it(run):

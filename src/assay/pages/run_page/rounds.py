@@ -9,7 +9,6 @@ from assay.pages.charts import (
     WINDOW,
     Scale,
     band,
-    curve_line,
     dot,
     drawing,
     line,
@@ -20,7 +19,7 @@ from assay.pages.charts import (
     told_curve,
 )
 from assay.pages.facts import Curve, DevScore, RunFacts
-from assay.pages.page import Block, Bullets, Figure, Line, Mark, Only, Text
+from assay.pages.page import Block, Bullets, Figure, Only, Text
 from assay.pages.result_tables import checkpoint_label
 from assay.pages.words import Words, number, percent, visible
 
@@ -78,39 +77,23 @@ def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
         return []
     labels = [_label(each, words) for each in rounds]
     completions = number(sum(each.completions for each in rounds))
-    lines = [
-        _drawn(label, each.reward, each.steps) for each, label in zip(rounds, labels, strict=True)
+    rewards = [
+        f"{label}{words.colon}{number(each.reward.values[0])} → {number(each.reward.last)}"
+        for each, label in zip(rounds, labels, strict=True)
+        if each.reward is not None
     ]
     return [
         Text(words("figure.about"), "soft"),
-        *drawn(Figure(learning_chart(rounds, labels, words)), lines),
+        Figure(learning_chart(rounds, labels, words)),
+        Only(("markdown",), [Bullets(rewards)]),
         Text(_learning_about(rounds, completions, words), "soft"),
     ]
-
-
-def drawn(figure: Block, lines: Sequence[Line]) -> list[Block]:
-    """A drawing, and the same in characters where there is none."""
-    return [figure, Only(("markdown",), [Bullets(lines)])]
-
-
-def curve_in_characters(label: str, first: str, drawn: str, last: str) -> Line:
-    """A curve as a row of blocks between its first and last value."""
-    return f"{label} {first} ", Mark(drawn, "code"), f" {last}"
 
 
 def _label(each: Round, words: Words) -> str:
     """A round and the checkpoint that it started from."""
     start = visible(checkpoint_label(each.start, words))
     return words("figure.round", stage=visible(each.stage), start=start)
-
-
-def _drawn(label: str, curve: Curve | None, steps: int) -> Line:
-    """The reward of one round in characters."""
-    name = f"{label} · {number(steps)}:"
-    if curve is None:
-        return f"{name} –"
-    ends = number(curve.values[0]), number(curve.last)
-    return curve_in_characters(name, ends[0], curve_line(curve.values), ends[1])
 
 
 def _learning_about(rounds: Sequence[Round], completions: str, words: Words) -> str:

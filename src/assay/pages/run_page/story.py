@@ -15,7 +15,6 @@ from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import (
     Checkpoints,
-    curve_line,
     curve_panel,
     told_curve,
 )
@@ -29,7 +28,6 @@ from assay.pages.page import (
     Findings,
     Folded,
     Heading,
-    Line,
     Mark,
     Panels,
     Table,
@@ -38,7 +36,6 @@ from assay.pages.page import (
 from assay.pages.progress.progress_content import promotion, uncorrected_choice
 from assay.pages.provenance import marks
 from assay.pages.result_tables import StageRow, marked_start, stage_rows
-from assay.pages.run_page.rounds import curve_in_characters, drawn
 from assay.pages.run_page.trainer_content import trainer_blocks
 from assay.pages.words import Words, metric_label, named_tests, number, percent, points, visible
 from assay.runs.checkpoints import Selection, read_selection, read_selections
@@ -116,10 +113,12 @@ def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
         constants([curve for curve in found if curve.constant], words),
         legend(found, marked, words),
     ]
-    figures, lines = [figure for figure, _ in panels], [line for _, line in panels]
-    shown = drawn(Panels(figures), lines) if panels else []
-    shown += _of_tools(facts, stage, marked, words)
-    return [*shown, *(Text(each, "soft") for each in said if each)]
+    shown: list[Block] = [Panels(panels)] if panels else []
+    return [
+        *shown,
+        *_of_tools(facts, stage, marked, words),
+        *(Text(each, "soft") for each in said if each),
+    ]
 
 
 def _of_tools(facts: RunFacts, stage: str, marked: Checkpoints, words: Words) -> list[Block]:
@@ -127,10 +126,7 @@ def _of_tools(facts: RunFacts, stage: str, marked: Checkpoints, words: Words) ->
     method = facts.experiment.stage[stage].method
     own = [c for c in facts.further_curves(stage) if not is_written(c.metric, method)]
     panels = [panel(curve, marked, words) for curve in own if not curve.constant]
-    if not panels:
-        return []
-    figures, lines = [figure for figure, _ in panels], [line for _, line in panels]
-    return [Folded(words("chart.of_tools"), drawn(Panels(figures), lines))]
+    return [Folded(words("chart.of_tools"), [Panels(panels)])] if panels else []
 
 
 def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
@@ -194,15 +190,14 @@ def writer(metric: str) -> Callable[[float | None], str]:
     return percent if metric in SHARES else number
 
 
-def panel(curve: Curve, marked: Checkpoints, words: Words) -> tuple[Figure, Line]:
-    """One learning curve as a drawing and in characters."""
+def panel(curve: Curve, marked: Checkpoints, words: Words) -> Figure:
+    """One learning curve with its ends."""
     write = writer(curve.metric)
     first = write(next(value for value in curve.values if value is not None))
     label, last = metric_label(curve.metric, words), write(curve.last)
     told = partial(told_curve, label, curve, write, words)
     drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked, told)
-    line = curve_in_characters(label + words.colon, first, curve_line(curve.values), last)
-    return Figure(drawing, label, last), line
+    return Figure(drawing, label, last, first)
 
 
 def placed_findings(facts: RunFacts, words: Words) -> list[tuple[str, Finding]]:
