@@ -89,13 +89,6 @@ def test_other_looks_of_the_lab_stand_beside_the_verdict_and_its_own_do_not(arms
     assert listed["expected_false_better"] == pytest.approx(6 * 0.025)
 
 
-def test_several_seeds_are_not_compared_sequentially(arms, tmp_path):
-    refused = call("compare", "sft", "rl", "--sequential", "--lab", tmp_path)
-    assert refused.exit_code == 2 and "NAME#SEED" in refused.output
-    done = call("compare", "sft#1", "rl#1", "--sequential", "--lab", tmp_path)
-    assert done.exit_code == 0 and "look 1 of a sequential comparison" in done.output
-
-
 def test_where_one_arm_has_one_seed_the_newest_checkpoints_are_compared_and_that_is_said(
     arms, tmp_path
 ):

@@ -39,6 +39,7 @@ def test_a_short_rubric_has_the_usual_scale(tmp_path):
         ('prompt = "{answer}"\n' + PLAIN, r":1: prompt: lacks \{format\}"),
         ('prompt = "{answer}{format}{gold}"\n' + PLAIN, r":1: prompt: \{gold\} is not filled in"),
         ("model = 3\n", r":1: model: expected"),
+        ("canaries = 3\n" + PLAIN, r":1: canaries: is gone \(remove it: .* labels and least_kappa"),
         ("model == 3\n", r":1: not valid TOML"),
     ],
 )

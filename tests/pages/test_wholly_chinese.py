@@ -187,7 +187,7 @@ def audited(key: str, lang: str) -> str:
     report = record(FAULTS[key][0])
     flaws = audit(report)
     said = [finding_text(plain(each), lang) for each in audit_findings(flaws, lang)]
-    return drawn(*said, summary(Path("f.toml"), Reading((report,)), flaws, lang))
+    return drawn(*said, *summary(Path("f.toml"), Reading((report,)), flaws, lang))
 
 
 def test_no_english_word_stands_on_a_chinese_page(texts):

@@ -8,7 +8,6 @@ import pytest
 
 from assay.data.loaded import DataError
 from assay.data.reported.read_reported import read_reported
-from assay.data.reported.reported_errors import ReportedError
 from assay.data.results.readers import read_results
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
@@ -96,7 +95,7 @@ def test_files_nested_without_end_are_refused_in_one_line(tmp_path: Path) -> Non
     deep.write_text("a = " + "[" * 20_000)
     with pytest.raises(InputError, match="nested too deeply"):
         read_experiment(deep)
-    with pytest.raises(ReportedError, match="nested too deeply"):
+    with pytest.raises(InputError, match="nested too deeply"):
         read_reported(deep)
     results = tmp_path / "deep.json"
     results.write_text("[" * 200_000)

@@ -12,60 +12,51 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.output import Lang, Outcome, run_names
+from assay.errors import InputError
 
 
 def audit(
     root: Path,
-    file: Annotated[
-        Path, typer.Argument(help="Reported results: .toml, .csv or .md; with a model any text.")
-    ],
+    file: Annotated[Path, typer.Argument(help="Reported results: a record in TOML, .csv or .md.")],
     items: Annotated[
         int | None, typer.Option(min=1, help="Items of the benchmark, where the file has none.")
     ] = None,
-    lang: Lang = "en",
-    extract_with: Annotated[
-        str | None,
+    column: Annotated[
+        list[str] | None,
         typer.Option(
-            metavar="MODEL",
-            help="Let a model (openai:NAME, hf:ID, path:DIR, run:NAME@CHECKPOINT) write FILE's "
-            "record to FILE.record.toml; numbers that are not in their cited lines are refused.",
+            metavar="ROLE=TITLE",
+            help="A column of the tables: run, benchmark, score, items, right, control, says, "
+            "setting.NAME, score.BENCHMARK; else the titles are these.",
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Judge the extracted record without a look at it.")
-    ] = False,
+    control: Annotated[
+        str, typer.Option(metavar="RUN", help="The run of the tables that others are compared to.")
+    ] = "",
+    lang: Lang = "en",
 ) -> Outcome:
-    """Audit results that others reported."""
-    from assay.pages.words import words
+    """Audit results that others reported.
 
-    words(lang)
-    if extract_with is None:
-        return _judged(file, items, lang)
-    seen, record = _extracted(root, file, extract_with, lang)
-    if not yes:
-        return seen
-    judged = _judged(record, items, lang)
-    result = {**judged.result, "refused": seen.result["refused"]}
-    shown = [*seen.shown, *judged.shown]
-    return Outcome(result, shown, [*seen.findings, *judged.findings], lang=lang)
-
-
-def _judged(file: Path, items: int | None, lang: str) -> Outcome:
-    """The findings of a record, or of the tables of a file, and the parts that were not used."""
+    Noise, fairness, arithmetic, claims.
+    """
     from assay.data.reported.read_reported import read_reported
     from assay.judge.audit.rules import audit_all
-    from assay.pages.command_tables.audit_findings import audit_findings, summary, unused_lines
+    from assay.pages.command_tables.audit_findings import audit_findings, summary
 
-    reading = read_reported(file, items)
+    named = [each.partition("=") for each in column or []]
+    for role, equals, title in named:
+        if not (role and equals and title):
+            raise InputError(f"{role + equals!r} is not ROLE=TITLE", field="--column")
+    columns = {role: title for role, _, title in named}
+    reading = read_reported(file, items, columns, control)
     flaws = audit_all(reading.records)
     records = [record.model_dump(mode="json") for record in reading.records]
     result = {
         "file": file,
         "reports": records,
-        "unused": reading.unused,
+        "skipped": reading.skipped,
         "flaws": [*map(_flaw, flaws)],
     }
-    shown = [*unused_lines(reading.unused, lang), summary(file, reading, flaws, lang)]
+    shown = summary(file, reading, flaws, lang)
     return Outcome(result, shown, audit_findings(flaws, lang), lang=lang)
 
 
@@ -75,20 +66,6 @@ def _flaw(found: "Finding") -> dict[str, Any]:
     about, line = found.values["about"], found.values["line"]
     shown = {"key": found.code, "severity": found.severity, "about": about}
     return {**shown, "numbers": numbers, "line": line}
-
-
-def _extracted(root: Path, file: Path, model: str, lang: str) -> tuple[Outcome, Path]:
-    """The record that a model extracted, to be seen, and where it is."""
-    from assay.lab.evaluate.extraction import extract
-    from assay.pages.command_tables.audit_findings import extracted, refused_findings
-    from assay.pages.words import visible
-
-    found = extract(root, file, model)
-    record = found.file.read_text(encoding="utf-8")
-    result = {"file": file, "record": found.file, "text": record, "refused": found.refused}
-    shown = [*map(visible, record.splitlines()), extracted(found.file, found.refused, lang)]
-    said = refused_findings(found.refused, lang)
-    return Outcome(result, shown, said, lang=lang), found.file
 
 
 def plan(
@@ -248,14 +225,6 @@ NonInferior = Annotated[
         help="Ask whether the others are at most so many points worse than the control.",
     ),
 ]
-Sequential = Annotated[
-    bool,
-    typer.Option(
-        "--sequential",
-        help="Use a test that keeps its level however often you compare while items are added; "
-        "the looks are recorded.",
-    ),
-]
 
 GATE_FAILED = 3
 """The exit code of a comparison that `--fail-on` does not let pass."""
@@ -298,7 +267,6 @@ def compare(
     margin: Margin = None,
     non_inferior: NonInferior = None,
     ratios_to: RatiosTo = None,
-    sequential: Sequential = False,
     fail_on: Failing = None,
 ) -> Outcome:
     """Compare runs item by item; refuse what is not fair.
@@ -315,13 +283,12 @@ def compare(
     columns = {"item": item, "score": score, "repeat": repeat, "where": where or ()}
     of_files: dict[str, Any] = {"metric": metric, "format": format, "cluster": cluster, **columns}
     if ratios_to or len(on or ()) > 1:
-        from assay.errors import InputError
         from assay.library.actions import compare_benchmarks
 
-        of_two = non_inferior is not None or flips or sequential or higher_is_better is not None
+        of_two = non_inferior is not None or flips or higher_is_better is not None
         if of_two or any(of_files.values()):
             fix = "leave --metric, --format, --cluster, --item, --score, --repeat, --where, "
-            fix += "--lower-is-better, --non-inferior, --flips and --sequential out"
+            fix += "--lower-is-better, --non-inferior and --flips out"
             raise InputError("several benchmarks are compared in the lab alone", fix=fix)
         ratios = figures_of(ratios_to or ())
         found = compare_benchmarks(*runs, on=on or (), ratios_to=ratios, **shared)
@@ -335,7 +302,6 @@ def compare(
         *runs,
         on=on[0] if on else None,
         non_inferior=non_inferior,
-        sequential=sequential,
         higher_is_better=higher_is_better,
         **shared,
         **of_files,
@@ -377,8 +343,6 @@ def _several(found: "BenchmarksComparison") -> Outcome:
 
 def figures_of(texts: Sequence[str]) -> dict[str, float]:
     """`NAME=SCORE`, the score as a share. Raises InputError."""
-    from assay.errors import InputError
-
     figures = {}
     for text in texts:
         name, equals, value = text.rpartition("=")

@@ -13,11 +13,10 @@ from assay.cli.convert import convert, select
 from assay.cli.engines import engines
 from assay.cli.eval import evaluate, export, serve
 from assay.cli.import_run import import_run
-from assay.cli.label import label
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
-from assay.cli.report import costs, improve, patterns, report
+from assay.cli.report import costs, improve, report
 from assay.cli.run import check, fill, generate, resume, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
 from assay.cli.view import view
@@ -51,7 +50,7 @@ GROUPS = {
 """The verbs as `assay --help` shows them."""
 OF_RUNS = {"log": log, "verify": verify, "protect": protect, "delete": delete}
 """`assay runs VERB`; `assay runs` by itself lists them."""
-UNLISTED = {"label": label, "improve": improve, "patterns": patterns}
+UNLISTED = {"improve": improve}
 """Verbs that are still called, but no longer listed."""
 OLD_VERBS = {
     "show": "assay report RUN:ID",

@@ -18,7 +18,7 @@ from assay.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from assay.compare.benchmarks_table import BenchmarksTable
     from assay.compare.foreign_arms import ReadOptions, Summary
-    from assay.compare.judge_trust import HeldJudge, JudgedBy
+    from assay.compare.judge_trust import JudgedBy
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block
@@ -68,21 +68,18 @@ def runs_shown(
 
 
 def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[RenderableType]]:
-    """Writes the run's BFCL scores into `folder`; returns them for programs and for people."""
-    from assay.runs.history import evaluation_records, reported_answers
-    from assay.tasks.tools.bfcl_scores import (
-        bfcl_lines,
-        bfcl_result,
-        bfcl_scores,
-        is_category,
-        write_bfcl,
-    )
+    """Writes the run's answers for `bfcl evaluate`; returns the files and how it is called."""
+    from assay.runs.history import reported_answers
+    from assay.tasks.tools.bfcl_results import MODEL, is_category, write_results
 
-    missing = {each.benchmark: each.missing for each in evaluation_records(run) if each.missing}
-    found = bfcl_scores(str(run), reported_answers(run, is_category), missing)
-    files = write_bfcl(found, folder)
-    result = {**run_identity(run), "scores": bfcl_result(found), "files": files}
-    return result, [*bfcl_lines(found), *(f"wrote {file}" for file in files)]
+    files = list(write_results(str(run), reported_answers(run, is_category), folder))
+    results = sorted({file.parents[2].resolve() for file in files})
+    commands = [
+        f"bfcl evaluate --model {MODEL} --partial-eval --result-dir {each} --score-dir {each}"
+        for each in results
+    ]
+    result = {**run_identity(run), "files": files, "commands": commands}
+    return result, [*(f"wrote {file}" for file in files), *commands]
 
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
@@ -159,22 +156,13 @@ def table_result(table: Table) -> dict[str, Any]:
 
 
 def judge_result(judge: "JudgedBy") -> dict[str, Any]:
-    """A judge beside people's labels, and the scores and differences that these correct."""
-    differences = judge.differences.items()
+    """How far a judge agrees with people."""
+    if judge.held is None:
+        return {"held": None}
+    stored = judge.held.stored
+    known = taken(stored, "kind", "model", "labels", "least_kappa")
     return {
-        "held": judge.held and held_result(judge.held),
-        "scores": judge.scores,
-        "differences": {n: {**asdict(c), "verdict": judge.verdict(n)} for n, c in differences},
-    }
-
-
-def held_result(held: "HeldJudge") -> dict[str, Any]:
-    """How far a judge agrees with people, and where it leans."""
-    stored = held.stored
-    return {
-        **taken(stored, "kind", "model", "labels", "least_kappa", "waiting", "unread", "why"),
-        "answers": len(stored.judged),
-        **taken(held, "abstained", "trust", "agreements", "leanings", "injected"),
+        "held": {**known, "answers": len(stored.judged), **taken(judge.held, "trust", "kappas")}
     }
 
 

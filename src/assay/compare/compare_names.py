@@ -31,7 +31,6 @@ from assay.compare.named_arms import (
     own_arm,
     pool_seeds,
 )
-from assay.compare.sequential import judged_sequentially
 from assay.compare.table import Table, judged_again, with_trials
 from assay.data.loaded import DataError
 from assay.errors import Finding, InputError, finding, nearest
@@ -60,8 +59,6 @@ class CompareOptions:
     """Points within which two scores are equivalent; None: 2."""
     non_inferior: float | None = None
     """The margin of non-inferiority in points; None: not tested."""
-    sequential: bool = False
-    """Compare by the test that may be looked at as often as wanted."""
 
 
 def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> Table:
@@ -81,7 +78,7 @@ def compare_names(root: Path, names: Sequence[str], options: CompareOptions) -> 
         damaged = damaged_seeds(root, names)
         table = compare_requests([arm_named(root, name) for name in names], options.on, terms)
         table = replace(table, findings=(*damaged, *table.findings))
-    table = with_trials(judged_sequentially(table) if options.sequential else table)
+    table = with_trials(table)
     if options.margin is not None:
         table = judged_again(table, partial(with_margin, margin=options.margin / 100))
     if options.non_inferior is not None:

@@ -210,9 +210,7 @@ def _failure(table: Table, pair: Pairing, fail_on: FailOn) -> str:
         margin = f"at most {100 * asked.margin:g} points worse than"
         return "" if asked.shown else f"{pair.other} is not shown to be {margin} {place}"
     verdict, judge = found.verdict, table.judge
-    if judge is not None and verdict != "not comparable":
-        if refusal := judge.refusal(pair.other):
-            return f"{pair.other} {refusal}: no verdict against {place} passes"
-        verdict = judge.verdict(pair.other) or verdict
+    if judge is not None and verdict != "not comparable" and judge.refusal:
+        return f"{pair.other} {judge.refusal}: no verdict against {place} passes"
     bad = verdict in FAILING[fail_on]
     return f"{pair.other} is {verdict} against {place}" if bad else ""

@@ -4,9 +4,9 @@ Problems are one line with file, line and the fix. `tasks.rubric` asks the judge
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -62,7 +62,7 @@ class RubricFile(Table):
     against: AgainstSpec | None = None
     """Whose answers stand beside, for `pairs`; omitted: the rows' own."""
     both_orders: bool = False
-    """Ask about every pair twice; a verdict that flips is a tie. Labelled pairs always are."""
+    """Ask about every pair twice; a verdict that flips is a tie."""
     reference: bool = False
     """One who grades sees the row's own answer."""
     by_likelihood: bool = False
@@ -79,10 +79,14 @@ class RubricFile(Table):
     """File of labels (docs/llm-judge.md) that the judge is held to before a run begins."""
     least_kappa: Share = 0.6
     """Verdicts of a judge with less say so, and pass no gate."""
-    own: Many[str] = ()
-    """Authors in the labels that are the judge itself."""
-    canaries: Annotated[int, Field(ge=0, le=1000)] = 10
-    """Labelled answers that are judged again with orders to the judge written into them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_removed(cls, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            fix = "remove it: what is kept of labels is the agreement, labels and least_kappa"
+            raise_all(refused(k, "is gone", fix) for k in ("own", "canaries") if k in values)
+        return values
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -226,7 +226,6 @@ def compare(
     allow: Sequence[str] = (),
     margin: float | None = None,
     non_inferior: float | None = None,
-    sequential: bool = False,
     metric: str | None = None,
     format: str | None = None,
     cluster: str | None = None,
@@ -246,8 +245,7 @@ def compare(
     """
     from assay.compare.compare_names import CompareOptions, compare_names
     from assay.compare.foreign_arms import read_options
-    from assay.compare.sequential import note_look
-    from assay.pages.comparison.comparison_page import FOLDER, write_comparison
+    from assay.pages.comparison.comparison_page import write_comparison
 
     options = CompareOptions(
         str(control) if control else None,
@@ -265,11 +263,8 @@ def compare(
         ),
         margin,
         non_inferior,
-        sequential,
     )
     table = compare_names(root_of(root), [str(each) for each in runs], options)
-    if sequential:
-        table = note_look(root_of(root) / FOLDER, table)
     written = write_comparison(table, root_of(root), Path(page) if page else None, lang)
     return Comparison(table, written, lang)
 

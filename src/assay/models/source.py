@@ -67,7 +67,7 @@ def resolve(
 
     A relative `path:` counts from `relative_to`; it may name a GGUF file. `resolve_run` maps the
     name of a `run:` source to a folder. With `images` a model that reads them is fetched as well.
-    An `openai:` model has none. Raises InputError, ModelFolderError or WheelError.
+    An `openai:` model has none. Raises InputError or WheelError.
     """
     if source.kind == "openai":
         problem = f"{source} is behind an endpoint: it can be measured and nothing else"
@@ -95,7 +95,7 @@ def resolve(
 
 
 def refuse_unsupported(directory: Path, images: bool = False) -> None:
-    """Raise ModelUnsupported where the folder has a config and its model is not supported."""
+    """Raise InputError where the folder has a config and its model is not supported."""
     from assay.models.supported import read_config
     from assay.models.vision_language import is_vision_language, read_vision_config
 

@@ -1,13 +1,12 @@
 """What a judge said of answers that people labelled, stored in a run: `agreement/NAME-HASH.json`.
 
-Figures are made of it in `judge.label_agreement`; `lab.evaluate.judge_labels` writes it. Beside it
-lies the journal of what the judge was asked, which is kept: labels that are added later cost no
-verdict twice.
+`lab.evaluate.judge_labels` writes it. Beside it lies the journal of what the judge was asked, so
+that labels that are added later cost no verdict twice.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,7 @@ from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, write_listed
 
 FOLDER = "agreement"
-SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Canary:
-    """A labelled answer that was judged again with a text written behind it."""
-
-    kind: str
-    item: str
-    before: float | None
-    after: float | None
-    """Scores without it, or with neutral words in its place, and with it; None where the judge gave
-    no verdict."""
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -45,14 +32,7 @@ class JudgedLabels:
     least_kappa: float
     labels: str
     """The name of the file of labels."""
-    waiting: int
-    """Its lines without a label."""
-    unread: int
-    """Labels whose answer nobody has: a hash that no record of the run fits."""
     judged: Sequence[Judged]
-    why: Mapping[str, int] = field(default_factory=dict)
-    """Reasons of answers without a verdict, counted."""
-    canaries: Sequence[Canary] = ()
 
 
 def write_judged(run: RunDirectory, name: str, found: JudgedLabels) -> Path:
@@ -71,11 +51,14 @@ def read_judged(run: RunDirectory) -> list[JudgedLabels]:
 
 
 def read_file(file: Path) -> JudgedLabels:
-    """What one file holds. Raises DamagedFile."""
+    """What one file holds, without what older ones held besides. Raises DamagedFile."""
     values = read_json(file, dict)
-    values.pop("schema", None)
-    if (name := values.pop("name", file.stem)) != file.stem:
+    if (name := values.get("name", file.stem)) != file.stem:
         raise DamagedFile(f"holds {name}", file=file, fix=FIX)
-    for name, kind in (("judged", Judged), ("canaries", Canary)):
-        values[name] = [as_entry(kind, each, file) for each in values.get(name, ())]
-    return as_entry(JudgedLabels, values, file)
+    kept = {each.name: values[each.name] for each in fields(JudgedLabels) if each.name in values}
+    known = [each.name for each in fields(Judged)]
+    kept["judged"] = [
+        as_entry(Judged, {name: each[name] for name in known if name in each}, file)
+        for each in kept.get("judged", ())
+    ]
+    return as_entry(JudgedLabels, kept, file)

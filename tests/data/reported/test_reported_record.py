@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.data.reported.read_reported import read_reported
-from assay.data.reported.reported_errors import NothingReported, ReportedError
 from assay.data.reported.reported_record import Reported
+from assay.errors import InputError
 
 
 def read(folder: Path, text: str, items: int | None = None) -> Reported:
@@ -18,7 +18,7 @@ def read(folder: Path, text: str, items: int | None = None) -> Reported:
 
 
 def refusal(folder: Path, text: str) -> str:
-    with pytest.raises(ReportedError) as raised:
+    with pytest.raises(InputError) as raised:
         read(folder, text)
     return str(raised.value).replace(str(folder) + "/", "")
 
@@ -97,7 +97,7 @@ def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, word
 
 
 def test_a_record_of_claims_alone_holds_no_result(tmp_path: Path):
-    with pytest.raises(NothingReported, match="no recognisable results"):
+    with pytest.raises(InputError, match="no recognisable results"):
         read(tmp_path, '[[effects]]\nwhat = "x"\nsays = "better"')
 
 
@@ -108,13 +108,18 @@ def test_a_record_of_claims_alone_holds_no_result(tmp_path: Path):
         ("r", b"x", "without ending"),
         ("r.toml", b"\xff\xfe", "not UTF-8"),
         ("r.md", b"# Title\n\nNothing here but 50% of a sentence.\n", "no recognisable results"),
-        ("r.md", b"", "no recognisable results"),
         ("r.csv", b"", "no recognisable results"),
+        ("r.csv", b"a,b\n1,2\n", "no table has the columns run and score .*titles: a, b"),
+        ("r.csv", b"run,score\na,61 or so\n", r"r\.csv:2: score: '61 or so' is no number"),
+        ("r.csv", b"run,score,items\na,61.5,7.5\n", "items: '7.5' is no number"),
+        ("r.csv", b"run,score\na,61.5,2\n", "has 3 cells, and there are 2 columns"),
+        ("r.csv", b"run,score,control\na,61.5,b\n", "nothing is named 'b'"),
+        ("r.csv", b"run,score,says\na,61.5,good\n", r"r\.csv:2: .*unknown value 'good'"),
     ],
 )
 def test_a_file_without_results_is_refused(tmp_path: Path, name: str, content: bytes, words: str):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises((ReportedError, NothingReported), match=words):
+    with pytest.raises(InputError, match=words):
         read_reported(tmp_path / name)
 
 
@@ -134,3 +139,36 @@ def test_what_a_claim_names_must_be_in_the_record(
 ):
     said = refusal(tmp_path, RUN + "1.0\n" + text.replace("'", '"'))
     assert all(word in said for word in words), said
+
+
+def table(folder: Path, name: str, text: str, **columns: str) -> Reported:
+    (folder / name).write_text(text, encoding="utf-8")
+    named = {role.replace("__", "."): title for role, title in columns.items()}
+    (record,) = read_reported(folder / name, columns=named).records
+    return record
+
+
+def test_rows_of_a_table_are_scores_repeats_counts_settings_and_claims(tmp_path: Path):
+    text = "run,benchmark,score,right,items,control,says,setting.data\n"
+    text += "base,gsm8k,71.50,943,1319,,,\nbase,gsm8k,71.6%,944,1319,,,\n"
+    text += 'ours,gsm8k,74.1,,1319,base,Better,"first 1000, in order"\nours,math500,N/A,,500,,,\n'
+    base, ours = table(tmp_path, "r.csv", "# a comment\n" + text).runs
+    assert [str(value) for value in base.scores["gsm8k"]] == ["71.50", "71.6"]
+    assert (base.right, base.items) == ({"gsm8k": (943, 944)}, {"gsm8k": 1319})
+    assert (ours.control, ours.says_of) == ("base", {"gsm8k": "better"})
+    assert (ours.scores, ours.line) == ({"gsm8k": (Decimal("74.1"),)}, 5)
+    assert ours.settings == {"data": "first 1000, in order"}
+
+
+def test_columns_of_pipe_tables_are_named_and_other_tables_skipped(tmp_path: Path):
+    text = "|Method|n|GSM8K acc|\n|:--|--|--|\n|`base`|1319|**71.6**|\n\n|x|y|\n|-|-|\n|1|2|\n"
+    names = {"run": "Method", "items": "n", "score__gsm8k": "GSM8K acc"}
+    record = table(tmp_path, "r.md", text, **names)
+    assert record.runs[0].scores == {"gsm8k": (Decimal("71.6"),)}
+    assert record.runs[0].items == {"gsm8k": 1319}
+    columns = {"run": "Method", "score": "GSM8K acc"}
+    assert read_reported(tmp_path / "r.md", columns=columns).skipped == (5,)
+    with pytest.raises(InputError, match="metod: is no role"):
+        read_reported(tmp_path / "r.md", columns={"metod": "Method"})
+    with pytest.raises(InputError, match="no table has the columns Model, acc"):
+        read_reported(tmp_path / "r.md", columns={"run": "Model", "score": "acc"})

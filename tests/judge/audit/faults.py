@@ -270,7 +270,6 @@ FAULTS: dict[str, tuple[str, str]] = {
 
 
 TWO_CLAIMS = two_runs(20.0, 22.0) + '[[comparisons]]\nrun = "b"\ncontrol = "a"\nsays = "better"\n'
-SOME_NO_ANSWER = "scores = 85.7\nright = 300\nfailed = 50"
 
 FAULTS |= {
     "average_not_mean": (average_of(71.0), average_of(70.0)),
@@ -281,10 +280,6 @@ FAULTS |= {
     "score_not_from_counts": (
         one_run("scores = 54.5\nright = 210"),
         one_run("scores = 52.5\nright = 210"),
-    ),
-    "failures_left_out": (
-        one_run(SOME_NO_ANSWER),
-        one_run(SOME_NO_ANSWER.replace("85.7", "75.0")),
     ),
     "different_items": (
         two_runs(20.0, 60.0) + "items = 150\n",
@@ -298,14 +293,6 @@ FAULTS |= {
     "chosen_on_test": (
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\n',
         '[[runs]]\nname = "a"\nscores = 5.0\n[[searches]]\nchosen = "a"\non = "dev"\n',
-    ),
-    "groups_without_signal": (
-        metric(steps=[1, 2], values=[0.5, 0.9], meaning='"groups without signal"'),
-        metric(steps=[1, 2], values=[0.1, 0.4], meaning='"groups without signal"'),
-    ),
-    "signal_is_zero": (
-        metric(steps=[1, 2], values=[0.3, 0.0], meaning='"signal"'),
-        metric(steps=[1, 2, 3], values=[0.3, 0.0, 0.2], meaning='"signal"'),
     ),
 }
 
@@ -337,10 +324,6 @@ def fallbacks(count: int) -> str:
 FAULTS["items_unknown"] = (
     two_runs(20.0, 60.0).replace("items = 200\n", ""),
     two_runs(20.0, 60.0),
-)
-FAULTS["claim_without_items"] = (
-    two_runs(60.0, 61.0, "better").replace("items = 200\n", ""),
-    two_runs(60.0, 68.0, "better").replace("items = 200\n", ""),
 )
 FAULTS["quotient"] = (average("0.000101"), average("0.000134"))
 FAULTS["cause_without_effect"] = (fallbacks(0), fallbacks(4))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.reported.printed_numbers import on_grid, rounding
+from assay.judge.audit.printed_numbers import on_grid, rounding
 from tests.judge.audit.faults import average, found, losses, metric, search, two_runs
 
 DIGITS = st.integers(0, 4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.judge.audit.pairs import is_trained, pairs, same_value
+from assay.judge.audit.pairs import pairs, same_value
 from tests.judge.audit.faults import cells, found, record, two_runs
 
 TWO = cells("x = 20, y = 20", "x = 60, y = 21")
@@ -50,14 +50,6 @@ def test_subsets_that_hold_each_other_have_no_mean():
     assert record(text) and pairs(record(text))[0].overall is None
 
 
-def test_a_claim_of_an_average_is_held_against_the_cells_that_it_averages():
-    text = TWO + '[[averages]]\nrun = "b"\nname = "avg"\nsays = 40.5\n'
-    assert not warned(text + claim('cells = "avg"\nsays = "better"'))
-    less = cells("x = 20, y = 20", "x = 26, y = 21")
-    less += '[[averages]]\nrun = "b"\nname = "avg"\nsays = 23.5\n'
-    assert warned(less + claim('cells = "avg"\nsays = "better"')) == ["inside_noise"]
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_two_runs_are_judged_once_however_often_they_are_compared(turned: bool):
     said = claim('says = "worse"', "a", "b") if turned else claim('says = "better"')
@@ -88,87 +80,45 @@ def test_a_turned_claim_keeps_its_interval():
     assert record(text) and pairs(record(text))[0].claims[0].interval[0] > 0
 
 
-def base_and_trained(base: str, trained: str, name: str = "base") -> str:
-    text = two_runs(20.0, 60.0, "better").replace('"a"', f'"{name}"')
-    text = text.replace("scores = 20.0\n", f"scores = 20.0\nsettings = {{ {base} }}\n")
-    return text.replace("scores = 60.0\n", f"scores = 60.0\nsettings = {{ {trained} }}\n")
+def with_settings(control: str, run: str) -> str:
+    text = two_runs(20.0, 60.0, "better")
+    text = text.replace("scores = 20.0\n", f"scores = 20.0\nsettings = {{ {control} }}\n")
+    return text.replace("scores = 60.0\n", f"scores = 60.0\nsettings = {{ {run} }}\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "base", "comparable"),
-    [
-        ("base", 'lr = "-", data = "-", method = "none"', True),
-        ("Qwen", 'lr = 0, data = "none", method = "base"', True),
-        ("基线", 'data = "无", method = "未训练"', True),
-        ("old", 'lr = 1e-5, data = "first", method = "SFT"', False),
-        ("baseline", 'lr = 1e-5, data = "first", method = "SFT"', False),
-        ("base", 'temperature = 0.7, method = "none"', False),
-        ("base", 'prompt = "old", method = "none"', False),
-    ],
-)
-def test_a_base_model_differs_from_a_trained_one_in_its_training_alone(
-    name: str, base: str, comparable: bool
-):
-    trained = 'lr = 2e-5, data = "d", method = "GRPO", temperature = 0.0, prompt = "new"'
-    assert bool(found(base_and_trained(base, trained, name), "several_factors")) is not comparable
-
-
-def test_a_run_may_say_itself_that_it_was_not_trained():
-    text = base_and_trained('lr = 1, data = "x"', 'lr = 2, data = "y"', "old")
-    assert found(text, "several_factors")
-    text = text.replace('name = "old"', 'name = "old"\ntrained = false')
-    assert not found(text, "several_factors")
-    assert not is_trained(record(text), record(text).runs[0])
+def test_of_a_base_model_the_training_is_compared_and_nothing_else_may_differ():
+    trained = 'lr = 2e-5, data = "d", prompt = "new"'
+    base = with_settings('prompt = "new"', trained).replace(
+        'name = "a"', 'trained = false\nname = "a"'
+    )
+    assert not found(base, "several_factors")
+    assert found(base.replace('prompt = "new" }', 'prompt = "old" }', 1), "several_factors")
 
 
 def test_differences_of_which_nothing_is_claimed_are_a_note():
-    text = base_and_trained('lr = 1, data = "x"', 'lr = 2, data = "y"', "old")
+    text = with_settings('lr = 1, data = "x"', 'lr = 2, data = "y"')
     assert found(text, "several_factors")[0].severity == "error"
     silent = text.replace('says = "better"\n', "")
     assert found(silent, "several_factors")[0].severity == "note"
 
 
-@pytest.mark.parametrize("key", ["seed", "date", "gpu hours", "notes", "耗时", "std", "data_seed"])
-def test_bookkeeping_is_no_factor_and_no_label(key: str):
-    text = base_and_trained(f'"{key}" = 1, lr = 1', f'"{key}" = 2, lr = 2', "old")
-    assert not found(text, "several_factors")
-    text += f'[[mentions]]\nof = "b"\nsettings = {{ "{key}" = 9 }}\n'
-    assert not found(text, "label_disagrees")
-
-
 @pytest.mark.parametrize(
     ("first", "second", "same"),
     [
-        ("10k", "10,000", True),
         ("1e-5", "0.00001", True),
         ("SFT", "sft ", True),
         ("hardgen 1k", "hardgen  1K", True),
         ("10k", "1k", False),
         ("SFT", "GRPO", False),
-        ("hardgen 1k", "hardgen 100", False),
     ],
 )
 def test_a_value_is_the_same_however_it_is_written(first: str, second: str, same: bool):
     assert same_value(first, second) is same
 
 
-def test_settings_of_one_benchmark_do_not_disagree_with_those_of_another():
-    said = '[[mentions]]\nof = "b"\ncell = "{}"\nsettings = {{ shots = {} }}\n'
-    text = TWO + said.format("x", 5) + said.format("y", 8)
-    assert not found(text, "label_disagrees")
-    assert found(text + said.format("x", 8), "label_disagrees")
-
-
-def test_a_claim_of_several_benchmarks_without_items_is_not_judged_by_one_of_them():
-    text = cells("x = 20, y = 20", "x = 21, y = 60", "better").replace("items = 100\n", "")
-    assert not warned(text)
-    (flaw,) = found(text + 'says_of = { x = "better" }\n', "claim_without_items")
-    assert flaw.values["about"] == "b / a · x" and float(flaw.values["needed"]) > 5000
-
-
 def test_a_benchmark_that_has_its_own_claim_is_judged_by_it_alone():
-    said = found(TWO + claim('cells = "x"\nsays = "better"'))
-    assert [(f.code, f.values["about"]) for f in said if f.code != "unpaired"] == [
+    told = found(TWO + claim('cells = "x"\nsays = "better"'))
+    assert [(f.code, f.values["about"]) for f in told if f.code != "unpaired"] == [
         ("better", "b / a · x"),
         ("undecided", "b / a · y"),
     ]

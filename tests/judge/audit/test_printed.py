@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.data.reported.printed_numbers import (
+from assay.judge.audit.printed_numbers import (
     MODES,
     Range,
     cut_off,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from assay.judge.audit.cells import Rule
 from assay.judge.audit.rules import RULES, audit
 from tests.judge.audit.faults import FAULTS, found, record
 
@@ -16,9 +17,9 @@ def test_the_mended_record_is_left_alone(key: str):
     assert not found(FAULTS[key][1], key)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_every_rule_has_a_fault(name: str):
-    assert any(list(RULES[name](record(faulty))) for faulty, _ in FAULTS.values())
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_has_a_fault(rule: Rule):
+    assert any(list(rule(record(faulty))) for faulty, _ in FAULTS.values())
 
 
 def test_findings_come_worst_first():

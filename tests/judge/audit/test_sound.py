@@ -34,12 +34,11 @@ def runs_of(rng: np.random.Generator) -> Iterator[tuple[Run, Average]]:
         right = {c: int(rng.binomial(n, min(base[c] + gain, 1))) for c, n in sizes.items()}
         scores = {c: (shown(k, sizes[c], digits, mode),) for c, k in right.items()}
         counts = {c: (k,) for c, k in right.items()} if rng.random() < 0.5 else {}
-        failed = {c: int(rng.integers(0, sizes[c] - k + 1)) for c, k in right.items()}
-        settings = {"seed": index, "method": "none" if not index else "SFT", "lr": index}
+        settings = {"lr": index} if index else {}
         exact = sum((Decimal(100 * right[c]) / sizes[c] for c in sizes), Decimal(0)) / len(sizes)
         says = exact.quantize(Decimal(1).scaleb(-digits), rounding=mode)
         run = Run(
-            name=f"run{index}", scores=scores, right=counts, failed=failed, items=sizes,
+            name=f"run{index}", scores=scores, right=counts, items=sizes, trained=index > 0,
             settings={k: Decimal(v) if isinstance(v, int) else v for k, v in settings.items()},
         )  # fmt: skip
         yield run, Average(run=run.name, says=says)

@@ -17,7 +17,7 @@ from assay.lab.setup.session import Session
 from assay.lab.setup.validate import read_whole
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.helper_model import HelperFailed, UnknownHelper, find_helper
+from assay.tasks.helper_model import HelperFailed, find_helper
 from tests.labs import make_lab
 
 RULES = [
@@ -153,9 +153,9 @@ def test_a_run_without_helpers_has_the_manifest_that_it_had_before(tmp_path):
 def test_a_name_that_is_not_declared_offers_the_nearest(tmp_path):
     helpers = session_of(tmp_path).helpers
     assert find_helper(helpers, "judge").name == "judge"
-    with pytest.raises(UnknownHelper, match=r"reward: no helper model 'jugde' \(did you mean 'ju"):
+    with pytest.raises(InputError, match=r"reward: no helper model 'jugde' \(did you mean 'ju"):
         find_helper(helpers, "jugde", "reward")
-    with pytest.raises(UnknownHelper, match=r"declare it as \[model\.critic\]"):
+    with pytest.raises(InputError, match=r"declare it as \[model\.critic\]"):
         find_helper({}, "critic")
 
 

@@ -1,26 +1,43 @@
-"""Reads reported results: a TOML record, a CSV or the pipe tables of a Markdown text.
+"""Reads reported results: a TOML record, or the tables of a CSV or Markdown file.
 
-Prose is not read: docs/audit.md shows how a model makes a record of it.
+A table is read by the names of its columns alone; text around it and its cells' words are not
+interpreted. docs/audit.md has a prompt with which an assistant turns a report into a record.
 """
 
 import csv
-import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
 from assay.data.loaded import absent
-from assay.data.reported.reported_errors import NothingReported, ReportedError, validated
-from assay.data.reported.reported_record import Reported
-from assay.data.reported.tables import Grid, Spot, Unused, read_grid
-from assay.data.reported.titles import plain
-from assay.data.toml_text import TomlInvalid, key_lines, line_of, load_toml, long_integers
-from assay.errors import nearest
+from assay.data.reported.reported_record import Part, Reported
+from assay.data.toml_text import (
+    KeyPath,
+    TomlInvalid,
+    key_lines,
+    line_of,
+    load_toml,
+    long_integers,
+    written_path,
+)
+from assay.errors import InputError, nearest
 
 ENDINGS = (".toml", ".csv", ".md", ".markdown")
+ROLES = ("run", "benchmark", "score", "items", "right", "control", "says")
+"""What a column of a table may be; `score`, `items` and `right` also of one benchmark, as in
+`score.gsm8k`, and `setting.NAME`."""
+NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*%?")
+MISSING = re.compile(r"[-–—]*|n/?a", re.IGNORECASE)
+SEPARATOR = re.compile(r"[>\s]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
+
+Rows = Sequence[tuple[int, list[str]]]
+"""Line and cells of each row; the first holds the titles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,121 +46,165 @@ class Reading:
 
     records: tuple[Reported, ...]
     """The record of a TOML file, or one of each table."""
-    unused: tuple[Unused, ...] = ()
+    skipped: tuple[int, ...] = ()
+    """Lines of the tables without the columns."""
 
 
 def read_toml(text: str, file: Path) -> Reported:
-    """The record of a TOML text. Raises ReportedError for the first problem, with its line."""
-    return validated(toml_values(text, file), text, file)
-
-
-def toml_values(text: str, file: Path) -> dict[str, Any]:
-    """The values of a TOML text, decimals with their digits. Raises ReportedError."""
+    """The record of a TOML text. Raises InputError for the first problem, with its line."""
     try:
         # Decimal keeps the digits as printed: 15.00 is not 15.0.
         values = load_toml(text, parse_float=Decimal)
     except TomlInvalid as invalid:
         problem = f"not valid TOML: {invalid.problem}"
-        raise ReportedError(problem, file=file, line=invalid.line) from None
+        raise InputError(problem, file=file, line=invalid.line) from None
     for path, problem, fix in long_integers(values):
         field = ".".join(map(str, path))
-        line = line_of(path, key_lines(text))
-        raise ReportedError(problem, file=file, line=line, field=field, fix=fix)
-    return values
+        raise InputError(
+            problem, file=file, line=line_of(path, key_lines(text)), field=field, fix=fix
+        )
+    try:
+        return Reported.model_validate(values)
+    except ValidationError as invalid:
+        lines = key_lines(text)
+        errors = [(_path(e, values), e) for e in invalid.errors(include_url=False)]
+        path, error = min(errors, key=lambda e: line_of(e[0], lines) or 0)
+        raise _refused(error, path, file, line_of(path, lines)) from None
 
 
-def read_reported(path: str | Path, items: int | None = None) -> Reading:
-    """The records of a TOML, CSV or Markdown file; `items` are those of scores without a number.
+def read_reported(
+    path: str | Path,
+    items: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    control: str = "",
+) -> Reading:
+    """The records of a TOML, CSV or Markdown file.
 
-    Raises ReportedError for a file that is missing, not text or not of its format, NothingReported
-    where no result is recognised in it.
+    `items` are those of scores without a number. For tables, `columns` maps roles to titles, where
+    these are not the roles themselves, and `control` is the run that others are compared with.
+    Raises InputError for a file that is missing, not text, not of its format or without a result.
     """
     file = Path(path)
     if problem := absent(file):
         fix = f"name a report, a file that ends in {' or '.join(ENDINGS)}"
-        raise ReportedError(problem, file=file, fix=fix)
-    if file.suffix.lower() not in ENDINGS:
+        raise InputError(problem, file=file, fix=fix)
+    ending = file.suffix.lower()
+    if ending not in ENDINGS:
         fix = nearest(file.suffix, ENDINGS)
-        raise ReportedError(f"reads no {file.suffix or 'file without ending'}", file=file, fix=fix)
-    text = report_text(file)
-    reading = _read(text, file)
+        raise InputError(f"reads no {file.suffix or 'file without ending'}", file=file, fix=fix)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError("not UTF-8 text", file=file, fix="save the file as UTF-8") from None
+    if ending == ".toml":
+        reading = Reading((read_toml(text, file),))
+    else:
+        reading = _tables(text, file, columns or {}, control)
     if not any(map(results, reading.records)):
-        fix = "write its facts down as TOML, or let a model do so with --extract-with"
-        raise NothingReported("no recognisable results", file=file, fix=fix)
+        fix = "write its facts down as TOML: docs/audit.md has a prompt for an assistant"
+        raise InputError("no recognisable results", file=file, fix=fix)
     if items is None:
         return reading
-    return Reading(tuple(_sized(record, items) for record in reading.records), reading.unused)
+    return Reading(tuple(_sized(record, items) for record in reading.records), reading.skipped)
 
 
-def report_text(file: Path) -> str:
-    """The text of a report. Raises ReportedError."""
-    if problem := absent(file):
-        raise ReportedError(problem, file=file)
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ReportedError("not UTF-8 text", file=file, fix="save the file as UTF-8") from None
-
-
-def _read(text: str, file: Path) -> Reading:
-    if file.suffix.lower() == ".toml":
-        return Reading((read_toml(text, file),))
-    records: list[Reported] = []
-    unused: list[Unused] = []
-    grids = [_csv_grid(text)] if file.suffix.lower() == ".csv" else _markdown_grids(text)
-    for grid, ragged in grids:
-        record, left = read_grid(grid, file.name)
-        if results(record):
-            records.append(record)
-            unused += [*ragged, *left]
-        elif grid:
-            title = " | ".join(spot.text for spot in grid[0])
-            unused.append(Unused("table", title, grid[0][0].line, "unknown"))
-    return Reading(tuple(records), tuple(unused))
-
-
-def _markdown_grids(text: str) -> Iterator[tuple[Grid, list[Unused]]]:
-    """The pipe tables of a Markdown text, each with its rows that have another length."""
-    lines = text.splitlines()
-    start = 0
-    for number, line in enumerate(lines):
-        if (
-            not number
-            or number < start
-            or not SEPARATOR.fullmatch(line)
-            or "|" not in lines[number - 1]
+def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> Reading:
+    """One record of each table that has the columns."""
+    for role in columns:
+        first, dot, name = role.partition(".")
+        if not (
+            role in ROLES or (dot and name and first in ("score", "items", "right", "setting"))
         ):
-            continue
-        end = next((n for n in range(number + 1, len(lines)) if "|" not in lines[n]), len(lines))
-        body = [number - 1, *range(number + 1, end)]
-        yield _square([(n + 1, _cells(lines[n])) for n in body])
-        start = end
+            fix = nearest(role, (*ROLES, "score.BENCHMARK", "setting.NAME"))
+            raise InputError("is no role of a column", field=role, fix=fix)
+    records, skipped, titles = [], [], dict[str, None]()
+    for rows in [_csv_rows(text)] if file.suffix.lower() == ".csv" else _markdown_rows(text):
+        places = _places(rows[0][1], columns) if rows else {}
+        scored = any(role.partition(".")[0] in ("score", "right") for role in places)
+        if "run" in places and scored:
+            records.append(_record(rows, places, file, control))
+        else:
+            skipped += [rows[0][0]] if rows else []
+            titles |= dict.fromkeys(rows[0][1] if rows else ())
+    if not records and titles:
+        wanted = ", ".join(columns.values()) or "run and score"
+        fix = f"map them with --column ROLE=TITLE; titles: {', '.join(titles)}"
+        raise InputError(f"no table has the columns {wanted}", file=file, fix=fix)
+    return Reading(tuple(records), tuple(skipped))
 
 
-SEPARATOR = re.compile(r"[>\s]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
+def _places(titles: Sequence[str], columns: Mapping[str, str]) -> dict[str, int]:
+    """The column of each role; nothing where a title of the map is absent."""
+    if not columns:
+        return {t: i for i, t in enumerate(titles) if t.partition(".")[0] in (*ROLES, "setting")}
+    if not set(columns.values()) <= set(titles):
+        return {}
+    return {role: titles.index(title) for role, title in columns.items()}
+
+
+def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> Reported:
+    """The record of a table; rows that repeat a run and benchmark are repeats of its score."""
+    runs: dict[str, dict[str, Any]] = {}
+    named = [role.partition(".")[2] for role in places if role.startswith(("score", "right"))]
+    for line, cells in rows[1:]:
+        if len(cells) != len(rows[0][1]):
+            problem = f"has {len(cells)} cells, and there are {len(rows[0][1])} columns"
+            raise InputError(problem, file=file, line=line)
+        texts = {role: cells[place] for role, place in places.items()}
+        run = runs.setdefault(texts["run"], {"name": texts["run"], "line": line, "settings": {}})
+        for role, text in texts.items():
+            if role.startswith("setting.") and not MISSING.fullmatch(text):
+                run["settings"][role.removeprefix("setting.")] = text
+        if texts.get("control"):
+            run["control"] = texts["control"]
+        for name in dict.fromkeys(named):
+            cell = name or texts.get("benchmark", "")
+            for role, key in (("score", "scores"), ("right", "right"), ("items", "items")):
+                text = texts.get(f"{role}.{name}" if name else role, texts.get(role, ""))
+                if MISSING.fullmatch(text):
+                    continue
+                found = NUMBER.fullmatch(text)
+                if found is None or (role != "score" and "." in found[1]):
+                    raise InputError(f"{text!r} is no number", file=file, line=line, field=role)
+                if role == "items":
+                    run.setdefault(key, {})[cell] = int(found[1])
+                else:
+                    value = Decimal(found[1]) if role == "score" else int(found[1])
+                    run.setdefault(key, {}).setdefault(cell, []).append(value)
+            if texts.get("says"):
+                run.setdefault("says_of", {})[cell] = texts["says"].lower()
+    values = {"about": file.name, "scoring": {"control": control}, "runs": [*runs.values()]}
+    try:
+        return Reported.model_validate(values)
+    except ValidationError as invalid:
+        error = invalid.errors(include_url=False)[0]
+        path = _path(error, values)
+        lines = [run["line"] for run in runs.values()]
+        at = next((lines[part] for part in path[1:2] if isinstance(part, int)), None)
+        raise _refused(error, path, file, at) from None
+
+
+def _markdown_rows(text: str) -> Iterator[Rows]:
+    """The pipe tables of a Markdown text."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines[1:], 1):
+        if "|" in lines[number - 1] and "-" in line and SEPARATOR.fullmatch(line):
+            end = next((n for n in range(number + 1, len(lines)) if "|" not in lines[n]), None)
+            body = [number - 1, *range(number + 1, len(lines) if end is None else end)]
+            yield [(n + 1, _cells(lines[n])) for n in body]
 
 
 def _cells(line: str) -> list[str]:
     inner = line.strip().lstrip("> ").removeprefix("|").removesuffix("|")
-    return re.split(r"(?<!\\)\|", inner)
+    return [cell.strip(" *`").replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", inner)]
 
 
-def _csv_grid(text: str) -> tuple[Grid, list[Unused]]:
+def _csv_rows(text: str) -> Rows:
     """The table of a CSV text; lines that begin with # are comments."""
-    kept = "\n".join("" if line.startswith("#") else line for line in text.splitlines())
-    head = next((line for line in kept.splitlines() if line.strip()), "")
-    delimiter = max(",\t;", key=head.count)
-    reader = csv.reader(io.StringIO(kept), delimiter=delimiter, skipinitialspace=True)
-    rows = [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
-    return _square(rows)
-
-
-def _square(rows: Sequence[tuple[int, list[str]]]) -> tuple[Grid, list[Unused]]:
-    spots = [[Spot(plain(text), line) for text in cells] for line, cells in rows]
-    width = len(spots[0]) if spots else 0
-    odd = [row for row in spots if len(row) != width]
-    ragged = [Unused("row", row[0].text, row[0].line, "ragged") for row in odd if row]
-    return [row for row in spots if len(row) == width], ragged
+    lines = ["" if line.startswith("#") else line for line in text.splitlines()]
+    reader = csv.reader(lines, skipinitialspace=True)
+    rows = ((reader.line_num, [*map(str.strip, cells)]) for cells in reader)
+    return [row for row in rows if any(row[1])]
 
 
 def _sized(record: Reported, items: int) -> Reported:
@@ -159,3 +220,55 @@ def results(found: Reported) -> int:
     readings = sum(max(len(m.values), len(m.counts)) for m in found.metrics)
     differences = sum(bool(comparison.points) for comparison in found.comparisons)
     return scores + readings + differences + len(found.ratings)
+
+
+EXPECTED = {
+    "number": "a number",
+    "int_type": "an integer",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "tuple_type": "an array",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+
+
+def _refused(error: ErrorDetails, path: KeyPath, file: Path, line: int | None) -> InputError:
+    """pydantic's problem in one line with its place and its fix."""
+    kind, context = error["type"], error.get("ctx", {})
+    message = error["msg"]
+    problem, fix = message[:1].lower() + message[1:], None
+    if kind == "refused":
+        problem, fix = context["problem"], context["fix"] or None
+    elif kind == "extra_forbidden":
+        problem, fix = "unknown key", nearest(str(path[-1]), _keys(path[:-1]))
+    elif kind == "missing":
+        problem, fix = "missing", "add it"
+    elif kind == "literal_error":
+        problem, fix = f"unknown value {error['input']!r}", f"choose {context['expected']}"
+    elif kind in EXPECTED:
+        problem = f"expected {EXPECTED[kind]}, got {error['input']!r}"
+    field = ".".join(map(str, path)) or None
+    return InputError(problem, file=file, line=line, field=field, fix=fix)
+
+
+def _path(error: ErrorDetails, values: Mapping[str, Any]) -> KeyPath:
+    """The place of a problem, as it is written."""
+    path = written_path(error["loc"], values, missing=error["type"] == "missing")
+    if error["type"] == "refused":
+        parts = error.get("ctx", {})["field"].split(".")
+        return (*path, *(int(part) if part.isdecimal() else part for part in parts))
+    return path
+
+
+def _keys(path: KeyPath) -> list[str]:
+    """The keys that the table at `path` may have."""
+    table: type[BaseModel] = Reported
+    for part in path:
+        if isinstance(part, str):
+            field = table.model_fields.get(part)
+            inner = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
+            models = (a for a in inner if isinstance(a, type) and issubclass(a, BaseModel))
+            table = next(models, Part)
+    return [name for name in table.model_fields if name != "line"]

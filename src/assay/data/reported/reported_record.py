@@ -59,7 +59,6 @@ Count = Annotated[int, Field(ge=0, strict=True)]
 Items = Annotated[int, Field(ge=1, strict=True)]
 Cells = Annotated[dict[str, Many[Number]], BeforeValidator(by_cell)]
 Counts = Annotated[dict[str, Many[Count]], BeforeValidator(by_cell)]
-CellCount = Annotated[dict[str, Count], BeforeValidator(by_cell)]
 
 
 class Part(BaseModel):
@@ -84,12 +83,8 @@ Meaning = Literal[
     "distance",
     "cost",
     "count",
-    "groups without signal",
-    "signal",
 ]
-"""What a metric measures: "distance" is a divergence from the old or reference policy, "groups
-without signal" the share of groups whose rewards are all equal, "signal" a quantity that is 0 where
-nothing is learned: gradient norm, spread of rewards, size of advantages."""
+"""What a metric measures: "distance" is a divergence from the old or reference policy."""
 Reading = Literal["better", "worse", "stable", "away", "towards"]
 """What a report concludes from the course of a metric."""
 
@@ -131,30 +126,20 @@ class Run(Part):
     """Cell (a benchmark, a subset) -> the printed values of its repeats."""
     items: Items | dict[str, Items] | None = None
     """Items, where they differ from those of `[scoring]`."""
-    repeats: Items | None = None
-    """Passes over the items that each printed score is the mean of, where it differs."""
     right: Counts = Field(default_factory=dict)
     """Cell -> right items of each repeat; scores without a percentage are these over the items."""
-    failed: CellCount = Field(default_factory=dict)
-    """Cell -> items without an answer (timeout, parse failure, refusal), however they count."""
-    left_out: CellCount = Field(default_factory=dict)
-    """Cell -> items of which the report says that its score leaves them out."""
     not_run: Many[str] = ()
     """Cells that it has no result of (N/A)."""
-    intervals: Cells = Field(default_factory=dict)
-    """Cell -> what is printed beside its score: two limits, or one number after a plus-minus."""
-    trained: bool | None = None
-    """Whether it was trained at all, where its settings do not say so."""
+    trained: bool = True
+    """False for a base model: what a run was trained with is then what a comparison is about."""
     control: str | None = None
     """The run it is compared with, where that is not the one of `[scoring]`; "" for none."""
     says: Verdict | None = None
     """What the report says of the whole run, against its control."""
     says_of: dict[str, Verdict] = Field(default_factory=dict)
-    """Cell or average -> what the report says of it alone; this is said of no other cell."""
+    """Cell -> what the report says of it alone; this is said of no other cell."""
     finished: bool = True
     """Whether the report has its results."""
-    lines: dict[str, Count] = Field(default_factory=dict)
-    """Cell -> line of its score, where that is not `line`."""
 
     @model_validator(mode="after")
     def _a_count_for_each_score(self) -> "Run":
@@ -172,8 +157,6 @@ class Mention(Part):
     """The run or the thing."""
     place: str = ""
     """Where it is said."""
-    cell: str | None = None
-    """The benchmark or subset that the settings are about; none where they are about the run."""
     settings: Mapping[str, Setting] = {}
     """What is said of it."""
     scores: Cells = Field(default_factory=dict)
@@ -188,7 +171,7 @@ class Comparison(Part):
     says: Verdict | None = None
     """What the report says of `run` against `control`."""
     cells: Many[str] = ()
-    """The cells, or averages, that it is said of; none where it is said of the whole."""
+    """The cells that it is said of; none where it is said of the whole."""
     vary: Many[str] = ()
     """The settings that the comparison is about."""
     points: Many[Number] = ()
@@ -218,8 +201,6 @@ class Metric(Part):
     steps: Many[Count] = ()
     values: Many[Number] = ()
     """The printed readings, percentages as they are."""
-    unit: Literal["percent", "share"] | None = None
-    """Of a rate without counts; where it is not given, readings up to 1 are shares."""
     counts: Many[Count] = ()
     """What was counted, where the reading is a rate: it is counts / totals."""
     totals: Many[Items] = ()
@@ -228,13 +209,10 @@ class Metric(Part):
     meaning: Meaning | None = None
     reads: Reading | None = None
     """What the report concludes from its course."""
-    lines: Many[Count] = ()
-    """The line of each reading, where they are several."""
 
     @model_validator(mode="after")
     def _one_reading_a_step(self) -> "Metric":
         rows = {"values": self.values, "counts": self.counts, "totals": self.totals}
-        rows |= {"lines": self.lines}
         for key, row in rows.items():
             if row and len(row) != len(self.steps):
                 raise refused(key, f"{len(row)} of them for {len(self.steps)} steps")
@@ -405,7 +383,6 @@ class Reported(Part):
         for part in self.averages:
             yield "averages.run", part.run, runs
             yield from (("averages.of", cell, names) for cell in part.of)
-        names += [part.name for part in self.averages]
         for part in self.runs:
             yield from (("runs.says_of", cell, names) for cell in part.says_of)
         for part in self.comparisons:

@@ -3,12 +3,16 @@
 A printed number stands for all values that round to it or are cut off to it (`cells`).
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from math import floor
+from math import ceil, floor, prod
 
-from assay.data.reported.printed_numbers import (
+from assay.data.reported.reported_record import Identity, Reported, Search
+from assay.errors import Finding
+from assay.judge.audit.cells import Cell, cells, flaw, items_of, unit_of
+from assay.judge.audit.printed_numbers import (
     MODES,
     exactly,
     is_change,
@@ -17,65 +21,41 @@ from assay.data.reported.printed_numbers import (
     prints,
     rounding,
 )
-from assay.data.reported.reported_record import Average, Identity, Metric, Reported, Run
-from assay.errors import Finding
-from assay.judge.audit.cells import Cell, cells, flaw, unit_of
+from assay.judge.averages import harmonic_ratio
 
 FEWEST_OFF = 4
 MULTIPLIERS = range(2, 11)
 """Fractions that are looked for: a half to a tenth."""
 
 
-def impossible_granularity(report: Reported) -> Iterator[Finding]:
-    """Scores that no number of right items gives."""
-    if _partial_credit(report):
-        return
-    for name, cell, unit, line in _graded(report):
-        off = [value for value in cell.values if not on_grid(value, unit)]
-        if off:
-            below = [floor(Fraction(v) / unit) * float(unit) for v in off]
-            numbers = {
-                "values": ", ".join(f"{value:f}" for value in off),
-                "items": cell.items or 0,
-                "unit": float(unit),
-                "below": below[0],
-                "above": below[0] + float(unit),
-                "count": len(off),
-                "of": len(cell.values),
-            }
-            yield flaw("impossible_granularity", "error", name, numbers, line)
-
-
-def items_score_in_parts(report: Reported) -> Iterator[Finding]:
-    """Most scores are no whole number of correct items: the item count or the step differs."""
-    if _partial_credit(report):
-        off, of = _off_grid(report)
+def impossible_scores(report: Reported) -> Iterator[Finding]:
+    """Scores that no number of right items gives, and whether a small whole number times them is
+    possible. Where most scores are impossible, the step of one item is put in doubt instead."""
+    graded = list(_graded(report))
+    values = [(value, unit) for _, cell, unit, _ in graded for value in cell.values]
+    off = sum(not on_grid(value, unit) for value, unit in values)
+    if off >= FEWEST_OFF and 2 * off > len(values):
         name = report.scoring.benchmark or report.about
-        yield flaw("items_score_in_parts", "note", name, {"count": off, "of": of})
-
-
-def _partial_credit(report: Reported) -> bool:
-    """Whether most scores contradict the assumed step of one item, so that the step is wrong."""
-    off, of = _off_grid(report)
-    return off >= FEWEST_OFF and 2 * off > of
-
-
-def _off_grid(report: Reported) -> tuple[int, int]:
-    """Number of values that no number of right items gives, of all."""
-    values = [(v, unit) for _, cell, unit, _ in _graded(report) for v in cell.values]
-    return sum(not on_grid(value, unit) for value, unit in values), len(values)
-
-
-def fraction_of_plausible(report: Reported) -> Iterator[Finding]:
-    """Impossible scores that become possible when all are multiplied by a small whole number."""
-    if _partial_credit(report):
+        yield flaw("items_score_in_parts", "note", name, {"count": off, "of": len(values)})
         return
-    categories = report.scoring.categories
-    for name, cell, unit, line in _graded(report):
-        if all(on_grid(value, unit) for value in cell.values):
+    for name, cell, unit, line in graded:
+        impossible = [value for value in cell.values if not on_grid(value, unit)]
+        if not impossible:
             continue
+        below = floor(Fraction(impossible[0]) / unit) * float(unit)
+        numbers = {
+            "values": ", ".join(f"{value:f}" for value in impossible),
+            "items": cell.items or 0,
+            "unit": float(unit),
+            "below": below,
+            "above": below + float(unit),
+            "count": len(impossible),
+            "of": len(cell.values),
+        }
+        yield flaw("impossible_granularity", "error", name, numbers, line)
         found = [times for times in MULTIPLIERS if _fits(cell, unit, times)]
         if found:
+            categories = report.scoring.categories
             times = categories if categories in found else found[0]
             numbers = {
                 "times": times,
@@ -127,6 +107,30 @@ def not_from_counts(report: Reported) -> Iterator[Finding]:
             yield flaw(key, "error", metric.name, numbers, metric.line)
 
 
+def score_not_from_counts(report: Reported) -> Iterator[Finding]:
+    """Scores that their own counts do not give, of all items or of all passes over them."""
+    highest, passes = report.scoring.highest, report.scoring.repeats
+    for run in report.runs:
+        for cell, counts in run.right.items():
+            items = items_of(report, run, cell)
+            if items is None or report.scoring.step != 1:
+                continue
+            values = run.scores.get(cell) or (None,) * len(counts)
+            for value, count in zip(values, counts, strict=True):
+                shares = [Fraction(highest * count, of) for of in (items, items * passes)]
+                given = value is None or any(prints(value, share) for share in shares)
+                if given and count <= items * passes:
+                    continue
+                numbers = {
+                    "value": "–" if value is None else str(value),
+                    "count": count,
+                    "total": items,
+                    "is_": float(shares[0]),
+                }
+                about = f"{run.name} · {cell}" if cell else run.name
+                yield flaw("score_not_from_counts", "error", about, numbers, run.line)
+
+
 def running_count_fell(report: Reported) -> Iterator[Finding]:
     """A running count or sum that fell: correct answers, wrong answers, costs."""
     for metric in report.metrics:
@@ -136,30 +140,24 @@ def running_count_fell(report: Reported) -> Iterator[Finding]:
             continue
         totals = metric.totals if metric.counts else ()
         shown = [f"{count}/{total}" for count, total in zip(counted, totals, strict=False)]
+        shown = shown or list(map(str, counted))
         rows: dict[str, Sequence[int | Decimal]] = {"running_count_fell": counted}
         if totals:
             wrong = [total - count for count, total in zip(metric.counts, totals, strict=True)]
             rows["running_rest_fell"] = wrong
         for key, row in rows.items():
-            fell = [i for i in range(1, len(row)) if row[i] < row[i - 1]]
-            if fell:
-                yield _fell(key, metric, row, shown or list(map(str, counted)), fell[0])
-
-
-def _fell(
-    key: str, metric: Metric, row: Sequence[int | Decimal], shown: Sequence[str], at: int
-) -> Finding:
-    """A sum since the start that is smaller at a reading than at the one before it."""
-    first, second = (
-        float(value) if isinstance(value, Decimal) else value for value in row[at - 1 : at + 1]
-    )
-    numbers = {
-        "before": shown[at - 1],
-        "after": shown[at],
-        "fell_from": first,
-        "fell_to": second,
-    }
-    return flaw(key, "error", metric.name, numbers, metric.line)
+            at = next((i for i in range(1, len(row)) if row[i] < row[i - 1]), 0)
+            if at:
+                first, second = (
+                    float(v) if isinstance(v, Decimal) else v for v in row[at - 1 : at + 1]
+                )
+                numbers = {
+                    "before": shown[at - 1],
+                    "after": shown[at],
+                    "fell_from": first,
+                    "fell_to": second,
+                }
+                yield flaw(key, "error", metric.name, numbers, metric.line)
 
 
 def loss_identity(report: Reported) -> Iterator[Finding]:
@@ -268,12 +266,6 @@ def mark_not_mean(report: Reported) -> Iterator[Finding]:
             yield flaw("mark_not_mean", "error", rating.name or report.about, numbers, rating.line)
 
 
-def readings(metric: Metric) -> str:
-    """The readings of a metric in a row."""
-    shown = metric.values or tuple(map(Decimal, metric.counts))
-    return " → ".join(map(str, shown))
-
-
 ZERO = (Decimal("0"),)
 
 
@@ -289,53 +281,75 @@ def average_not_mean(report: Reported) -> Iterator[Finding]:
         names = list(average.of) or [*scored, *run.not_run]
         present = [scored[name] for name in names if name in scored]
         missing = [name for name in names if name not in scored]
-        if present and not _mean_fits(average.says, present):
-            yield _flaw(average, run, present, missing)
-
-
-def _flaw(average: Average, run: Run, present: list[Cell], missing: list[str]) -> Finding:
-    """An average over these cells that does not follow from them."""
-    zeros = [Cell(name, ZERO, None, present[0].scale, Decimal(1)) for name in missing]
-    key = "average_not_mean"
-    if zeros and _mean_fits(average.says, [*present, *zeros]):
-        key = "not_run_as_zero"
-    values = [_mean(cell) for cell in present]
-    numbers = {
-        "says": str(average.says),
-        "mean": float(sum(values) / len(values)),
-        "cells": len(present),
-        "values": ", ".join(f"{value:.4g}" for value in values),
-        "missing": ", ".join(missing) or "–",
-        "without": _left_out(average.says, present) or "–",
-    }
-    return flaw(key, "error", f"{run.name} · {average.name}", numbers, average.line or run.line)
-
-
-def _left_out(says: Decimal, present: list[Cell]) -> str:
-    """The one cell whose removal makes the average correct; empty where there is none."""
-    if len(present) < 3:
-        return ""
-    rest = {cell.name: [other for other in present if other is not cell] for cell in present}
-    return next((name for name, others in rest.items() if _mean_fits(says, others)), "")
-
-
-def _mean(cell: Cell) -> float:
-    return float(sum(cell.values) / len(cell.values))
+        if not present or _mean_fits(average.says, present):
+            continue
+        zeros = [Cell(name, ZERO, None, present[0].scale, Decimal(1)) for name in missing]
+        as_zero = zeros and _mean_fits(average.says, [*present, *zeros])
+        values = [float(sum(cell.values) / len(cell.values)) for cell in present]
+        numbers = {
+            "says": str(average.says),
+            "mean": sum(values) / len(values),
+            "cells": len(present),
+            "values": ", ".join(f"{value:.4g}" for value in values),
+            "missing": ", ".join(missing) or "–",
+        }
+        key, about = "not_run_as_zero" if as_zero else "average_not_mean", f"{run.name} · "
+        line = average.line or run.line
+        yield flaw(key, "error", about + average.name, numbers, line)
 
 
 def _mean_fits(says: Decimal, group: Sequence[Cell]) -> bool:
     """Whether a printed average may be the mean of the cells, or of all their items."""
-    weights = [[1] * len(group)]
-    items = [cell.items for cell in group]
-    if all(items):
-        weights.append([count or 1 for count in items])
-    return any(_weighted(says, group, weighted) for weighted in weights)
-
-
-def _weighted(says: Decimal, group: Sequence[Cell], weights: Sequence[int]) -> bool:
-    for mode in MODES:
-        parts = (mean_of(c.values, mode).times(w) for c, w in zip(group, weights, strict=True))
-        total = sum(parts, exactly(0))
-        if total.times(Fraction(1, sum(weights))).meets(mode(says)):
-            return True
+    items = [cell.items or 0 for cell in group]
+    for weights in ([1] * len(group), items if all(items) else []):
+        for mode in MODES if weights else ():
+            parts = zip(group, weights, strict=True)
+            total = sum((mean_of(c.values, mode).times(w) for c, w in parts), exactly(0))
+            if total.times(Fraction(1, sum(weights))).meets(mode(says)):
+                return True
     return False
+
+
+MOST_COUNTS = 10_000
+"""Combinations of counts that are tried."""
+
+
+def harmonic_from_counts(report: Reported) -> Iterator[Finding]:
+    """The printed harmonic mean of ratios to a baseline, from counts."""
+    for search in report.searches:
+        if search.says is not None and search.baseline:
+            yield from _harmonic(report, search, search.says)
+
+
+def _harmonic(report: Reported, search: Search, says: Decimal) -> Iterator[Finding]:
+    chosen, baseline = report.run(search.chosen), report.run(search.baseline)
+    assert chosen is not None and baseline is not None, "the record was checked"
+    scores, bases = cells(report, chosen), cells(report, baseline)
+    shared = [cell for cell in scores if cell in bases and scores[cell].items]
+    possible = [_counts(scores[cell]) for cell in shared]
+    if not shared or not 0 < prod(map(len, possible)) <= MOST_COUNTS:
+        return
+    items = [scores[cell].items or 0 for cell in shared]
+    means = [bases[cell].mean for cell in shared]
+    found = {
+        counts: harmonic_ratio(list(zip(counts, items, strict=True)), means)
+        for counts in itertools.product(*possible)
+    }
+    best = min(found, key=lambda counts: abs(found[counts] - float(says)))
+    rounded = harmonic_ratio([(scores[c].successes, scores[c].items or 0) for c in shared], means)
+    numbers = {
+        "says": str(says),
+        "counts": ", ".join(f"{c}/{n}" for c, n in zip(best, items, strict=True)),
+        "value": repr(found[best]),
+        "rounded": rounded,
+    }
+    fits = abs(found[best] - float(says)) <= float(rounding(says)) + 1e-15
+    key, severity = ("harmonic_holds", "note") if fits else ("harmonic_fails", "error")
+    yield flaw(key, severity, search.chosen, numbers, search.line)
+
+
+def _counts(cell: Cell) -> range:
+    """The numbers of right items that round to the printed score."""
+    value, slack = Fraction(cell.values[0]), rounding(cell.values[0])
+    ratio = Fraction(cell.items or 0, cell.scale)
+    return range(ceil((value - slack) * ratio), floor((value + slack) * ratio) + 1)

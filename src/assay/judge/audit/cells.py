@@ -46,12 +46,17 @@ class Cell:
 
 def cells(report: Reported, run: Run) -> dict[str, Cell]:
     """The scored cells of a run by name."""
-    scoring, repeats = report.scoring, run.repeats or report.scoring.repeats
+    scoring = report.scoring
     printed = {name: values for name, values in run.scores.items() if values}
     printed = _from_counts(report, run) | printed
     return {
         name: Cell(
-            name, values, items_of(report, run, name), scoring.highest, scoring.step, repeats
+            name,
+            values,
+            items_of(report, run, name),
+            scoring.highest,
+            scoring.step,
+            scoring.repeats,
         )
         for name, values in printed.items()
     }

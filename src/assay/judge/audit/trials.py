@@ -1,6 +1,6 @@
 """Audit rules about rates and totals of few trials or steps, and about the best of many scores.
 
-Also whether the training log prints steps whose groups carry no signal. `forecast_total` is a
+`forecast_total` is a
 prediction interval for a total from the totals so far; it assumes alike, independent steps, and two
 readings leave one degree of freedom, which makes it wide.
 """
@@ -13,58 +13,11 @@ from scipy import special
 from assay.data.reported.reported_record import Metric, Reported, Threshold
 from assay.errors import Finding
 from assay.judge.audit.cells import Cell, cells, flaw
-from assay.judge.audit.noise import DECIDED, figures
+from assay.judge.audit.claims import DECIDED, figures
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import LEVEL, Interval, wilson
 from assay.judge.selection import expected_optimism
 from assay.judge.share_changes import Counts, new_counts
-
-MOST = 0.5
-"""Share of groups, or of steps, without signal from which most of the work is lost."""
-
-
-def no_signal(report: Reported) -> Iterator[Finding]:
-    """Groups whose rewards are all equal, or readings of 0 where a gradient should be."""
-    for metric in report.metrics:
-        shares = _shares(metric)
-        if not shares:
-            continue
-        mean, last = sum(shares) / len(shares), shares[-1]
-        if max(mean, last) < MOST:
-            continue
-        numbers = {
-            "mean": 100 * mean,
-            "last": 100 * last,
-            "first": 100 * shares[0],
-            "readings": len(shares),
-        }
-        key = (
-            "groups_without_signal"
-            if metric.meaning == "groups without signal"
-            else "signal_is_zero"
-        )
-        if key == "signal_is_zero":
-            numbers["zeros"] = sum(value == 0 for value in metric.values)
-        yield flaw(key, "warning", metric.name, numbers, metric.line)
-
-
-def _shares(metric: Metric) -> list[float]:
-    """The share without signal at each reading; nothing of other metrics."""
-    if metric.meaning == "groups without signal":
-        if metric.counts and metric.totals:
-            return [c / t for c, t in zip(metric.counts, metric.totals, strict=True)]
-        return [float(value) / _whole(metric) for value in metric.values]
-    if metric.meaning == "signal" and metric.values:
-        zeros = sum(value == 0 for value in metric.values) / len(metric.values)
-        return [zeros]
-    return []
-
-
-def _whole(metric: Metric) -> int:
-    """What all groups are printed as: 1 or 100."""
-    if metric.unit is not None:
-        return 1 if metric.unit == "share" else 100
-    return 1 if max(metric.values) <= 1 else 100
 
 
 def forecast_total(
@@ -116,14 +69,12 @@ def few_trials(report: Reported) -> Iterator[Finding]:
 def few_items(report: Reported) -> Iterator[Finding]:
     """Scores on few items, each cell once, with the widest of its intervals.
 
-    Silent where the report prints an interval beside each of them. What is claimed of such scores
-    is judged as every claim is.
+    What is claimed of such scores is judged as every claim is.
     """
     found: dict[str, list[Cell]] = {}
     for run in report.runs:
         for cell in cells(report, run).values():
-            shown = cell.name in run.intervals
-            if cell.items is not None and cell.items < FEW_TRIALS and not shown:
+            if cell.items is not None and cell.items < FEW_TRIALS:
                 found.setdefault(cell.name, []).append(cell)
     for name, group in found.items():
         intervals = {wilson(cell.successes, cell.items or 1): cell for cell in group}

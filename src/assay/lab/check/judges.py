@@ -3,9 +3,7 @@ and what that asks of them."""
 
 from assay.errors import Finding, InputError
 from assay.lab.check.subject import Number, Seen, Subject
-from assay.lab.evaluate.judge_labels import rubrics_in
-from assay.tasks.label_file import read_labels
-from assay.tasks.rubric import CANARIES
+from assay.lab.evaluate.judge_labels import read_labels, rubrics_in
 
 
 def judges(subject: Subject) -> Seen:
@@ -16,16 +14,15 @@ def judges(subject: Subject) -> Seen:
             yield Finding(
                 "warning",
                 f"{name}: nobody knows whether people agree with the judge",
-                "the rubric names no labels; its scores stay uncorrected and pass no gate",
-                "let people label some answers: labels = FILE in the rubric, or 'assay label'",
+                "the rubric names no labels; its scores pass no gate",
+                "let people label some answers: labels = FILE in the rubric",
             )
             continue
         try:
-            found = read_labels(file, use.rubric)
+            found = read_labels(file, use.opened.rubric)
         except InputError as wrong:
             yield Finding("error", f"{name}: labels cannot be read", str(wrong), "mend the file")
             continue
-        answers = len(found.labels)
-        again = min(answers, use.opened.spec.canaries) * len(CANARIES)
-        yield Number(name, "labelled answers", answers)
-        yield Number(name, "questions about them", (answers + again) * (1 + use.rubric.pairs))
+        yield Number(name, "labelled answers", len(found))
+        questions = 2 if use.opened.rubric.both_orders else 1
+        yield Number(name, "questions about them", len(found) * questions)

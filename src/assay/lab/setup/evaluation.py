@@ -135,7 +135,7 @@ def make_evaluation(
 
     Files that options name lie in `root`. With the rows that were `trained` on, the record says how
     many of them ask what an item asks.
-    Raises UnknownNameError for names, SplitError where fewer items exist than are taken, InputError
+    Raises InputError for names, SplitError where fewer items exist than are taken, InputError
     where a benchmark that selects lacks a part.
     """
     score: RewardFunction | RewardTable

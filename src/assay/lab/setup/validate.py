@@ -37,7 +37,7 @@ from assay.experiment.synthesise_table import SYNTHESISE
 from assay.lab.monitor.sinks.sink_register import refusals
 from assay.lab.setup.helper_models import KINDS, METRIC, counted, spent
 from assay.lab.setup.learner import arm_of, model_kinds
-from assay.lab.setup.reward_parts import WorthNothing, known_outcomes, table_part
+from assay.lab.setup.reward_parts import known_outcomes, table_part
 from assay.rl.advantages import ADVANTAGES
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, SEQUENCE_KL, k1
@@ -48,7 +48,6 @@ from assay.runs.run_names import find_named
 from assay.tasks.helper_model import Usage
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_metrics import own_names
-from assay.tasks.reward_options import WrongOption
 from assay.tasks.reward_table import not_in_facts
 from assay.tasks.task import BaseTask, RewardFunction, Task, made_source, makers, task
 from assay.tasks.user_code import forget_changed_files
@@ -221,10 +220,10 @@ def _rewards(
             place = (*place, "kind")
         try:
             reward = table_part(skill, part, root).reward
-        except (WrongOption, WorthNothing) as wrong:
-            yield _problem_of((*place[:-1], *(wrong.field or "").split(".")), wrong)
         except InputError as wrong:
-            yield _problem_of(place, wrong)
+            own = wrong.field and (wrong.field == "value" or wrong.field.startswith("options"))
+            inside = (*place[:-1], *(wrong.field or "").split("."))
+            yield _problem_of(inside if own else place, wrong)
         else:
             made[name] = reward
             if not stored:

@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.reported.instructions import Refused
 from assay.data.reported.read_reported import Reading, results
-from assay.data.reported.tables import Unused
 from assay.errors import Finding
 from assay.pages.words import Words, visible, worded, words
 
@@ -31,22 +29,12 @@ def audit_findings(flaws: Sequence[Finding], lang: str = "en") -> list[Finding]:
     return [_finding(flaw, words(lang)) for flaw in flaws]
 
 
-def unused_lines(unused: Sequence[Unused], lang: str = "en") -> list[str]:
-    """One line for each reason: the columns, rows and tables that were not used for it."""
-    w = words(lang)
-    named: dict[str, list[str]] = {}
-    for part in unused:
-        name = one_line(part.name) or "–"
-        named.setdefault(part.why, []).append(
-            w(f"audit_part.{part.kind}", name=name, line=part.line)
-        )
-    return [w(f"audit_unused.{why}", parts=", ".join(parts)) for why, parts in named.items()]
-
-
-def summary(file: Path, reading: Reading, flaws: Sequence[Finding], lang: str = "en") -> str:
-    """One line: how much was read and how much was found."""
-    found = [flaw.severity for flaw in flaws]
-    return words(lang)(
+def summary(file: Path, reading: Reading, flaws: Sequence[Finding], lang: str = "en") -> list[str]:
+    """How much was read and how much was found; before it the tables that were not read."""
+    w, found = words(lang), [flaw.severity for flaw in flaws]
+    skipped = ", ".join(map(str, reading.skipped))
+    lines = [w("audit.skipped", lines=skipped)] if skipped else []
+    said = w(
         "audit.summary",
         file=visible(str(file)),
         results=sum(map(results, reading.records)),
@@ -54,23 +42,7 @@ def summary(file: Path, reading: Reading, flaws: Sequence[Finding], lang: str = 
         warnings=found.count("warning"),
         notes=found.count("note"),
     )
-
-
-def refused_findings(refused: Sequence[Refused], lang: str = "en") -> list[Finding]:
-    """Extracted values that do not appear in the lines cited for them."""
-    return [_refused(each, words(lang)) for each in refused]
-
-
-def extracted(file: Path, refused: Sequence[Refused], lang: str = "en") -> str:
-    """One line: the path of the record, the number of refused values, how it is judged."""
-    return words(lang)("audit.extracted", file=visible(str(file)), refused=len(refused))
-
-
-def _refused(refused: Refused, w: Words) -> Finding:
-    lines = ", ".join(map(str, refused.lines))
-    evidence = w("audit.not_in_line", lines=lines) if lines else w("audit.no_line")
-    shown = {"place": one_line(refused.place), "value": one_line(refused.value)}
-    return Finding("warning", w("audit.refused", **shown), evidence, w("audit.refused_settle"))
+    return [*lines, said]
 
 
 def _finding(flaw: Finding, w: Words) -> Finding:

@@ -152,7 +152,7 @@ def sections(
         ),
         "generation": (w("generation.title"), lambda: generation_blocks([(table, labels)], w)),
         "tasks": (w("compare.tasks_title"), lambda: _tasks(table, w)),
-        "judge": (w("judge.title"), lambda: judge_blocks(table, labels, w)),
+        "judge": (w("judge.title"), lambda: judge_blocks(table, w)),
         "picked": (w("picked.title"), lambda: _picked(table, labels, w)),
         "outcomes": (w("page.errors"), lambda: _outcomes(table, labels, w)),
         "fairness": (w("compare.fairness"), lambda: _fairness(table, control, w)),

@@ -49,7 +49,7 @@ class ReportedScore:
 def reported_scores(root: Path, reference: ReportedRun) -> list[ReportedScore]:
     """Scores of the run in the record; empty if it has none.
 
-    Raises ReportedError if the record cannot be read, InputError.
+    Raises InputError if the record cannot be read or has no such run.
     """
     records = read_reported(root / reference.file).records
     found = [(report, run) for report in records if (run := report.run(reference.run))]

@@ -54,7 +54,7 @@ DEFAULTS: Mapping[str, Any] = {"columns": {}, **dict.fromkeys(("path", "hf", *HU
 def published(name: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark `name` on the questions that the options name.
 
-    Raises UnknownNameError for an unknown option, InputError without `path` and `hf`, with both, or
+    Raises InputError for an unknown option, InputError without `path` and `hf`, with both, or
     with a `source` that no item has, and what reading files and the hub raises.
     """
     usual = PUBLISHED[name]
@@ -121,7 +121,7 @@ def _of_source(rows: Iterable[Row], source: str) -> tuple[Row, ...]:
 
 
 def asdiv(options: BenchmarkOptions) -> Benchmark:
-    """The test side of ASDiv by `accuracy`. Raises UnknownNameError for an option: it has none."""
+    """The test side of ASDiv by `accuracy`. Raises InputError for an option: it has none."""
     return Benchmark(
         name="math/asdiv",
         items=read_asdiv("test").rows,

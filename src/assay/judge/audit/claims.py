@@ -1,0 +1,381 @@
+"""Audit rules about what a report compares and concludes, against its items' sampling noise.
+
+Scores came without their items, so every comparison is unpaired; a paired one would be sharper, and
+`unpaired` reports that.
+"""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+import numpy as np
+
+from assay.data.reported.reported_record import Comparison as Claim
+from assay.data.reported.reported_record import Meaning, Metric, Reading, Reported, Run, Verdict
+from assay.errors import Finding
+from assay.judge.audit.cells import cells, flaw, items_of
+from assay.judge.audit.pairs import Pair, pairs, same_value
+from assay.judge.audit.printed_numbers import MODES
+from assay.judge.binomial import compare_counts
+from assay.judge.verdict import ALPHA, Comparison
+
+DECIDED = ("better", "worse")
+DATA = "data"
+"""The setting that names the data a run was trained on."""
+FEWEST_SAME = 4
+"""Figures below which agreement to the last digit in all of them may be chance."""
+FEWEST_MOSTLY_SAME = 8
+"""Figures below which agreement in more than half of them may be chance."""
+SHARE_SAME = 0.5
+
+Values = tuple[Decimal, ...]
+
+
+def not_comparable(report: Reported) -> Iterator[Finding]:
+    """Compared runs that differ in more than what is varied: settings, data, number of items.
+
+    A note where the report says nothing of the two: a table of runs is no comparison yet.
+    """
+    for pair in pairs(report):
+        severity = "error" if pair.claimed else "note"
+        if pair.confounded:
+            shown = "; ".join(f"{c.path}: {c.control} → {c.other}" for c in pair.differs)
+            vary = ", ".join(pair.vary) or "–"
+            numbers = {"count": len(pair.differs), "what": shown, "vary": vary}
+            yield flaw("several_factors", severity, pair.name, numbers, pair.line)
+        for data in (c for c in pair.differs if c.path == DATA and pair.confounded):
+            numbers = {"control": str(data.control), "other": str(data.other)}
+            yield flaw("different_data", severity, pair.name, numbers, pair.line)
+        sizes = {
+            cell: [items_of(report, run, cell) for run in (pair.control, pair.run)]
+            for cell in pair.by_cell
+        }
+        apart = {cell: both for cell, both in sizes.items() if both[0] != both[1]}
+        if apart and not any(claim.paired for claim in pair.claims):
+            cell, (before, after) = next(iter(apart.items()))
+            numbers = {"control": before or 0, "other": after or 0, "count": len(apart)}
+            about = f"{pair.name} · {cell}" if cell else pair.name
+            yield flaw("different_items", severity, about, numbers, pair.line)
+
+
+def label_disagrees(report: Reported) -> Iterator[Finding]:
+    """Two places that give one run or file different values."""
+    known: dict[str, dict[str, tuple[object, str]]] = {
+        run.name: {key: (value, "") for key, value in run.settings.items()} for run in report.runs
+    }
+    for mention in report.mentions:
+        settings = known.setdefault(mention.of, {})
+        for key, value in mention.settings.items():
+            first, place = settings.setdefault(key, (value, mention.place))
+            if not same_value(first, value):
+                numbers = {
+                    "setting": key,
+                    "here": str(first),
+                    "place": place,
+                    "there": str(value),
+                    "other": mention.place,
+                }
+                yield flaw("label_disagrees", "error", mention.of, numbers, mention.line)
+
+
+def two_numbers(report: Reported) -> Iterator[Finding]:
+    """One score of one run that is printed twice with different numbers."""
+    for mention in report.mentions:
+        run = report.run(mention.of)
+        for cell, there in mention.scores.items():
+            here = run.scores.get(cell, ()) if run else ()
+            if here and not _agree(here, there):
+                about = f"{mention.of} · {cell}" if cell else mention.of
+                shown = {"here": ", ".join(map(str, here)), "there": ", ".join(map(str, there))}
+                numbers = {**shown, "other": mention.place}
+                yield flaw("two_numbers", "error", about, numbers, mention.line)
+
+
+def _agree(here: Values, there: Values) -> bool:
+    """Whether all that is printed there may be among what is printed here."""
+    return any(all(any(m(v).meets(m(one)) for one in here) for v in there) for m in MODES)
+
+
+def same_values(report: Reported) -> Iterator[Finding]:
+    """Conditions whose scores agree to the last digit in all cells, or in most of many.
+
+    Scores of 0 and 100 % do not count as agreement, and equal repeats count as one figure.
+    """
+    scored = [(run, _printed(report, run)) for run in report.runs]
+    for index, (first, before) in enumerate(scored):
+        for second, after in scored[index + 1 :]:
+            shared = before.keys() & after.keys()
+            equal = [cell for cell in shared if before[cell] == after[cell]]
+            figures = sum(len(set(before[cell])) for cell in shared)
+            everything = len(equal) == len(shared)
+            fewest = FEWEST_SAME if everything else FEWEST_MOSTLY_SAME
+            if figures < fewest or len(equal) <= SHARE_SAME * len(shared):
+                continue
+            numbers = {"equal": len(equal), "cells": len(shared), "figures": figures}
+            key = "same_values" if everything else "mostly_same_values"
+            about = f"{first.name} / {second.name}"
+            yield flaw(key, "error" if everything else "warning", about, numbers, second.line)
+
+
+def _printed(report: Reported, run: Run) -> Mapping[str, Values]:
+    """The printed values of each cell that has neither everything right nor nothing."""
+    scored = cells(report, run)
+    return {name: cell.values for name, cell in scored.items() if 0 < cell.mean < 1}
+
+
+def never_run(report: Reported) -> Iterator[Finding]:
+    """Comparisons with a condition that has no result in the report."""
+    for claim in report.comparisons:
+        for name in (claim.run, claim.control):
+            if report.run(name) is None:
+                about = f"{claim.run} / {claim.control}"
+                yield flaw("never_run", "error", about, {"name": name}, claim.line)
+
+
+def inside_noise(report: Reported) -> Iterator[Finding]:
+    """Compares each of the report's verdicts with the test at the given number of items.
+
+    A verdict on one cell is checked on that cell only. Between runs that are not comparable no
+    difference decides anything; one inside the noise is reported all the same.
+    """
+    for pair in pairs(report):
+        for cell, says in pair.says_of.items():
+            if cell in pair.by_cell:
+                yield from _one(pair, pair.by_cell[cell], says, cell)
+        rest = {cell: c for cell, c in pair.by_cell.items() if cell not in pair.says_of}
+        if len(rest) == 1:
+            ((cell, comparison),) = rest.items()
+            yield from _one(pair, comparison, pair.says, cell if pair.says_of else "")
+        elif rest:
+            yield _several(pair, rest)
+
+
+def _one(pair: Pair, found: Comparison, says: Verdict | None, cell: str) -> Iterator[Finding]:
+    """The flaw, or the note, of a comparison of one cell, unless the report tested it itself."""
+    decided = found.verdict in DECIDED
+    claim = pair.claim_of(cell)
+    if decided and pair.confounded:
+        return
+    if decided and says in (None, "undecided", found.verdict):
+        key, severity = found.verdict, "note"
+    elif decided:
+        key, severity = "contradicted", "error" if says in DECIDED else "warning"
+    elif says in DECIDED:
+        if claim is not None and tested(claim) is not None:
+            return
+        key, severity = "inside_noise", "warning"
+    elif says == "same" and found.verdict != "equivalent":
+        key, severity = "no_effect_not_shown", "warning"
+    else:
+        key, severity = found.verdict, "note"
+    numbers = figures(found) | {"says": says or ""}
+    about = f"{pair.name} · {cell}" if cell else pair.name
+    yield flaw(key, severity, about, numbers, claim.line if claim else pair.line)
+
+
+def _several(pair: Pair, by_cell: Mapping[str, Comparison]) -> Finding:
+    """The same for several cells: how many of them decide, and which is nearest to noise.
+
+    A claim about the whole is carried by every cell, or by the mean over all of them.
+    """
+    decided = [cell for cell, c in by_cell.items() if c.verdict in DECIDED]
+    carried = [cell for cell in decided if by_cell[cell].verdict == pair.says]
+    least = max(by_cell, key=lambda cell: by_cell[cell].p_value)
+    numbers = figures(by_cell[least]) | {
+        "cells": len(by_cell),
+        "decided": len(decided),
+        "which": ", ".join(decided) or "–",
+        "cell": least,
+        "says": pair.says or "",
+        "fewest": min(c.items for c in by_cell.values()),
+    }
+    overall, claim = pair.overall, pair.claim_of("")
+    verdict = overall.verdict if overall else None
+    shown = verdict == pair.says or len(carried) == len(by_cell)
+    shown = shown or bool(claim and tested(claim) is not None)
+    opposed = pair.says in DECIDED and verdict in DECIDED and verdict != pair.says
+    if overall and opposed and not pair.confounded:
+        turned = figures(overall) | {"says": pair.says or ""}
+        return flaw("contradicted", "error", pair.name, turned, pair.line)
+    if pair.says in DECIDED and not shown:
+        return flaw("cells_inside_noise", "warning", pair.name, numbers, pair.line)
+    if pair.says == "same" and (decided or verdict != "equivalent"):
+        return flaw("cells_not_the_same", "warning", pair.name, numbers, pair.line)
+    return flaw("cells_judged", "note", pair.name, numbers, pair.line)
+
+
+def own_test_disagrees(report: Reported) -> Iterator[Finding]:
+    """Claims of a difference that their own p-value or interval, printed beside, does not show."""
+    for claim in report.comparisons:
+        if claim.says in DECIDED and tested(claim) is False:
+            limits = f"[{', '.join(map(str, claim.interval))}]"
+            numbers = {
+                "says": claim.says or "",
+                "printed": limits if claim.interval else f"p = {claim.p}",
+            }
+            about = f"{claim.run} / {claim.control}"
+            yield flaw("own_test_disagrees", "warning", about, numbers, claim.line)
+
+
+def tested(claim: Claim) -> bool | None:
+    """Whether the report's own test shows the difference; None where it prints none."""
+    if claim.interval:
+        low, high = claim.interval
+        return low > 0 or high < 0
+    return None if claim.p is None else float(claim.p) < ALPHA
+
+
+def figures(found: Comparison) -> dict[str, float | int | str]:
+    """What every sentence about a comparison needs, in points."""
+    return {
+        "control": found.control_score * 100,
+        "score": found.score * 100,
+        "difference": found.difference * 100,
+        "low": found.interval.low * 100,
+        "high": found.interval.high * 100,
+        "p": found.adjusted_p,
+        "items": found.items,
+        "smallest": (found.minimum_detectable_difference or 0) * 100,
+        "needed": found.items_needed or 0,
+        "family": found.family,
+        "level": found.interval.level * 100,
+    }
+
+
+def difference_inside_noise(report: Reported) -> Iterator[Finding]:
+    """Differences printed without their scores: the largest, on the most items, where a score in
+    the middle has the most noise."""
+    for claim in report.comparisons:
+        if not claim.points or not claim.items or tested(claim) is not None:
+            continue
+        sizes = [abs(float(points)) for points in claim.points]
+        items, after = max(claim.items), float(claim.score or 50) / 100
+        before = min(max(after - max(sizes) / 100, 0.0), 1.0)
+        found = compare_counts(before * items, items, after * items, items)
+        numbers = figures(found) | {
+            "least": min(sizes),
+            "largest": max(sizes),
+            "fewest": min(claim.items),
+        }
+        carried = found.verdict in DECIDED
+        key = "difference_could_be_real" if carried else "difference_inside_noise"
+        severity = "note" if carried or claim.says == "same" else "warning"
+        yield flaw(key, severity, f"{claim.run} / {claim.control}", numbers, claim.line)
+
+
+def unpaired(report: Reported) -> Iterator[Finding]:
+    """Scores of the same items, compared without pairing them, or without a number of items."""
+    name, drawn = report.scoring.benchmark or report.about, pairs(report)
+    waiting = [pair for pair in drawn if not pair.by_cell and pair.shared_cells]
+    if waiting:
+        yield flaw("items_unknown", "note", name, {"comparisons": len(waiting)})
+    found = [pair for pair in drawn if pair.by_cell and not any(c.paired for c in pair.claims)]
+    claims = [claim for claim in report.comparisons if claim.points and not claim.paired]
+    if found or claims:
+        yield flaw("unpaired", "note", name, {"comparisons": len(found) + len(claims)})
+
+
+def repeats_alike(report: Reported) -> Iterator[Finding]:
+    """Repeats that vary far less than samples would: they are not further items."""
+    spreads, errors, same, repeats = [], [], [], 0
+    for run in report.runs:
+        for cell in cells(report, run).values():
+            if len(cell.values) < 2 or cell.items is None or not 0 < cell.mean < 1:
+                continue
+            shares = np.array([float(value) / cell.scale for value in cell.values])
+            spreads.append(shares.std(ddof=1))
+            errors.append(np.sqrt(cell.mean * (1 - cell.mean) / cell.items))
+            repeats = max(repeats, len(shares))
+            if len(shares) > 2 and spreads[-1] == 0:
+                same.append(run.name)
+    if spreads and np.mean(spreads) < np.mean(errors) / 2:
+        numbers = {
+            "scores": len(spreads),
+            "repeats": repeats,
+            "spread": float(np.mean(spreads)) * 100,
+            "error": float(np.mean(errors)) * 100,
+            "identical": ", ".join(same) or "–",
+        }
+        name = report.scoring.benchmark or report.about
+        yield flaw("repeats_alike", "note", name, numbers)
+
+
+def nested_subsets(report: Reported) -> Iterator[Finding]:
+    """Agreement over subsets that hold each other, taken as repeated evidence."""
+    drawn = [p for p in pairs(report) if len(p.by_cell) > 1]
+    sizes = {items for claim in report.comparisons for items in claim.items}
+    sizes |= {c.items for pair in drawn for c in pair.by_cell.values()}
+    if report.scoring.nested and len(sizes) > 1:
+        shown = ", ".join(map(str, sorted(sizes)))
+        numbers = {"sizes": shown, "largest": max(sizes)}
+        yield flaw("nested_subsets", "warning", report.scoring.benchmark, numbers)
+
+
+RISING_MEANS: dict[Meaning, Reading] = {
+    "score": "better",
+    "error rate": "worse",
+    "loss": "worse",
+    "distance": "away",
+    "cost": "worse",
+}
+OPPOSITE: dict[Reading, Reading] = {
+    "better": "worse",
+    "worse": "better",
+    "away": "towards",
+    "towards": "away",
+}
+"""The meaning of a rise, and its opposite. A policy loss measures neither."""
+
+
+def misread_direction(report: Reported) -> Iterator[Finding]:
+    """Conclusions that contradict the direction in which their metric went."""
+    for metric in report.metrics:
+        shown = metric.values or metric.counts
+        course = 0 if len(shown) < 2 else (shown[-1] > shown[0]) - (shown[-1] < shown[0])
+        if metric.reads in (None, "stable") or metric.meaning is None or course == 0:
+            continue
+        numbers = {"readings": " → ".join(map(str, shown)), "reads": metric.reads}
+        if metric.meaning == "policy loss":
+            yield flaw("policy_loss_read", "warning", metric.name, numbers, metric.line)
+            continue
+        rising = RISING_MEANS.get(metric.meaning)
+        means = rising if course > 0 or rising is None else OPPOSITE[rising]
+        if means is not None and metric.reads == OPPOSITE[means]:
+            key = "distance_misread" if metric.meaning == "distance" else "misread_direction"
+            yield flaw(key, "error", metric.name, numbers | {"means": means}, metric.line)
+
+
+def cause_without_effect(report: Reported) -> Iterator[Finding]:
+    """A count of effects below the count of their stated cause."""
+    for claim in report.causes:
+        cause, effect = report.metric(claim.cause), report.metric(claim.effect)
+        assert cause is not None and effect is not None, "the record was checked"
+        before, after = _last(cause), _last(effect)
+        if before is not None and after is not None and after < before:
+            numbers = {"effects": after, "causes": before, "cause": claim.cause}
+            yield flaw("cause_without_effect", "error", claim.effect, numbers, claim.line)
+
+
+def _last(metric: Metric) -> int | None:
+    """The last count of a metric, printed as a count or as a whole number."""
+    if metric.counts:
+        return metric.counts[-1]
+    return int(metric.values[-1]) if metric.values else None
+
+
+def effect_without_control(report: Reported) -> Iterator[Finding]:
+    """Claims that something works, or does not, without a run that lacks it."""
+    for claim in report.effects:
+        if report.run(claim.control) is None:
+            numbers = {"says": claim.says}
+            yield flaw("effect_without_control", "warning", claim.what, numbers, claim.line)
+
+
+def left_open(report: Reported) -> Iterator[Finding]:
+    """Everything that was to be filled in, counted."""
+    places = [(part.place, part.count) for part in report.open]
+    places += [(run.name, 1) for run in report.runs if not run.finished]
+    if places:
+        shown = ", ".join(f"{place} ({count})" if count > 1 else place for place, count in places)
+        total = sum(count for _, count in places)
+        numbers = {"count": total, "places": len(places), "where": shown}
+        yield flaw("left_open", "note", report.about, numbers)
