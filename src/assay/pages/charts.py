@@ -166,11 +166,13 @@ def curve_panel(
     write: Callable[[float | None], str],
     checkpoints: Checkpoints = Checkpoints(),
     told: Callable[[Callable[[float], float]], Told] | None = None,
+    wide: bool = False,
 ) -> Markup:
     """One metric over the steps: every value with its interval, and their moving average where
     there are many; checkpoints are marked on the axis of steps. `told` is `told_curve` of the axis.
     """
-    width, height, left, right, top, bottom = 320, 150, 44, 312, 10, 126
+    width, height, left, top, bottom = 1012 if wide else 320, 150, 44, 10, 126
+    right = width - 8
     present = [value for value in curve.values if value is not None]
     reach = [end for each in curve.limits if each for end in (each.low, each.high)]
     marks_y = ticks(min(present + reach), max(present + reach))
