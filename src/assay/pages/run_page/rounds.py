@@ -1,10 +1,9 @@
 """The rewards of a run's rounds on one axis of steps, and what each round reached, in a line."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from assay.pages.charts import Checkpoints, curve_panel, told_curve
+from assay.pages.charts import Checkpoints, Told, curve_panel, told_curve
 from assay.pages.facts import Curve, DevScore, RunFacts
 from assay.pages.page import Block, Bullets, Figure, Text
 from assay.pages.result_tables import checkpoint_label
@@ -86,8 +85,11 @@ def _chart(rounds: Sequence[Round], words: Words) -> Figure:
         tuple(limits for each in rounds for limits in each.reward.limits),
     )
     ends = Checkpoints([each.before + each.steps for each in rounds])
-    told = partial(told_curve, label, curve, number, words)
-    return Figure(curve_panel(curve, label, number, ends, told, wide=True), label)
+
+    def tell(curve: Curve, x: Callable[[float], float], _: int) -> Told:
+        return told_curve(label, curve, number, words, x)
+
+    return Figure(curve_panel([curve], label, number, tell, ends, (1012, 150)), label)
 
 
 def _line(each: Round, words: Words) -> str:

@@ -4,7 +4,6 @@ Like `content`, this module only adds words and units to the numbers of other mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from assay.compare.table import Pairing
@@ -15,6 +14,7 @@ from assay.judge.selection import Promotion
 from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import (
     Checkpoints,
+    Told,
     curve_panel,
     told_curve,
 )
@@ -195,8 +195,11 @@ def panel(curve: Curve, marked: Checkpoints, words: Words) -> Figure:
     write = writer(curve.metric)
     first = write(next(value for value in curve.values if value is not None))
     label, last = metric_label(curve.metric, words), write(curve.last)
-    told = partial(told_curve, label, curve, write, words)
-    drawing = curve_panel(curve, f"{label}: {first} → {last}", write, marked, told)
+
+    def tell(curve: Curve, x: Callable[[float], float], _: int) -> Told:
+        return told_curve(label, curve, write, words, x)
+
+    drawing = curve_panel([curve], f"{label}: {first} → {last}", write, tell, marked)
     return Figure(drawing, label, last, first)
 
 
