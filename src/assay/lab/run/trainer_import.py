@@ -55,7 +55,7 @@ from assay.runs.status import hold_lab, stored_status, write_status
 from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch
-from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output, Step
+from assay.trainers.outputs.output import NotItsFolder, Output, Step
 from assay.trainers.outputs.plain_folders import Found, find, read_object
 from assay.trainers.read_back import CANONICAL, changed, likelihood, read_back, with_model
 from assay.trainers.register import MODEL, TRAINERS
@@ -307,12 +307,12 @@ def exported_origin(root: Path, request: Request) -> Origin:
     about, trainer = read_object(folder / TRANSLATION), TRAINERS[request.tool]
     if missing := {"tool", "stage", "settings", "differences"} - about.keys():
         problem = f"lacks {min(missing)!r}"
-        raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
+        raise InputError(problem, file=folder / TRANSLATION, fix="export it again")
     tools = {each.package.partition("==")[0]: name for name, each in TRAINERS.items()}
     tool = tools.get(str(about["tool"]).partition("==")[0])
     if tool is None:
         problem = f"tool is {about['tool']!r}, which is none of {', '.join(tools)}"
-        raise DamagedOutput(problem, file=folder / TRANSLATION, fix="export it again")
+        raise InputError(problem, file=folder / TRANSLATION, fix="export it again")
     if tool != request.tool:
         problem = f"was exported for {TRAINERS[tool].title}"
         raise NotItsFolder(problem, file=folder, fix=f"--from {tool}")
@@ -386,7 +386,7 @@ def measurable(whole: Experiment, stage: str) -> tuple[dict[str, EvaluateSpec], 
 
 def plain_origin(root: Path, request: Request, found: Found, why: str = "") -> Origin:
     """Of a folder that was made without Assay; `why` no LoRA holds its adapters, which are merged
-    then. Raises NotItsFolder, DamagedOutput, and InputError where the folder does not say what it
+    then. Raises NotItsFolder, and InputError where the folder does not say what it
     started from."""
     model = model_source(request, found, root)
     config = CANONICAL[request.tool](found.configuration)

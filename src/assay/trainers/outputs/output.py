@@ -88,7 +88,7 @@ class Output(Protocol):
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
         """The whole steps behind `after`, in order; `ended`: the tool writes no more. Raises
-        DamagedOutput."""
+        InputError."""
         ...
 
     def checkpoints(self) -> Sequence[Saved]:
@@ -103,10 +103,6 @@ class Output(Protocol):
 
 class NotItsFolder(InputError):
     """A folder that the tool did not write."""
-
-
-class DamagedOutput(InputError):
-    """A file of a tool that is something else than the tool writes."""
 
 
 def holds_weights(folder: Path) -> bool:
@@ -159,7 +155,7 @@ def is_number(value: Any) -> bool:
 
 def log_lines(file: Path) -> list[dict[str, Any]]:
     """The JSON objects of a log that a tool may be writing to; a last line without its end is not
-    there yet. Raises DamagedOutput."""
+    there yet. Raises InputError."""
     found = []
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         if not line.strip():
@@ -168,9 +164,9 @@ def log_lines(file: Path) -> list[dict[str, Any]]:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             fix = "restore the file, or name another folder"
-            raise DamagedOutput("is no JSON", file=file, line=number, fix=fix) from error
+            raise InputError("is no JSON", file=file, line=number, fix=fix) from error
         if not isinstance(value, dict):
-            raise DamagedOutput("is no JSON object", file=file, line=number)
+            raise InputError("is no JSON object", file=file, line=number)
         found.append(value)
     return found
 

@@ -20,7 +20,7 @@ import yaml
 
 from assay.data.hashing import sha256_text
 from assay.errors import InputError
-from assay.trainers.outputs.output import DamagedOutput, NotItsFolder, Output
+from assay.trainers.outputs.output import NotItsFolder, Output
 from assay.trainers.outputs.swift_output import SwiftOutput
 from assay.trainers.outputs.trl_output import TrlOutput, checkpoint_folders, logged_entries
 from assay.trainers.outputs.verl_output import META, VerlOutput, lone_actor
@@ -95,7 +95,7 @@ class Names(pickle.Unpickler):
 
 
 def trl_arguments(file: Path) -> tuple[str, dict[str, Any]]:
-    """The class and the values of training_args.bin. Raises DamagedOutput."""
+    """The class and the values of training_args.bin. Raises InputError."""
     try:
         with zipfile.ZipFile(file) as archive:
             (member,) = [e for e in archive.infolist() if e.filename.endswith("/data.pkl")]
@@ -113,7 +113,7 @@ def trl_arguments(file: Path) -> tuple[str, dict[str, Any]]:
         values = kept({key: plain_value(value) for key, value in state.items()})
     except Exception as error:  # whatever an inert reader meets in a file that was cut or changed
         problem = f"holds no arguments of TRL: {type(error).__name__}"
-        raise DamagedOutput(problem, file=file, fix="restore it, or move it away") from error
+        raise InputError(problem, file=file, fix="restore it, or move it away") from error
     return reader.names[0], values | {"processes": processes}
 
 
@@ -287,7 +287,7 @@ def find(
 ) -> Found:
     """What `tool` left in a folder. `configuration` and `log` are verl's, where they lie elsewhere.
 
-    Raises NotItsFolder for a folder that the tool did not write, DamagedOutput.
+    Raises NotItsFolder for a folder that the tool did not write, InputError.
     """
     if not folder.is_dir():
         raise NotItsFolder("no such folder", file=folder)
@@ -301,22 +301,22 @@ def adapter_of(checkpoint: Path, name: str = ADAPTER) -> Mapping[str, Any] | Non
 
 
 def checked_adapter(file: Path) -> Mapping[str, Any]:
-    """An adapter's configuration. Raises DamagedOutput."""
+    """An adapter's configuration. Raises InputError."""
     found = read_object(file)
     for key in ("r", "lora_alpha") if found.get("peft_type", "LORA") == "LORA" else ():
         if not isinstance(found.get(key), int | float):
-            raise DamagedOutput("is no number", file=file, field=key, fix="restore it")
+            raise InputError("is no number", file=file, field=key, fix="restore it")
     return found
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object. Raises DamagedOutput."""
+    """A JSON object. Raises InputError."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DamagedOutput("is no JSON", file=file, fix="restore it") from error
+        raise InputError("is no JSON", file=file, fix="restore it") from error
     if not isinstance(found, dict):
-        raise DamagedOutput("is no JSON object", file=file, fix="restore it")
+        raise InputError("is no JSON object", file=file, fix="restore it")
     return found
 
 

@@ -64,7 +64,7 @@ class SwiftOutput:
     """Of the reward functions, by which their rewards are multiplied."""
 
     def entries(self) -> list[Mapping[str, Any]]:
-        """The log's entries of steps, in the order of writing. Raises DamagedOutput."""
+        """The log's entries of steps, in the order of writing. Raises InputError."""
         return [placed(entry) for entry in logged_entries(self.folder)]
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:

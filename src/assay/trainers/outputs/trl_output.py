@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from assay.errors import InputError
 from assay.trainers.outputs.output import (
     BESIDE,
     Answer,
-    DamagedOutput,
     Metric,
     Saved,
     Step,
@@ -109,7 +109,7 @@ def rounds_saved(folder: Path, updates: int) -> list[Saved]:
 
 def logged_entries(folder: Path) -> list[dict[str, Any]]:
     """The log's entries in the order of writing, but those that sum up the whole training. Raises
-    DamagedOutput."""
+    InputError."""
     if (folder / LOG).is_file():
         found = log_lines(folder / LOG)
     else:
@@ -134,12 +134,12 @@ def is_table(file: Path) -> bool:
 
 
 def read_table(file: Path, weights: Weights = None) -> tuple[Answer, ...]:
-    """The completions of a table. Raises DamagedOutput."""
+    """The completions of a table. Raises InputError."""
     try:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
         problem = f"cannot be read: {' '.join(str(error).split())}"
-        raise DamagedOutput(problem, file=file, fix="restore it, or move it away") from error
+        raise InputError(problem, file=file, fix="restore it, or move it away") from error
     return tuple(answer(line, weights) for line in table.to_pylist())
 
 
@@ -172,12 +172,12 @@ def is_whole(checkpoint: Path) -> bool:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """What the trainer kept of its log. Raises DamagedOutput."""
+    """What the trainer kept of its log. Raises InputError."""
     file = checkpoint / STATE
     state = json.loads(file.read_text(encoding="utf-8"))
     history = state.get("log_history")
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
-        raise DamagedOutput("is no list of entries", file=file, field="log_history")
+        raise InputError("is no list of entries", file=file, field="log_history")
     return state
 
 

@@ -18,7 +18,6 @@ from assay.errors import InputError
 from assay.trainers.outputs.journal import by_key
 from assay.trainers.outputs.output import (
     Answer,
-    DamagedOutput,
     Metric,
     Saved,
     Step,
@@ -91,7 +90,7 @@ class VerlOutput:
                 step, data = line.get("step"), line.get("data")
                 if type(step) is not int or not isinstance(data, dict):
                     problem = "is no step of verl's file logger"
-                    raise DamagedOutput(problem, file=file, line=number)
+                    raise InputError(problem, file=file, line=number)
                 lines = {known: each for known, each in lines.items() if known <= step}
                 # Validation before the first step, or behind the last, has a line of its own.
                 lines[step] = data if STARTS in data else {**lines.get(step, {}), **data}
@@ -110,9 +109,9 @@ class VerlOutput:
 
     def answers(self, file: Path) -> tuple[Answer, ...]:
         """The completions of a step, as the journal of an exported folder knows them. Raises
-        DamagedOutput for a file that was cut short."""
+        InputError for a file that was cut short."""
         if not whole(file):
-            raise DamagedOutput("ends in the middle of a line", file=file, fix="restore it")
+            raise InputError("ends in the middle of a line", file=file, fix="restore it")
         known = by_key(self.folder) if self.journalled else {}
         return tuple(known.get(key_of(line)) or answer(line) for line in log_lines(file))
 
