@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.output import Outcome
-from assay.cli.resume import RunName
+from assay.cli.run import RunName
 
 By = Annotated[
     str,

@@ -55,7 +55,7 @@ class Measured:
 
 def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Measured:
     """What a run recorded of a stage; `part` names one set of a mixture. Raises
-    NothingRecorded, RunNotFound, InputError, DamagedRecord."""
+    RunNotFound, InputError, DamagedFile."""
     found = records_of(root, run, table)
     experiment = experiment_of(found.run)
     data, dot, dev = experiment.stage[table.stage or ""].data.partition(".")
