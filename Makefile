@@ -41,7 +41,6 @@ types: setup-dev
 
 docs: setup
 	$(BIN)/python -m assay.experiment.reference > docs/experiment.md
-	$(BIN)/python -m assay.trainers.reference > docs/trainers.md
 
 # Measures the core anew.
 bench: setup

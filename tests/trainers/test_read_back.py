@@ -17,15 +17,6 @@ from transformers import LlamaConfig
 
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
-from assay.trainers.backwards import (
-    CANONICAL,
-    ReadBack,
-    likelihood,
-    read_back,
-    stage_of,
-    with_model,
-)
-from assay.trainers.outputs.output import DamagedOutput
 from assay.trainers.outputs.plain_folders import (
     find,
     hydra_values,
@@ -33,8 +24,16 @@ from assay.trainers.outputs.plain_folders import (
     read_object,
     trl_arguments,
 )
-from assay.trainers.register import TRAINERS
-from assay.trainers.scripts import nested
+from assay.trainers.read_back import (
+    CANONICAL,
+    ReadBack,
+    likelihood,
+    read_back,
+    stage_of,
+    with_model,
+)
+from assay.trainers.register import TRAINERS, nested
+from assay.trainers.table import table
 from tests.trainers.test_tables import GRPO, SFT, TABLES, translate
 
 LETTERS = [*zip("abcdefghijklmnopqrstuvw", "bcdefghijklmnopqrstuvwx", strict=True)]
@@ -48,8 +47,7 @@ ALWAYS = {
 
 def back(tool: str, method: str, config: dict[str, Any], steps: int = 10) -> ReadBack:
     known = ALWAYS[method] | {"method": method, "adapt.kind": "full"}
-    rows = TRAINERS[tool].tables[method]
-    return read_back(tool, rows, CANONICAL[tool](config), known, steps)
+    return read_back(table(tool, method), CANONICAL[tool](config), known, steps)
 
 
 def configured(tool: str, stage: dict[str, Any]) -> dict[str, Any]:
@@ -266,7 +264,7 @@ def test_arguments_are_read_and_nothing_of_them_is_run(tmp_path: Path) -> None:
     spoilt, file = tmp_path / "ran", tmp_path / "training_args.bin"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("x/data.pkl", pickle.dumps({"bomb": Bomb(spoilt)}))
-    with pytest.raises(DamagedOutput, match="holds no arguments of TRL"):
+    with pytest.raises(InputError, match="holds no arguments of TRL"):
         trl_arguments(file)
     assert not spoilt.exists()
     pickle.loads(zipfile.ZipFile(file).read("x/data.pkl"))["bomb"].close()
@@ -331,5 +329,5 @@ def test_arguments_that_grow_beyond_their_file_are_refused(
     file = tmp_path / "training_args.bin"
     with zipfile.ZipFile(file, "w", packed) as archive:
         archive.writestr("t/data.pkl", content)
-    with pytest.raises(DamagedOutput, match="no arguments of TRL: ValueError"):
+    with pytest.raises(InputError, match="no arguments of TRL: ValueError"):
         trl_arguments(file)
