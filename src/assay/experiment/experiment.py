@@ -25,7 +25,7 @@ from assay.experiment.data_tables import DataSpec
 from assay.experiment.engine_table import EngineSpec, check_engine
 from assay.experiment.helper_tables import HelperSpec, endpoints_chosen, models_apart
 from assay.experiment.selection_tables import SELECTIONS, SelectionsSpec
-from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec, is_selector
+from assay.experiment.selector_table import KINDS, SCHEME, UNTRAINED, SelectorSpec
 from assay.experiment.stage_tables import (
     OTHER_RUN,
     DistillStage,
@@ -181,12 +181,18 @@ def check_endpoint(experiment: Experiment) -> Refusals:
             yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
 
 
+ELSEWHERE = (".pt", ".pth", ".ckpt")
+"""Endings of selectors' weights that other programs write."""
+
+
 def check_selector(experiment: Experiment) -> Refusals:
     """A selector is of a kind that there is; one without weights is measured and not trained."""
     kind = experiment.model.removeprefix(SCHEME)
     if kind == experiment.model:
-        known = is_selector(experiment.model) or experiment.model.startswith(OTHER_RUN)
-        if experiment.selector is not None and not known:
+        if experiment.model.startswith("path:") and experiment.model.endswith(ELSEWHERE):
+            fix = f'train one here: model = "{SCHEME}{KINDS[0]}"'
+            yield refused("model", "weights that another program trained are not read", fix)
+        elif experiment.selector is not None and not experiment.model.startswith(OTHER_RUN):
             fix = f'write model = "{SCHEME}{KINDS[0]}", or remove it'
             yield refused("selector", f"{experiment.model!r} is no selector", fix)
         return

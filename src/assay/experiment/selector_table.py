@@ -11,9 +11,6 @@ from pydantic import Field
 from assay.experiment.base_table import Few, Positive, Table
 
 SCHEME = "selector:"
-PATH = "path:"
-ELSEWHERE = (".pt", ".pth", ".ckpt")
-"""Endings of a `path:` model that is the weights of a selector trained elsewhere."""
 KINDS = ("pointer", "bi_encoder", "lever", "random", "similarity", "oracle", "reversed", "singles")
 """The selectors that there are, by the name behind the scheme."""
 UNTRAINED = ("random", "similarity", "oracle", "reversed", "singles")
@@ -38,8 +35,3 @@ class SelectorSpec(Table):
     """A pick changes what the pointer looks for next."""
     vocabulary: Few = 2048
     """Demonstrations that the Lever-LM has words for."""
-
-
-def is_selector(model: str) -> bool:
-    """Whether a model source is a selector."""
-    return model.startswith(SCHEME) or (model.startswith(PATH) and model.endswith(ELSEWHERE))

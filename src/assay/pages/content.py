@@ -232,15 +232,13 @@ def others(facts: "RunFacts", words: Words) -> list[Block]:
 
 
 def settings(measurement: "Measurement") -> str:
-    """Benchmark, options and sampling of an evaluation, in the words of its file; of one that could
-    not be run, why."""
+    """Benchmark, options and sampling of an evaluation, in the words of its file."""
     record = measurement.table.evaluation if measurement.table else None
     if record is not None:
         parts: list[str] = [record.benchmark, settings_text(record.options)]
         return "; ".join(p for p in (*parts, settings_text(record.sampling)) if p)
     spec = measurement.spec
-    name = (spec.benchmark or spec.data or "") if spec else ""
-    return "; ".join(filter(None, [name, measurement.why]))
+    return (spec.benchmark or spec.data or "") if spec else ""
 
 
 def about_evaluation(table: Compared, words: Words) -> str:

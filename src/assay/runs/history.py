@@ -367,6 +367,7 @@ def read_description(file: Path) -> EvaluationRecord:
     try:
         values = read_json(file, dict, DamagedRecord)
         del values["schema"]
+        values.pop("missing", None)  # records of older versions
         record = EvaluationRecord(**{**values, "items": tuple(values["items"])})
         _check(record)
     except (KeyError, TypeError) as error:

@@ -43,10 +43,6 @@ class TrainingFailure(RunFailure):
     """Training cannot go on: too many bad gradients or abstentions, or too large a gap."""
 
 
-class LossIsNotItsParts(TrainingFailure):
-    """The loss that was differentiated is not sum(coefficient * part): a term is missing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a stage stands; the order of rows and all randomness follow from it."""

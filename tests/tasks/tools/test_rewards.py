@@ -8,12 +8,12 @@ import pytest
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row, ToolCall
+from assay.errors import InputError
 from assay.tasks.task import maximum, reward
 from assay.tasks.tools.parsing import call_text
 from assay.tasks.tools.rewards import (
     REWARD_MAXIMUM,
     REWARDS,
-    GoldError,
     ast,
     ast_error,
     fine_grained,
@@ -198,17 +198,17 @@ def test_gold_is_the_string_else_the_target_message():
 
 @pytest.mark.parametrize("judge", [fine_grained, strict_binary, strict_binary_as_reported])
 def test_row_without_a_gold_answer_is_an_error_and_not_a_zero(judge):
-    with pytest.raises(GoldError, match="row r has no gold answer"):
+    with pytest.raises(InputError, match="row r has no gold answer"):
         judge(Row("r", (Message("user", "?"),)), Completion(GOLD))
 
 
 def test_ast_reward_wants_a_row_of_bfcl():
-    with pytest.raises(GoldError, match="row r has no possible answers of BFCL"):
+    with pytest.raises(InputError, match="row r has no possible answers of BFCL"):
         ast(row(GOLD), Completion(GOLD))
 
 
 def test_gold_string_that_is_a_broken_call_is_an_error():
-    with pytest.raises(GoldError, match=r"row r is no call: bad_json \(write it in <tool_call>"):
+    with pytest.raises(InputError, match=r"row r is no call: bad_json \(write it in <tool_call>"):
         value(strict_binary, GOLD, "<tool_call>f(a=1)</tool_call>")
 
 

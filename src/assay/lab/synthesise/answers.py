@@ -50,13 +50,10 @@ class Refused:
     row: Row | None = None
 
 
-REASONS = (
-    *("unanswered", "unreadable", "form", "calls", "leaked", "gold", "empty"),
-    *("same", "near", "copied", "disagreed", "undecided"),
-)
+REASONS = (*("unanswered", "unreadable", "form", "calls", "leaked", "gold", "empty", "same"),)
 """Why a row is refused: the teacher failed; no row of the format; not to be trained on; calls that
 their tools do not describe; shared with a test; the gold answer or an empty one fails; a question
-that is there already; the seed's own; no agreement; not all answers came."""
+that another row or a seed asks."""
 
 
 Reader = Callable[[Row, str], Sequence[Mapping[str, Any]]]
