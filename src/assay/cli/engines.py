@@ -26,7 +26,7 @@ def engines(
     name: Annotated[str | None, typer.Argument(help="vllm, verl, swift, trl, ...")] = None,
     key: Annotated[str | None, typer.Argument(help="Only this setting, or the tool's key.")] = None,
 ) -> Outcome:
-    """List the tools installed apart from Assay, add one, or show its keys."""
+    """List or add other tools, or show the keys of one."""
     from rich.table import Column, Table
     from rich.text import Text
 
