@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from assay.cli.output import Outcome
-from assay.cli.resume import RunName
+from assay.cli.run import RunName
 
 if TYPE_CHECKING:  # scoring loads pyarrow, which help must do without
     from assay.lab.select.select_rows import Bin, Selected

@@ -122,7 +122,7 @@ class ToolTraining:
 
     def take_up(self) -> int:
         """Record what a killed run left, then remove what lies behind the newest checkpoint;
-        returns its step. Raises CheckpointDamaged."""
+        returns its step. Raises DamagedFile."""
         end_marked(str(self.folder))  # what a killed run left alive would go on writing
         self.cut()
         if (self.folder / OUTPUT).is_dir():
