@@ -25,7 +25,6 @@ LIGHT = {
     "log": ["runs", "log", "tiny"],
     "costs": ["costs", "tiny"],
     "watch": ["report", "tiny", "--watch"],
-    "improve": ["improve", "tiny"],
 }
 HEAVY = {
     "run": ["run", "tiny.toml"],

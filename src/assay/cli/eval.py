@@ -122,24 +122,24 @@ def import_run(
     request = Request(from_, folder, name, stage, model, task, config, log)
     with shown_progress() as observer:
         made = take_over(root, request, observer)
-    page = write_report(made.run, lang)
+    page, origin = write_report(made.run, lang), made.origin
     count = f"{made.steps:,} steps, {len(made.checkpoints)} checkpoints"
-    shown = [f"{made.run}: {made.stage}, {count}, from {folder}"]
+    shown = [f"{made.run}: {origin.stage}, {count}, from {folder}"]
     why = "is not whole, or lies inside a round: left out"
     warnings = [f"{each} {why}" for each in made.left_out]
-    shown += ["unknown: " + ", ".join(made.unknown)] if made.unknown else []
-    shown += [f"differs: {key}: {what}" for key, what in made.differences.items()]
-    last = f"{made.run}@{made.stage}.last"
-    if made.unasked:
-        shown.append(f"not asked, as nothing trains any more: {', '.join(made.unasked)}")
-    if made.evaluations:
-        shown.append(f"next: assay resume {made.run.name}: measures {', '.join(made.evaluations)}")
+    shown += ["unknown: " + ", ".join(origin.unknown)] if origin.unknown else []
+    shown += [f"differs: {key}: {what}" for key, what in origin.differences.items()]
+    if origin.unasked:
+        shown.append(f"not asked, as nothing trains any more: {', '.join(origin.unasked)}")
+    if evaluations := (*origin.experiment.evaluate,):
+        shown.append(f"next: assay resume {made.run.name}: measures {', '.join(evaluations)}")
     elif made.checkpoints:
-        shown.append(f"next: assay eval {last} --benchmark NAME")
+        shown.append(f"next: assay eval {made.run}@{origin.stage}.last --benchmark NAME")
     shown += [f"page: {page}"]
-    result = {"run": made.run, "stage": made.stage, "steps": made.steps, "unknown": made.unknown}
-    result |= {"checkpoints": made.checkpoints, "differences": made.differences, "page": page}
-    result |= {"evaluations": made.evaluations, "unasked": made.unasked}
+    result = {"run": made.run, "stage": origin.stage, "steps": made.steps}
+    result |= {"unknown": origin.unknown, "checkpoints": made.checkpoints}
+    result |= {"differences": origin.differences, "page": page}
+    result |= {"evaluations": evaluations, "unasked": origin.unasked}
     return Outcome(result, [visible(line) for line in shown], warnings=warnings)
 
 

@@ -34,7 +34,7 @@ def samples(root: Path, id_: str, prompt: bool) -> Outcome:
 def with_prompts(run: Any, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines with the prompt that each answers."""
     from assay.lab.monitor.observer import Silent
-    from assay.lab.replay.side import prompt_of
+    from assay.lab.replay.prompt import prompt_of
     from assay.lab.setup.session import Session
     from assay.runs.run_names import experiment_of
     from assay.runs.status import stored_status
@@ -107,29 +107,6 @@ def costs(
 
     found = run_costs(find_run(root, parse_run_name(run)))
     return Outcome(found, costs_page(found, words(lang)), lang=lang)
-
-
-def improve(
-    root: Path,
-    run: RunName,
-    lang: Lang = "en",
-) -> Outcome:
-    """List what the records of a run say could be done better, ranked, each with its evidence."""
-    from assay.lab.improve.find_improvements import find_improvements
-    from assay.pages.command_tables.improvement_view import improvement_blocks, improvement_values
-    from assay.pages.words import words
-    from assay.runs.run_names import find_run, parse_run_name
-
-    w = words(lang)
-    found = find_improvements(find_run(root, parse_run_name(run)))
-    result = {
-        "run": str(found.run),
-        "ranking": w("improve.rule"),
-        "improvements": [improvement_values(each, w) for each in found.found],
-        "looked_at": found.looked_at,
-    }
-    shown = improvement_blocks(str(found.run), found.found, found.looked_at, w)
-    return Outcome(result, shown, lang=lang)
 
 
 def report(

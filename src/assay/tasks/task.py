@@ -269,7 +269,7 @@ class BaseTask:
     """A task with everything but its rewards: rows are conversations that end with the answer.
 
     A task of your own extends it, and overrides what is different. The hooks `learner`, `checks`,
-    `arms`, `rules` and `made` plug a lab of its own into the house, which asks `labs` for
+    `arms` and `made` plug a lab of its own into the house, which asks `labs` for
     them and knows no lab. A lab's folder stands above `lab` and `pages` in the order of imports, so
     a hook may use all of them; a property that imports on demand keeps torch out of pages.
     """
@@ -301,11 +301,6 @@ class BaseTask:
     @property
     def checks(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
         """Further checks of `assay check` by name: a `lab.check.subject.Subject` to `Seen`."""
-        return {}
-
-    @property
-    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
-        """Further rules of `assay improve` by name: evidence of a run to improvements."""
         return {}
 
     def brings(self, source: str) -> bool:

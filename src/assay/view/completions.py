@@ -26,13 +26,13 @@ from assay.runs.records import (
     RIGHT,
     VISIT,
     WRONG,
-    DamagedRecord,
     EvaluationRecord,
     check_types,
     reading,
     stored_messages,
 )
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import DamagedFile
 from assay.view.filters import Filter
 
 pc: Any = pyarrow.compute
@@ -134,15 +134,15 @@ class Completions:
             for step in history.sampled(stage)
         ]
 
-    def stored(self, answers: bool) -> tuple[list[Stored], list[DamagedRecord]]:
+    def stored(self, answers: bool) -> tuple[list[Stored], list[DamagedFile]]:
         """The completions of all files, and why some cannot be read."""
         found: list[Stored] = []
-        damaged: list[DamagedRecord] = []
+        damaged: list[DamagedFile] = []
         with self._lock:
             for place in self.places(answers):
                 try:
                     found.append(self._read(place))
-                except DamagedRecord as error:  # one damaged file must not hide the others
+                except DamagedFile as error:  # one damaged file must not hide the others
                     damaged.append(error)
         return found, damaged
 
@@ -173,7 +173,7 @@ class Completions:
     def every(self, asked: Filter, answers: bool) -> Iterator[dict[str, Any]]:
         """The whole lines that a filter keeps, as their files have them but for tokens.
 
-        Raises DamagedRecord before the first line where a file cannot be read.
+        Raises DamagedFile before the first line where a file cannot be read.
         """
         stored, damaged = self.stored(answers)
         if damaged:
@@ -196,7 +196,7 @@ class Completions:
 
 
 def read_completions(file: Path) -> pa.Table:
-    """The columns of a step's samples or of a record. Raises DamagedRecord."""
+    """The columns of a step's samples or of a record. Raises DamagedFile."""
     with reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
         there = source.schema_arrow.names
         names = ANSWER if ANSWER["row"] in there else SAMPLE
@@ -311,7 +311,7 @@ def places_of(own: Sequence[Stored], lines: Sequence[int]) -> list[Place]:
 
 
 def whole_lines(place: Place, kept: pa.Array) -> Iterator[dict[str, Any]]:
-    """Lines of a file with all that people read of them. Raises DamagedRecord."""
+    """Lines of a file with all that people read of them. Raises DamagedFile."""
     with reading(place.file), pq.ParquetFile(place.file) as source:
         heavy = ("tokens", "behaviour_logps", "turns")
         names = [name for name in source.schema_arrow.names if name not in heavy]

@@ -59,7 +59,7 @@ class Measured:
 
 def measured_rows(root: Path, run: str, table: Recorded, part: str | None) -> Measured:
     """What a run recorded of a stage or an evaluation; `part` names one set of a mixture. Raises
-    NothingRecorded, RunNotFound, InputError, DamagedRecord."""
+    InputError, RunNotFound, InputError, DamagedFile."""
     found = records_of(root, run, table)
     experiment = experiment_of(found.run)
     if table.stage is not None:

@@ -110,7 +110,7 @@ class SelectorLearner:
 
     def module(self, run: RunDirectory, reference: CheckpointReference) -> nn.Module:
         """The selector of a checkpoint. Raises InputError, RunNotFound,
-        CheckpointDamaged."""
+        DamagedFile."""
         if reference.stage is not None and reference.step == 0:
             return self.module(*stage_start(run, experiment_of(run).stage[reference.stage]))
         found = resolve_checkpoint(run, reference)

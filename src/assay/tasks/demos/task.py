@@ -111,13 +111,6 @@ class DemosTask(BaseTask):
 
         return CHECKS
 
-    @property
-    def rules(self) -> Mapping[str, Callable[[Any], Iterator[Any]]]:
-        """See `tasks.demos.rules`."""
-        from assay.tasks.demos.rules import RULES
-
-        return RULES
-
     def learner(self, source: str) -> Callable[[Any], Any] | None:
         """A selector, which is opened for the oracle also: it reads the items."""
         if not self.brings(source):

@@ -6,6 +6,7 @@ program reads them; console output and code are not sent.
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,32 +14,140 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.compare.score_rows import ScoreRow
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.tables import LogSpec
-from assay.lab.monitor.sinks.sink import (
-    Opening,
-    Sink,
-    flattened,
-    score_table,
-    score_values,
-    usual,
-    verdicts,
-)
+from assay.runs.run_directory import RunDirectory
 from assay.runs.status import RunState
 
-if TYPE_CHECKING:  # an optional package
-    from trackio import Run  # type: ignore[import-not-found]
+if TYPE_CHECKING:  # optional packages
+    from mlflow import MlflowClient  # type: ignore[import-not-found]
+    from torch.utils.tensorboard.writer import SummaryWriter
+    from trackio import Run as TrackioRun  # type: ignore[import-not-found]
+    from wandb import Run as WandbRun  # type: ignore[import-not-found]
+
+_UNUSUAL = re.compile(r"[^\w\-. :/]")
+
+
+class Sink(Protocol):
+    """One remote run. Any method may raise any Exception; it is called again later."""
+
+    @property
+    def remote(self) -> str:
+        """The id by which a later process continues the remote run."""
+        ...
+
+    @property
+    def step(self) -> int | None:
+        """The last step that the remote run says it has; None where it does not say."""
+        ...
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Finite numbers of one step, which is counted over all stages from 1."""
+        ...
+
+    def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
+        """Scores and verdicts of the reporting evaluations, after the last step."""
+        ...
+
+    def pages(self, files: Sequence[Path]) -> None:
+        """The pages of the run."""
+        ...
+
+    def close(self, state: RunState) -> None:
+        """Deliver everything and end the remote run; it may be continued later."""
+        ...
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a sink is opened with."""
+
+    run: RunDirectory
+    seed: int
+    log: LogSpec
+    remote: str
+    """The remote run to continue; "" for a new one."""
+    attempt: int
+    step: int
+    """The last step that it has."""
+    config: Mapping[str, Any]
+    """The resolved experiment and the fingerprints."""
+
+    @property
+    def project(self) -> str:
+        """Where runs of one experiment stand together."""
+        return self.log.project or self.run.name
+
+    @property
+    def name(self) -> str:
+        """The name of the remote run: one for each seed, and for each time it was started over."""
+        again = f"-{self.attempt + 1}" if self.attempt else ""
+        return f"{self.log.name or self.run.name}#{self.seed}{again}"
+
+    @property
+    def id(self) -> str:
+        """A name that no other run has: the run's id, which has its time and random digits."""
+        again = f"-{self.attempt + 1}" if self.attempt else ""
+        return f"{self.run.name[:60]}-{self.run.id}{again}"
+
+    @property
+    def folder(self) -> Path:
+        """Where files are written on this machine."""
+        return self.run.root / (self.log.dir or "log")
+
+
+def score_values(rows: Sequence[ScoreRow]) -> dict[str, float]:
+    """Scores, limits and differences by name, such as `test/rl.last/score`."""
+    values: dict[str, float | None] = {}
+    for row in rows:
+        place = f"{row.evaluation}/{row.checkpoint}"
+        values |= {f"{place}/score": row.score, f"{place}/low": row.low, f"{place}/high": row.high}
+        values |= {f"{place}/items": row.items, f"{place}/difference": row.difference}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def verdicts(rows: Sequence[ScoreRow]) -> dict[str, str]:
+    """By the same names the verdict against the control."""
+    return {f"{r.evaluation}/{r.checkpoint}/verdict": r.verdict for r in rows if r.verdict}
+
+
+def score_table(rows: Sequence[ScoreRow]) -> str:
+    """The rows as a table in Markdown."""
+    lines = ["| evaluation | checkpoint | score | 95% interval | items | verdict |"]
+    lines.append("|---|---|---:|---|---:|---|")
+    lines += [
+        f"| {r.evaluation} | {r.checkpoint} | {r.score:.4g} | {r.low:.4g} to {r.high:.4g} "
+        f"| {r.items} | {r.verdict or 'control'} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dots between the keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{before}{key}.")
+        else:
+            flat[f"{before}{key}"] = value
+    return flat
+
+
+def usual(name: str) -> str:
+    """A metric's name with '_' for characters that not every program takes."""
+    return _UNUSUAL.sub("_", name)
 
 
 @dataclass(frozen=True)
 class Trackio:
-    """See `sink.Sink`."""
+    """See `Sink`."""
 
-    run: "Run"
+    run: "TrackioRun"
     remote: str
     step: int | None
 
@@ -81,13 +190,9 @@ def open_trackio(given: Opening) -> Trackio:
     return Trackio(run, run.name, run._next_step - 1 if given.remote else None)
 
 
-if TYPE_CHECKING:  # an optional package
-    from torch.utils.tensorboard.writer import SummaryWriter
-
-
 @dataclass(frozen=True)
 class TensorBoard:
-    """See `sink.Sink`."""
+    """See `Sink`."""
 
     writer: "SummaryWriter"
     remote: str
@@ -130,9 +235,6 @@ def open_tensorboard(given: Opening) -> TensorBoard:
     return TensorBoard(writer, given.id)
 
 
-if TYPE_CHECKING:  # an optional package
-    from mlflow import MlflowClient  # type: ignore[import-not-found]
-
 LONGEST, MOST = 6000, 100
 """Characters of a parameter, and parameters of one request, that MLflow takes."""
 STATES: Mapping[RunState, str] = {"finished": "FINISHED", "failed": "FAILED"}
@@ -141,7 +243,7 @@ STATES: Mapping[RunState, str] = {"finished": "FINISHED", "failed": "FAILED"}
 
 @dataclass(frozen=True)
 class MLflow:
-    """See `sink.Sink`."""
+    """See `Sink`."""
 
     client: "MlflowClient"
     remote: str
@@ -202,15 +304,11 @@ def last_step(client: "MlflowClient", run: str) -> int:
     return max((m.step for n in names for m in client.get_metric_history(run, n)), default=0)
 
 
-if TYPE_CHECKING:  # an optional package
-    from wandb import Run  # type: ignore[import-not-found]
-
-
 @dataclass(frozen=True)
 class WeightsAndBiases:
-    """See `sink.Sink`."""
+    """See `Sink`."""
 
-    run: "Run"
+    run: "WandbRun"
     remote: str
     step: None = None
 
@@ -282,10 +380,6 @@ Refusal = tuple[KeyPath, str, str]
 """The key inside `[log]`, what is wrong with it, and what to do."""
 
 
-class SinkRefused(InputError):
-    """A `[log]` table that cannot be followed."""
-
-
 def refusals(log: LogSpec) -> Iterator[Refusal]:
     """Sinks that are not known or not installed, and keys that none of those named knows."""
     for name in log.to:
@@ -308,6 +402,6 @@ def installed(package: str) -> bool:
 
 
 def check_log(log: LogSpec) -> None:
-    """Raise SinkRefused for the first refusal."""
+    """Raise InputError for the first refusal."""
     for path, problem, fix in refusals(log):
-        raise SinkRefused(problem, field=".".join(("log", *map(str, path))), fix=fix)
+        raise InputError(problem, field=".".join(("log", *map(str, path))), fix=fix)
