@@ -32,8 +32,7 @@ from assay.trainers.read_back import (
     stage_of,
     with_model,
 )
-from assay.trainers.register import TRAINERS
-from assay.trainers.scripts import nested
+from assay.trainers.register import TRAINERS, nested
 from assay.trainers.table import table
 from tests.trainers.test_tables import GRPO, SFT, TABLES, translate
 

@@ -10,17 +10,13 @@ from typer.core import TyperGroup
 
 from assay.cli.compare import audit, compare, plan
 from assay.cli.convert import convert, select
-from assay.cli.engines import engines
-from assay.cli.eval import evaluate, export, serve
-from assay.cli.import_run import import_run
+from assay.cli.eval import engines, evaluate, export, import_run, serve, view
 from assay.cli.matrix import matrix
 from assay.cli.output import Common, Json, Lab, present, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, report
-from assay.cli.resume import resume
-from assay.cli.run import check, fill, generate, run, synthesise
+from assay.cli.run import check, fill, generate, resume, run, synthesise
 from assay.cli.runs import delete, doctor, log, protect, runs, verify
-from assay.cli.view import view
 from assay.errors import InputError
 
 GROUPS = {

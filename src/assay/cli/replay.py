@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from assay.cli.output import Outcome, taken
-from assay.cli.resume import RunName
+from assay.cli.run import RunName
 
 if TYPE_CHECKING:  # a replay loads torch, which help must do without
     from assay.lab.replay.judge_again import Replay, Side

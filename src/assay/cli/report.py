@@ -8,8 +8,8 @@ import typer
 
 from assay.cli.compare import Item, Repeat, Score, Where
 from assay.cli.output import Lang, Outcome, run_names
-from assay.cli.resume import RunName
-from assay.cli.run import Full
+from assay.cli.run import Full, RunName
+from assay.pages.safe_console import tell
 
 ID_HELP = (
     "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
@@ -69,6 +69,29 @@ def words_of(line: Mapping[str, Any]) -> str:
         blocks.append(f"text:\n{quoted(line['text'])}")
     tokens = " ".join(map(str, line["tokens"]))
     return "\n".join([*facts, *blocks, f"tokens ({len(line['tokens'])}): {tokens}", ""])
+
+
+def watched(root: Path, run: str, every: float, lang: str) -> Outcome:
+    """Follow a run until it ends, a line for each change; Ctrl-C stops that, not the run."""
+    import time
+
+    from assay.cli.results import progress_result, run_identity
+    from assay.pages.run_page.terminal import follow, headline, watch_blocks
+    from assay.runs.run_names import find_run, parse_run_name
+
+    found, seen = find_run(root, parse_run_name(run)), None
+    try:
+        for seen in follow(found, every, time.sleep):
+            tell(headline(seen, lang))
+    except KeyboardInterrupt:
+        said = [f"stopped watching {found}; the run goes on"]
+        return Outcome({**run_identity(found), "ended": False}, said)
+    assert seen is not None, "a run is always seen once"
+    told = progress_result(seen.progress, lang) if seen.progress else None
+    result = {**run_identity(found), "ended": True, "progress": told}
+    code = 0 if seen.status.status == "finished" else 1
+    shown = [*watch_blocks(seen, lang), headline(seen, lang)]
+    return Outcome(result, shown, exit_code=code, lang=lang)
 
 
 def costs(
@@ -136,7 +159,6 @@ def report(
     Of a run, the page is written too.
     """
     from assay.cli.results import bfcl_results, file_results, run_result, runs_shown
-    from assay.cli.resume import watched
     from assay.compare.foreign_arms import is_file, read_options
 
     if bfcl is None and is_file(run):

@@ -492,8 +492,8 @@ def _task_mean(tables: Iterable[Mapping[str, ItemScores]], control: str) -> Task
     tables = list(tables)
     figures = []
     for run in tables[0]:
-        mean = average([[table[run]] for table in tables])
-        pairs = [([table[control]], [table[run]]) for table in tables]
+        mean = average([table[run] for table in tables])
+        pairs = [(table[control], table[run]) for table in tables]
         found = None if run == control else average_change(pairs)
         change = (None, None) if found is None else (found.mean, found.interval)
         figures.append(TaskFigure(run, mean.mean, mean.interval, *change))

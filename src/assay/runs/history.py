@@ -361,6 +361,7 @@ def read_description(file: Path) -> EvaluationRecord:
     one of its records."""
     values = read_json(file, dict)
     values.pop("schema", None)
+    values.pop("missing", None)  # records of older versions
     record = as_entry(EvaluationRecord, values, file)
     if not _FILE_NAME.fullmatch(record.name) or any(count < 1 for count in record.fewer.values()):
         problem = "cannot be read: its name, or a number of items, is none"
@@ -417,15 +418,18 @@ def _place(stages: list[str], name: str) -> tuple[int, int]:
 def read_answers(
     run: RunDirectory, record: EvaluationRecord, checkpoint: str
 ) -> list[dict[str, Any]]:
-    """The lines of one finished record, without their tokens. Raises DamagedFile.
+    """The lines of one finished record. Raises DamagedFile."""
+    return answers_in(record.file(run.evaluations, checkpoint))
+
+
+def answers_in(file: Path) -> list[dict[str, Any]]:
+    """The lines of a record, without their tokens. Raises DamagedFile.
 
     Lines of conversations have `messages`, JSON in OpenAI's format.
     """
     columns = ["sample_id", "item_id", "repeat", "output", "completion_tokens", "prompt_tokens"]
     columns += ["score", "parts", "error", "why", "ended"]
-    found = read_columns(
-        record.file(run.evaluations, checkpoint), columns, ["messages", FACTS, OUTCOME]
-    )
+    found = read_columns(file, columns, ["messages", FACTS, OUTCOME])
     return [dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)]
 
 

@@ -333,14 +333,12 @@ class EvaluationRecord:
     """Training rows of the run with the question of an item, by data set; None: not checked."""
     fewer: Mapping[str, int] = field(default_factory=dict)
     """Number of items for `base` or the checkpoints of a stage; all if it is not given."""
-    missing: str = ""
-    """Why the benchmark could not be run when this was written: its score is N/A."""
 
     @cached_property
     def key(self) -> str:
         """`<name>-<hash8>`: the folder of the records."""
         settings = asdict(self)
-        del settings["shared"], settings["missing"]
+        del settings["shared"]
         if not self.fewer:
             # The name of records from before there were subsets of items.
             del settings["fewer"]
@@ -393,14 +391,9 @@ class RecordWriter:
         self.parts.mkdir(parents=True, exist_ok=True)
         for chunk in self.chunks:
             check_record(chunk)  # before more is asked for
-        self.describe()
-        return self
-
-    def describe(self) -> None:
-        """Write what is evaluated."""
-        self.file.parent.mkdir(parents=True, exist_ok=True)
         description = {"schema": SCHEMA, **asdict(self.record)}
         write_json(self.file.parent / "evaluation.json", description, self.run)
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self.file.exists():

@@ -147,9 +147,6 @@ class Benchmark:
     """The options in force, defaults included, for fingerprints."""
     dialogue: Callable[[Row], Dialogue] | None = None
     """The dialogue of an item of several turns; None for a benchmark of single answers."""
-    missing: str = ""
-    """Why this cannot be run here, such as a package that is not installed: then nothing is asked,
-    and the score is N/A."""
 
 
 TRUNCATED = "truncated"

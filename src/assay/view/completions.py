@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from assay.data.episode import FULL_SCORE
 from assay.data.kept import stamp
 from assay.data.row import Message
-from assay.errors import InputError
 from assay.runs.history import ANSWER, SAMPLE, History
 from assay.runs.records import (
     ABSTAINED,
@@ -190,33 +189,10 @@ class Completions:
             chunks = [each.part(asked.part) for each in own]
             values = pa.chunked_array(chunks, pa.float64())
             tests.append(between(values, asked.part_from, asked.part_to) or pc.is_valid(values))
-        if asked.flip:
-            tests.append(pc.is_in(table["row"], pa.array(self.flipped(asked), pa.string())))
         mask = tests[0]
         for test in tests[1:]:
             mask = pc.and_(mask, test)
         return pc.fill_null(mask, False)
-
-    def flipped(self, asked: Filter) -> list[str]:
-        """The items whose score rose or fell between two checkpoints of an evaluation.
-
-        Raises InputError where one of them was not measured.
-        """
-        history = History(self.run)
-        records = [each for each in history.evaluations if each.key == asked.evaluation]
-        if not records or not {asked.before, asked.after} <= {*history.measured(records[0])}:
-            fix = "choose an evaluation and two of its checkpoints"
-            raise InputError("no scores to compare", field="flip", fix=fix)
-        before, after = history.scores(records[0], asked.before, asked.after)
-        means = dict(zip(before.item_ids, before.item_means, strict=True))
-        change = {
-            item: mean - means[item]
-            for item, mean in zip(after.item_ids, after.item_means, strict=True)
-            if item in means
-        }
-        # The change of an item that one of them left unscored is no number, and neither sign.
-        signs = {"gained": (1.0,), "lost": (-1.0,), "any": (1.0, -1.0)}[asked.flip]
-        return [item for item, each in change.items() if any(each * sign > 0 for sign in signs)]
 
 
 def read_completions(file: Path) -> pa.Table:
@@ -281,11 +257,10 @@ def outcomes(scores: Any, errors: Any, judged: Any) -> Any:
 def wanted(place: Place, asked: Filter) -> bool:
     """Whether a filter lets completions of this file through at all."""
     key = place.record.key if place.record else ""
-    checkpoints = [asked.before, asked.after] if asked.flip else [asked.checkpoint]
     return (
         asked.stage in ("", place.stage)
         and asked.evaluation in ("", key)
-        and (place.checkpoint in checkpoints or "" in checkpoints or not key)
+        and (asked.checkpoint in ("", place.checkpoint) or not key)
         and (place.step is None or asked.step_from is None or place.step >= asked.step_from)
         and (place.step is None or asked.step_to is None or place.step <= asked.step_to)
     )
@@ -319,8 +294,6 @@ def between(values: Any, low: float | None, high: float | None) -> Any:
 def _order(table: pa.Table, kept: pa.Array, asked: Filter) -> pa.Array:
     """Places of the kept lines in the order that is asked for; null stands at the end."""
     column, descending = asked.sort.lstrip("-"), asked.sort.startswith("-")
-    if asked.flip and not column:
-        column = "row"
     if not column:
         places = pa.array(range(len(kept)), pa.uint64())
         return places[::-1] if descending else places

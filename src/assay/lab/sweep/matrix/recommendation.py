@@ -15,7 +15,7 @@ from assay.compare.arm import Arm
 from assay.judge.arms import as_repeats
 from assay.judge.averages import value_of
 from assay.judge.scores import ItemScores
-from assay.judge.selection import Choice, choose, choose_harmonic
+from assay.judge.selection import Choice, choose
 from assay.lab.sweep.matrix.coordinates import Place
 from assay.lab.sweep.matrix.model import Cell, Matrix, Recommendation, origins_of
 from assay.lab.sweep.matrix.units import dev_scores
@@ -102,13 +102,7 @@ def _choice(
 ) -> Choice:
     named = {repr(p): parts for p, parts in among.items()}
     controls = {repr(p): bases[p] for p in among}
-    if ratios_to:
-        return choose_harmonic(named, controls, looks, tuple(ratios_to.values()))
-    return choose(
-        {name: parts[0] for name, parts in named.items()},
-        {name: control[0] if control else None for name, control in controls.items()},
-        looks,
-    )
+    return choose(named, controls, looks, tuple(ratios_to.values()))
 
 
 def _reason(choice: Choice, compared: bool, usable: bool) -> str:
