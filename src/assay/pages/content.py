@@ -225,10 +225,7 @@ def others(facts: "RunFacts", words: Words) -> list[Block]:
     ]
     for row in rows:
         row[1] = replace(row[1], kind="")
-    return [
-        Text(words("page.others_about"), "soft"),
-        Table([words("table.evaluation"), *score_columns(words)], rows),
-    ]
+    return [Table([words("table.evaluation"), *score_columns(words)], rows)]
 
 
 def settings(measurement: "Measurement") -> str:
@@ -357,7 +354,7 @@ def score_part_table(facts: "RunFacts", words: Words) -> list[Block]:
     rows = [
         [part.name, *("N/A" if s is None else percent(s) for s in part.shares)] for part in found
     ]
-    return [Text(words("page.parts_about"), "soft"), _by_checkpoint("part", labels, rows, words)]
+    return [_by_checkpoint("part", labels, rows, words)]
 
 
 def _by_checkpoint(

@@ -47,15 +47,14 @@ def example_blocks(facts: RunFacts, words: Words) -> list[Block]:
         rows = item_rows(facts.run, table.evaluation.name)
     except AssayError as error:
         missing = [Text(words("page.no_questions", why=visible(str(error))), "warning")]
-    control, other = (checkpoint_label(n, words) for n in (table.control.name, last.name))
+    other = checkpoint_label(last.name, words)
     shown = []
     for kind, before, item in pick(pairings, answers[last.name]):
         title = (Mark(words(f"kind.{kind}"), BADGES[kind]), " ", Mark(item))
         sides = ((checkpoint_label(before, words), before), (other, last.name))
         both = [(label, answers[name][item]) for label, name in sides]
         shown += question_blocks(title, rows.get(item), both, words)
-    about = words("page.examples_about", control=control, other=other)
-    return [Text(about, "soft"), *missing, *shown]
+    return [*missing, *shown]
 
 
 def question_blocks(

@@ -136,12 +136,8 @@ def sections(
     """The sections that have something to say; those of some anchors where they are `wanted`."""
     labels, pairings = line_labels(table, w), _pairings(table)
     control = labels[table.control.name]
-    about = w("compare.scores_about", control=control)
     parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
-        "scores": (
-            w("compare.scores"),
-            lambda: [Text(about, "soft"), score_table(table, w, folder)],
-        ),
+        "scores": (w("compare.scores"), lambda: [score_table(table, w, folder)]),
         "differences": (
             w("compare.differences", control=control),
             lambda: _differences(table, pairings, labels, w),
@@ -455,7 +451,7 @@ def _records(table: Compared, labels: Mapping[str, str], folder: Path, w: Words)
         link = _link(line, folder)
         show = f"assay report '{line.address}ITEM'" if line.address else ""
         pairs.append((labels[line.name], [Mark(link, "", link), " ", Mark(show, "code")]))
-    return [Text(w("compare.records_about"), "soft"), Facts(pairs)]
+    return [Facts(pairs)]
 
 
 def _methods(pairings: Sequence[Pairing], w: Words) -> list[str]:
