@@ -181,7 +181,7 @@ def test_every_key_of_the_tool_is_mapped_or_set_or_without_effect(
 def test_a_preset_is_what_the_manual_says_in_the_words_of_the_tool(
     preset: str, title: str, tool: str
 ) -> None:
-    """docs/algorithms.md has the presets of papers in each tool's words, written by hand."""
+    """The words of each tool (`tests.docs.preset_tables` prints them) were written by hand."""
     stated = {k.lstrip("-"): v for k, v in ELSEWHERE[preset][title].items()}
     if "trainer" in stated or "fork" in stated or any("(" in v for v in stated.values()):
         pytest.skip("another trainer of the tool")

@@ -7,6 +7,7 @@ run is not done here.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from assay.judge.families import adjust_family
 from assay.judge.health_rules import IDLE, LONG, RULES, WINDOW, Rule, with_moves
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
-from assay.judge.scores import ItemScores
+from assay.judge.scores import ItemScores, ScoreError
 from assay.judge.selection import corrected_for_looks
 from assay.judge.trends import ROUNDING, Forecast, trend
 from assay.judge.verdict import Comparison
@@ -251,8 +252,11 @@ def _peak(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
 
 
 def _start(rule: Rule, evidence: Evidence) -> Iterator[Reading]:
-    pairs = evidence.reached.items()
-    found = adjust_family({name: _compared(*pair) for name, pair in pairs})
+    compared = {}
+    for name, pair in evidence.reached.items():
+        with suppress(ScoreError):  # no item has a score in both
+            compared[name] = _compared(*pair)
+    found = adjust_family(compared)
     better = any(each.verdict == "better" for each in found.values())
     for name, each in found.items():
         figures = {"metric": name, **difference_figures(each)}

@@ -24,6 +24,7 @@ from assay.data.files import (
     place_in_lab,
     sha256_file,
     sync,
+    whole_text,
 )
 from assay.data.kept import kept
 from assay.errors import InputError
@@ -66,7 +67,8 @@ def write_json(file: Path, value: Any, run: Path | None = None) -> None:
     """Write a dataclass or plain JSON, whole or not at all; with `run` its checksum is recorded in
     the run in that folder."""
     plain = value if isinstance(value, dict | list) else asdict(value)
-    text = json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+    # An error's text may hold half of a surrogate pair.
+    text = whole_text(json.dumps(plain, indent=2, ensure_ascii=False)) + "\n"
     if run is None:
         atomic_write_text(file, text)
     else:

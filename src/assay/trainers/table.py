@@ -424,6 +424,7 @@ def table(tool: str, method: str) -> Table:
     return Table(cells, *(joined(keys[each], groups) for each in ("idle", "gated")))
 
 
+@cache
 def contents(name: str) -> Mapping[str, Any]:
     """One of the files, in which "null" stands for none."""
     file = Path(__file__).with_name(f"{name}.toml")

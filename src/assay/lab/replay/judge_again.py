@@ -76,16 +76,6 @@ Sign = Literal["flipped", "raised", "silenced", "same", "silent", "unknown"]
 """Changed; was 0 and is not; is 0 and was not; kept; 0 twice; not known before or after."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights that a step is scored with."""
-
-    checkpoint: str
-    """`base`, or `STAGE.step-N` as records name it."""
-    behind: int
-    """Steps of the stage between these weights and those that sampled."""
-
-
 @dataclass(frozen=True)
 class StoredStep:
     """The completions of one step, in the order in which they were sampled, with their prompts."""
@@ -112,17 +102,17 @@ class StoredStep:
         return found[-1].get("kl_coef") if found else None
 
     @cached_property
-    def weights(self) -> Weights:
+    def weights(self) -> str:
         """The newest stored weights at or before the step's sampling, else the stage's start, with
-        the run where that is another. Raises RunNotFound if it is gone."""
+        the run where that is another: `base`, or `STAGE.step-N`. Raises RunNotFound if it is
+        gone."""
         run = self.session.run
         before = [s for s in steps_in(run.checkpoints(self.stage)) if s < self.step]
         if before:
-            name = f"{self.stage}.{step_name(before[-1])}"
-            return Weights(name, self.step - 1 - before[-1])
+            return f"{self.stage}.{step_name(before[-1])}"
         where, reference = stage_start(run, self.session.experiment.stage[self.stage])
         start = checkpoint_name(reference)
-        return Weights(start if where == run else f"{where}@{start}", self.step - 1)
+        return start if where == run else f"{where}@{start}"
 
 
 def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
@@ -132,13 +122,8 @@ def read_step(session: Session, name: str, step: int, group: int) -> StoredStep:
     run, stage = session.run, session.experiment.stage[name]
     file = run.samples(name, step)
     if not file.exists():
-        stretches: list[list[int]] = []
-        for each in History(run).sampled(name):
-            if not stretches or each != stretches[-1][-1] + 1:
-                stretches.append([])
-            stretches[-1].append(each)
-        pieces = [f"{s[0]} to {s[-1]}" if s[1:] else str(s[0]) for s in stretches]
-        fix = "it has " + (", ".join(pieces) or "none yet")
+        there = History(run).sampled(name)
+        fix = f"it has {there[0]} to {there[-1]}" if there else "it has none yet"
         raise InputError(f"{run} has no samples of step {step} of {name!r}", fix=fix)
     found = tuple(samples_in(file, tokens=True))
     whole = [found[i : i + group] for i in range(0, len(found), group)]
@@ -271,7 +256,7 @@ def load_policy(stored: StoredStep, stage: StageSpec, method: Grpo) -> Policy:
     torch.manual_seed(session.seed)
     opened = session.learner.policy(session.run, stage)
     opened.fit(largest_of(stage, method, session.learner.encoder(stage)))
-    own, _, step = stored.weights.checkpoint.partition(".")
+    own, _, step = stored.weights.partition(".")
     if own == stored.stage:  # else the stage's start, which the learner has opened
         folder = session.run.checkpoints(own) / step
         check_checkpoint(folder, "restore it, or name another step")
@@ -358,9 +343,10 @@ def prove(stored: StoredStep, stage: SampledStage, past: Side) -> Proof:
     both = zip(stored.samples, again, strict=True)
     changed = [d for s, now in both if (d := reward_difference(stored.address(s), s, now))]
     unasked = ""
-    if isinstance(method, Grpo) and method.reads_weights and stored.weights.behind:
+    sampled = stored.step == 1 or stored.weights == f"{stored.stage}.{step_name(stored.step - 1)}"
+    if isinstance(method, Grpo) and method.reads_weights and not sampled:
         unasked = "they depend on the weights that sampled, which are not stored; the nearest "
-        unasked += f"before are {stored.weights.checkpoint}"
+        unasked += f"before are {stored.weights}"
     weighed = [
         Difference(stored.address(each), "advantage", each.advantage, now)
         for each, now in zip(stored.samples, past.pulls, strict=True)

@@ -437,9 +437,9 @@ def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
     adapter = found.adapter
     if adapter is None or why:
         return {"adapt.kind": "full"}
-    told = found.configuration.get("target_modules")
-    told = told or found.configuration.get("actor_rollout_ref.model.target_modules")
-    targets = [told] if isinstance(told, str) else told or adapter.get("target_modules")
+    places = ("target_modules", "actor_rollout_ref.model.target_modules")
+    told = next((keys for place in places if (keys := found.configuration.get(place))), None)
+    targets = told or adapter.get("target_modules") or ["all-linear"]
     dropout = adapter.get("lora_dropout") if found.method == "sft" else None
     return {
         "adapt.kind": "lora",
@@ -448,9 +448,7 @@ def adapt_keys(found: Found, why: str) -> Mapping[str, Any]:
         "adapt.rslora": adapter.get("use_rslora") or None,
         "adapt.dora": adapter.get("use_dora") or None,
         "adapt.dropout": dropout or None,
-        "adapt.targets": [targets]
-        if isinstance(targets, str)
-        else sorted(targets or ["all-linear"]),
+        "adapt.targets": [targets] if isinstance(targets, str) else sorted(targets),
     }
 
 
@@ -496,12 +494,8 @@ def manifest_of(session: Session, origin: Origin, run: RunDirectory, folder: Pat
     time = {**known.get("time", {}), "imported": about["time"]["started"]}
     tool = TRAINERS[str(imported["tool"])].package.partition("==")[0]
     packages = {**about["packages"], tool: origin.package.partition("==")[2] or mark}
-    kept = {
-        "packages": packages,
-        "name": session.experiment.name,
-        "time": time,
-        "machine": {"trained": mark},
-    }
+    kept = {"packages": packages, "name": session.experiment.name, "time": time}
+    kept |= {"machine": {"trained": mark}}
     base = {"source": session.experiment.model, "sha256": session.learner.fingerprint}
     base = {**known.get("base_weights", base), "source": base["source"]}
     if base["sha256"] != session.learner.fingerprint:

@@ -144,7 +144,10 @@ def rule(gold: str, answer: str) -> Ruling:
     """The ruling on two plain texts."""
     if written.same_text(gold, answer):
         return Ruling(True, "text")
-    for read in (_times, _texts, _choices, _sets):
+    times = units.clock(gold), units.clock(answer)
+    if all(times):
+        return Ruling(units.same_time(*times), "time")  # type: ignore[arg-type]
+    for read in (_texts, _choices, _sets):
         found = read(gold, answer)
         if found is not None:
             return found
@@ -153,12 +156,6 @@ def rule(gold: str, answer: str) -> Ruling:
     if written.hedges(gold) != written.hedges(answer):
         return Ruling(False, "hedge")
     return _by_form(gold, answer)
-
-
-def _times(gold: str, answer: str) -> Ruling | None:
-    """Times of the day."""
-    one, other = units.clock(gold), units.clock(answer)
-    return Ruling(units.same_time(one, other), "time") if one and other else None
 
 
 def _texts(gold: str, answer: str) -> Ruling | None:

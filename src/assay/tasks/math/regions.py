@@ -149,15 +149,13 @@ def _piece(text: str) -> Region | None:
     kind, inner = written.brackets(text)
     if kind == "{}":
         builder = _BUILDER.match(inner)
-        return _any(inner[builder.end() :]) if builder else _points(inner)
+        if builder:
+            return _any(inner[builder.end() :])
+        points = [_number(part) for part in written.split(inner, _COMMA)]
+        return None if None in points else Region(FiniteSet(*points))
     if kind and len(parts := written.split(inner, _COMMA)) == 2:
         return _interval(kind, parts)
     return _inequality(text)
-
-
-def _points(text: str) -> Region | None:
-    values = [_number(part) for part in written.split(text, _COMMA)]
-    return None if None in values else Region(FiniteSet(*values))
 
 
 def _interval(kind: str, parts: Sequence[str]) -> Region | None:

@@ -196,7 +196,11 @@ def unit(text: str) -> Unit | None:
     if known is not None:
         return known
     words = re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", _spelt(text))
-    things = frozenset(_stem(word) for word in words if word.lower() not in FILLERS)
+    things = frozenset(
+        re.sub(r"(?<=[a-z]{2}[a-rt-z])s$", "", word.lower())
+        for word in words
+        if word.lower() not in FILLERS
+    )
     return Unit(things=things) if things else None
 
 
@@ -206,11 +210,6 @@ def _spelt(text: str) -> str:
     text = re.sub(r"\bdegrees?\s+(C|F)(?![a-z])", r"deg\1", text)
     text = re.sub(r"\bdegrees?\s+(?=[Cc]els|[Ff]ahr)", "", text)
     return re.sub(r"\\cdot|\\times", "*", text).replace("{", "").replace("}", "")
-
-
-def _stem(word: str) -> str:
-    word = word.lower()
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
 
 
 def _product(tokens: Sequence[str]) -> Unit | None:

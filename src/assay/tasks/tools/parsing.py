@@ -279,7 +279,8 @@ def decode_message(text: str, parse: Callable[[str], Parsed] = parse_strict) -> 
         if parsed.error == "no_call":
             calls = read_calls(answer_of(text).strip("`\n "))
             return Decoded(calls, "" if calls else "no_call")
-        return Decoded(tuple(_from_json(call) for call in parsed.calls), parsed.error)
+        read = (PythonCall(call.name, (), dict(call.arguments)) for call in parsed.calls)
+        return Decoded(tuple(map(_checked, read)), parsed.error)
     except Refused as refused:
         return Decoded(error=refused.reason)
 
@@ -388,10 +389,6 @@ def _from_node(node: ast.expr) -> PythonCall:
     if len(named) < len(node.keywords):
         raise Refused("bad_keyword")
     return PythonCall(node.func.id, tuple(_literal(value) for value in node.args), named)
-
-
-def _from_json(call: ToolCall) -> PythonCall:
-    return _checked(PythonCall(call.name, (), dict(call.arguments)))
 
 
 def _checked(call: PythonCall) -> PythonCall:

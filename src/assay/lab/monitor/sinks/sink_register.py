@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from assay.compare.score_rows import ScoreRow
 from assay.data.toml_text import KeyPath
@@ -23,43 +23,35 @@ from assay.experiment.tables import LogSpec
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import RunState
 
-if TYPE_CHECKING:  # optional packages
-    from mlflow import MlflowClient  # type: ignore[import-not-found]
-    from torch.utils.tensorboard.writer import SummaryWriter
-    from trackio import Run as TrackioRun  # type: ignore[import-not-found]
-    from wandb import Run as WandbRun  # type: ignore[import-not-found]
-
 _UNUSUAL = re.compile(r"[^\w\-. :/]")
 
 
-class Sink(Protocol):
+@dataclass(frozen=True)
+class Sink:
     """One remote run. Any method may raise any Exception; it is called again later."""
 
-    @property
-    def remote(self) -> str:
-        """The id by which a later process continues the remote run."""
-        ...
-
-    @property
-    def step(self) -> int | None:
-        """The last step that the remote run says it has; None where it does not say."""
-        ...
+    client: Any
+    """What an optional package gives for the remote run."""
+    remote: str
+    """The id by which a later process continues the remote run."""
+    step: int | None = None
+    """The last step that the remote run says it has; None where it does not say."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Finite numbers of one step, which is counted over all stages from 1."""
-        ...
+        self.client.log(dict(values), step=step)
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """Scores and verdicts of the reporting evaluations, after the last step."""
-        ...
+        raise NotImplementedError
 
     def pages(self, files: Sequence[Path]) -> None:
         """The pages of the run."""
-        ...
+        raise NotImplementedError
 
     def close(self, state: RunState) -> None:
         """Deliver everything and end the remote run; it may be continued later."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -143,32 +135,23 @@ def usual(name: str) -> str:
     return _UNUSUAL.sub("_", name)
 
 
-@dataclass(frozen=True)
-class Trackio:
+class Trackio(Sink):
     """See `Sink`."""
-
-    run: "TrackioRun"
-    remote: str
-    step: int | None
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """See `Sink.metrics`."""
-        self.run.log(dict(values), step=step)
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """See `Sink.scores`."""
-        self.run.log({**score_values(rows), **verdicts(rows)}, step=step)
+        self.client.log({**score_values(rows), **verdicts(rows)}, step=step)
 
     def pages(self, files: Sequence[Path]) -> None:
         """An artifact of each page."""
         for file in files:
             name = f"{self.remote}-{file.name}"
-            self.run.log_artifact(file, name=name, type="report")
+            self.client.log_artifact(file, name=name, type="report")
 
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
         with redirect_stdout(sys.stderr):
-            self.run.finish()
+            self.client.finish()
 
 
 def open_trackio(given: Opening) -> Trackio:
@@ -190,35 +173,30 @@ def open_trackio(given: Opening) -> Trackio:
     return Trackio(run, run.name, run._next_step - 1 if given.remote else None)
 
 
-@dataclass(frozen=True)
-class TensorBoard:
+class TensorBoard(Sink):
     """See `Sink`."""
-
-    writer: "SummaryWriter"
-    remote: str
-    step: None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """See `Sink.metrics`."""
         for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.flush()
+            self.client.add_scalar(name, value, step)
+        self.client.flush()
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """See `Sink.scores`."""
         for name, value in score_values(rows).items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.add_text("verdicts", score_table(rows), step)
+            self.client.add_scalar(name, value, step)
+        self.client.add_text("verdicts", score_table(rows), step)
 
     def pages(self, files: Sequence[Path]) -> None:
         """The Markdown page, as text."""
         for file in files:
             if file.suffix == ".md":
-                self.writer.add_text("report", file.read_text(encoding="utf-8"))
+                self.client.add_text("report", file.read_text(encoding="utf-8"))
 
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
-        self.writer.close()
+        self.client.close()
 
 
 def open_tensorboard(given: Opening) -> TensorBoard:
@@ -241,13 +219,8 @@ STATES: Mapping[RunState, str] = {"finished": "FINISHED", "failed": "FAILED"}
 """Other states are KILLED."""
 
 
-@dataclass(frozen=True)
-class MLflow:
+class MLflow(Sink):
     """See `Sink`."""
-
-    client: "MlflowClient"
-    remote: str
-    step: int | None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """See `Sink.metrics`."""
@@ -298,27 +271,18 @@ def open_mlflow(given: Opening) -> MLflow:
     return MLflow(client, made.info.run_id)
 
 
-def last_step(client: "MlflowClient", run: str) -> int:
+def last_step(client: Any, run: str) -> int:
     """The last step of a run; every step of a stage has its seconds."""
     names = [n for n in client.get_run(run).data.metrics if n.endswith("/seconds")]
     return max((m.step for n in names for m in client.get_metric_history(run, n)), default=0)
 
 
-@dataclass(frozen=True)
-class WeightsAndBiases:
+class WeightsAndBiases(Sink):
     """See `Sink`."""
-
-    run: "WandbRun"
-    remote: str
-    step: None = None
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """See `Sink.metrics`."""
-        self.run.log(dict(values), step=step)
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """In the summary of the run."""
-        self.run.summary.update({**score_values(rows), **verdicts(rows)})
+        self.client.summary.update({**score_values(rows), **verdicts(rows)})
 
     def pages(self, files: Sequence[Path]) -> None:
         """An artifact of all pages."""
@@ -327,11 +291,11 @@ class WeightsAndBiases:
         artifact = wandb.Artifact(f"report-{self.remote}", type="report")
         for file in files:
             artifact.add_file(str(file))
-        self.run.log_artifact(artifact)
+        self.client.log_artifact(artifact)
 
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""
-        self.run.finish(exit_code=0 if state == "finished" else 1)
+        self.client.finish(exit_code=0 if state == "finished" else 1)
 
 
 def open_wandb(given: Opening) -> WeightsAndBiases:
@@ -359,7 +323,7 @@ def open_wandb(given: Opening) -> WeightsAndBiases:
 class SinkKind:
     """A sink by its name in `[log] to`."""
 
-    open: Callable[[Opening], Sink]
+    open: Callable[[Opening], Any]
     """Called in the sink's thread; only then its package is imported."""
     package: str | None
     """The package that it needs, which the extra of the sink's name installs."""
